@@ -1,0 +1,301 @@
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::stage::Stage;
+use crate::sync::atomic::{AtomicU8, Ordering::AcqRel};
+use crate::{Completes, Completion, EmptyEnv, Env, Operation, Receiver, Scheduler, Sender, Transfer};
+
+/// Completes where it was started: on the scheduler of the receiver's environment. Made by [`Sender::affine`].
+///
+/// What a task does at every `.await`, as an algorithm of its own. The trip back is made only where it is needed: not
+/// for a sender whose [`COMPLETES`](Sender::COMPLETES) says that it stays, nor for one that completes while it is
+/// still being started.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::RunLoop;
+/// use std::thread;
+///
+/// let run_loop = RunLoop::new();
+/// thread::scope(|scope| {
+///     scope.spawn(|| run_loop.run());
+///     let here = thread::current().id();
+///     let work = just(()).continues_on(run_loop.scheduler()).affine().then(move |()| thread::current().id() == here);
+///     assert!(sync_wait(work).unwrap());
+///     run_loop.finish();
+/// });
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender, on every channel on the scheduler it was started on.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// That of the sender. The trip back sees a token that cannot stop, so it cannot fail.
+///
+/// # Allocation
+///
+/// None: the trip's operation is connected before the sender starts, inside this one.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct Affine<S> {
+    sender: S,
+}
+
+impl<S> Affine<S> {
+    #[inline]
+    pub(crate) fn new(sender: S) -> Self {
+        Affine { sender }
+    }
+}
+
+// SAFETY: `AffineOperation` keeps the promises. It completes inline where the sender does, and otherwise on the start
+// scheduler: because the sender stays there, because `start` itself delivers, or because the trip back was made.
+unsafe impl<S> Sender for Affine<S>
+where
+    S: Sender,
+    S::Value: Send,
+    S::Error: Send,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = match S::COMPLETES {
+        Completes::Inline => Completes::Inline,
+        _ => Completes::OnStartScheduler,
+    };
+    type Operation<R: Receiver<S::Value, S::Error>> = AffineOperation<S, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> AffineOperation<S, R> {
+        const {
+            assert!(
+                <R::Env as Env>::Scheduler::PRESENT,
+                "`affine` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.write_env(WithScheduler(scheduler))`"
+            );
+            assert!(
+                !<R::Env as Env>::Scheduler::PRESENT || <R::Env as Env>::Scheduler::INFALLIBLE,
+                "`affine` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`"
+            );
+        }
+        AffineOperation {
+            stage: Stage::Sender(self.sender),
+            trip: None,
+            completion: None,
+            receiver: Some(receiver),
+            state: AtomicU8::new(STARTING),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`Affine`].
+pub struct AffineOperation<S, R>
+where
+    S: Sender,
+    R: Receiver<S::Value, S::Error>,
+    S::Value: Send,
+    S::Error: Send,
+{
+    /// `Running` points back here; `Next` is connected straight to the receiver, where no trip can be needed.
+    stage: Stage<S, S::Operation<ChildReceiver<Self, CHILD>>, S::Operation<R>>,
+    /// Connected before the child starts, so that nothing can fail once there is a result to deliver.
+    trip: Option<Trip<S, R>>,
+    completion: Option<Completion<S::Value, S::Error>>,
+    receiver: Option<R>,
+    /// Who delivers: `start`, which is on the scheduler anyway, or the trip.
+    ///
+    /// | from | by | to | then |
+    /// |---|---|---|---|
+    /// | `STARTING` | `start`, after the child's `start` returned | `STARTED` | `start` touches nothing any more |
+    /// | `STARTING` | the child's completion, on any thread | `COMPLETED` | the completion touches nothing any more |
+    /// | `COMPLETED` | `start` | | `start` delivers |
+    /// | `STARTED` | the child's completion | | it starts the trip, which delivers |
+    ///
+    /// Each side swaps its own mark in, with acquire and release, and the second to come sees the other's.
+    state: AtomicU8,
+    _pinned: PhantomPinned,
+}
+
+const STARTING: u8 = 0;
+const STARTED: u8 = 1;
+const COMPLETED: u8 = 2;
+
+const CHILD: usize = 0;
+const TRIP: usize = 1;
+
+type Trip<S, R> = <<<<R as Receiver<<S as Sender>::Value, <S as Sender>::Error>>::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Operation<ChildReceiver<AffineOperation<S, R>, TRIP>>;
+
+impl<S, R> Operation for AffineOperation<S, R>
+where
+    S: Sender,
+    S::Value: Send,
+    S::Error: Send,
+    R: Receiver<S::Value, S::Error>,
+{
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the sender and the receiver, which are not pinned.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: the operation is alive, and no child runs yet.
+        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
+        // SAFETY: it is the first start, so the sender is still there.
+        let sender = unsafe { Stage::take_sender(stage) };
+        // SAFETY: no child runs yet.
+        let Some(receiver) = (unsafe { (*this.as_ptr()).receiver.take() }) else {
+            return Transfer::none();
+        };
+        if S::COMPLETES.stays_on_scheduler() {
+            // SAFETY: the stage is empty, and pinned with this operation.
+            let child = unsafe { Stage::set_next(stage, sender.connect(receiver)) };
+            // SAFETY: it is pinned in the stage, started once, and destroyed with this operation.
+            return unsafe { child.start() };
+        }
+        let schedule = receiver.env().scheduler().schedule();
+        // SAFETY: this operation is pinned, and is not destroyed before the receiver is completed, which is after the
+        // child and the trip.
+        let (child, trip) = unsafe {
+            (
+                ChildReceiver::<Self, CHILD>::new(this),
+                ChildReceiver::<Self, TRIP>::new(this),
+            )
+        };
+        let trip = schedule.connect(trip);
+        // SAFETY: no child runs yet.
+        unsafe {
+            (*this.as_ptr()).receiver = Some(receiver);
+            (*this.as_ptr()).trip = Some(trip);
+        }
+        // SAFETY: the stage is empty, and pinned with this operation.
+        let child = unsafe { Stage::set_running(stage, sender.connect(child)) };
+        // SAFETY: it is pinned in the stage, started once, and destroyed after its completion.
+        let resumed = unsafe { child.start() };
+        // SAFETY: until `STARTED` is seen nobody delivers, so the operation is alive.
+        match unsafe { &(*this.as_ptr()).state }.swap(STARTED, AcqRel) {
+            // SAFETY: the child has completed, and left the delivery to us.
+            COMPLETED => resumed.and(unsafe { Self::deliver(this) }),
+            _ => resumed,
+        }
+    }
+}
+
+impl<S, R> AffineOperation<S, R>
+where
+    S: Sender,
+    S::Value: Send,
+    S::Error: Send,
+    R: Receiver<S::Value, S::Error>,
+{
+    /// # Safety
+    ///
+    /// The child has completed, and nobody else delivers.
+    unsafe fn deliver(this: NonNull<Self>) -> Transfer {
+        // A trip that was not made is dropped unstarted, and its receiver, which points here, with it; it must not
+        // count as a completion.
+        // SAFETY: by the caller's promise nobody else touches the operation.
+        let (completion, receiver) = unsafe {
+            let this = this.as_ptr();
+            ((*this).completion.take(), (*this).receiver.take())
+        };
+        match (completion, receiver) {
+            (Some(completion), Some(receiver)) => completion.deliver(receiver),
+            _ => Transfer::none(),
+        }
+    }
+}
+
+// SAFETY: value, error and receiver are `Send`; the operations are only destroyed or started by one completion each.
+unsafe impl<S, R> Parent<CHILD> for AffineOperation<S, R>
+where
+    S: Sender,
+    S::Value: Send,
+    S::Error: Send,
+    R: Receiver<S::Value, S::Error>,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    type Env = R::Env;
+
+    #[inline]
+    unsafe fn env(this: NonNull<Self>) -> R::Env {
+        // SAFETY: the child runs, so the receiver is there, and only the child asks.
+        match unsafe { &(*this.as_ptr()).receiver } {
+            Some(receiver) => receiver.env(),
+            // SAFETY: the receiver is taken after the child has completed.
+            None => unsafe { core::hint::unreachable_unchecked() },
+        }
+    }
+
+    #[inline]
+    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: nobody touches these before the state says that the child has completed; its operation touches
+        // nothing of itself any more.
+        unsafe {
+            Stage::clear(&raw mut (*this.as_ptr()).stage);
+            (*this.as_ptr()).completion = Some(completion);
+        }
+        // SAFETY: nobody delivers before this, so the operation is alive.
+        match unsafe { &(*this.as_ptr()).state }.swap(COMPLETED, AcqRel) {
+            STARTED => {
+                // SAFETY: `start` is done, so this is the only one left to touch the operation.
+                match unsafe { &mut (*this.as_ptr()).trip } {
+                    // SAFETY: it is pinned with this operation, started once, and destroyed with it.
+                    Some(trip) => unsafe { Pin::new_unchecked(trip).start() },
+                    None => Transfer::none(),
+                }
+            }
+            // `start` is still running and delivers. We touch nothing any more.
+            _ => Transfer::none(),
+        }
+    }
+}
+
+// SAFETY: as for the child.
+unsafe impl<S, R> Parent<TRIP> for AffineOperation<S, R>
+where
+    S: Sender,
+    S::Value: Send,
+    S::Error: Send,
+    R: Receiver<S::Value, S::Error>,
+{
+    type Value = ();
+    type Error = <<<R::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Error;
+    /// Nothing stops the trip.
+    type Env = EmptyEnv;
+
+    #[inline]
+    unsafe fn env(_: NonNull<Self>) -> EmptyEnv {
+        EmptyEnv
+    }
+
+    /// However the trip ended, what the child completed with is delivered: an infallible scheduler has only one way.
+    #[inline]
+    unsafe fn child_completed(this: NonNull<Self>, _: Completion<(), Self::Error>) -> Transfer {
+        // SAFETY: the child has completed before the trip was started. A trip that is dropped unstarted finds nothing
+        // to deliver.
+        unsafe { Self::deliver(this) }
+    }
+}
+
+impl<S, R> fmt::Debug for AffineOperation<S, R>
+where
+    S: Sender,
+    S::Value: Send,
+    S::Error: Send,
+    R: Receiver<S::Value, S::Error>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AffineOperation").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! The shape of every adaptor that runs one sender after another: `let_value`, `sequence`, `finally`, `continues_on`, …
+
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::stage::Stage;
+use crate::{Completion, Operation, Receiver, Sender, Transfer};
+
+/// What such an adaptor does when the first sender has completed.
+pub trait Successor<T, E>: Send {
+    /// The value that comes out in the end.
+    type Value;
+    /// The error that comes out in the end.
+    type Error;
+    /// What runs second. It is connected to the final receiver.
+    type Sender: Sender<Value = Self::Value, Error = Self::Error>;
+
+    /// The second sender, or what is handed on at once because there is none. It runs user code through
+    /// [`Panic::catch`](crate::Panic::catch).
+    #[allow(
+        clippy::type_complexity,
+        reason = "either what follows or what is handed on: both are the trait's own"
+    )]
+    fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<Self::Value, Self::Error>>;
+}
+
+/// Runs one sender, destroys its operation, and runs what follows in the same storage.
+///
+/// The first child points back here. The second gets the receiver itself, so it completes as if it stood alone. Once
+/// either has completed the receiver nothing is touched any more; the type is not `Unpin`.
+pub struct ChainOperation<S, N, R>
+where
+    S: Sender,
+    N: Successor<S::Value, S::Error>,
+    R: Receiver<N::Value, N::Error>,
+{
+    stage: FirstThenSecond<S, N, R>,
+    /// Taken when the first has completed.
+    rest: Option<(N, R)>,
+    _pinned: PhantomPinned,
+}
+
+type FirstThenSecond<S, N, R> = Stage<
+    S,
+    <S as Sender>::Operation<ChildReceiver<ChainOperation<S, N, R>, 0>>,
+    <<N as Successor<<S as Sender>::Value, <S as Sender>::Error>>::Sender as Sender>::Operation<R>,
+>;
+
+impl<S, N, R> ChainOperation<S, N, R>
+where
+    S: Sender,
+    N: Successor<S::Value, S::Error>,
+    R: Receiver<N::Value, N::Error>,
+{
+    #[inline]
+    pub(crate) fn new(first: S, successor: N, receiver: R) -> Self {
+        ChainOperation {
+            stage: Stage::Sender(first),
+            rest: Some((successor, receiver)),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+impl<S, N, R> Operation for ChainOperation<S, N, R>
+where
+    S: Sender,
+    N: Successor<S::Value, S::Error>,
+    R: Receiver<N::Value, N::Error>,
+{
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the sender, which is not pinned.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: the operation is alive, and no child runs yet.
+        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
+        // SAFETY: it is the first start, so the sender is still there.
+        let sender = unsafe { Stage::take_sender(stage) };
+        // SAFETY: this operation is pinned, and is not destroyed before the second child, or the receiver, completes,
+        // which is after the first has.
+        let receiver = unsafe { ChildReceiver::new(this) };
+        // SAFETY: the stage is empty, and pinned with this operation.
+        let operation = unsafe { Stage::set_running(stage, sender.connect(receiver)) };
+        // SAFETY: it is pinned in the stage, started once, and destroyed only in its completion.
+        unsafe { operation.start() }
+    }
+}
+
+// SAFETY: the successor and the receiver are `Send`; the first child's operation is only destroyed, by its own
+// completion.
+unsafe impl<S, N, R> Parent<0> for ChainOperation<S, N, R>
+where
+    S: Sender,
+    N: Successor<S::Value, S::Error>,
+    R: Receiver<N::Value, N::Error>,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    type Env = R::Env;
+
+    #[inline]
+    unsafe fn env(this: NonNull<Self>) -> R::Env {
+        // SAFETY: the first child runs, so the rest is there, and only that child asks.
+        match unsafe { &(*this.as_ptr()).rest } {
+            Some((_, receiver)) => receiver.env(),
+            // SAFETY: the rest is taken when the first child has completed.
+            None => unsafe { core::hint::unreachable_unchecked() },
+        }
+    }
+
+    #[inline]
+    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the child has completed, so nobody but this call touches the operation.
+        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
+        // SAFETY: the first child's operation touches nothing of itself any more.
+        unsafe { Stage::clear(stage) };
+        // SAFETY: as above.
+        let Some((successor, receiver)) = (unsafe { (*this.as_ptr()).rest.take() }) else {
+            return Transfer::none();
+        };
+        match successor.follow(completion) {
+            Ok(sender) => {
+                // SAFETY: the stage is empty, and pinned with this operation.
+                let operation = unsafe { Stage::set_next(stage, sender.connect(receiver)) };
+                // SAFETY: it is pinned in the stage, started once, and destroyed with this operation.
+                unsafe { operation.start() }
+            }
+            Err(completion) => completion.deliver(receiver),
+        }
+    }
+}
+
+impl<S, N, R> fmt::Debug for ChainOperation<S, N, R>
+where
+    S: Sender,
+    N: Successor<S::Value, S::Error>,
+    R: Receiver<N::Value, N::Error>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            Stage::Sender(_) => "not started",
+            Stage::Running(_) => "first",
+            Stage::Next(_) => "second",
+            Stage::Empty => "over",
+        };
+        f.debug_struct("ChainOperation").field("stage", &stage).finish()
+    }
+}

@@ -1,0 +1,84 @@
+use core::fmt;
+
+use super::shared::{Fetch, Handle, WaitOperation};
+use crate::{Completion, Receiver, Sender};
+
+/// A sender that is already running; its result is kept for whoever connects. Made by [`Sender::ensure_started`].
+///
+/// Whatever starting it resumed has run when `ensure_started` returns.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// static STARTED: AtomicBool = AtomicBool::new(false);
+/// let running = just_from(|| STARTED.store(true, Ordering::Relaxed)).then(|()| 7).ensure_started();
+/// assert!(STARTED.load(Ordering::Relaxed));
+/// assert_eq!(sync_wait(running).unwrap(), 7);
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender.
+///
+/// # Panics
+///
+/// Those of the sender pass.
+///
+/// # Cancellation
+///
+/// Dropping it asks the sender to stop, and lets it end on its own. A receiver whose stop is requested leaves at once,
+/// with a stop, which drops it.
+///
+/// # Allocation
+///
+/// One, when it is made.
+///
+/// # Stack
+///
+/// Constant: making one is a driver.
+#[must_use = "dropping it asks the sender to stop; wait for it, or use `start_detached`"]
+pub struct EnsureStarted<S: Sender> {
+    handle: Handle<S>,
+}
+
+impl<S: Sender> EnsureStarted<S> {
+    pub(crate) fn new(sender: S) -> Self {
+        let handle = Handle::new(sender);
+        handle.start().run();
+        EnsureStarted { handle }
+    }
+}
+
+impl<S: Sender> fmt::Debug for EnsureStarted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnsureStarted").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a `WaitOperation` touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
+unsafe impl<S> Sender for EnsureStarted<S>
+where
+    S: Sender + 'static,
+    S::Value: Send,
+    S::Error: Send,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    type Operation<R: Receiver<S::Value, S::Error>> = WaitOperation<S, FetchOnce, R>;
+
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        WaitOperation::new(self.handle, receiver)
+    }
+}
+
+/// The completion itself: there is one handle, so there is one who waits.
+#[derive(Debug)]
+pub struct FetchOnce;
+
+impl<T, E> Fetch<T, E> for FetchOnce {
+    unsafe fn fetch(completion: *mut Option<Completion<T, E>>) -> Completion<T, E> {
+        // SAFETY: the completion is there, and nobody else takes it.
+        unsafe { (*completion).take() }.unwrap_or(Completion::Stopped)
+    }
+}

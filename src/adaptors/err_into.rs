@@ -1,0 +1,110 @@
+use core::marker::PhantomData;
+
+use super::map::{Map, MapReceiver, call};
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Converts the error into another type with [`From`]. Made by [`Sender::err_into`].
+///
+/// ```
+/// use bowline::prelude::*;
+/// use std::num::ParseIntError;
+///
+/// #[derive(Debug)]
+/// enum Error {
+///     Number(ParseIntError),
+///     Missing(&'static str),
+/// }
+/// impl From<ParseIntError> for Error {
+///     fn from(error: ParseIntError) -> Self {
+///         Error::Number(error)
+///     }
+/// }
+/// impl From<&'static str> for Error {
+///     fn from(what: &'static str) -> Self {
+///         Error::Missing(what)
+///     }
+/// }
+///
+/// // `when_all` wants one error type.
+/// let number = just_error::<i32, _>("abc".parse::<i32>().unwrap_err());
+/// let name = just_error::<String, _>("name");
+/// let both = when_all((number.err_into::<Error>(), name.err_into::<Error>()));
+/// assert!(matches!(sync_wait(both), Outcome::Error(Error::Number(_))));
+/// ```
+///
+/// # Completions
+///
+/// The converted error. Values, stops and panics pass.
+///
+/// # Panics
+///
+/// A panic of the conversion is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender before it.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct ErrInto<S, E> {
+    sender: S,
+    _error: PhantomData<fn() -> E>,
+}
+
+// Not derived: `E` need not be `Clone`.
+impl<S: Clone, E> Clone for ErrInto<S, E> {
+    fn clone(&self) -> Self {
+        ErrInto::new(self.sender.clone(), PhantomData)
+    }
+}
+
+impl<S, E> ErrInto<S, E> {
+    #[inline]
+    pub(crate) fn new(sender: S, _error: PhantomData<fn() -> E>) -> Self {
+        ErrInto { sender, _error }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S, E> Sender for ErrInto<S, E>
+where
+    S: Sender,
+    E: From<S::Error>,
+{
+    type Value = S::Value;
+    type Error = E;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, E>> = S::Operation<MapReceiver<ConvertError<E>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender
+            .connect(MapReceiver::new(ConvertError(self._error), receiver))
+    }
+}
+
+/// Converts an error, and lets the rest pass.
+#[derive(Debug)]
+pub struct ConvertError<E>(PhantomData<fn() -> E>);
+
+impl<T, E, E2: From<E>> Map<T, E> for ConvertError<E2> {
+    type Value = T;
+    type Error = E2;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<T, E2> {
+        match completion {
+            Completion::Value(value) => Completion::Value(value),
+            Completion::Error(error) => call(|| E2::from(error), Completion::Error),
+            Completion::Stopped => Completion::Stopped,
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+use core::convert::Infallible;
+use core::marker::PhantomData;
+
+use super::map::{Map, MapReceiver};
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Gives a sender that cannot fail the error type that its neighbours have. Made by [`Sender::infallible_into`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let checked = just_error::<i32, _>("no such file");
+/// let both = when_all((checked, just(1).infallible_into()));
+/// assert_eq!(sync_wait(both).unwrap_error(), "no such file");
+/// ```
+///
+/// # Completions
+///
+/// The value, the stop or the panic. There is no error to convert.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// That of the sender before it.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct InfallibleInto<S, E> {
+    sender: S,
+    _error: PhantomData<fn() -> E>,
+}
+
+// Not derived: `E` need not be `Clone`.
+impl<S: Clone, E> Clone for InfallibleInto<S, E> {
+    fn clone(&self) -> Self {
+        InfallibleInto::new(self.sender.clone(), PhantomData)
+    }
+}
+
+impl<S, E> InfallibleInto<S, E> {
+    #[inline]
+    pub(crate) fn new(sender: S, _error: PhantomData<fn() -> E>) -> Self {
+        InfallibleInto { sender, _error }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S, E> Sender for InfallibleInto<S, E>
+where
+    S: Sender<Error = Infallible>,
+{
+    type Value = S::Value;
+    type Error = E;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, E>> = S::Operation<MapReceiver<Widen<E>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(MapReceiver::new(Widen(self._error), receiver))
+    }
+}
+
+/// Gives an error that cannot be another type.
+#[derive(Debug)]
+pub struct Widen<E>(PhantomData<fn() -> E>);
+
+impl<T, E> Map<T, Infallible> for Widen<E> {
+    type Value = T;
+    type Error = E;
+
+    #[inline]
+    fn map(self, completion: Completion<T, Infallible>) -> Completion<T, E> {
+        match completion {
+            Completion::Value(value) => Completion::Value(value),
+            Completion::Error(error) => match error {},
+            Completion::Stopped => Completion::Stopped,
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        }
+    }
+}

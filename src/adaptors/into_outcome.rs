@@ -1,0 +1,80 @@
+use core::convert::Infallible;
+
+use super::map::{Map, MapReceiver};
+use crate::{Completes, Completion, Outcome, Receiver, Sender};
+
+/// Turns value, error and stop into one value, an [`Outcome`]. Made by [`Sender::into_outcome`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let seen = just_error::<i32, _>("late").into_outcome();
+/// assert_eq!(sync_wait(seen).unwrap(), Outcome::Error("late"));
+/// ```
+///
+/// # Completions
+///
+/// An [`Outcome`] as the value, whatever happened. Panics pass. It cannot complete with an error or stopped.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// That of the sender before it; a stop arrives as [`Outcome::Stopped`].
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct IntoOutcome<S> {
+    sender: S,
+}
+
+impl<S> IntoOutcome<S> {
+    #[inline]
+    pub(crate) fn new(sender: S) -> Self {
+        IntoOutcome { sender }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S> Sender for IntoOutcome<S>
+where
+    S: Sender,
+{
+    type Value = Outcome<S::Value, S::Error>;
+    type Error = Infallible;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<Outcome<S::Value, S::Error>, Infallible>> = S::Operation<MapReceiver<AsOutcome, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<Outcome<S::Value, S::Error>, Infallible>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(MapReceiver::new(AsOutcome, receiver))
+    }
+}
+
+/// Makes an outcome of everything but a panic.
+#[derive(Debug)]
+pub struct AsOutcome;
+
+impl<T, E> Map<T, E> for AsOutcome {
+    type Value = Outcome<T, E>;
+    type Error = Infallible;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<Outcome<T, E>, Infallible> {
+        match completion {
+            Completion::Value(value) => Completion::Value(Outcome::Value(value)),
+            Completion::Error(error) => Completion::Value(Outcome::Error(error)),
+            Completion::Stopped => Completion::Value(Outcome::Stopped),
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+use super::chain::{ChainOperation, Successor};
+use crate::{Completes, Completion, Panic, Receiver, Sender};
+
+/// Runs a second sender that a function makes of the first one's error. Made by [`Sender::let_error`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let cached = just_error::<_, _>("no network").let_error(|_| just("yesterday's news"));
+/// assert_eq!(sync_wait(cached).unwrap(), "yesterday's news");
+/// ```
+///
+/// # Completions
+///
+/// The first sender's value, or the completion of the second. Stops and panics pass. The function is called for an
+/// error only, after the first operation was destroyed.
+///
+/// # Panics
+///
+/// A panic of the function is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender that is running; both see the receiver's stop token.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant. Both operations share one piece of storage, and the second starts from inside the first's completion. A
+/// chain that is built at run time goes through [`boxed`](Sender::boxed), which keeps it constant too.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct LetError<S, F> {
+    sender: S,
+    function: F,
+}
+
+impl<S, F> LetError<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, function: F) -> Self {
+        LetError { sender, function }
+    }
+}
+
+// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
+// promise holds.
+unsafe impl<S, F, N> Sender for LetError<S, F>
+where
+    S: Sender,
+    F: FnOnce(S::Error) -> N + Send,
+    N: Sender<Value = S::Value>,
+{
+    type Value = S::Value;
+    type Error = N::Error;
+    const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
+    type Operation<R: Receiver<S::Value, N::Error>> = ChainOperation<S, LetErrorSuccessor<F>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
+        ChainOperation::new(self.sender, LetErrorSuccessor(self.function), receiver)
+    }
+}
+
+/// Calls the function to learn what follows.
+#[derive(Debug)]
+pub struct LetErrorSuccessor<F>(F);
+
+impl<T, E, F, N> Successor<T, E> for LetErrorSuccessor<F>
+where
+    F: FnOnce(E) -> N + Send,
+    N: Sender<Value = T>,
+{
+    type Value = T;
+    type Error = N::Error;
+    type Sender = N;
+
+    #[inline]
+    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<T, N::Error>> {
+        match completion {
+            Completion::Error(error) => match Panic::catch(|| (self.0)(error)) {
+                Ok(sender) => Ok(sender),
+                Err(payload) => Err(Completion::Panicked(payload)),
+            },
+            Completion::Value(value) => Err(Completion::Value(value)),
+            Completion::Stopped => Err(Completion::Stopped),
+            Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+use super::chain::{ChainOperation, Successor};
+use crate::{Completes, Completion, Panic, Receiver, Sender};
+
+/// Runs a second sender, made by a function, in place of a stop. Made by [`Sender::let_stopped`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let fallback = just_stopped().let_stopped(|| just("default"));
+/// assert_eq!(sync_wait(fallback).unwrap(), "default");
+/// ```
+///
+/// # Completions
+///
+/// The first sender's value or error, or the completion of the second. Panics pass. The function is called for a stop
+/// only, after the first operation was destroyed.
+///
+/// # Panics
+///
+/// A panic of the function is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender that is running; both see the receiver's stop token.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant. Both operations share one piece of storage, and the second starts from inside the first's completion. A
+/// chain that is built at run time goes through [`boxed`](Sender::boxed), which keeps it constant too.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct LetStopped<S, F> {
+    sender: S,
+    function: F,
+}
+
+impl<S, F> LetStopped<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, function: F) -> Self {
+        LetStopped { sender, function }
+    }
+}
+
+// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
+// promise holds.
+unsafe impl<S, F, N> Sender for LetStopped<S, F>
+where
+    S: Sender,
+    F: FnOnce() -> N + Send,
+    N: Sender<Value = S::Value, Error = S::Error>,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
+    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<S, LetStoppedSuccessor<F>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        ChainOperation::new(self.sender, LetStoppedSuccessor(self.function), receiver)
+    }
+}
+
+/// Calls the function to learn what follows.
+#[derive(Debug)]
+pub struct LetStoppedSuccessor<F>(F);
+
+impl<T, E, F, N> Successor<T, E> for LetStoppedSuccessor<F>
+where
+    F: FnOnce() -> N + Send,
+    N: Sender<Value = T, Error = E>,
+{
+    type Value = T;
+    type Error = E;
+    type Sender = N;
+
+    #[inline]
+    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<T, E>> {
+        match completion {
+            Completion::Stopped => match Panic::catch(self.0) {
+                Ok(sender) => Ok(sender),
+                Err(payload) => Err(Completion::Panicked(payload)),
+            },
+            other => Err(other),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+use super::chain::{ChainOperation, Successor};
+use crate::{Completes, Completion, Panic, Receiver, Sender};
+
+/// Runs a second sender that a function makes of the first one's value. Made by [`Sender::let_value`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let total = just(vec![1, 2, 3]).let_value(|numbers| {
+///     let count = numbers.len();
+///     just_from(move || numbers.iter().sum::<i32>()).then(move |sum| (sum, count))
+/// });
+/// assert_eq!(sync_wait(total).unwrap(), (6, 3));
+/// ```
+///
+/// # Completions
+///
+/// Those of the second sender. Errors, stops and panics of the first pass, and the function is not called for them.
+///
+/// The first operation is destroyed before the function is called. The value is moved into the function: what it keeps
+/// of it in the second sender lives until that has completed.
+///
+/// # Panics
+///
+/// A panic of the function is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender that is running; both see the receiver's stop token.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant. Both operations share one piece of storage, and the second starts from inside the first's completion. A
+/// chain that is built at run time goes through [`boxed`](Sender::boxed), which keeps it constant too.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct LetValue<S, F> {
+    sender: S,
+    function: F,
+}
+
+impl<S, F> LetValue<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, function: F) -> Self {
+        LetValue { sender, function }
+    }
+}
+
+// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
+// promise holds.
+unsafe impl<S, F, N> Sender for LetValue<S, F>
+where
+    S: Sender,
+    F: FnOnce(S::Value) -> N + Send,
+    N: Sender<Error = S::Error>,
+{
+    type Value = N::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
+    type Operation<R: Receiver<N::Value, S::Error>> = ChainOperation<S, LetValueSuccessor<F>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<N::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        ChainOperation::new(self.sender, LetValueSuccessor(self.function), receiver)
+    }
+}
+
+/// Calls the function to learn what follows.
+#[derive(Debug)]
+pub struct LetValueSuccessor<F>(F);
+
+impl<T, E, F, N> Successor<T, E> for LetValueSuccessor<F>
+where
+    F: FnOnce(T) -> N + Send,
+    N: Sender<Error = E>,
+{
+    type Value = N::Value;
+    type Error = E;
+    type Sender = N;
+
+    #[inline]
+    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, E>> {
+        match completion {
+            Completion::Value(value) => match Panic::catch(|| (self.0)(value)) {
+                Ok(sender) => Ok(sender),
+                Err(payload) => Err(Completion::Panicked(payload)),
+            },
+            Completion::Error(error) => Err(Completion::Error(error)),
+            Completion::Stopped => Err(Completion::Stopped),
+            Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
+        }
+    }
+}

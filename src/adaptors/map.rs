@@ -1,0 +1,73 @@
+//! The shape of every adaptor that only turns one completion into another: `then`, `upon_error`, `map_err`, …
+
+use crate::{Completion, Panic, Receiver, Transfer};
+
+/// What such an adaptor does with a completion.
+pub trait Map<T, E>: Send {
+    /// The value that may come out.
+    type Value;
+    /// The error that may come out.
+    type Error;
+
+    /// Turns what arrives into what is handed on. It runs user code through [`Panic::catch`].
+    fn map(self, completion: Completion<T, E>) -> Completion<Self::Value, Self::Error>;
+}
+
+/// Calls user code, and makes its panic the completion.
+#[inline]
+pub(crate) fn call<T, U, E>(
+    function: impl FnOnce() -> T,
+    then: impl FnOnce(T) -> Completion<U, E>,
+) -> Completion<U, E> {
+    match Panic::catch(function) {
+        Ok(result) => then(result),
+        Err(payload) => Completion::Panicked(payload),
+    }
+}
+
+/// A receiver that maps the completion and hands it on.
+#[derive(Debug)]
+pub struct MapReceiver<M, R> {
+    map: M,
+    receiver: R,
+}
+
+impl<M, R> MapReceiver<M, R> {
+    #[inline]
+    pub(crate) fn new(map: M, receiver: R) -> Self {
+        MapReceiver { map, receiver }
+    }
+}
+
+impl<T, E, M, R> Receiver<T, E> for MapReceiver<M, R>
+where
+    M: Map<T, E>,
+    R: Receiver<M::Value, M::Error>,
+{
+    type Env = R::Env;
+
+    #[inline]
+    fn env(&self) -> R::Env {
+        self.receiver.env()
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.map.map(Completion::Value(value)).deliver(self.receiver)
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.map.map(Completion::Error(error)).deliver(self.receiver)
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.map.map(Completion::Stopped).deliver(self.receiver)
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.map.map(Completion::Panicked(payload)).deliver(self.receiver)
+    }
+}

@@ -1,0 +1,80 @@
+use super::map::{Map, MapReceiver, call};
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Maps the error with a function. Made by [`Sender::map_err`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let named = just_error::<(), _>(404).map_err(|code| format!("status {code}"));
+/// assert_eq!(sync_wait(named).unwrap_error(), "status 404");
+/// ```
+///
+/// # Completions
+///
+/// The function's result as the error. Values, stops and panics pass; the function is not called for them.
+///
+/// # Panics
+///
+/// A panic of the function is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender before it.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct MapErr<S, F> {
+    sender: S,
+    function: F,
+}
+
+impl<S, F> MapErr<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, function: F) -> Self {
+        MapErr { sender, function }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S, F, E> Sender for MapErr<S, F>
+where
+    S: Sender,
+    F: FnOnce(S::Error) -> E + Send,
+{
+    type Value = S::Value;
+    type Error = E;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, E>> = S::Operation<MapReceiver<MapError<F>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(MapReceiver::new(MapError(self.function), receiver))
+    }
+}
+
+/// Calls the function with an error, and lets the rest pass.
+#[derive(Debug)]
+pub struct MapError<F>(F);
+
+impl<T, E, E2, F: FnOnce(E) -> E2 + Send> Map<T, E> for MapError<F> {
+    type Value = T;
+    type Error = E2;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<T, E2> {
+        match completion {
+            Completion::Value(value) => Completion::Value(value),
+            Completion::Error(error) => call(|| (self.0)(error), Completion::Error),
+            Completion::Stopped => Completion::Stopped,
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        }
+    }
+}

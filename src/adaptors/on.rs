@@ -1,0 +1,120 @@
+use super::chain::{ChainOperation, Successor};
+use super::conclude::{Conclude, OnStop};
+use super::starts_on::StartsOn;
+use super::unstoppable::Unstoppable;
+use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
+
+/// Runs a sender on a scheduler and comes back to where it was started. Made by [`Sender::on`] and [`on`].
+///
+/// Inside, the environment's scheduler is the one given; back means to the scheduler of the receiver's environment.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::RunLoop;
+/// use std::thread;
+///
+/// let run_loop = RunLoop::new();
+/// thread::scope(|scope| {
+///     scope.spawn(|| run_loop.run());
+///     let here = thread::current().id();
+///     let work = on(run_loop.scheduler(), just_from(|| thread::current().id()))
+///         .then(move |there| (there != here, thread::current().id() == here));
+///     assert_eq!(sync_wait(work).unwrap(), (true, true));
+///     run_loop.finish();
+/// });
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender, on the scheduler it was started on, on every channel. Stopped, without having started it, when
+/// the stop was requested before its turn came.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// On the way there that of the scheduler, then that of the sender. The way back cannot be stopped.
+///
+/// # Allocation
+///
+/// None: the operation is the schedulers' queue node.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct On<S, C> {
+    sender: S,
+    scheduler: C,
+}
+
+impl<S, C> On<S, C> {
+    #[inline]
+    pub(crate) fn new(sender: S, scheduler: C) -> Self {
+        On { sender, scheduler }
+    }
+}
+
+// SAFETY: a `ChainOperation` keeps the promises. Its last step completes on the scheduler of the receiver's
+// environment; the way there need not be inline even where the sender is.
+unsafe impl<S, C> Sender for On<S, C>
+where
+    S: Sender + Send,
+    S::Value: Send,
+    S::Error: Send,
+    C: Scheduler,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = Completes::OnStartScheduler;
+    type Operation<R: Receiver<S::Value, S::Error>> =
+        ChainOperation<StartsOn<S, C>, Back<<R::Env as Env>::Scheduler>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        const {
+            assert!(
+                <R::Env as Env>::Scheduler::PRESENT,
+                "`on` comes back to the scheduler it was started on, and the receiver's environment has none: write `starts_on(scheduler, sender)` to stay there, or give it one with `.write_env(WithScheduler(scheduler))`"
+            );
+            assert!(
+                !<R::Env as Env>::Scheduler::PRESENT || <R::Env as Env>::Scheduler::INFALLIBLE,
+                "`on` comes back to the scheduler it was started on, which must not fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`"
+            );
+        }
+        let back = Back(receiver.env().scheduler());
+        ChainOperation::new(StartsOn::new(self.sender, self.scheduler), back, receiver)
+    }
+}
+
+/// The way back, which nothing can stop.
+#[derive(Debug)]
+pub struct Back<C>(C);
+
+impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
+    type Value = T;
+    type Error = E;
+    type Sender = Conclude<Unstoppable<C::Schedule>, T, E>;
+
+    #[inline]
+    fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<T, E>> {
+        Ok(Conclude::new(
+            self.0.schedule().unstoppable(),
+            completion,
+            OnStop::Deliver,
+        ))
+    }
+}
+
+/// `sender` on `scheduler`, and back: an [`On`].
+#[inline]
+pub fn on<C: Scheduler, S: Sender + Send>(scheduler: C, sender: S) -> On<S, C>
+where
+    S::Value: Send,
+    S::Error: Send,
+{
+    On::new(sender, scheduler)
+}

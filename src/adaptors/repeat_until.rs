@@ -1,0 +1,86 @@
+use core::ops::ControlFlow;
+
+use super::rounds::{Rounds, RoundsOperation};
+use crate::{Completes, Completion, Panic, Receiver, Sender};
+
+/// Runs a sender again and again until its value satisfies a predicate. Made by [`Sender::repeat_until`].
+///
+/// ```
+/// use bowline::prelude::*;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// let tries = AtomicU32::new(0);
+/// let tenth = just_from(|| tries.fetch_add(1, Ordering::Relaxed)).repeat_until(|&n| n == 9);
+/// assert_eq!(sync_wait(tenth).unwrap(), 9);
+/// ```
+///
+/// # Completions
+///
+/// The first value for which the predicate is true. An error, a stop or a panic of a round ends the loop and passes.
+///
+/// # Panics
+///
+/// A panic of the predicate, or of the sender's `Clone`, is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant, for any number of rounds, whether they complete at once or later.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct RepeatUntil<S, F> {
+    sender: S,
+    predicate: F,
+}
+
+impl<S, F> RepeatUntil<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, predicate: F) -> Self {
+        RepeatUntil { sender, predicate }
+    }
+}
+
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+unsafe impl<S, F> Sender for RepeatUntil<S, F>
+where
+    S: Sender + Clone + Send,
+    F: FnMut(&S::Value) -> bool + Send,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, S::Error>> = RoundsOperation<S, Until<F>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        RoundsOperation::new(self.sender, Until(self.predicate), receiver)
+    }
+}
+
+/// Ends with the first value that satisfies the predicate.
+#[derive(Debug)]
+pub struct Until<F>(F);
+
+impl<T, E, F: FnMut(&T) -> bool + Send> Rounds<T, E> for Until<F> {
+    type Value = T;
+    type Error = E;
+
+    #[inline]
+    fn next(&mut self, completion: Completion<T, E>) -> ControlFlow<Completion<T, E>> {
+        match completion {
+            Completion::Value(value) => match Panic::catch(|| (self.0)(&value)) {
+                Ok(true) => ControlFlow::Break(Completion::Value(value)),
+                Ok(false) => ControlFlow::Continue(()),
+                Err(payload) => ControlFlow::Break(Completion::Panicked(payload)),
+            },
+            other => ControlFlow::Break(other),
+        }
+    }
+}

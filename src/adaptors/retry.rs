@@ -1,0 +1,175 @@
+use core::convert::Infallible;
+use core::ops::ControlFlow;
+
+use super::rounds::{Rounds, RoundsOperation};
+use crate::{Completes, Completion, Panic, Receiver, Sender};
+
+/// Runs a sender again for as long as it fails. Made by [`Sender::retry`].
+///
+/// ```
+/// use bowline::prelude::*;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// let tries = AtomicU32::new(0);
+/// let connected = just(())
+///     .infallible_into()
+///     .let_value(|()| match tries.fetch_add(1, Ordering::Relaxed) {
+///         0..4 => just_error("refused").boxed(),
+///         n => just(n).infallible_into().boxed(),
+///     })
+///     .retry();
+/// assert_eq!(sync_wait(connected).unwrap(), 4);
+/// ```
+///
+/// # Completions
+///
+/// The first value, stop or panic. It cannot complete with an error. To give up some time, use
+/// [`retry_if`](Sender::retry_if).
+///
+/// # Panics
+///
+/// A panic of the sender's `Clone` is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant, for any number of rounds, whether they complete at once or later.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct Retry<S> {
+    sender: S,
+}
+
+impl<S> Retry<S> {
+    #[inline]
+    pub(crate) fn new(sender: S) -> Self {
+        Retry { sender }
+    }
+}
+
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+unsafe impl<S> Sender for Retry<S>
+where
+    S: Sender + Clone + Send,
+{
+    type Value = S::Value;
+    type Error = Infallible;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, Infallible>> = RoundsOperation<S, Always, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, Infallible>>(self, receiver: R) -> Self::Operation<R> {
+        RoundsOperation::new(self.sender, Always, receiver)
+    }
+}
+
+/// Tries again after every error.
+#[derive(Debug)]
+pub struct Always;
+
+impl<T, E> Rounds<T, E> for Always {
+    type Value = T;
+    type Error = Infallible;
+
+    #[inline]
+    fn next(&mut self, completion: Completion<T, E>) -> ControlFlow<Completion<T, Infallible>> {
+        match completion {
+            Completion::Value(value) => ControlFlow::Break(Completion::Value(value)),
+            Completion::Error(_) => ControlFlow::Continue(()),
+            Completion::Stopped => ControlFlow::Break(Completion::Stopped),
+            Completion::Panicked(payload) => ControlFlow::Break(Completion::Panicked(payload)),
+        }
+    }
+}
+
+/// Runs a sender again after every error that satisfies a predicate. Made by [`Sender::retry_if`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let mut tries = 0;
+/// let work = just_error::<(), _>("refused").retry_if(|_| {
+///     tries += 1;
+///     tries < 3
+/// });
+/// assert_eq!(sync_wait(work).unwrap_error(), "refused");
+/// assert_eq!(tries, 3);
+/// ```
+///
+/// # Completions
+///
+/// The first value, stop or panic, or the first error for which the predicate is false.
+///
+/// # Panics
+///
+/// A panic of the predicate, or of the sender's `Clone`, is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant, for any number of rounds, whether they complete at once or later.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct RetryIf<S, F> {
+    sender: S,
+    predicate: F,
+}
+
+impl<S, F> RetryIf<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, predicate: F) -> Self {
+        RetryIf { sender, predicate }
+    }
+}
+
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+unsafe impl<S, F> Sender for RetryIf<S, F>
+where
+    S: Sender + Clone + Send,
+    F: FnMut(&S::Error) -> bool + Send,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, S::Error>> = RoundsOperation<S, While<F>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        RoundsOperation::new(self.sender, While(self.predicate), receiver)
+    }
+}
+
+/// Tries again while the predicate says so.
+#[derive(Debug)]
+pub struct While<F>(F);
+
+impl<T, E, F: FnMut(&E) -> bool + Send> Rounds<T, E> for While<F> {
+    type Value = T;
+    type Error = E;
+
+    #[inline]
+    fn next(&mut self, completion: Completion<T, E>) -> ControlFlow<Completion<T, E>> {
+        match completion {
+            Completion::Error(error) => match Panic::catch(|| (self.0)(&error)) {
+                Ok(true) => ControlFlow::Continue(()),
+                Ok(false) => ControlFlow::Break(Completion::Error(error)),
+                Err(payload) => ControlFlow::Break(Completion::Panicked(payload)),
+            },
+            other => ControlFlow::Break(other),
+        }
+    }
+}

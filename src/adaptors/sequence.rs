@@ -1,0 +1,105 @@
+use super::chain::{ChainOperation, Successor};
+use super::same::SameError;
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Runs one sender, then another, and completes with the second one's value. Made by [`Sender::sequence`].
+///
+/// ```
+/// use bowline::prelude::*;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// let step = AtomicU32::new(0);
+/// let both = sequence(
+///     just_from(|| step.store(1, Ordering::Relaxed)),
+///     just_from(|| step.load(Ordering::Relaxed)),
+/// );
+/// assert_eq!(sync_wait(both).unwrap(), 1);
+/// ```
+///
+/// # Completions
+///
+/// Those of the second sender. The first one's value is dropped; its error, stop or panic passes, and the second is
+/// neither connected nor started then.
+///
+/// # Panics
+///
+/// None of its own.
+///
+/// # Cancellation
+///
+/// That of the sender that is running; both see the receiver's stop token.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant. The second is connected only after the first has completed, in the storage that the first no longer needs.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct Sequence<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A, B> Sequence<A, B> {
+    #[inline]
+    pub(crate) fn new(first: A, second: B) -> Self {
+        Sequence { first, second }
+    }
+}
+
+// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
+// promise holds.
+unsafe impl<A, B> Sender for Sequence<A, B>
+where
+    A: Sender,
+    B: Sender + Send,
+    A::Error: SameError<B::Error>,
+    B::Error: SameError<A::Error>,
+{
+    type Value = B::Value;
+    type Error = B::Error;
+    const COMPLETES: Completes = A::COMPLETES.and(B::COMPLETES);
+    type Operation<R: Receiver<B::Value, B::Error>> = ChainOperation<A, Second<B>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<B::Value, B::Error>>(self, receiver: R) -> Self::Operation<R> {
+        ChainOperation::new(self.first, Second(self.second), receiver)
+    }
+}
+
+/// The sender that comes second.
+#[derive(Debug)]
+pub struct Second<B>(B);
+
+impl<T, E, B> Successor<T, E> for Second<B>
+where
+    B: Sender + Send,
+    E: SameError<B::Error>,
+{
+    type Value = B::Value;
+    type Error = B::Error;
+    type Sender = B;
+
+    #[inline]
+    fn follow(self, completion: Completion<T, E>) -> Result<B, Completion<B::Value, B::Error>> {
+        match completion {
+            Completion::Value(_) => Ok(self.0),
+            Completion::Error(error) => Err(Completion::Error(error.same())),
+            Completion::Stopped => Err(Completion::Stopped),
+            Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
+        }
+    }
+}
+
+/// `first`, then `second`: a [`Sequence`].
+#[inline]
+pub fn sequence<A: Sender, B: Sender + Send>(first: A, second: B) -> Sequence<A, B>
+where
+    A::Error: SameError<B::Error>,
+    B::Error: SameError<A::Error>,
+{
+    Sequence::new(first, second)
+}

@@ -1,0 +1,534 @@
+//! One run of a sender on the heap, and those who wait for its result: the state of `split` and `ensure_started`.
+
+use alloc::boxed::Box;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::{PhantomData, PhantomPinned};
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+
+use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::stage::{Stage, container_of};
+use crate::stop::{InplaceStopSource, InplaceStopToken, StopSlot};
+use crate::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::sync::spin;
+use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender, Transfer, WithStopToken};
+
+/// The state on the heap.
+///
+/// Two counts keep it. `interested` counts the handles, and the operations that wait with one: when it falls to zero
+/// while the sender runs, the sender is asked to stop. `references` counts one for all of those together, one for the
+/// running sender, and one for a stop on its way: when it falls to zero, the memory goes.
+pub(super) struct Shared<S: Sender> {
+    stage: Stage<S, S::Operation<ChildReceiver<Self, 0>>>,
+    /// What the sender sees. It comes after the operation, so that it is dropped after it.
+    source: InplaceStopSource,
+    /// Written by the completion, before the phase is `Done`; then only read, or taken by the one handle there is.
+    completion: UnsafeCell<Option<Completion<S::Value, S::Error>>>,
+    /// A spin lock over `list`: held for a few instructions, never while anything is called.
+    locked: AtomicBool,
+    list: UnsafeCell<List>,
+    interested: AtomicUsize,
+    references: AtomicUsize,
+    /// Requests the stop of the sender, from the loop of whoever lost the last interest.
+    stop: Job,
+}
+
+struct List {
+    phase: Phase,
+    /// Those who wait, newest first.
+    waiters: *mut Waiter,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The first who starts waiting starts the sender.
+    Idle,
+    Running,
+    /// The completion is there; nobody waits any more.
+    Done,
+}
+
+/// One who waits, as far as the list knows.
+struct Waiter {
+    next: *mut Waiter,
+    previous: *mut Waiter,
+    state: WaiterState,
+    /// Delivers the completion.
+    deliver: Job,
+}
+
+/// All of it under the lock.
+///
+/// | from | by | to |
+/// |---|---|---|
+/// | `Starting` | `start`, before the phase is `Done` | `Waiting`, in the list |
+/// | `Starting` | a stop | `Left`: `start` completes stopped |
+/// | `Waiting` | a stop, before the phase is `Done` | `Left`, out of the list: the stop completes |
+/// | `Waiting` | the completion | the phase is `Done`: the job completes, a stop does nothing |
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaiterState {
+    Starting,
+    Waiting,
+    Left,
+}
+
+impl<S: Sender> Shared<S> {
+    fn lock(&self) -> Locked<'_> {
+        let mut rounds = 0;
+        while self
+            .locked
+            .compare_exchange_weak(false, true, Acquire, Relaxed)
+            .is_err()
+        {
+            spin(&mut rounds);
+        }
+        Locked {
+            locked: &self.locked,
+            // SAFETY: we hold the lock, and give the reference back with it.
+            list: unsafe { &mut *self.list.get() },
+        }
+    }
+}
+
+struct Locked<'a> {
+    locked: &'a AtomicBool,
+    list: &'a mut List,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.locked.store(false, Release);
+    }
+}
+
+impl List {
+    /// # Safety
+    ///
+    /// The waiter is alive and in no list; it stays until it is out again.
+    unsafe fn link(&mut self, waiter: NonNull<Waiter>) {
+        // SAFETY: waiters in the list are alive.
+        unsafe {
+            (*waiter.as_ptr()).next = self.waiters;
+            (*waiter.as_ptr()).previous = ptr::null_mut();
+            if let Some(next) = self.waiters.as_mut() {
+                next.previous = waiter.as_ptr();
+            }
+        }
+        self.waiters = waiter.as_ptr();
+    }
+
+    /// # Safety
+    ///
+    /// The waiter is in the list.
+    unsafe fn unlink(&mut self, waiter: NonNull<Waiter>) {
+        // SAFETY: waiters in the list are alive.
+        unsafe {
+            let Waiter { next, previous, .. } = *waiter.as_ptr();
+            match previous.as_mut() {
+                Some(previous) => previous.next = next,
+                None => self.waiters = next,
+            }
+            if let Some(next) = next.as_mut() {
+                next.previous = previous;
+            }
+        }
+    }
+}
+
+// SAFETY: the completion is `Send` by the bounds of `Handle`, and handed over through the lock; the operation is only
+// destroyed, by its own completion.
+unsafe impl<S: Sender> Parent<0> for Shared<S> {
+    type Value = S::Value;
+    type Error = S::Error;
+    type Env = Patched<WithStopToken<InplaceStopToken<'static>>, EmptyEnv>;
+
+    unsafe fn env(this: NonNull<Self>) -> Self::Env {
+        // SAFETY: the running sender keeps the memory, and so the source, until it has completed.
+        let token = unsafe { this.as_ref().source.token().extend() };
+        Patched::new(WithStopToken(token), EmptyEnv)
+    }
+
+    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the running sender has a reference. Nobody reads the completion before the phase is `Done`, and the
+        // operation touches nothing of itself any more.
+        unsafe {
+            Stage::clear(&raw mut (*this.as_ptr()).stage);
+            *(*this.as_ptr()).completion.get() = Some(completion);
+        }
+        let mut waiter = {
+            // SAFETY: as above.
+            let locked = unsafe { this.as_ref() }.lock();
+            locked.list.phase = Phase::Done;
+            core::mem::replace(&mut locked.list.waiters, ptr::null_mut())
+        };
+        // Oldest first, as they came.
+        let mut resumed = Transfer::none();
+        while let Some(taken) = NonNull::new(waiter) {
+            // SAFETY: from `Done` on a waiter is completed by its job alone, so it is alive, and the job is in no list.
+            unsafe {
+                waiter = (*taken.as_ptr()).next;
+                let deliver = Transfer::to(NonNull::new_unchecked(&raw mut (*taken.as_ptr()).deliver));
+                resumed = deliver.and(resumed);
+            }
+        }
+        // SAFETY: the reference of the running sender is given back.
+        unsafe { Self::release(this) };
+        resumed
+    }
+}
+
+impl<S: Sender> Shared<S> {
+    /// # Safety
+    ///
+    /// The phase was just set to `Running` by the caller, who added the running sender's reference.
+    unsafe fn start(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the running sender's reference keeps the memory until it has completed. It is pinned on the heap,
+        // started once, and destroyed in its completion.
+        unsafe {
+            let stage = &raw mut (*this.as_ptr()).stage;
+            let sender = Stage::take_sender(stage);
+            let receiver = ChildReceiver::<Self, 0>::new(this);
+            Stage::set_running(stage, sender.connect(receiver)).start()
+        }
+    }
+
+    /// # Safety
+    ///
+    /// One reference is given back.
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the reference is still ours.
+        if unsafe { this.as_ref() }.references.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: that was the last.
+            drop(unsafe { Box::from_raw(this.as_ptr()) });
+        }
+    }
+
+    /// # Safety
+    ///
+    /// One interest is given back.
+    unsafe fn lose_interest(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the interest is still ours.
+        let shared = unsafe { this.as_ref() };
+        if shared.interested.fetch_sub(1, AcqRel) != 1 {
+            return Transfer::none();
+        }
+        if shared.lock().list.phase == Phase::Running {
+            // The reference of those who were interested goes with the job.
+            // SAFETY: interest does not come back, so the job is handed out once, and the reference keeps it.
+            return unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stop)) };
+        }
+        // SAFETY: the reference of those who were interested is given back.
+        unsafe { Self::release(this) };
+        Transfer::none()
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of a state, with a reference.
+    unsafe fn request_stop(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of a state.
+        let this = unsafe { container_of!(job, Self, stop) };
+        // SAFETY: the job's reference keeps it, and is given back.
+        unsafe {
+            let resumed = this.as_ref().source.request_stop_later();
+            Self::release(this);
+            resumed
+        }
+    }
+}
+
+/// One interest in a shared run.
+pub(super) struct Handle<S: Sender> {
+    shared: NonNull<Shared<S>>,
+}
+
+// SAFETY: the state may be used on any thread: the sender is connected and started by one, value and error are `Send`,
+// and `Sync` where several read them.
+unsafe impl<S: Sender + Send> Send for Handle<S>
+where
+    S::Value: Send,
+    S::Error: Send,
+{
+}
+// SAFETY: through a shared reference a handle is only cloned.
+unsafe impl<S: Sender + Send> Sync for Handle<S>
+where
+    S::Value: Send,
+    S::Error: Send,
+{
+}
+
+impl<S: Sender> Handle<S> {
+    pub(super) fn new(sender: S) -> Self {
+        let shared = Box::new(Shared {
+            stage: Stage::Sender(sender),
+            source: InplaceStopSource::new(),
+            completion: UnsafeCell::new(None),
+            locked: AtomicBool::new(false),
+            list: UnsafeCell::new(List {
+                phase: Phase::Idle,
+                waiters: ptr::null_mut(),
+            }),
+            interested: AtomicUsize::new(1),
+            references: AtomicUsize::new(1),
+            stop: Job::new(Shared::<S>::request_stop),
+        });
+        Handle {
+            shared: NonNull::from(Box::leak(shared)),
+        }
+    }
+
+    /// Starts the sender, if nobody has yet.
+    pub(super) fn start(&self) -> Transfer {
+        // SAFETY: a handle keeps the state.
+        let shared = unsafe { self.shared.as_ref() };
+        {
+            let locked = shared.lock();
+            if locked.list.phase != Phase::Idle {
+                return Transfer::none();
+            }
+            locked.list.phase = Phase::Running;
+            shared.references.fetch_add(1, Relaxed);
+        }
+        // SAFETY: the phase was just set.
+        unsafe { Shared::start(self.shared) }
+    }
+
+    pub(super) fn clone(&self) -> Self {
+        // SAFETY: a handle keeps the state.
+        unsafe { self.shared.as_ref() }.interested.fetch_add(1, Relaxed);
+        Handle { shared: self.shared }
+    }
+
+    /// Gives the interest back, and returns what that resumes.
+    fn give_back(self) -> Transfer {
+        let shared = self.shared;
+        core::mem::forget(self);
+        // SAFETY: the handle's interest is given back.
+        unsafe { Shared::lose_interest(shared) }
+    }
+}
+
+impl<S: Sender> Drop for Handle<S> {
+    fn drop(&mut self) {
+        // SAFETY: the handle's interest is given back.
+        unsafe { Shared::lose_interest(self.shared) }.run();
+    }
+}
+
+impl<S: Sender> fmt::Debug for Handle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// How a waiter gets the completion.
+pub trait Fetch<T, E> {
+    /// The completion, of which this waiter gets its own.
+    ///
+    /// # Safety
+    ///
+    /// The completion is there. Where it is taken, the caller is the only one.
+    unsafe fn fetch(completion: *mut Option<Completion<T, E>>) -> Completion<T, E>;
+}
+
+/// The operation of one who waits for a shared run.
+pub struct WaitOperation<S, D, R>
+where
+    S: Sender,
+    R: Receiver<S::Value, S::Error>,
+{
+    waiter: Waiter,
+    slot: StopSlot<<R::Env as Env>::StopToken>,
+    handle: Option<Handle<S>>,
+    receiver: Option<R>,
+    _fetch: PhantomData<fn() -> D>,
+    _pinned: PhantomPinned,
+}
+
+impl<S, D, R> WaitOperation<S, D, R>
+where
+    S: Sender,
+    D: Fetch<S::Value, S::Error>,
+    R: Receiver<S::Value, S::Error>,
+{
+    pub(super) fn new(handle: Handle<S>, receiver: R) -> Self {
+        WaitOperation {
+            waiter: Waiter {
+                next: ptr::null_mut(),
+                previous: ptr::null_mut(),
+                state: WaiterState::Starting,
+                deliver: Job::new(Self::run),
+            },
+            slot: StopSlot::new(Self::stop_requested),
+            handle: Some(handle),
+            receiver: Some(receiver),
+            _fetch: PhantomData,
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of a waiter whose run is `Done`.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of a waiter, which is a field of an operation.
+        let this = unsafe { container_of!(container_of!(job, Waiter, deliver), Self, waiter) };
+        // SAFETY: from `Done` on only this touches the operation, but for a stop that looks and goes.
+        unsafe { Self::deliver(this) }
+    }
+
+    /// # Safety
+    ///
+    /// The run is `Done`, and the caller completes the operation.
+    unsafe fn deliver(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the slot outlives a stop that is looking; after this none does.
+        unsafe { &(*this.as_ptr()).slot }.leave();
+        // SAFETY: nobody else touches the operation.
+        let (handle, receiver) = unsafe { ((*this.as_ptr()).handle.take(), (*this.as_ptr()).receiver.take()) };
+        let (Some(handle), Some(receiver)) = (handle, receiver) else {
+            return Transfer::none();
+        };
+        // SAFETY: the run is done, so the completion is there; the handle keeps it.
+        let completion = unsafe { D::fetch(handle.shared.as_ref().completion.get()) };
+        let resumed = handle.give_back();
+        resumed.and(completion.deliver(receiver))
+    }
+
+    /// # Safety
+    ///
+    /// The caller completes the operation, which is in no list, with a stop.
+    unsafe fn leave(this: NonNull<Self>) -> Transfer {
+        // SAFETY: nobody else touches the operation.
+        let (handle, receiver) = unsafe { ((*this.as_ptr()).handle.take(), (*this.as_ptr()).receiver.take()) };
+        // SAFETY: as above. Whoever waits for the slot may go on from here.
+        unsafe { &(*this.as_ptr()).slot }.release();
+        let resumed = handle.map_or_else(Transfer::none, Handle::give_back);
+        match receiver {
+            Some(receiver) => resumed.and(receiver.set_stopped()),
+            None => resumed,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The slot is that of an operation that is starting or waits.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
+        // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes.
+        let this = unsafe { container_of!(slot, Self, slot) };
+        // SAFETY: as above. The handle is taken only by who completes, which is after the slot is released.
+        let left = unsafe {
+            let Some(handle) = &(*this.as_ptr()).handle else {
+                slot.as_ref().release();
+                return Transfer::none();
+            };
+            let waiter = NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter);
+            let locked = handle.shared.as_ref().lock();
+            match (*waiter.as_ptr()).state {
+                WaiterState::Waiting if locked.list.phase != Phase::Done => {
+                    locked.list.unlink(waiter);
+                    (*waiter.as_ptr()).state = WaiterState::Left;
+                    true
+                }
+                WaiterState::Starting => {
+                    (*waiter.as_ptr()).state = WaiterState::Left;
+                    false
+                }
+                _ => false,
+            }
+        };
+        if left {
+            // SAFETY: it is out of the list, so we complete it.
+            unsafe { Self::leave(this) }
+        } else {
+            // SAFETY: whoever completes waits for this release.
+            unsafe { slot.as_ref() }.release();
+            Transfer::none()
+        }
+    }
+}
+
+impl<S, D, R> Operation for WaitOperation<S, D, R>
+where
+    S: Sender,
+    D: Fetch<S::Value, S::Error>,
+    R: Receiver<S::Value, S::Error>,
+{
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: nobody else knows the operation yet.
+        let (token, shared) = match unsafe { (&(*this.as_ptr()).receiver, &(*this.as_ptr()).handle) } {
+            (Some(receiver), Some(handle)) => (receiver.env().stop_token(), handle.shared),
+            _ => return Transfer::none(),
+        };
+        // SAFETY: the slot is pinned with the operation, and left or released before it completes.
+        let slot = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot) };
+        // SAFETY: as above.
+        if !unsafe { StopSlot::listen(slot, &token) } {
+            // SAFETY: it is in no list.
+            return unsafe { Self::leave(this) };
+        }
+        enum Next {
+            Wait,
+            Start,
+            Deliver,
+            Leave,
+        }
+        let next = {
+            // SAFETY: the handle keeps the state; once the waiter is linked and the lock is given back, the operation,
+            // and its handle, may be gone.
+            let shared = unsafe { shared.as_ref() };
+            let locked = shared.lock();
+            // SAFETY: under the lock the waiter's state is ours.
+            let waiter = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter) };
+            // SAFETY: as above.
+            match (unsafe { (*waiter.as_ptr()).state }, locked.list.phase) {
+                (WaiterState::Left, _) => Next::Leave,
+                (_, Phase::Done) => Next::Deliver,
+                (_, phase) => {
+                    // SAFETY: the operation is pinned, and stays until it is out of the list.
+                    unsafe {
+                        (*waiter.as_ptr()).state = WaiterState::Waiting;
+                        locked.list.link(waiter);
+                    }
+                    if phase == Phase::Idle {
+                        locked.list.phase = Phase::Running;
+                        // For the running sender, which this thread starts.
+                        shared.references.fetch_add(1, Relaxed);
+                        Next::Start
+                    } else {
+                        Next::Wait
+                    }
+                }
+            }
+        };
+        match next {
+            Next::Wait => Transfer::none(),
+            // SAFETY: the phase was just set; the running sender's reference keeps the state.
+            Next::Start => unsafe { Shared::start(shared) },
+            // SAFETY: the run is done, and the waiter in no list.
+            Next::Deliver => unsafe { Self::deliver(this) },
+            Next::Leave => {
+                // SAFETY: the slot outlives the stop that set `Left`; after this it is over.
+                unsafe { slot.as_ref() }.leave();
+                // SAFETY: it is in no list.
+                unsafe { Self::leave(this) }
+            }
+        }
+    }
+}
+
+impl<S, D, R> fmt::Debug for WaitOperation<S, D, R>
+where
+    S: Sender,
+    R: Receiver<S::Value, S::Error>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitOperation").finish_non_exhaustive()
+    }
+}

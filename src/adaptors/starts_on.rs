@@ -1,0 +1,114 @@
+use super::chain::{ChainOperation, Successor};
+use super::write_env::WriteEnv;
+use crate::{Completes, Completion, Receiver, Scheduler, Sender, WithScheduler};
+
+/// Starts a sender on a scheduler, and lets it complete wherever it completes. Made by [`Sender::starts_on`] and
+/// [`starts_on`].
+///
+/// Inside, the environment's scheduler is the one given.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::RunLoop;
+/// use std::thread;
+///
+/// let run_loop = RunLoop::new();
+/// thread::scope(|scope| {
+///     let worker = scope.spawn(|| {
+///         run_loop.run();
+///         thread::current().id()
+///     });
+///     let there = sync_wait(starts_on(run_loop.scheduler(), just_from(|| thread::current().id()))).unwrap();
+///     run_loop.finish();
+///     assert_eq!(worker.join().unwrap(), there);
+/// });
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender. Stopped, without having started it, when the stop was requested before its turn came.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// While it waits for its turn that of the scheduler, then that of the sender.
+///
+/// # Allocation
+///
+/// None: the operation is the scheduler's queue node.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct StartsOn<S, C> {
+    sender: S,
+    scheduler: C,
+}
+
+impl<S, C> StartsOn<S, C> {
+    #[inline]
+    pub(crate) fn new(sender: S, scheduler: C) -> Self {
+        StartsOn { sender, scheduler }
+    }
+}
+
+// SAFETY: a `ChainOperation` keeps the promises. Where the sender completes is relative to the given scheduler, so
+// nothing holds outside but that both complete inline.
+unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = match C::Schedule::COMPLETES.and(S::COMPLETES) {
+        Completes::Inline => Completes::Inline,
+        _ => Completes::Anywhere,
+    };
+    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<C::Schedule, Started<S, C>, R>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        const {
+            assert!(
+                C::INFALLIBLE,
+                "`starts_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`, or handle its error with `sequence(scheduler.schedule().map_err(..), sender)`"
+            );
+        }
+        let started = Started {
+            sender: self.sender,
+            scheduler: self.scheduler,
+        };
+        ChainOperation::new(started.scheduler.schedule(), started, receiver)
+    }
+}
+
+/// What runs when the scheduler is reached.
+#[derive(Debug)]
+pub struct Started<S, C> {
+    sender: S,
+    scheduler: C,
+}
+
+impl<E, S: Sender + Send, C: Scheduler> Successor<(), E> for Started<S, C> {
+    type Value = S::Value;
+    type Error = S::Error;
+    type Sender = WriteEnv<S, WithScheduler<C>>;
+
+    #[inline]
+    fn follow(self, completion: Completion<(), E>) -> Result<Self::Sender, Completion<S::Value, S::Error>> {
+        match completion {
+            Completion::Value(()) => Ok(WriteEnv::new(self.sender, WithScheduler(self.scheduler))),
+            // An infallible scheduler has no error to report.
+            Completion::Error(_) | Completion::Stopped => Err(Completion::Stopped),
+            Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
+        }
+    }
+}
+
+/// `sender`, started on `scheduler`: a [`StartsOn`].
+#[inline]
+pub fn starts_on<C: Scheduler, S: Sender + Send>(scheduler: C, sender: S) -> StartsOn<S, C> {
+    StartsOn::new(sender, scheduler)
+}

@@ -1,0 +1,78 @@
+use super::map::{Map, MapReceiver};
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Makes an error of a stop. Made by [`Sender::stopped_as_error`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let stopped = just_stopped::<i32, _>().stopped_as_error("cancelled");
+/// assert_eq!(sync_wait(stopped).unwrap_error(), "cancelled");
+/// ```
+///
+/// # Completions
+///
+/// The given error in place of a stop. Values, errors and panics pass. It cannot complete stopped.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// That of the sender before it; a stop arrives as the error.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct StoppedAsError<S, E> {
+    sender: S,
+    error: E,
+}
+
+impl<S, E> StoppedAsError<S, E> {
+    #[inline]
+    pub(crate) fn new(sender: S, error: E) -> Self {
+        StoppedAsError { sender, error }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S, E> Sender for StoppedAsError<S, E>
+where
+    S: Sender<Error = E>,
+    E: Send,
+{
+    type Value = S::Value;
+    type Error = E;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, E>> = S::Operation<MapReceiver<StopAsError<E>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(MapReceiver::new(StopAsError(self.error), receiver))
+    }
+}
+
+/// Makes the given error of a stop.
+#[derive(Debug)]
+pub struct StopAsError<E>(E);
+
+impl<T, E: Send> Map<T, E> for StopAsError<E> {
+    type Value = T;
+    type Error = E;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<T, E> {
+        match completion {
+            Completion::Stopped => Completion::Error(self.0),
+            other => other,
+        }
+    }
+}

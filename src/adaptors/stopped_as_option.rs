@@ -1,0 +1,78 @@
+use super::map::{Map, MapReceiver};
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Makes `None` of a stop, and `Some` of a value. Made by [`Sender::stopped_as_option`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let stopped = just_stopped::<i32, &str>().stopped_as_option();
+/// assert_eq!(sync_wait(stopped).unwrap(), None);
+/// ```
+///
+/// # Completions
+///
+/// `Some(value)`, or `None` for a stop. Errors and panics pass. It cannot complete stopped.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// That of the sender before it; a stop arrives as `None`.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct StoppedAsOption<S> {
+    sender: S,
+}
+
+impl<S> StoppedAsOption<S> {
+    #[inline]
+    pub(crate) fn new(sender: S) -> Self {
+        StoppedAsOption { sender }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S> Sender for StoppedAsOption<S>
+where
+    S: Sender,
+{
+    type Value = Option<S::Value>;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<Option<S::Value>, S::Error>> = S::Operation<MapReceiver<StopAsNone, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<Option<S::Value>, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(MapReceiver::new(StopAsNone, receiver))
+    }
+}
+
+/// Makes `None` of a stop and `Some` of a value.
+#[derive(Debug)]
+pub struct StopAsNone;
+
+impl<T, E> Map<T, E> for StopAsNone {
+    type Value = Option<T>;
+    type Error = E;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<Option<T>, E> {
+        match completion {
+            Completion::Value(value) => Completion::Value(Some(value)),
+            Completion::Error(error) => Completion::Error(error),
+            Completion::Stopped => Completion::Value(None),
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        }
+    }
+}

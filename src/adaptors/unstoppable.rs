@@ -1,0 +1,62 @@
+use super::write_env::{WriteEnv, WriteEnvReceiver};
+use crate::stop::NeverStop;
+use crate::{Completes, Receiver, Sender, WithStopToken};
+
+/// Hides every stop from a sender. Made by [`Sender::unstoppable`].
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::stop::StopSource;
+///
+/// let source = StopSource::new();
+/// source.request_stop();
+/// let work = read_env(StopRequested).unstoppable().write_env(WithStopToken(source.token()));
+/// assert!(!sync_wait(work).unwrap());
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender, which sees a stop token that never stops.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code.
+///
+/// # Cancellation
+///
+/// None: that is what it is for.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct Unstoppable<S> {
+    sender: WriteEnv<S, WithStopToken<NeverStop>>,
+}
+
+impl<S> Unstoppable<S> {
+    #[inline]
+    pub(crate) fn new(sender: S) -> Self {
+        Unstoppable {
+            sender: WriteEnv::new(sender, WithStopToken(NeverStop)),
+        }
+    }
+}
+
+// SAFETY: it is a `WriteEnv` under another name.
+unsafe impl<S: Sender> Sender for Unstoppable<S> {
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<WriteEnvReceiver<WithStopToken<NeverStop>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(receiver)
+    }
+}

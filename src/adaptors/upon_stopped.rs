@@ -1,0 +1,79 @@
+use super::map::{Map, MapReceiver, call};
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Turns a stop into a value with a function. Made by [`Sender::upon_stopped`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let given_up = just_stopped::<i32, std::convert::Infallible>().upon_stopped(|| 0);
+/// assert_eq!(sync_wait(given_up).unwrap(), 0);
+/// ```
+///
+/// # Completions
+///
+/// The value, or the function's result in place of a stop. Errors and panics pass. It cannot complete stopped.
+///
+/// # Panics
+///
+/// A panic of the function is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender before it.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct UponStopped<S, F> {
+    sender: S,
+    function: F,
+}
+
+impl<S, F> UponStopped<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, function: F) -> Self {
+        UponStopped { sender, function }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S, F> Sender for UponStopped<S, F>
+where
+    S: Sender,
+    F: FnOnce() -> S::Value + Send,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<MapReceiver<OnStopped<F>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender
+            .connect(MapReceiver::new(OnStopped(self.function), receiver))
+    }
+}
+
+/// Calls the function for a stop, and lets the rest pass.
+#[derive(Debug)]
+pub struct OnStopped<F>(F);
+
+impl<T, E, F: FnOnce() -> T + Send> Map<T, E> for OnStopped<F> {
+    type Value = T;
+    type Error = E;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<T, E> {
+        match completion {
+            Completion::Stopped => call(self.0, Completion::Value),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use alloc::vec::Vec;
+
+use super::many::{FromIter, ManyOperation, Policy};
+use super::verdict::Verdict;
+use super::when_all::all_inline;
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Runs every sender of an iterator at once and completes when all have, with their values in order.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let squares = when_all_iter((0..5).map(|n| just(n).then(|n| n * n)));
+/// assert_eq!(sync_wait(squares).unwrap(), [0, 1, 4, 9, 16]);
+/// ```
+///
+/// # Completions
+///
+/// A `Vec` of the values, after every child has completed. When one fails, the others are asked to stop, and
+/// after they have all ended the first panic is the completion, failing that the first error, failing that a stop. An
+/// empty iterator completes at once.
+///
+/// # Panics
+///
+/// A panic of the iterator is the completion; no child is started then. A child's panic stops the others and arrives
+/// after they have ended.
+///
+/// # Cancellation
+///
+/// A stop of the receiver's token reaches every child.
+///
+/// # Allocation
+///
+/// Two, whatever the length: one for the operations, when the whole is started, and one for the `Vec` of values. An
+/// iterator that does not know its length makes the first one grow. Nothing is allocated for an empty iterator.
+///
+/// # Stack
+///
+/// Constant: the children are started in a loop.
+pub fn when_all_iter<I>(senders: I) -> WhenAllIter<I>
+where
+    I: IntoIterator,
+    I::Item: Sender<Value: Send, Error: Send>,
+{
+    WhenAllIter { senders }
+}
+
+/// The sender that [`when_all_iter`] makes.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct WhenAllIter<I> {
+    senders: I,
+}
+
+// SAFETY: a `ManyOperation` keeps the promises. Where every child completes inside its `start`, the last one's
+// completion does so inside this `start`.
+unsafe impl<I, S> Sender for WhenAllIter<I>
+where
+    I: IntoIterator<Item = S>,
+    S: Sender<Value: Send, Error: Send>,
+{
+    type Value = Vec<S::Value>;
+    type Error = S::Error;
+    const COMPLETES: Completes = all_inline(&[S::COMPLETES]);
+    type Operation<R: Receiver<Vec<S::Value>, S::Error>> = ManyOperation<FromIter<I>, AllToVec<S::Error>, R>;
+
+    fn connect<R: Receiver<Vec<S::Value>, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        ManyOperation::new(FromIter(self.senders), AllToVec(Verdict::new()), receiver)
+    }
+}
+
+/// Every value, in a `Vec`.
+#[derive(Debug)]
+pub struct AllToVec<E>(Verdict<E>);
+
+// SAFETY: the verdict takes failures on any thread.
+unsafe impl<T: Send, E: Send> Policy<T, E> for AllToVec<E> {
+    type Kept = T;
+    type Value = Vec<T>;
+
+    #[inline]
+    fn child_completed(&self, completion: Completion<T, E>) -> (Option<T>, bool) {
+        self.0.value_or_stop(completion)
+    }
+
+    fn conclude(&mut self, kept: impl ExactSizeIterator<Item = Option<T>>) -> Completion<Vec<T>, E> {
+        if let Some(failure) = self.0.take() {
+            return failure;
+        }
+        // Nothing failed, so every child left a value.
+        let mut values = Vec::with_capacity(kept.len());
+        values.extend(kept.flatten());
+        Completion::Value(values)
+    }
+}

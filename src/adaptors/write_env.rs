@@ -1,0 +1,105 @@
+use crate::{Completes, Panic, Patch, Patched, Receiver, Sender, Transfer};
+
+/// Changes one thing in the environment that a sender sees: its stop token, its scheduler or a value of the user's
+/// own. Made by [`Sender::write_env`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// struct RequestId(u32);
+///
+/// let work = read_env(Get::<RequestId>::new()).write_env(With(RequestId(7)));
+/// assert_eq!(sync_wait(work).unwrap(), Some(RequestId(7)));
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender.
+///
+/// # Panics
+///
+/// None of its own: it runs no user code but the `Clone` of what it was given.
+///
+/// # Cancellation
+///
+/// That of the sender, by the token written with [`WithStopToken`](crate::WithStopToken) where that is what was
+/// changed. The receiver's own token is not seen then.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct WriteEnv<S, P> {
+    sender: S,
+    patch: P,
+}
+
+impl<S, P> WriteEnv<S, P> {
+    #[inline]
+    pub(crate) fn new(sender: S, patch: P) -> Self {
+        WriteEnv { sender, patch }
+    }
+}
+
+// SAFETY: the operation is the child's, and the receiver completes inside the child's completion. What the child says
+// about its start scheduler is about the one written here, so it does not hold outside.
+unsafe impl<S: Sender, P: Patch> Sender for WriteEnv<S, P> {
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = if P::CHANGES_SCHEDULER && !S::COMPLETES.is_inline() {
+        Completes::Anywhere
+    } else {
+        S::COMPLETES
+    };
+    type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<WriteEnvReceiver<P, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender.connect(WriteEnvReceiver {
+            patch: self.patch,
+            receiver,
+        })
+    }
+}
+
+/// The receiver of [`WriteEnv`].
+#[derive(Debug)]
+pub struct WriteEnvReceiver<P, R> {
+    patch: P,
+    receiver: R,
+}
+
+impl<T, E, P: Patch, R: Receiver<T, E>> Receiver<T, E> for WriteEnvReceiver<P, R> {
+    type Env = Patched<P, R::Env>;
+
+    #[inline]
+    fn env(&self) -> Self::Env {
+        Patched::new(self.patch.clone(), self.receiver.env())
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.receiver.set_value(value)
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.receiver.set_error(error)
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.receiver.set_stopped()
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.receiver.set_panicked(payload)
+    }
+}

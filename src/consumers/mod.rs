@@ -1,0 +1,19 @@
+//! Where a sender is started: by blocking for it, or by letting it run on its own.
+
+#[cfg(feature = "alloc")]
+mod execute;
+#[cfg(feature = "alloc")]
+mod start_detached;
+#[cfg(feature = "alloc")]
+mod submit;
+#[cfg(feature = "std")]
+mod sync_wait;
+
+#[cfg(feature = "alloc")]
+pub use execute::execute;
+#[cfg(feature = "alloc")]
+pub use start_detached::{Handled, start_detached};
+#[cfg(feature = "alloc")]
+pub use submit::submit;
+#[cfg(feature = "std")]
+pub use sync_wait::{Prepared, WaitSlot, prepare, sync_wait};

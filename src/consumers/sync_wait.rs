@@ -1,0 +1,287 @@
+use core::cell::{Cell, UnsafeCell};
+use core::fmt;
+use core::mem;
+use core::pin::pin;
+use core::ptr::NonNull;
+
+use crate::scheduler::{RunLoop, RunLoopScheduler};
+use crate::sender::stage::container_of;
+use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+
+/// Starts a sender and blocks until it has completed.
+///
+/// While it waits it drives a [`RunLoop`] of its own, whose scheduler is in the environment. Everything lives on this
+/// stack frame, so the sender may borrow.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let words = ["hold", "fast"];
+/// let shout = just(&words).then(|words| words.join(" ").to_uppercase());
+/// assert_eq!(sync_wait(shout).unwrap(), "HOLD FAST");
+/// ```
+///
+/// # Completions
+///
+/// The outcome is the sender's value, its error, or that it stopped. A sender that drops its receiver without
+/// completing has stopped.
+///
+/// # Panics
+///
+/// The sender's panic goes on unwinding from here, after everything has ended.
+///
+/// # Cancellation
+///
+/// The environment's token never stops. To stop from outside, write one with
+/// [`write_env`](Sender::write_env)`(`[`WithStopToken`](crate::WithStopToken)`(token))`.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant: this is a driver.
+#[inline]
+pub fn sync_wait<S>(sender: S) -> Outcome<S::Value, S::Error>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    prepare(sender, &mut WaitSlot::new()).wait()
+}
+
+/// Connects a sender now, to be started and waited for later.
+///
+/// What connecting costs is paid here; [`Prepared::wait`] only starts. The slot is where the result will arrive, and
+/// can be used again. Dropping what is prepared runs nothing.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let mut slot = WaitSlot::new();
+/// let prepared = prepare(just_from(|| 6 * 7), &mut slot);
+/// // … later:
+/// assert_eq!(prepared.wait().unwrap(), 42);
+/// ```
+#[inline]
+pub fn prepare<S>(sender: S, slot: &mut WaitSlot<S::Value, S::Error>) -> Prepared<'_, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    *slot = WaitSlot::new();
+    let slot = &*slot;
+    Prepared {
+        operation: sender.connect(slot.receiver::<S>(&slot.run_loop)),
+        slot,
+    }
+}
+
+/// A sender that is connected and not started. Made by [`prepare`].
+#[must_use = "a prepared operation does nothing until it is waited for"]
+pub struct Prepared<'a, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    operation: S::Operation<WaitReceiver<'a, S::Value, S::Error>>,
+    slot: &'a WaitSlot<S::Value, S::Error>,
+}
+
+impl<S> Prepared<'_, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    /// Starts the sender and blocks until it has completed, as [`sync_wait`] does.
+    #[inline]
+    pub fn wait(self) -> Outcome<S::Value, S::Error> {
+        let Prepared { operation, slot } = self;
+        let operation = pin!(operation);
+        // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
+        unsafe { operation.start() }.run();
+        if !S::COMPLETES.is_inline() {
+            // SAFETY: the loop is in a slot that this frame alone may drive.
+            unsafe { slot.run_loop.drive_alone(|| slot.drive(&slot.run_loop)) };
+        }
+        // SAFETY: the sender has completed.
+        unsafe { slot.take() }
+    }
+}
+
+impl<S> fmt::Debug for Prepared<'_, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").finish_non_exhaustive()
+    }
+}
+
+/// Where the result of a sender that is waited for arrives, and the run loop that is driven meanwhile.
+pub struct WaitSlot<T, E> {
+    run_loop: RunLoop,
+    /// Written by the completion, before `job` is pushed; read by the waiting thread, after the job has run. A sender
+    /// that promised to complete inside `start` does without the job.
+    completion: UnsafeCell<Option<Completion<T, E>>>,
+    /// Says to the waiting thread, in its own queue, that the sender has completed.
+    job: UnsafeCell<Job>,
+    /// Set by the job. Only the waiting thread touches it.
+    done: Cell<bool>,
+}
+
+// SAFETY: what is shared is the completion, which is written once and handed over through the run loop, and the job,
+// which is pushed once. Value and error are `Send`.
+unsafe impl<T: Send, E: Send> Sync for WaitSlot<T, E> {}
+// SAFETY: as above.
+unsafe impl<T: Send, E: Send> Send for WaitSlot<T, E> {}
+
+impl<T, E> WaitSlot<T, E> {
+    /// An empty slot.
+    #[inline]
+    pub fn new() -> Self {
+        WaitSlot {
+            run_loop: RunLoop::new(),
+            completion: UnsafeCell::new(None),
+            job: UnsafeCell::new(Job::new(Self::completed)),
+            done: Cell::new(false),
+        }
+    }
+
+    #[inline]
+    fn receiver<'a, S: Sender<Value = T, Error = E>>(&'a self, run_loop: &'a RunLoop) -> WaitReceiver<'a, T, E> {
+        WaitReceiver {
+            slot: self,
+            run_loop,
+            inline: S::COMPLETES.is_inline(),
+        }
+    }
+
+    /// Starts `sender`, drives `run_loop` until it has completed, and gives its outcome.
+    ///
+    /// The caller is the driver of `run_loop`.
+    pub(crate) fn wait_on<S>(&self, run_loop: &RunLoop, sender: S) -> Outcome<T, E>
+    where
+        S: Sender<Value = T, Error = E>,
+        T: Send,
+        E: Send,
+    {
+        let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
+        // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
+        unsafe { operation.start() }.run();
+        if !S::COMPLETES.is_inline() {
+            self.drive(run_loop);
+        }
+        // SAFETY: the sender has completed.
+        unsafe { self.take() }
+    }
+
+    fn drive(&self, run_loop: &RunLoop) {
+        while !self.done.get() {
+            // SAFETY: both callers are the driver.
+            unsafe { run_loop.run_one() };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The sender has completed.
+    #[inline]
+    unsafe fn take(&self) -> Outcome<T, E> {
+        // SAFETY: the completion was written before the sender was known to have completed.
+        match unsafe { (*self.completion.get()).take() } {
+            Some(completion) => completion.into_outcome(),
+            // A receiver that was leaked says nothing.
+            None => Outcome::Stopped,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of a slot, run by the waiting thread.
+    unsafe fn completed(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of a slot; an `UnsafeCell` has its content's address.
+        let this = unsafe { container_of!(job, Self, job) };
+        // SAFETY: the waiting thread has the slot.
+        unsafe { this.as_ref() }.done.set(true);
+        Transfer::none()
+    }
+}
+
+impl<T, E> Default for WaitSlot<T, E> {
+    fn default() -> Self {
+        WaitSlot::new()
+    }
+}
+
+impl<T, E> fmt::Debug for WaitSlot<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitSlot").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of [`sync_wait`].
+pub(super) struct WaitReceiver<'a, T, E> {
+    slot: &'a WaitSlot<T, E>,
+    run_loop: &'a RunLoop,
+    /// The sender completes inside `start`, so nobody has to be told.
+    inline: bool,
+}
+
+impl<T, E> WaitReceiver<'_, T, E> {
+    #[inline]
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        self.leave(completion);
+        mem::forget(self);
+        Transfer::none()
+    }
+
+    #[inline]
+    fn leave(&self, completion: Completion<T, E>) {
+        // SAFETY: the receiver completes once, and nobody reads before.
+        unsafe { *self.slot.completion.get() = Some(completion) };
+        if !self.inline {
+            // SAFETY: pushed once. The slot stays until the job has run. Nothing of it is touched after the push.
+            unsafe { self.run_loop.push(NonNull::new_unchecked(self.slot.job.get())) };
+        }
+    }
+}
+
+impl<'a, T: Send, E: Send> Receiver<T, E> for WaitReceiver<'a, T, E> {
+    type Env = Patched<WithScheduler<RunLoopScheduler<'a>>, EmptyEnv>;
+
+    #[inline]
+    fn env(&self) -> Self::Env {
+        Patched::new(WithScheduler(self.run_loop.scheduler()), EmptyEnv)
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+impl<T, E> Drop for WaitReceiver<'_, T, E> {
+    #[cold]
+    fn drop(&mut self) {
+        self.leave(Completion::Stopped);
+    }
+}
+
+impl<T, E> fmt::Debug for WaitReceiver<'_, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitReceiver").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,483 @@
+use alloc::boxed::Box;
+use core::convert::Infallible;
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomPinned;
+use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::stage::container_of;
+use crate::stop::{StopSlot, StopToken};
+use crate::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::{Completes, Completion, EmptyEnv, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+
+/// A sender of what a future gives.
+///
+/// The future is polled on the scheduler of the receiver's environment: once when it is started, then whenever it was
+/// woken, which schedules it there. A waker may be kept for as long as one likes; it keeps a few words of memory, not
+/// the future.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let work = from_future(async { 6 * 7 }).then(|x| x + 1);
+/// assert_eq!(sync_wait(work).unwrap(), 43);
+/// ```
+///
+/// # Completions
+///
+/// The future's output, on the scheduler. The future is dropped first.
+///
+/// # Panics
+///
+/// A panic of the future is the completion.
+///
+/// # Cancellation
+///
+/// When the stop is requested, the future is dropped, on the scheduler, and it completes stopped. A future is not polled
+/// at all when the stop was requested before the start.
+///
+/// # Allocation
+///
+/// None for a future that is ready when it is first polled and does not keep its waker. One otherwise, which the wakers
+/// share.
+///
+/// # Stack
+///
+/// Constant, for any number of wake-ups.
+pub fn from_future<F: Future + Send>(future: F) -> FromFuture<F> {
+    FromFuture { future }
+}
+
+/// The sender that [`from_future`] makes.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct FromFuture<F> {
+    future: F,
+}
+
+// SAFETY: the operation touches nothing once a waker or a stop may schedule it, nor after its completion, and is
+// `!Unpin`. It is polled, and so completes, on the scheduler of the receiver's environment only.
+unsafe impl<F: Future + Send> Sender for FromFuture<F> {
+    type Value = F::Output;
+    type Error = Infallible;
+    const COMPLETES: Completes = Completes::OnStartScheduler;
+    type Operation<R: Receiver<F::Output, Infallible>> = FromFutureOperation<F, R>;
+
+    fn connect<R: Receiver<F::Output, Infallible>>(self, receiver: R) -> FromFutureOperation<F, R> {
+        const {
+            assert!(
+                <R::Env as Env>::Scheduler::PRESENT,
+                "`from_future` is polled on the scheduler of the receiver's environment, and there is none: write `starts_on(scheduler, from_future(future))`"
+            );
+            assert!(
+                !<R::Env as Env>::Scheduler::PRESENT || <R::Env as Env>::Scheduler::INFALLIBLE,
+                "`from_future` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`"
+            );
+        }
+        FromFutureOperation {
+            trip: None,
+            future: Some(self.future),
+            slot: StopSlot::new(FromFutureOperation::<F, R>::stop_requested),
+            listening: false,
+            first: FirstWaker {
+                handle: AtomicPtr::new(ptr::null_mut()),
+                woken: AtomicBool::new(false),
+                operation: ptr::null_mut(),
+                schedule: FromFutureOperation::<F, R>::schedule,
+            },
+            poll: Job::new(FromFutureOperation::<F, R>::run),
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+type Trip<F, R> =
+    <<<<R as Receiver<<F as Future>::Output, Infallible>>::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Operation<
+        ChildReceiver<FromFutureOperation<F, R>, 0>,
+    >;
+
+/// The operation of [`FromFuture`].
+pub struct FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    /// The way to the scheduler for the next wake-up, connected before the future is polled.
+    trip: Option<Trip<F, R>>,
+    /// Dropped in place, before the completion.
+    future: Option<F>,
+    slot: StopSlot<<R::Env as Env>::StopToken>,
+    /// The slot listens, from the first suspension on.
+    listening: bool,
+    first: FirstWaker,
+    /// Polls, from the driver's loop, so that a future that wakes itself does not recurse.
+    poll: Job,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<F, R> FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    /// # Safety
+    ///
+    /// The operation is started, has not completed, and nobody else polls it.
+    unsafe fn poll(this: NonNull<Self>) -> Transfer {
+        // SAFETY: by the caller's promise the operation is ours until it is idle.
+        let env = match unsafe { &(*this.as_ptr()).receiver } {
+            Some(receiver) => receiver.env(),
+            None => return Transfer::none(),
+        };
+        if env.stop_token().stop_requested() {
+            // SAFETY: as above.
+            return unsafe { Self::complete(this, Completion::Stopped) };
+        }
+        // Before the poll, since a wake-up may need it the moment the poll returns.
+        // SAFETY: as above; a trip that was there has been made. The operation is pinned and stays until it completes.
+        unsafe {
+            if (*this.as_ptr()).trip.is_none() {
+                let receiver = ChildReceiver::new(this);
+                (*this.as_ptr()).trip = Some(env.scheduler().schedule().connect(receiver));
+            }
+        }
+        // SAFETY: as above. The future is pinned with the operation.
+        let polled = Panic::catch(|| unsafe {
+            let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
+            match &mut (*this.as_ptr()).future {
+                Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
+                None => Poll::Pending,
+            }
+        });
+        match polled {
+            // SAFETY: as above.
+            Ok(Poll::Ready(output)) => unsafe { Self::complete(this, Completion::Value(output)) },
+            // SAFETY: as above.
+            Err(payload) => unsafe { Self::complete(this, Completion::Panicked(payload)) },
+            // SAFETY: as above.
+            Ok(Poll::Pending) => unsafe { Self::suspend(this, &env.stop_token()) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The operation is being polled by the caller, and pending.
+    unsafe fn suspend(this: NonNull<Self>, token: &<R::Env as Env>::StopToken) -> Transfer {
+        // SAFETY: the operation is ours until it is idle.
+        let first = unsafe { &(*this.as_ptr()).first };
+        let handle = first.handle();
+        // SAFETY: the operation's own reference keeps the handle.
+        let state = unsafe { &handle.as_ref().state };
+        // SAFETY: as above.
+        if unsafe { !(*this.as_ptr()).listening } {
+            // SAFETY: the slot is pinned with the operation, and left before it completes.
+            let listening = unsafe {
+                (*this.as_ptr()).listening = true;
+                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token)
+            };
+            if !listening {
+                // SAFETY: we still poll.
+                return unsafe { Self::complete(this, Completion::Stopped) };
+            }
+        }
+        let woken = first.woken.swap(false, Acquire);
+        if !woken && state.compare_exchange(POLLING, IDLE, AcqRel, Acquire).is_ok() {
+            // From here on a wake-up may run the operation elsewhere.
+            return Transfer::none();
+        }
+        state.store(SCHEDULED, Release);
+        // SAFETY: it is scheduled, by us.
+        unsafe { Self::schedule(this.as_ptr().cast()) }
+    }
+
+    /// # Safety
+    ///
+    /// The operation is being polled by the caller.
+    unsafe fn complete(this: NonNull<Self>, completion: Completion<F::Output, Infallible>) -> Transfer {
+        // SAFETY: the operation is ours.
+        unsafe {
+            if let Some(handle) = NonNull::new((*this.as_ptr()).first.handle.load(Acquire)) {
+                // From here on a wake-up does nothing.
+                handle.as_ref().state.store(DONE, Release);
+            }
+            if (*this.as_ptr()).listening {
+                (*this.as_ptr()).slot.leave();
+            }
+        }
+        // SAFETY: as above; the future is dropped in place.
+        let dropped = Panic::catch(|| unsafe { (*this.as_ptr()).future = None });
+        // SAFETY: as above.
+        let Some(receiver) = (unsafe { (*this.as_ptr()).receiver.take() }) else {
+            return Transfer::none();
+        };
+        match dropped {
+            Ok(()) => completion.deliver(receiver),
+            Err(payload) => receiver.set_panicked(payload),
+        }
+    }
+
+    /// Starts the trip to the scheduler.
+    ///
+    /// # Safety
+    ///
+    /// `this` is an operation that the caller made `SCHEDULED`.
+    unsafe fn schedule(this: *mut ()) -> Transfer {
+        // SAFETY: it is scheduled, so it is alive and ours until the trip is made.
+        match unsafe { &mut (*this.cast::<Self>()).trip } {
+            // SAFETY: the trip is pinned with the operation, and started once: it is replaced before the next poll.
+            Some(trip) => unsafe { Pin::new_unchecked(trip).start() },
+            None => Transfer::none(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of an operation that is scheduled, and has arrived.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of an operation.
+        let this = unsafe { container_of!(job, Self, poll) };
+        // SAFETY: it is scheduled, so it is alive and ours, and the trip is over.
+        unsafe {
+            (*this.as_ptr()).trip = None;
+            (*this.as_ptr()).first.handle().as_ref().state.store(POLLING, Release);
+            Self::poll(this)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The slot is that of a suspended operation.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
+        // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes.
+        let this = unsafe { container_of!(slot, Self, slot) };
+        // SAFETY: as above.
+        let handle = unsafe { (*this.as_ptr()).first.handle() };
+        // SAFETY: the operation's own reference keeps the handle until the slot is released; ours from then on.
+        unsafe {
+            handle.as_ref().references.fetch_add(1, Relaxed);
+            slot.as_ref().release();
+            let resumed = handle.as_ref().wake();
+            Handle::release(handle);
+            resumed
+        }
+    }
+}
+
+impl<F, R> Operation for FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: nobody else knows the operation yet.
+        unsafe {
+            (*this.as_ptr()).first.operation = this.as_ptr().cast();
+            Self::poll(this)
+        }
+    }
+}
+
+// SAFETY: the future and the receiver are `Send`, and polled by one at a time.
+unsafe impl<F, R> Parent<0> for FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    type Value = ();
+    type Error = <<<R::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Error;
+    /// Nothing stops the trip.
+    type Env = EmptyEnv;
+
+    unsafe fn env(_: NonNull<Self>) -> EmptyEnv {
+        EmptyEnv
+    }
+
+    /// However the trip ended, the future is polled: an infallible scheduler has only one way.
+    unsafe fn child_completed(this: NonNull<Self>, _: Completion<(), Self::Error>) -> Transfer {
+        // A trip that was not made is dropped with the operation, after its completion, and means nothing.
+        // SAFETY: a scheduled operation is ours; one that is being dropped still has its receiver's place.
+        if unsafe { (*this.as_ptr()).receiver.is_none() } {
+            return Transfer::none();
+        }
+        // SAFETY: the operation stays until it is polled to its end.
+        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)) }
+    }
+}
+
+impl<F, R> Drop for FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    fn drop(&mut self) {
+        if let Some(handle) = NonNull::new(self.first.handle.load(Acquire)) {
+            // SAFETY: the operation's own reference is given back.
+            unsafe { Handle::release(handle) };
+        }
+    }
+}
+
+impl<F, R> fmt::Debug for FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromFutureOperation")
+            .field("completed", &self.receiver.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The waker of the first polls, which lives in the operation and becomes a [`Handle`] on the heap when it is cloned.
+struct FirstWaker {
+    /// Null until a clone, or the first suspension, needs it. Set once, by whoever comes first.
+    handle: AtomicPtr<Handle>,
+    /// A wake-up by reference while the future is being polled. Looked at when the poll has returned.
+    woken: AtomicBool,
+    operation: *mut (),
+    schedule: unsafe fn(*mut ()) -> Transfer,
+}
+
+impl FirstWaker {
+    /// The handle, which is made now if there is none.
+    fn handle(&self) -> NonNull<Handle> {
+        if let Some(handle) = NonNull::new(self.handle.load(Acquire)) {
+            return handle;
+        }
+        let made = NonNull::from(Box::leak(Box::new(Handle {
+            references: AtomicUsize::new(1),
+            state: AtomicU8::new(POLLING),
+            operation: self.operation,
+            schedule: self.schedule,
+        })));
+        match self
+            .handle
+            .compare_exchange(ptr::null_mut(), made.as_ptr(), AcqRel, Acquire)
+        {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: nobody else saw it.
+                drop(unsafe { Box::from_raw(made.as_ptr()) });
+                // SAFETY: the exchange failed because there was one.
+                unsafe { NonNull::new_unchecked(other) }
+            }
+        }
+    }
+
+    /// A waker that borrows.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `this` is alive and the operation is being polled. Clones of it may stay.
+    unsafe fn waker(this: *const Self) -> ManuallyDrop<Waker> {
+        // SAFETY: by the caller's promise.
+        let handle = unsafe { (*this).handle.load(Acquire) };
+        ManuallyDrop::new(if handle.is_null() {
+            // SAFETY: the table keeps the contract of a raw waker, as long as it is used as promised.
+            unsafe { Waker::from_raw(RawWaker::new(this.cast(), &FIRST)) }
+        } else {
+            // The same that was cloned before, so that `will_wake` recognises it.
+            // SAFETY: as above; the operation's own reference keeps the handle.
+            unsafe { Waker::from_raw(RawWaker::new(handle.cast(), &HANDLE)) }
+        })
+    }
+}
+
+static FIRST: RawWakerVTable = RawWakerVTable::new(
+    |first| {
+        // SAFETY: it is alive while its waker is used.
+        let handle = unsafe { (*first.cast::<FirstWaker>()).handle() };
+        // SAFETY: the operation's own reference keeps it.
+        unsafe { handle.as_ref() }.references.fetch_add(1, Relaxed);
+        RawWaker::new(handle.as_ptr().cast(), &HANDLE)
+    },
+    // Never owned, so never woken by value or dropped; waking does the same.
+    // SAFETY: it is alive while its waker is used.
+    |first| unsafe { (*first.cast::<FirstWaker>()).woken.store(true, Release) },
+    // SAFETY: as above.
+    |first| unsafe { (*first.cast::<FirstWaker>()).woken.store(true, Release) },
+    |_| {},
+);
+
+static HANDLE: RawWakerVTable = RawWakerVTable::new(
+    |handle| {
+        // SAFETY: a waker is a reference that counts.
+        unsafe { (*handle.cast::<Handle>()).references.fetch_add(1, Relaxed) };
+        RawWaker::new(handle, &HANDLE)
+    },
+    // SAFETY: as above. A waker is a driver: it runs what it resumes. Its reference is given back.
+    |handle| unsafe {
+        (*handle.cast::<Handle>()).wake().run();
+        Handle::release(NonNull::new_unchecked(handle.cast_mut().cast()));
+    },
+    // SAFETY: as above.
+    |handle| unsafe { (*handle.cast::<Handle>()).wake().run() },
+    // SAFETY: as above.
+    |handle| unsafe { Handle::release(NonNull::new_unchecked(handle.cast_mut().cast())) },
+);
+
+/// What wakers share. It outlives the operation.
+struct Handle {
+    references: AtomicUsize,
+    /// | state | means | who may touch the operation |
+    /// |---|---|---|
+    /// | `POLLING` | it is being polled | who polls |
+    /// | `NOTIFIED` | the same, and it was woken meanwhile | who polls, who schedules it again |
+    /// | `IDLE` | it waits to be woken | nobody |
+    /// | `SCHEDULED` | it is on its way to the scheduler | who made it so, then the scheduler |
+    /// | `DONE` | it has completed, or is about to | never anybody from here |
+    ///
+    /// `POLLING → IDLE` releases what the poll did; `IDLE → SCHEDULED` acquires it, and is the one right to start the
+    /// trip. Wake-ups in `SCHEDULED`, `NOTIFIED` and `DONE` are nothing new.
+    state: AtomicU8,
+    operation: *mut (),
+    schedule: unsafe fn(*mut ()) -> Transfer,
+}
+
+const IDLE: u8 = 0;
+const SCHEDULED: u8 = 1;
+const POLLING: u8 = 2;
+const NOTIFIED: u8 = 3;
+const DONE: u8 = 4;
+
+impl Handle {
+    fn wake(&self) -> Transfer {
+        let mut state = self.state.load(Acquire);
+        loop {
+            let next = match state {
+                IDLE => SCHEDULED,
+                POLLING => NOTIFIED,
+                _ => return Transfer::none(),
+            };
+            match self.state.compare_exchange_weak(state, next, AcqRel, Acquire) {
+                // SAFETY: we made it scheduled.
+                Ok(IDLE) => return unsafe { (self.schedule)(self.operation) },
+                Ok(_) => return Transfer::none(),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// One reference is given back.
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the reference is still ours.
+        if unsafe { this.as_ref() }.references.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: that was the last.
+            drop(unsafe { Box::from_raw(this.as_ptr()) });
+        }
+    }
+}

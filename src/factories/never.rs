@@ -1,0 +1,129 @@
+use core::fmt;
+use core::marker::{PhantomData, PhantomPinned};
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use crate::sender::stage::container_of;
+use crate::stop::StopSlot;
+use crate::{Env, Operation, Receiver, Sender, Transfer};
+
+/// A sender that completes only when it is asked to stop.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let race = when_any((never(), just(1)));
+/// assert_eq!(sync_wait(race).unwrap(), 1);
+/// ```
+///
+/// # Completions
+///
+/// Stopped, when the stop is requested; at once where it has been. With a token that cannot stop it never completes,
+/// and whoever waits for it waits for ever.
+///
+/// # Panics
+///
+/// None: it runs no user code.
+///
+/// # Cancellation
+///
+/// It is nothing else. It completes on the thread that requests the stop.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[inline]
+pub fn never<T, E>() -> Never<T, E> {
+    Never { _types: PhantomData }
+}
+
+/// The sender that [`never`] makes.
+#[derive(Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct Never<T, E> {
+    _types: PhantomData<fn() -> (T, E)>,
+}
+
+// Not derived: neither type need be `Clone`.
+impl<T, E> Clone for Never<T, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, E> Copy for Never<T, E> {}
+
+// SAFETY: the operation touches nothing once its slot is in the list, where the stop may complete it, and is `!Unpin`.
+unsafe impl<T, E> Sender for Never<T, E> {
+    type Value = T;
+    type Error = E;
+    type Operation<R: Receiver<T, E>> = NeverOperation<T, E, R>;
+
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> Self::Operation<R> {
+        NeverOperation {
+            slot: StopSlot::new(NeverOperation::<T, E, R>::stop_requested),
+            receiver: Some(receiver),
+            _types: PhantomData,
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`Never`].
+pub struct NeverOperation<T, E, R: Receiver<T, E>> {
+    slot: StopSlot<<R::Env as Env>::StopToken>,
+    receiver: Option<R>,
+    _types: PhantomData<fn() -> (T, E)>,
+    _pinned: PhantomPinned,
+}
+
+impl<T, E, R: Receiver<T, E>> NeverOperation<T, E, R> {
+    /// # Safety
+    ///
+    /// The slot is that of a started operation.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
+        // SAFETY: the slot is a field of an operation, which only this callback completes.
+        let this = unsafe { container_of!(slot, Self, slot) };
+        // SAFETY: as above.
+        let receiver = unsafe { (*this.as_ptr()).receiver.take() };
+        // SAFETY: as above; from the release on nothing of the operation is touched.
+        unsafe { slot.as_ref() }.release();
+        match receiver {
+            Some(receiver) => receiver.set_stopped(),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<T, E, R: Receiver<T, E>> Operation for NeverOperation<T, E, R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: nobody else knows the operation yet.
+        let token = match unsafe { &(*this.as_ptr()).receiver } {
+            Some(receiver) => receiver.env().stop_token(),
+            None => return Transfer::none(),
+        };
+        // SAFETY: the slot is pinned with the operation, which is completed by the callback alone, after its release.
+        if unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), &token) } {
+            return Transfer::none();
+        }
+        // SAFETY: the slot is in no list, so the operation is still ours.
+        match unsafe { (*this.as_ptr()).receiver.take() } {
+            Some(receiver) => receiver.set_stopped(),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<T, E, R: Receiver<T, E>> fmt::Debug for NeverOperation<T, E, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NeverOperation")
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
+    }
+}

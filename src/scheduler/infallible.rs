@@ -1,0 +1,155 @@
+//! Making a scheduler that can fail into one that cannot, explicitly.
+
+use core::convert::Infallible;
+
+use crate::stop::StopToken;
+use crate::{Completes, Env, Panic, Receiver, Scheduler, Sender, Transfer};
+
+/// What happens when the scheduler beneath fails.
+pub trait OnFailure: Clone + Send + Sync {
+    /// Completes the receiver, or does not return.
+    fn failed<R: Receiver<(), Infallible>>(receiver: R) -> Transfer;
+}
+
+/// Goes on where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inline;
+
+impl OnFailure for Inline {
+    fn failed<R: Receiver<(), Infallible>>(receiver: R) -> Transfer {
+        receiver.set_value(())
+    }
+}
+
+/// Ends the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abort;
+
+impl OnFailure for Abort {
+    fn failed<R: Receiver<(), Infallible>>(_: R) -> Transfer {
+        std::eprintln!("bowline: a scheduler wrapped in `or_abort` could not schedule; aborting");
+        std::process::abort();
+    }
+}
+
+/// A scheduler that cannot fail, made of one that can. Made by [`Scheduler::or_inline`] and [`Scheduler::or_abort`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrElse<C, A> {
+    scheduler: C,
+    action: A,
+}
+
+/// A scheduler that goes on where it is when the one beneath fails.
+pub type OrInline<C> = OrElse<C, Inline>;
+
+/// A scheduler that ends the process when the one beneath fails.
+pub type OrAbort<C> = OrElse<C, Abort>;
+
+impl<C> OrInline<C> {
+    pub(crate) fn inline(scheduler: C) -> Self {
+        OrElse {
+            scheduler,
+            action: Inline,
+        }
+    }
+}
+
+impl<C> OrAbort<C> {
+    pub(crate) fn abort(scheduler: C) -> Self {
+        OrElse {
+            scheduler,
+            action: Abort,
+        }
+    }
+}
+
+impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
+    type Schedule = OrElseSchedule<C::Schedule, A>;
+    const INFALLIBLE: bool = true;
+
+    fn schedule(&self) -> Self::Schedule {
+        OrElseSchedule {
+            schedule: self.scheduler.schedule(),
+            action: self.action.clone(),
+        }
+    }
+}
+
+/// The schedule sender of [`OrElse`].
+///
+/// # Completions
+///
+/// The value, on the scheduler beneath, or after its failure as the adaptor says. Stopped only when the receiver's
+/// stop token was stopped.
+///
+/// # Panics
+///
+/// Those of the scheduler beneath pass.
+///
+/// # Cancellation
+///
+/// That of the scheduler beneath.
+///
+/// # Allocation
+///
+/// That of the scheduler beneath.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct OrElseSchedule<S, A> {
+    schedule: S,
+    action: A,
+}
+
+// SAFETY: the operation is the child's, and the receiver completes inside the child's completion.
+unsafe impl<S: Sender<Value = ()>, A: OnFailure> Sender for OrElseSchedule<S, A> {
+    type Value = ();
+    type Error = Infallible;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<(), Infallible>> = S::Operation<OrElseReceiver<A, R>>;
+
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> Self::Operation<R> {
+        self.schedule.connect(OrElseReceiver {
+            receiver,
+            _action: self.action,
+        })
+    }
+}
+
+/// The receiver of [`OrElseSchedule`].
+#[derive(Debug)]
+pub struct OrElseReceiver<A, R> {
+    receiver: R,
+    _action: A,
+}
+
+impl<E, A: OnFailure, R: Receiver<(), Infallible>> Receiver<(), E> for OrElseReceiver<A, R> {
+    type Env = R::Env;
+
+    fn env(&self) -> R::Env {
+        self.receiver.env()
+    }
+
+    fn set_value(self, (): ()) -> Transfer {
+        self.receiver.set_value(())
+    }
+
+    fn set_error(self, _: E) -> Transfer {
+        A::failed(self.receiver)
+    }
+
+    fn set_stopped(self) -> Transfer {
+        if self.receiver.env().stop_token().stop_requested() {
+            self.receiver.set_stopped()
+        } else {
+            A::failed(self.receiver)
+        }
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.receiver.set_panicked(payload)
+    }
+}

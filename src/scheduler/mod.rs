@@ -1,0 +1,21 @@
+//! Places where work runs.
+//!
+//! | scheduler | what it is |
+//! |---|---|
+//! | [`InlineScheduler`] | completes inside `start` |
+//! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, first in first out |
+//! | [`OrInline`], [`OrAbort`] | a scheduler that can fail, made infallible |
+//!
+//! Scheduling never allocates: the operation is the queue's node.
+
+#[cfg(feature = "std")]
+mod infallible;
+mod inline;
+#[cfg(feature = "std")]
+mod run_loop;
+
+#[cfg(feature = "std")]
+pub use infallible::{OrAbort, OrElse, OrElseSchedule, OrInline};
+pub use inline::{InlineSchedule, InlineScheduler};
+#[cfg(feature = "std")]
+pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};

@@ -1,0 +1,482 @@
+use core::cell::{Cell, UnsafeCell};
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+
+use crate::consumers::WaitSlot;
+use crate::sender::stage::container_of;
+use crate::stop::StopToken;
+use crate::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::sync::{Mutex, thread, thread_id};
+use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
+
+/// A queue of work that one thread at a time drives, first in, first out.
+///
+/// Any thread schedules onto it; the queue is intrusive and lock-free, and scheduling neither allocates nor fails.
+/// [`sync_wait`](crate::sync_wait) drives one of its own.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::RunLoop;
+/// use std::thread;
+///
+/// let run_loop = RunLoop::new();
+/// thread::scope(|scope| {
+///     scope.spawn(|| run_loop.run());
+///     let work = starts_on(run_loop.scheduler(), just_from(|| 6 * 7));
+///     assert_eq!(sync_wait(work).unwrap(), 42);
+///     run_loop.finish();
+/// });
+/// ```
+///
+/// - [`run`](RunLoop::run) drives until [`finish`](RunLoop::finish), then drains what is queued and returns.
+/// - [`run_until`](RunLoop::run_until) drives until a sender has completed.
+/// - [`run_ready`](RunLoop::run_ready) runs what is queued, without waiting.
+///
+/// While one thread drives, a second one that wants to waits for its turn; the driving thread itself may nest.
+pub struct RunLoop {
+    /// What was pushed, newest first; see [`RunLoop::push`]. One of:
+    ///
+    /// | value | means |
+    /// |---|---|
+    /// | null | nothing was pushed since the driver looked |
+    /// | odd | the same, and the driver sleeps; the number tells one sleep from another |
+    /// | a job | the newest of a list |
+    ///
+    /// A producer swings null, an odd number or a job to its own job, with release. The driver takes the whole list by
+    /// swinging it to null, with acquire, and swings null to an odd number before it sleeps. Only a producer ends a
+    /// sleep. Taking all at once makes the list safe from a job that comes back while a producer looks away.
+    pushed: AtomicPtr<Job>,
+    /// Who is woken. Written by the driver before it publishes an odd number, so whoever saw that number sees the
+    /// thread; a producer that reads a later one fails to swing.
+    driver_thread: Mutex<Option<thread::Thread>>,
+    /// Held while a thread drives.
+    driving: Mutex<()>,
+    /// The thread that holds `driving`, or 0. Only compared with the reader's own, so relaxed accesses do.
+    driver: AtomicUsize,
+    /// Set by the first `finish`, which then owns `finish_job`.
+    finishing: AtomicBool,
+    finish_job: UnsafeCell<Job>,
+    /// What only the driver touches.
+    own: Own,
+}
+
+struct Own {
+    /// Taken from `pushed` and turned round: oldest first.
+    ready: Cell<*mut Job>,
+    finished: Cell<bool>,
+    /// The odd number of the last sleep.
+    sleep: Cell<usize>,
+}
+
+// SAFETY: `own` is touched by the driver alone, who holds `driving`; `finish_job` by whoever set `finishing`, then by the
+// driver. The rest is atomics and locks.
+unsafe impl Send for RunLoop {}
+// SAFETY: as above.
+unsafe impl Sync for RunLoop {}
+
+impl RunLoop {
+    /// An empty loop that nobody drives.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        RunLoop {
+            pushed: AtomicPtr::new(ptr::null_mut()),
+            driver_thread: Mutex::new(None),
+            driving: Mutex::new(()),
+            driver: AtomicUsize::new(0),
+            finishing: AtomicBool::new(false),
+            finish_job: UnsafeCell::new(Job::new(Self::finish_now)),
+            own: Own {
+                ready: Cell::new(ptr::null_mut()),
+                finished: Cell::new(false),
+                sleep: Cell::new(1),
+            },
+        }
+    }
+
+    /// An empty loop that nobody drives.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        RunLoop {
+            pushed: AtomicPtr::new(ptr::null_mut()),
+            driver_thread: Mutex::new(None),
+            driving: Mutex::new(()),
+            driver: AtomicUsize::new(0),
+            finishing: AtomicBool::new(false),
+            finish_job: UnsafeCell::new(Job::new(Self::finish_now)),
+            own: Own {
+                ready: Cell::new(ptr::null_mut()),
+                finished: Cell::new(false),
+                sleep: Cell::new(1),
+            },
+        }
+    }
+
+    /// A handle that schedules onto this loop.
+    #[inline]
+    pub fn scheduler(&self) -> RunLoopScheduler<'_> {
+        RunLoopScheduler { run_loop: self }
+    }
+
+    /// Drives the loop until [`finish`](RunLoop::finish) is called, then runs what is still queued, and what comes of
+    /// it, and returns. After `finish` it only drains.
+    pub fn run(&self) {
+        self.drive(|| {
+            while !self.own.finished.get() {
+                // SAFETY: we are the driver.
+                unsafe { self.run_one() };
+            }
+            // SAFETY: as above.
+            unsafe { self.drain() };
+        });
+    }
+
+    /// Drives the loop until `sender` has completed, and returns what became of it. What else is queued then stays.
+    ///
+    /// The sender is started here, and finds this loop's scheduler in its environment. This is
+    /// [`sync_wait`](crate::sync_wait) on a loop that others may schedule onto.
+    pub fn run_until<S>(&self, sender: S) -> Outcome<S::Value, S::Error>
+    where
+        S: Sender<Value: Send, Error: Send>,
+    {
+        let slot = WaitSlot::new();
+        self.drive(|| slot.wait_on(self, sender))
+    }
+
+    /// Runs what is queued, and what comes of it, until the queue is empty; returns how many jobs that were.
+    pub fn run_ready(&self) -> usize {
+        // SAFETY: we are the driver.
+        self.drive(|| unsafe { self.drain() })
+    }
+
+    /// Makes [`run`](RunLoop::run) return once everything queued before, and everything that comes of it, has run.
+    /// Further calls change nothing.
+    pub fn finish(&self) {
+        if !self.finishing.swap(true, Relaxed) {
+            // SAFETY: the job is pushed this one time, and lives in the loop, which cannot go before it has run: its
+            // owner either waits for `run`, or holds it.
+            unsafe { self.push(NonNull::new_unchecked(self.finish_job.get())) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of a loop, run by its driver.
+    unsafe fn finish_now(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of a loop; an `UnsafeCell` has its content's address.
+        let this = unsafe { container_of!(job, RunLoop, finish_job) };
+        // SAFETY: we are the driver, so the loop is alive.
+        unsafe { this.as_ref() }.own.finished.set(true);
+        Transfer::none()
+    }
+
+    /// Appends a job. Once it is in, the driver may have run it, and whoever owned the loop may have returned: nothing
+    /// of the loop is touched after the swing.
+    ///
+    /// # Safety
+    ///
+    /// The job stays where it is until it runs, and is in no other list.
+    pub(crate) unsafe fn push(&self, job: NonNull<Job>) {
+        let mut newest = self.pushed.load(Acquire);
+        loop {
+            let sleeping = is_sleep(newest);
+            // The handle is fetched before the job is published, for after that there may be no loop to ask.
+            let sleeper = if sleeping {
+                lock(&self.driver_thread).clone()
+            } else {
+                None
+            };
+            // SAFETY: the job is ours until it is published.
+            unsafe { job.as_ref() }.set_next(if sleeping { ptr::null_mut() } else { newest });
+            match self
+                .pushed
+                .compare_exchange_weak(newest, job.as_ptr(), Release, Acquire)
+            {
+                Ok(_) => {
+                    if let Some(thread) = sleeper {
+                        thread.unpark();
+                    }
+                    return;
+                }
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Runs `body` as the driver.
+    fn drive<T>(&self, body: impl FnOnce() -> T) -> T {
+        let me = thread_id();
+        if self.driver.load(Relaxed) == me {
+            // A job of this loop drives it further: the outer call holds the lock.
+            return body();
+        }
+        let driving = lock(&self.driving);
+        // SAFETY: we hold the lock.
+        let end = unsafe { self.become_driver(me) };
+        let result = body();
+        drop(end);
+        drop(driving);
+        result
+    }
+
+    /// Drives as [`RunLoop::drive`] does, for a loop that no other thread can drive.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else drives the loop.
+    pub(crate) unsafe fn drive_alone<T>(&self, body: impl FnOnce() -> T) -> T {
+        // SAFETY: by the caller's promise.
+        let _end = unsafe { self.become_driver(thread_id()) };
+        body()
+    }
+
+    /// # Safety
+    ///
+    /// Nobody else drives the loop until what is returned is dropped.
+    unsafe fn become_driver(&self, me: usize) -> EndOfDrive<'_> {
+        self.driver.store(me, Relaxed);
+        *lock(&self.driver_thread) = Some(thread::current());
+        EndOfDrive { driver: &self.driver }
+    }
+
+    /// Runs the oldest job, and what it resumes; sleeps until there is one.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the driver.
+    pub(crate) unsafe fn run_one(&self) {
+        loop {
+            // SAFETY: the caller is the driver.
+            if unsafe { self.try_run_one() } {
+                return;
+            }
+            // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
+            let sleep = self.own.sleep.get().wrapping_add(2);
+            self.own.sleep.set(sleep);
+            let asleep = ptr::without_provenance_mut(sleep);
+            if self
+                .pushed
+                .compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed)
+                .is_ok()
+            {
+                while self.pushed.load(Acquire) == asleep {
+                    thread::park();
+                }
+            }
+        }
+    }
+
+    /// Runs the oldest job, and what it resumes, where there is one.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the driver.
+    unsafe fn try_run_one(&self) -> bool {
+        if self.own.ready.get().is_null() {
+            // A driver is awake, so what was pushed is null or a list.
+            let mut newest = if self.pushed.load(Relaxed).is_null() {
+                ptr::null_mut()
+            } else {
+                self.pushed.swap(ptr::null_mut(), Acquire)
+            };
+            let mut ready = ptr::null_mut();
+            while let Some(job) = NonNull::new(newest) {
+                // SAFETY: a job in the queue is alive, and the list is ours.
+                let job = unsafe { job.as_ref() };
+                newest = job.next();
+                job.set_next(ready);
+                ready = ptr::from_ref(job).cast_mut();
+            }
+            self.own.ready.set(ready);
+        }
+        let Some(job) = NonNull::new(self.own.ready.get()) else {
+            return false;
+        };
+        // SAFETY: a job in the queue is alive.
+        self.own.ready.set(unsafe { job.as_ref() }.next());
+        // SAFETY: it is out of the queue, and this is its one run. A `Transfer` does not unwind.
+        unsafe { Transfer::to(job) }.run();
+        true
+    }
+
+    /// # Safety
+    ///
+    /// The caller is the driver.
+    unsafe fn drain(&self) -> usize {
+        let mut jobs = 0;
+        // SAFETY: the caller is the driver.
+        while unsafe { self.try_run_one() } {
+            jobs += 1;
+        }
+        jobs
+    }
+}
+
+fn is_sleep(pushed: *mut Job) -> bool {
+    pushed.addr() & 1 == 1
+}
+
+/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
+fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+struct EndOfDrive<'a> {
+    driver: &'a AtomicUsize,
+}
+
+impl Drop for EndOfDrive<'_> {
+    fn drop(&mut self) {
+        self.driver.store(0, Relaxed);
+    }
+}
+
+impl Default for RunLoop {
+    fn default() -> Self {
+        RunLoop::new()
+    }
+}
+
+impl fmt::Debug for RunLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunLoop")
+            .field("driven", &(self.driver.load(Relaxed) != 0))
+            .field("finishing", &self.finishing.load(Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle to a [`RunLoop`]. Equal to another when both are of one loop.
+#[derive(Clone, Copy)]
+pub struct RunLoopScheduler<'a> {
+    run_loop: &'a RunLoop,
+}
+
+impl<'a> RunLoopScheduler<'a> {
+    /// Calls [`RunLoop::finish`].
+    pub fn finish(&self) {
+        self.run_loop.finish();
+    }
+}
+
+impl<'a> Scheduler for RunLoopScheduler<'a> {
+    type Schedule = RunLoopSchedule<'a>;
+    const INFALLIBLE: bool = true;
+
+    #[inline]
+    fn schedule(&self) -> RunLoopSchedule<'a> {
+        RunLoopSchedule {
+            run_loop: self.run_loop,
+        }
+    }
+}
+
+impl PartialEq for RunLoopScheduler<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.run_loop, other.run_loop)
+    }
+}
+
+impl Eq for RunLoopScheduler<'_> {}
+
+impl fmt::Debug for RunLoopScheduler<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RunLoopScheduler")
+            .field(&ptr::from_ref(self.run_loop))
+            .finish()
+    }
+}
+
+/// The schedule sender of a [`RunLoop`].
+///
+/// # Completions
+///
+/// The value, on the thread that drives the loop, in the order of the starts. Stopped, there too, when the stop was
+/// requested by then.
+///
+/// # Panics
+///
+/// None: it runs no user code.
+///
+/// # Cancellation
+///
+/// The stop token is asked when its turn comes; waiting is not cut short.
+///
+/// # Allocation
+///
+/// None: the operation is the queue's node.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct RunLoopSchedule<'a> {
+    run_loop: &'a RunLoop,
+}
+
+// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+unsafe impl<'a> Sender for RunLoopSchedule<'a> {
+    type Value = ();
+    type Error = Infallible;
+    type Operation<R: Receiver<(), Infallible>> = RunLoopOperation<'a, R>;
+
+    #[inline]
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> RunLoopOperation<'a, R> {
+        RunLoopOperation {
+            job: Job::new(RunLoopOperation::<'a, R>::run),
+            run_loop: self.run_loop,
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`RunLoopSchedule`].
+pub struct RunLoopOperation<'a, R> {
+    job: Job,
+    run_loop: &'a RunLoop,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> RunLoopOperation<'_, R> {
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of an operation.
+        let this = unsafe { container_of!(job, Self, job) };
+        // SAFETY: it is out of the queue, so nobody else touches the operation.
+        match unsafe { (*this.as_ptr()).receiver.take() } {
+            Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
+            Some(receiver) => receiver.set_value(()),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for RunLoopOperation<'_, R> {
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: the job is pinned with the operation, which stays until the job has completed it.
+        unsafe { (*this).run_loop.push(NonNull::new_unchecked(&raw mut (*this).job)) };
+        Transfer::none()
+    }
+}
+
+impl<R> fmt::Debug for RunLoopOperation<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunLoopOperation").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,204 @@
+use core::any::{Any, TypeId};
+
+use super::{NoScheduler, Scheduler};
+use crate::stop::{NeverStop, StopToken};
+
+/// What work may ask of the place it runs in: its stop token, its scheduler, and values of the user's own.
+///
+/// An environment flows from a receiver to the senders connected to it, against the direction of values. It is a small
+/// handle, asked for with [`Receiver::env`](crate::Receiver::env).
+///
+/// What comes out of an environment is valid until the receiver it came from completes. The types are generic wherever
+/// an algorithm meets them, so nothing can carry them further.
+pub trait Env: Clone + Send + Sync {
+    /// The type of the stop token; [`NeverStop`] where nothing can stop the work.
+    type StopToken: StopToken;
+
+    /// The type of the scheduler; [`NoScheduler`] where there is none.
+    type Scheduler: Scheduler;
+
+    /// How the work learns that it should stop.
+    fn stop_token(&self) -> Self::StopToken;
+
+    /// Where the work was started and should go on.
+    fn scheduler(&self) -> Self::Scheduler;
+
+    /// Shows the user's own value of the type `id` to `found`, where one was written with [`With`].
+    ///
+    /// An environment of your own forwards this to the one beneath. [`get`](Env::get) is what asks.
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any));
+
+    /// The user's own value of type `T`, where one was written with [`With`].
+    #[inline]
+    fn get<T: Clone + 'static>(&self) -> Option<T> {
+        let mut value = None;
+        self.visit(TypeId::of::<T>(), &mut |found| value = found.downcast_ref().cloned());
+        value
+    }
+}
+
+/// The environment that knows nothing: no stop, no scheduler, no values.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmptyEnv;
+
+impl Env for EmptyEnv {
+    type StopToken = NeverStop;
+    type Scheduler = NoScheduler;
+
+    #[inline]
+    fn stop_token(&self) -> NeverStop {
+        NeverStop
+    }
+
+    #[inline]
+    fn scheduler(&self) -> NoScheduler {
+        NoScheduler
+    }
+
+    #[inline]
+    fn visit(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) {}
+}
+
+/// A change of one thing in an environment: [`WithStopToken`], [`WithScheduler`] or [`With`].
+///
+/// [`write_env`](crate::Sender::write_env) applies one; [`Patched`] is an environment with one applied.
+pub trait Patch: Clone + Send + Sync + private::Sealed {
+    /// Whether the scheduler is what it changes.
+    const CHANGES_SCHEDULER: bool;
+
+    /// The stop token of a patched `E`.
+    type StopToken<E: Env>: StopToken;
+    /// The scheduler of a patched `E`.
+    type Scheduler<E: Env>: Scheduler;
+
+    /// The stop token: the patch's own, or the one beneath.
+    fn stop_token<E: Env>(&self, beneath: &E) -> Self::StopToken<E>;
+    /// The scheduler: the patch's own, or the one beneath.
+    fn scheduler<E: Env>(&self, beneath: &E) -> Self::Scheduler<E>;
+    /// The user's value: the patch's own, or the one beneath.
+    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any));
+}
+
+/// Changes the stop token.
+#[derive(Clone, Copy, Debug)]
+pub struct WithStopToken<K>(pub K);
+
+impl<K: StopToken> Patch for WithStopToken<K> {
+    const CHANGES_SCHEDULER: bool = false;
+    type StopToken<E: Env> = K;
+    type Scheduler<E: Env> = E::Scheduler;
+
+    #[inline]
+    fn stop_token<E: Env>(&self, _: &E) -> K {
+        self.0.clone()
+    }
+
+    #[inline]
+    fn scheduler<E: Env>(&self, beneath: &E) -> E::Scheduler {
+        beneath.scheduler()
+    }
+
+    #[inline]
+    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        beneath.visit(id, found);
+    }
+}
+
+/// Changes the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub struct WithScheduler<C>(pub C);
+
+impl<C: Scheduler> Patch for WithScheduler<C> {
+    const CHANGES_SCHEDULER: bool = true;
+    type StopToken<E: Env> = E::StopToken;
+    type Scheduler<E: Env> = C;
+
+    #[inline]
+    fn stop_token<E: Env>(&self, beneath: &E) -> E::StopToken {
+        beneath.stop_token()
+    }
+
+    #[inline]
+    fn scheduler<E: Env>(&self, _: &E) -> C {
+        self.0.clone()
+    }
+
+    #[inline]
+    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        beneath.visit(id, found);
+    }
+}
+
+/// Adds a value of the user's own, found again by its type.
+///
+/// Wrap what you add in a type of your own, so that two libraries do not both write a `String`.
+#[derive(Clone, Copy, Debug)]
+pub struct With<V>(pub V);
+
+impl<V: Clone + Send + Sync + 'static> Patch for With<V> {
+    const CHANGES_SCHEDULER: bool = false;
+    type StopToken<E: Env> = E::StopToken;
+    type Scheduler<E: Env> = E::Scheduler;
+
+    #[inline]
+    fn stop_token<E: Env>(&self, beneath: &E) -> E::StopToken {
+        beneath.stop_token()
+    }
+
+    #[inline]
+    fn scheduler<E: Env>(&self, beneath: &E) -> E::Scheduler {
+        beneath.scheduler()
+    }
+
+    #[inline]
+    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        if id == TypeId::of::<V>() {
+            found(&self.0);
+        } else {
+            beneath.visit(id, found);
+        }
+    }
+}
+
+/// Sealed: `COMPLETES` of a sender with a patched environment relies on `CHANGES_SCHEDULER`.
+mod private {
+    pub trait Sealed {}
+    impl<K> Sealed for super::WithStopToken<K> {}
+    impl<C> Sealed for super::WithScheduler<C> {}
+    impl<V> Sealed for super::With<V> {}
+}
+
+/// An environment with one thing changed and the rest forwarded.
+#[derive(Clone, Copy, Debug)]
+pub struct Patched<P, E> {
+    patch: P,
+    beneath: E,
+}
+
+impl<P: Patch, E: Env> Patched<P, E> {
+    /// `beneath`, changed by `patch`.
+    #[inline]
+    pub fn new(patch: P, beneath: E) -> Self {
+        Patched { patch, beneath }
+    }
+}
+
+impl<P: Patch, E: Env> Env for Patched<P, E> {
+    type StopToken = P::StopToken<E>;
+    type Scheduler = P::Scheduler<E>;
+
+    #[inline]
+    fn stop_token(&self) -> Self::StopToken {
+        self.patch.stop_token(&self.beneath)
+    }
+
+    #[inline]
+    fn scheduler(&self) -> Self::Scheduler {
+        self.patch.scheduler(&self.beneath)
+    }
+
+    #[inline]
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        self.patch.visit(&self.beneath, id, found);
+    }
+}

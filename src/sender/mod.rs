@@ -1,0 +1,27 @@
+//! The vocabulary: what a sender, a receiver and an operation are, and what passes between them.
+//!
+//! Nothing here needs `std` or `alloc`.
+
+pub(crate) mod child;
+mod completes;
+mod env;
+mod operation;
+mod outcome;
+mod panic;
+mod receiver;
+mod scheduler;
+#[allow(clippy::module_inception, reason = "the file is named for the trait in it")]
+mod sender;
+pub(crate) mod stage;
+mod transfer;
+pub(crate) mod unwind;
+
+pub use completes::Completes;
+pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
+pub use operation::Operation;
+pub use outcome::{Completion, Outcome};
+pub use panic::Panic;
+pub use receiver::Receiver;
+pub use scheduler::{NoSchedule, NoScheduler, Scheduler};
+pub use sender::Sender;
+pub use transfer::{Job, Transfer};

@@ -1,0 +1,96 @@
+#[cfg(feature = "std")]
+mod with_std {
+    use core::fmt;
+    use std::any::Any;
+    use std::borrow::ToOwned;
+    use std::boxed::Box;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::string::String;
+
+    /// The payload of a panic in user code, on its way to where the work is joined.
+    ///
+    /// A panic is the fourth way to complete, beside a value, an error and a stop. It passes every algorithm untouched
+    /// (`upon_error` and `upon_stopped` never see it) and comes out of [`sync_wait`](crate::sync_wait) by unwinding,
+    /// after everything beside it was stopped and has ended. Without the `std` feature the type is uninhabited.
+    pub struct Panic(Box<dyn Any + Send>);
+
+    impl Panic {
+        /// Wraps a payload, as [`std::panic::catch_unwind`] returns it.
+        pub fn new(payload: Box<dyn Any + Send>) -> Self {
+            Panic(payload)
+        }
+
+        /// Runs `f` and catches its panic.
+        ///
+        /// This is how an algorithm calls user code: without `std` it is a plain call.
+        #[inline]
+        pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
+            // Whatever `f` left half-done is either owned by it or reached again only by the code that gets the panic.
+            catch_unwind(AssertUnwindSafe(f)).map_err(Panic)
+        }
+
+        /// Goes on unwinding with the payload.
+        pub fn resume(self) -> ! {
+            resume_unwind(self.0)
+        }
+
+        /// The message, where the payload is one.
+        pub fn message(&self) -> Option<&str> {
+            if let Some(message) = self.0.downcast_ref::<&'static str>() {
+                Some(message)
+            } else {
+                self.0.downcast_ref::<String>().map(String::as_str)
+            }
+        }
+
+        /// The payload.
+        pub fn into_payload(self) -> Box<dyn Any + Send> {
+            self.0
+        }
+
+        /// A second payload for a second receiver: the same message, since a payload cannot be cloned.
+        pub(crate) fn echo(&self) -> Panic {
+            let message = self
+                .message()
+                .unwrap_or("a shared sender panicked with a payload that is not text");
+            Panic(Box::new(message.to_owned()))
+        }
+    }
+
+    impl fmt::Debug for Panic {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_tuple("Panic").field(&self.message().unwrap_or("..")).finish()
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+pub use with_std::Panic;
+
+#[cfg(not(feature = "std"))]
+mod without_std {
+    /// The payload of a panic in user code. Without the `std` feature nothing is caught, so there is none.
+    #[derive(Debug)]
+    pub enum Panic {}
+
+    impl Panic {
+        /// Runs `f`. Without `std` there is nothing to catch.
+        #[inline]
+        pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
+            Ok(f())
+        }
+
+        /// Goes on unwinding with the payload, which cannot exist.
+        pub fn resume(self) -> ! {
+            match self {}
+        }
+
+        /// The message of a payload that cannot exist.
+        pub fn message(&self) -> Option<&str> {
+            match *self {}
+        }
+    }
+}
+
+#[cfg(not(feature = "std"))]
+pub use without_std::Panic;

@@ -1,0 +1,33 @@
+use super::{Env, Panic, Transfer};
+
+/// Where a sender's result goes: exactly one of four completions, each of which consumes the receiver.
+///
+/// `T` is the value and `E` the error that may arrive. Receivers are [`Send`], since the work between a start and its
+/// completion may cross threads.
+///
+/// A receiver that is dropped without having been completed counts as **stopped**: the receivers of this crate see to
+/// it that whoever waits learns so. Completions must not unwind.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot receive the value `{T}` and the error `{E}`",
+    label = "this receiver takes another value or error",
+    note = "a receiver implements `Receiver<T, E>` for exactly the `Value` and `Error` of its sender"
+)]
+pub trait Receiver<T, E>: Send + Sized {
+    /// What the work may ask about where it runs: see [`Env`].
+    type Env: Env;
+
+    /// The environment. Cheap: it is a handle, asked for as often as needed.
+    fn env(&self) -> Self::Env;
+
+    /// Completes with a value.
+    fn set_value(self, value: T) -> Transfer;
+
+    /// Completes with an error.
+    fn set_error(self, error: E) -> Transfer;
+
+    /// Completes without a result, because a stop was asked for.
+    fn set_stopped(self) -> Transfer;
+
+    /// Completes with the panic of user code.
+    fn set_panicked(self, payload: Panic) -> Transfer;
+}

@@ -1,0 +1,104 @@
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+
+use super::{Completes, Operation, Receiver, Sender, Transfer};
+
+/// A handle to a place where work runs.
+///
+/// Two schedulers are equal when they stand for the same place. [`schedule`](Scheduler::schedule) gives a sender that
+/// completes there.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a scheduler",
+    label = "a scheduler is needed here",
+    note = "`InlineScheduler`, and what `RunLoop::scheduler()` returns, are schedulers"
+)]
+pub trait Scheduler: Clone + PartialEq + Send + Sync {
+    /// The sender that [`schedule`](Scheduler::schedule) gives.
+    type Schedule: Sender<Value = ()>;
+
+    /// Whether scheduling cannot fail: the sender never completes with an error, and completes stopped only when the
+    /// receiver's token was stopped. Whatever must come back to a scheduler demands it, at compile time.
+    ///
+    /// A scheduler that can fail says `false`, and is made infallible explicitly, with
+    /// [`or_inline`](Scheduler::or_inline) or [`or_abort`](Scheduler::or_abort).
+    const INFALLIBLE: bool;
+
+    /// `false` only for [`NoScheduler`].
+    #[doc(hidden)]
+    const PRESENT: bool = true;
+
+    /// A sender that completes on this scheduler.
+    fn schedule(&self) -> Self::Schedule;
+
+    /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
+    #[cfg(feature = "std")]
+    fn or_inline(self) -> crate::scheduler::OrInline<Self> {
+        crate::scheduler::OrInline::inline(self)
+    }
+
+    /// This scheduler, made infallible: the process ends when work cannot be scheduled.
+    #[cfg(feature = "std")]
+    fn or_abort(self) -> crate::scheduler::OrAbort<Self> {
+        crate::scheduler::OrAbort::abort(self)
+    }
+}
+
+/// What stands in an environment that has no scheduler.
+///
+/// It cannot be used: an algorithm that needs a scheduler refuses it at compile time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoScheduler;
+
+impl Scheduler for NoScheduler {
+    type Schedule = NoSchedule;
+    const INFALLIBLE: bool = false;
+    const PRESENT: bool = false;
+
+    fn schedule(&self) -> NoSchedule {
+        NoSchedule(())
+    }
+}
+
+/// The schedule sender of [`NoScheduler`]: it completes stopped.
+#[derive(Clone, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct NoSchedule(());
+
+// SAFETY: its operation completes inside `start`, and touches nothing afterwards; it is `!Unpin`.
+unsafe impl Sender for NoSchedule {
+    type Value = ();
+    type Error = Infallible;
+    const COMPLETES: Completes = Completes::Inline;
+    type Operation<R: Receiver<(), Infallible>> = NoScheduleOperation<R>;
+
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> NoScheduleOperation<R> {
+        NoScheduleOperation {
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+#[doc(hidden)]
+pub struct NoScheduleOperation<R> {
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R> fmt::Debug for NoScheduleOperation<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NoScheduleOperation").finish_non_exhaustive()
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for NoScheduleOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: the receiver is not pinned.
+        match unsafe { self.get_unchecked_mut() }.receiver.take() {
+            Some(receiver) => receiver.set_stopped(),
+            None => Transfer::none(),
+        }
+    }
+}

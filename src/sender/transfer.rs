@@ -1,0 +1,206 @@
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::mem;
+use core::ptr::{self, NonNull};
+
+use super::unwind::AbortOnUnwind;
+use crate::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// The intrusive header of everything that can be queued or resumed: one link and one function.
+///
+/// An operation embeds a `Job` and hands out its address: to a scheduler's queue, or inside a [`Transfer`]. Whoever
+/// takes the job out runs it exactly once. Nothing is allocated, because the operation *is* the node.
+///
+/// The function receives the job's address and finds its operation from it, with [`core::mem::offset_of!`] or by
+/// making the job the first field of a `#[repr(C)]` struct.
+pub struct Job {
+    /// The link of whatever list holds the job: a queue or a `Transfer`, never two at once. Only the list's owner
+    /// touches it, so relaxed accesses do; handing a list to another thread is the queue's release and acquire.
+    next: AtomicPtr<Job>,
+    run: unsafe fn(NonNull<Job>) -> Transfer,
+    _pinned: PhantomPinned,
+}
+
+impl Job {
+    /// A job that calls `run` with its own address.
+    #[cfg(not(loom))]
+    pub const fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+        Job {
+            next: AtomicPtr::new(ptr::null_mut()),
+            run,
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// A job that calls `run` with its own address.
+    #[cfg(loom)]
+    pub fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+        Job {
+            next: AtomicPtr::new(ptr::null_mut()),
+            run,
+            _pinned: PhantomPinned,
+        }
+    }
+
+    pub(crate) fn next(&self) -> *mut Job {
+        self.next.load(Relaxed)
+    }
+
+    pub(crate) fn set_next(&self, next: *mut Job) {
+        self.next.store(next, Relaxed);
+    }
+
+    /// Runs the job and returns what is to be resumed after it.
+    ///
+    /// # Safety
+    ///
+    /// The job is alive, in no list, and its owner expects exactly this one run.
+    pub(crate) unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is alive, by the caller's promise.
+        let run = unsafe { job.as_ref().run };
+        // SAFETY: the caller's promise is the one that the job's function asks for.
+        unsafe { run(job) }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").finish_non_exhaustive()
+    }
+}
+
+/// What is to be resumed next: nothing, one job, or several in order.
+///
+/// Starting an operation and every completion of a receiver return a `Transfer` instead of resuming anything
+/// themselves. A receiver that only adapts hands on what it got from downstream. A *driver* ([`sync_wait`], a run
+/// loop, a stop request, a waker) runs it in a loop, so that work which resumes work which resumes work takes the
+/// stack of one.
+///
+/// A `Transfer` is two words: the head and the tail of a list linked through [`Job`]. It runs depth first: what a job
+/// hands back goes before what was left.
+///
+/// **Dropping a `Transfer` runs it.** Forgetting to hand one on costs stack, never a lost completion.
+///
+/// [`sync_wait`]: crate::sync_wait
+#[must_use = "hand a `Transfer` on to the caller; dropping it runs it right here, on this stack"]
+pub struct Transfer {
+    /// Null when there is nothing to resume; `tail` means something only when it is not.
+    head: *mut Job,
+    tail: *mut Job,
+}
+
+impl Transfer {
+    /// Nothing to resume.
+    #[inline]
+    pub const fn none() -> Self {
+        Transfer {
+            head: ptr::null_mut(),
+            tail: ptr::null_mut(),
+        }
+    }
+
+    /// One job to resume.
+    ///
+    /// # Safety
+    ///
+    /// The job stays where it is, and alive, until it runs; it is in no other list; nobody else runs it.
+    #[inline]
+    pub unsafe fn to(job: NonNull<Job>) -> Self {
+        // SAFETY: the job is alive, by the caller's promise.
+        unsafe { job.as_ref() }.set_next(ptr::null_mut());
+        Transfer {
+            head: job.as_ptr(),
+            tail: job.as_ptr(),
+        }
+    }
+
+    /// Whether there is nothing to resume.
+    #[inline]
+    pub const fn is_none(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// Adds what is to be resumed after this.
+    #[inline]
+    pub fn append(&mut self, other: Transfer) {
+        if other.is_none() {
+            mem::forget(other);
+        } else if self.is_none() {
+            mem::forget(mem::replace(self, other));
+        } else {
+            // SAFETY: a job in a `Transfer` is alive until it runs.
+            unsafe { (*self.tail).set_next(other.head) };
+            self.tail = other.tail;
+            mem::forget(other);
+        }
+    }
+
+    /// This, then `other`.
+    #[inline]
+    pub fn and(mut self, other: Transfer) -> Transfer {
+        self.append(other);
+        self
+    }
+
+    /// Runs everything, and everything that comes of it, in a loop on this stack.
+    #[inline]
+    pub fn run(self) {
+        drop(self);
+    }
+
+    fn pop(&mut self) -> Option<NonNull<Job>> {
+        let job = NonNull::new(self.head)?;
+        // SAFETY: a job in a `Transfer` is alive until it runs.
+        self.head = unsafe { job.as_ref() }.next();
+        Some(job)
+    }
+
+    #[inline(never)]
+    fn drain(&mut self) {
+        let guard = AbortOnUnwind::new();
+        while let Some(job) = self.pop() {
+            // SAFETY: the job was in this list, so it is alive and this is its one run.
+            let mut resumed = unsafe { Job::run(job) };
+            resumed.append(mem::take(self));
+            mem::forget(mem::replace(self, resumed));
+        }
+        guard.defuse();
+    }
+}
+
+impl Drop for Transfer {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_none() {
+            self.drain();
+        }
+    }
+}
+
+impl Default for Transfer {
+    #[inline]
+    fn default() -> Self {
+        Transfer::none()
+    }
+}
+
+/// So that a callback may return nothing, or what is to be resumed.
+impl From<()> for Transfer {
+    #[inline]
+    fn from((): ()) -> Self {
+        Transfer::none()
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut jobs = 0usize;
+        let mut at = self.head;
+        while let Some(job) = NonNull::new(at) {
+            jobs += 1;
+            // SAFETY: a job in a `Transfer` is alive until it runs.
+            at = unsafe { job.as_ref() }.next();
+        }
+        f.debug_struct("Transfer").field("jobs", &jobs).finish()
+    }
+}

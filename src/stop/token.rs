@@ -1,0 +1,256 @@
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::registry::{Entry, Registry};
+use crate::Transfer;
+
+/// How work learns that it should stop.
+///
+/// Three tokens implement it: [`NeverStop`], the token of an [`InplaceStopSource`](super::InplaceStopSource) and that
+/// of a [`StopSource`](super::StopSource). A foreign cancellation is bridged by requesting the stop of a source.
+pub trait StopToken: Clone + Send + Sync + private::Raw {
+    /// `false` when the type alone says that no stop can come; every check compiles away then.
+    const STOPPABLE: bool;
+
+    /// Whether the stop has been requested. It never becomes `false` again.
+    fn stop_requested(&self) -> bool;
+
+    /// Whether a stop has been, or still can be, requested.
+    fn stop_possible(&self) -> bool;
+}
+
+pub(crate) mod private {
+    use super::{Entry, NonNull, Registry, Transfer};
+
+    /// What a token is underneath: a registry or nothing. It seals [`StopToken`](super::StopToken).
+    pub trait Raw {
+        /// An entry, or nothing where no stop can come.
+        type Entry: RawEntry;
+
+        fn registry(&self) -> Option<&Registry>;
+    }
+
+    pub trait RawEntry {
+        fn new(fire: unsafe fn(NonNull<Entry>) -> Transfer) -> Self;
+        fn get(&self) -> Option<&Entry>;
+    }
+
+    impl RawEntry for Entry {
+        fn new(fire: unsafe fn(NonNull<Entry>) -> Transfer) -> Self {
+            Entry::new(fire)
+        }
+
+        #[inline]
+        fn get(&self) -> Option<&Entry> {
+            Some(self)
+        }
+    }
+
+    /// The entry that is not needed.
+    #[derive(Debug)]
+    pub struct NoEntry;
+
+    impl RawEntry for NoEntry {
+        #[inline]
+        fn new(_: unsafe fn(NonNull<Entry>) -> Transfer) -> Self {
+            NoEntry
+        }
+
+        #[inline]
+        fn get(&self) -> Option<&Entry> {
+            None
+        }
+    }
+}
+
+/// The token of work that nothing can stop. Zero-sized; every check compiles away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NeverStop;
+
+impl NeverStop {
+    /// `false`.
+    #[inline]
+    pub const fn stop_requested(&self) -> bool {
+        false
+    }
+
+    /// `false`.
+    #[inline]
+    pub const fn stop_possible(&self) -> bool {
+        false
+    }
+}
+
+impl private::Raw for NeverStop {
+    type Entry = private::NoEntry;
+
+    #[inline]
+    fn registry(&self) -> Option<&Registry> {
+        None
+    }
+}
+
+impl StopToken for NeverStop {
+    const STOPPABLE: bool = false;
+
+    #[inline]
+    fn stop_requested(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn stop_possible(&self) -> bool {
+        false
+    }
+}
+
+/// The token of an [`InplaceStopSource`](super::InplaceStopSource): a borrow of it.
+#[derive(Clone, Copy)]
+pub struct InplaceStopToken<'a> {
+    registry: NonNull<Registry>,
+    _source: PhantomData<&'a Registry>,
+}
+
+// SAFETY: it is a shared reference to a `Sync` type.
+unsafe impl Send for InplaceStopToken<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for InplaceStopToken<'_> {}
+
+impl<'a> InplaceStopToken<'a> {
+    #[inline]
+    pub(crate) fn new(registry: &'a Registry) -> Self {
+        InplaceStopToken {
+            registry: NonNull::from(registry),
+            _source: PhantomData,
+        }
+    }
+
+    /// The same token under another lifetime, for the environments of children that live beside the source.
+    ///
+    /// # Safety
+    ///
+    /// It is not used once the source is gone.
+    #[inline]
+    pub(crate) unsafe fn extend<'b>(self) -> InplaceStopToken<'b> {
+        InplaceStopToken {
+            registry: self.registry,
+            _source: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn registry(&self) -> &Registry {
+        // SAFETY: the source outlives `'a`, or whoever extended it promised so.
+        unsafe { self.registry.as_ref() }
+    }
+
+    /// Whether the stop has been requested. It never becomes `false` again.
+    #[inline]
+    pub fn stop_requested(&self) -> bool {
+        self.registry().stop_requested()
+    }
+
+    /// `true`: the source is there, so a stop can still come.
+    #[inline]
+    pub const fn stop_possible(&self) -> bool {
+        true
+    }
+}
+
+impl private::Raw for InplaceStopToken<'_> {
+    type Entry = Entry;
+
+    #[inline]
+    fn registry(&self) -> Option<&Registry> {
+        Some(self.registry())
+    }
+}
+
+impl StopToken for InplaceStopToken<'_> {
+    const STOPPABLE: bool = true;
+
+    #[inline]
+    fn stop_requested(&self) -> bool {
+        self.registry().stop_requested()
+    }
+
+    #[inline]
+    fn stop_possible(&self) -> bool {
+        true
+    }
+}
+
+impl PartialEq for InplaceStopToken<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.registry == other.registry
+    }
+}
+
+impl Eq for InplaceStopToken<'_> {}
+
+impl fmt::Debug for InplaceStopToken<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InplaceStopToken")
+            .field("stop_requested", &self.stop_requested())
+            .finish()
+    }
+}
+
+/// Any token, with its type erased: the registry beneath it, or none.
+///
+/// What a sender behind [`boxed`](crate::Sender::boxed) sees. It is not used once the token it was made of is gone,
+/// which whoever makes one promises.
+#[derive(Clone, Copy)]
+pub struct ErasedStopToken {
+    registry: Option<NonNull<Registry>>,
+}
+
+// SAFETY: it is a shared reference to a `Sync` type.
+unsafe impl Send for ErasedStopToken {}
+// SAFETY: as above.
+unsafe impl Sync for ErasedStopToken {}
+
+impl ErasedStopToken {
+    /// # Safety
+    ///
+    /// It is not used once `token` is gone.
+    #[cfg(feature = "alloc")]
+    pub(crate) unsafe fn new<K: StopToken>(token: &K) -> Self {
+        ErasedStopToken {
+            registry: token.registry().map(NonNull::from),
+        }
+    }
+}
+
+impl private::Raw for ErasedStopToken {
+    type Entry = Entry;
+
+    #[inline]
+    fn registry(&self) -> Option<&Registry> {
+        // SAFETY: the token it was made of is still there, by the promise of `new`.
+        self.registry.map(|registry| unsafe { registry.as_ref() })
+    }
+}
+
+impl StopToken for ErasedStopToken {
+    const STOPPABLE: bool = true;
+
+    #[inline]
+    fn stop_requested(&self) -> bool {
+        private::Raw::registry(self).is_some_and(Registry::stop_requested)
+    }
+
+    #[inline]
+    fn stop_possible(&self) -> bool {
+        self.registry.is_some()
+    }
+}
+
+impl fmt::Debug for ErasedStopToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ErasedStopToken")
+            .field("stop_requested", &self.stop_requested())
+            .finish()
+    }
+}

@@ -1,0 +1,46 @@
+//! The one file that chooses between the real primitives and `loom`'s models of them.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic;
+
+#[cfg(all(feature = "std", loom))]
+pub(crate) use loom::{sync::Mutex, thread};
+#[cfg(all(feature = "std", not(loom)))]
+pub(crate) use std::{sync::Mutex, thread};
+
+/// One step of a wait that is known to be short: another thread is between two instructions of ours.
+#[inline]
+pub(crate) fn spin(rounds: &mut u32) {
+    #[cfg(loom)]
+    {
+        let _ = rounds;
+        loom::thread::yield_now();
+    }
+    #[cfg(not(loom))]
+    {
+        *rounds = rounds.wrapping_add(1);
+        #[cfg(feature = "std")]
+        if *rounds > 64 {
+            std::thread::yield_now();
+            return;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// A number that is this thread's alone while the thread lives.
+#[cfg(feature = "std")]
+pub(crate) fn thread_id() -> usize {
+    #[cfg(not(loom))]
+    {
+        std::thread_local!(static MARK: u8 = const { 0 });
+        MARK.with(|mark| core::ptr::from_ref(mark).addr())
+    }
+    #[cfg(loom)]
+    {
+        loom::thread_local!(static MARK: std::boxed::Box<u8> = std::boxed::Box::new(0));
+        MARK.with(|mark| core::ptr::from_ref::<u8>(mark).addr())
+    }
+}

@@ -1,0 +1,2 @@
+#![cfg(loom)]
+//! Model tests.
