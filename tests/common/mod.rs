@@ -1,5 +1,5 @@
 //! What the tests share: an allocator that counts, threads with small stacks, values that tell when they are dropped.
-#![allow(dead_code, reason = "every test file uses some of it")]
+#![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
