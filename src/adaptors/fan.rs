@@ -96,16 +96,28 @@ impl<E: Env> Fan<E> {
         Patched::new(WithStopToken(token), self.env.clone())
     }
 
-    /// Asks the children to stop. To be called before the caller's own [`Fan::child_done`], which keeps the source.
+    /// A child has completed and left its result. Asks the others to stop, if `stop` says so, before it is counted;
+    /// the last one ends the owner.
+    ///
+    /// # Safety
+    ///
+    /// The child is counted once. The owner may be gone when this returns.
     #[inline]
-    pub(crate) fn stop(&self) -> Transfer {
-        self.source.request_stop_later()
-    }
-
-    /// A child has completed and left its result. `true` for the last: the caller ends the owner.
-    #[inline]
-    pub(crate) fn child_done(&self) -> bool {
-        self.remaining.fetch_sub(1, AcqRel) == 1
+    pub(crate) unsafe fn child_completed(this: NonNull<Self>, stop: bool) -> Transfer {
+        // SAFETY: the owner is alive until this child is counted.
+        let fan = unsafe { this.as_ref() };
+        let resumed = if stop {
+            fan.source.request_stop_later()
+        } else {
+            Transfer::none()
+        };
+        let end = fan.end;
+        if fan.remaining.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: that was the last.
+            resumed.and(unsafe { end(this) })
+        } else {
+            resumed
+        }
     }
 
     /// The countdown has reached zero: no stop will be passed on any more.
@@ -152,16 +164,8 @@ impl<E: Env> Fan<E> {
     unsafe fn pass_on(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is a field of a fan.
         let this = unsafe { container_of!(job, Self, job) };
-        // SAFETY: the increment of `stop_requested` keeps the fan.
-        let fan = unsafe { this.as_ref() };
-        let resumed = fan.stop();
-        let end = fan.end;
-        if fan.child_done() {
-            // SAFETY: that was the last.
-            resumed.and(unsafe { end(this) })
-        } else {
-            resumed
-        }
+        // SAFETY: the increment of `stop_requested` keeps the fan, and is taken back like a child that asks for a stop.
+        unsafe { Self::child_completed(this, true) }
     }
 }
 

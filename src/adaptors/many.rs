@@ -6,27 +6,10 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::fan::{Fan, FanEnv};
+use super::gather::{First, Gather};
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
-
-/// What such an adaptor makes of its children's completions.
-///
-/// # Safety
-///
-/// `child_completed` is called on any thread, by several at once. What it keeps in the policy it keeps soundly.
-pub unsafe trait Policy<T, E> {
-    /// What a child leaves in its place.
-    type Kept;
-    /// The value that comes out in the end.
-    type Value;
-
-    /// A child has completed. What it leaves, and whether the others are asked to stop.
-    fn child_completed(&self, completion: Completion<T, E>) -> (Option<Self::Kept>, bool);
-
-    /// Every child has completed, or there were none.
-    fn conclude(&mut self, kept: impl ExactSizeIterator<Item = Option<Self::Kept>>) -> Completion<Self::Value, E>;
-}
 
 /// Where the children come from, and where they are kept.
 pub trait Source {
@@ -69,51 +52,72 @@ where
 
 type Value<C> = <<C as Source>::Sender as Sender>::Value;
 type Error<C> = <<C as Source>::Sender as Sender>::Error;
+type Kept<C, G> = <G as Gather<Value<C>, Error<C>>>::Kept;
+
+/// Makes the completion of the whole, from what the children of a `C` left.
+pub trait ConcludeMany<C: Source>: Gather<Value<C>, Error<C>> {
+    /// The value that comes out in the end.
+    type Value;
+
+    /// Every child has completed, or there were none.
+    fn conclude(
+        &mut self,
+        kept: impl ExactSizeIterator<Item = Option<Kept<C, Self>>>,
+    ) -> Completion<Self::Value, Error<C>>;
+}
+
+impl<C: Source> ConcludeMany<C> for First<Value<C>, Error<C>> {
+    type Value = Value<C>;
+
+    fn conclude(&mut self, _: impl ExactSizeIterator<Item = Option<Kept<C, Self>>>) -> Completion<Value<C>, Error<C>> {
+        self.take()
+    }
+}
 
 /// Starts every child, and completes when all have.
-pub struct ManyOperation<C, P, R>
+pub struct ManyOperation<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     /// Where they come from, then their places.
-    children: Stage<C, C::Storage<Place<C, P, R>>>,
+    children: Stage<C, C::Storage<Place<C, G, R>>>,
     fan: Fan<R::Env>,
-    policy: P,
+    gather: G,
     receiver: Option<R>,
     _pinned: PhantomPinned,
 }
 
 /// A child's place: its operation, then what it left.
-pub(super) struct Place<C, P, R>
+pub(super) struct Place<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
-    stage: PlaceStage<C, P, R>,
-    owner: NonNull<ManyOperation<C, P, R>>,
+    stage: PlaceStage<C, G, R>,
+    owner: NonNull<ManyOperation<C, G, R>>,
 }
 
-type PlaceStage<C, P, R> = Stage<
+type PlaceStage<C, G, R> = Stage<
     <C as Source>::Sender,
-    <<C as Source>::Sender as Sender>::Operation<ChildReceiver<Place<C, P, R>, 0>>,
-    <P as Policy<Value<C>, Error<C>>>::Kept,
+    <<C as Source>::Sender as Sender>::Operation<ChildReceiver<Place<C, G, R>, 0>>,
+    Kept<C, G>,
 >;
 
-impl<C, P, R> ManyOperation<C, P, R>
+impl<C, G, R> ManyOperation<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
-    pub(crate) fn new(source: C, policy: P, receiver: R) -> Self {
+    pub(crate) fn new(source: C, gather: G, receiver: R) -> Self {
         ManyOperation {
             children: Stage::Sender(source),
             // SAFETY: `end` expects the fan of this operation. How many children there are is known in `start`.
             fan: unsafe { Fan::new(0, receiver.env(), Self::end) },
-            policy,
+            gather,
             receiver: Some(receiver),
             _pinned: PhantomPinned,
         }
@@ -140,24 +144,21 @@ where
             return Transfer::none();
         };
         let completion = match &mut this.children {
-            Stage::Running(places) => this.policy.conclude(places.as_mut().iter_mut().map(|place| {
-                // What a child left is not pinned.
-                match core::mem::replace(&mut place.stage, Stage::Empty) {
-                    Stage::Next(kept) => Some(kept),
-                    _ => None,
-                }
-            })),
-            _ => this.policy.conclude(core::iter::empty()),
+            Stage::Running(places) => {
+                let kept = places.as_mut().iter_mut().map(|place| place.stage.take_next());
+                this.gather.conclude(kept)
+            }
+            _ => this.gather.conclude(core::iter::empty()),
         };
         completion.deliver(receiver)
     }
 }
 
-impl<C, P, R> Operation for ManyOperation<C, P, R>
+impl<C, G, R> Operation for ManyOperation<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the senders, which are not pinned.
@@ -202,7 +203,7 @@ where
                 let place = NonNull::new_unchecked(first.add(index));
                 let stage = &raw mut (*place.as_ptr()).stage;
                 let sender = Stage::take_sender(stage);
-                let receiver = ChildReceiver::<Place<C, P, R>, 0>::new(place);
+                let receiver = ChildReceiver::<Place<C, G, R>, 0>::new(place);
                 Stage::set_running(stage, sender.connect(receiver)).start()
             });
         }
@@ -210,13 +211,13 @@ where
     }
 }
 
-// SAFETY: values, errors and receiver are `Send`, and the policy takes completions on any thread, by its promise; a
+// SAFETY: values, errors and receiver are `Send`, and the gathering takes completions on any thread, by its promise; a
 // place is touched by its own child alone.
-unsafe impl<C, P, R> Parent<0> for Place<C, P, R>
+unsafe impl<C, G, R> Parent<0> for Place<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     type Value = Value<C>;
     type Error = Error<C>;
@@ -231,39 +232,29 @@ where
     #[inline]
     unsafe fn child_completed(this: NonNull<Self>, completion: Completion<Value<C>, Error<C>>) -> Transfer {
         // SAFETY: the owner, and so this place, is alive until this child is counted.
-        let (stage, fan, policy) = unsafe {
+        let (stage, fan, gather) = unsafe {
             let owner = (*this.as_ptr()).owner.as_ptr();
             (
                 &raw mut (*this.as_ptr()).stage,
                 NonNull::new_unchecked(&raw mut (*owner).fan),
-                &(*owner).policy,
+                &(*owner).gather,
             )
         };
-        let (kept, stop) = policy.child_completed(completion);
-        // SAFETY: the place is this child's, and its operation touches nothing of itself any more.
+        let (kept, stop) = gather.child_completed(completion);
+        // SAFETY: the place is this child's, whose operation touches nothing of itself any more; it is counted once,
+        // and `end` expects the owner's fan.
         unsafe {
-            match kept {
-                Some(kept) => drop(Stage::set_next(stage, kept)),
-                None => Stage::clear(stage),
-            }
-        }
-        // SAFETY: as above.
-        let fan_ref = unsafe { fan.as_ref() };
-        let resumed = if stop { fan_ref.stop() } else { Transfer::none() };
-        if fan_ref.child_done() {
-            // SAFETY: that was the last.
-            resumed.and(unsafe { ManyOperation::<C, P, R>::end(fan) })
-        } else {
-            resumed
+            Stage::set_kept(stage, kept);
+            Fan::child_completed(fan, stop)
         }
     }
 }
 
-impl<C, P, R> fmt::Debug for ManyOperation<C, P, R>
+impl<C, G, R> fmt::Debug for ManyOperation<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManyOperation")
@@ -272,11 +263,11 @@ where
     }
 }
 
-impl<C, P, R> fmt::Debug for Place<C, P, R>
+impl<C, G, R> fmt::Debug for Place<C, G, R>
 where
     C: Source,
-    P: Policy<Value<C>, Error<C>>,
-    R: Receiver<P::Value, Error<C>>,
+    G: ConcludeMany<C>,
+    R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place").finish_non_exhaustive()

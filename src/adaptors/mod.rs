@@ -1,7 +1,8 @@
 //! Algorithms that make one sender of others.
 //!
-//! One file per algorithm; the shapes that several share are in files of their own: [`map`] turns one completion into
-//! another, [`chain`] runs one sender after another, [`rounds`] one again and again, [`fan`] several at once.
+//! One file per algorithm; the shapes that several share are in files of their own: `map` turns one completion into
+//! another, `chain` runs one sender after another, `rounds` one again and again, `fan` several at once, as a `tuple` or
+//! as `many` of one type.
 
 mod affine;
 #[cfg(feature = "alloc")]
@@ -15,6 +16,7 @@ mod ensure_started;
 mod err_into;
 mod fan;
 mod finally;
+mod gather;
 mod infallible_into;
 mod into_option;
 mod into_outcome;
@@ -41,6 +43,7 @@ mod stop_when;
 mod stopped_as_error;
 mod stopped_as_option;
 mod then;
+mod tuple;
 mod unstoppable;
 mod upon_error;
 mod upon_stopped;

@@ -4,7 +4,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::fan::{Fan, FanEnv};
-use super::when_all::all_inline;
+use super::tuple::all_inline;
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completes, Completion, Operation, Panic, Receiver, Sender, Transfer};
@@ -123,31 +123,10 @@ where
         let Some(receiver) = this.receiver.take() else {
             return Transfer::none();
         };
-        // A completion is not pinned.
-        let completion = match core::mem::replace(&mut this.work, Stage::Empty) {
-            Stage::Next(completion) => completion,
-            _ => Completion::Stopped,
-        };
+        let completion = this.work.take_next().unwrap_or(Completion::Stopped);
         match (completion, this.trigger_panic.take()) {
             (completion @ Completion::Panicked(_), _) | (completion, None) => completion.deliver(receiver),
             (_, Some(payload)) => receiver.set_panicked(payload),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// A child has completed and left its result; it is counted here for the first time.
-    unsafe fn child_done(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the operation is alive until this child is counted.
-        let fan = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan) };
-        // SAFETY: as above.
-        let fan_ref = unsafe { fan.as_ref() };
-        let resumed = fan_ref.stop();
-        if fan_ref.child_done() {
-            // SAFETY: that was the last.
-            resumed.and(unsafe { Self::end(fan) })
-        } else {
-            resumed
         }
     }
 }
@@ -201,10 +180,12 @@ where
     }
 
     unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the stage is this child's, and its operation touches nothing of itself any more.
-        unsafe { Stage::set_next(&raw mut (*this.as_ptr()).work, completion) };
-        // SAFETY: it is counted once.
-        unsafe { Self::child_done(this) }
+        // SAFETY: the stage is this child's, whose operation touches nothing of itself any more; it is counted once, and
+        // `end` expects this operation's fan.
+        unsafe {
+            Stage::set_kept(&raw mut (*this.as_ptr()).work, Some(completion));
+            Fan::child_completed(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), true)
+        }
     }
 }
 
@@ -228,15 +209,15 @@ where
     }
 
     unsafe fn child_completed(this: NonNull<Self>, completion: Completion<G::Value, G::Error>) -> Transfer {
-        // SAFETY: the stage and the payload are this child's, and its operation touches nothing of itself any more.
+        // SAFETY: the stage and the payload are this child's, whose operation touches nothing of itself any more; it is
+        // counted once, and `end` expects this operation's fan.
         unsafe {
             Stage::clear(&raw mut (*this.as_ptr()).trigger);
             if let Completion::Panicked(payload) = completion {
                 (*this.as_ptr()).trigger_panic = Some(payload);
             }
+            Fan::child_completed(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), true)
         }
-        // SAFETY: it is counted once.
-        unsafe { Self::child_done(this) }
     }
 }
 

@@ -51,18 +51,6 @@ impl<E> Verdict<E> {
         self.flags.fetch_or(STOPPED, Relaxed);
     }
 
-    /// For a child of which every one must give a value: the value, or the failure is taken in and the others stop.
-    #[inline]
-    pub(crate) fn value_or_stop<T>(&self, completion: Completion<T, E>) -> (Option<T>, bool) {
-        match completion {
-            Completion::Value(value) => return (Some(value), false),
-            Completion::Error(error) => self.error(error),
-            Completion::Stopped => self.stopped(),
-            Completion::Panicked(payload) => self.panicked(payload),
-        }
-        (None, true)
-    }
-
     /// What is reported, once every child has completed; `None` when nothing went wrong.
     pub(crate) fn take<T>(&mut self) -> Option<Completion<T, E>> {
         if let Some(payload) = self.panic.get_mut().take() {

@@ -1,8 +1,8 @@
 use alloc::vec::Vec;
 
-use super::many::{FromIter, ManyOperation, Policy};
-use super::verdict::Verdict;
-use super::when_all::all_inline;
+use super::gather::All;
+use super::many::{ConcludeMany, FromIter, ManyOperation};
+use super::tuple::all_inline;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs every sender of an iterator at once and completes when all have, with their values in order.
@@ -62,28 +62,23 @@ where
     type Value = Vec<S::Value>;
     type Error = S::Error;
     const COMPLETES: Completes = all_inline(&[S::COMPLETES]);
-    type Operation<R: Receiver<Vec<S::Value>, S::Error>> = ManyOperation<FromIter<I>, AllToVec<S::Error>, R>;
+    type Operation<R: Receiver<Vec<S::Value>, S::Error>> = ManyOperation<FromIter<I>, All<S::Error>, R>;
 
     fn connect<R: Receiver<Vec<S::Value>, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        ManyOperation::new(FromIter(self.senders), AllToVec(Verdict::new()), receiver)
+        ManyOperation::new(FromIter(self.senders), All::new(), receiver)
     }
 }
 
-/// Every value, in a `Vec`.
-#[derive(Debug)]
-pub struct AllToVec<E>(Verdict<E>);
+impl<I> ConcludeMany<FromIter<I>> for All<<I::Item as Sender>::Error>
+where
+    I: IntoIterator<Item: Sender<Value: Send, Error: Send>>,
+{
+    type Value = Vec<<I::Item as Sender>::Value>;
 
-// SAFETY: the verdict takes failures on any thread.
-unsafe impl<T: Send, E: Send> Policy<T, E> for AllToVec<E> {
-    type Kept = T;
-    type Value = Vec<T>;
-
-    #[inline]
-    fn child_completed(&self, completion: Completion<T, E>) -> (Option<T>, bool) {
-        self.0.value_or_stop(completion)
-    }
-
-    fn conclude(&mut self, kept: impl ExactSizeIterator<Item = Option<T>>) -> Completion<Vec<T>, E> {
+    fn conclude(
+        &mut self,
+        kept: impl ExactSizeIterator<Item = Option<<I::Item as Sender>::Value>>,
+    ) -> Completion<Self::Value, <I::Item as Sender>::Error> {
         if let Some(failure) = self.0.take() {
             return failure;
         }

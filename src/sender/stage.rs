@@ -72,6 +72,26 @@ impl<S, O, N> Stage<S, O, N> {
         }
     }
 
+    /// Drops what is there, in place, and leaves what comes of it, if anything does.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Stage::set_running`].
+    #[inline]
+    pub(crate) unsafe fn set_kept(this: *mut Self, kept: Option<N>) {
+        // SAFETY: `this` is valid, and what is there may be dropped, by the caller's promise.
+        unsafe { *this = kept.map_or(Stage::Empty, Stage::Next) };
+    }
+
+    /// Takes what came of it out. Only for a result, which is not pinned.
+    #[inline]
+    pub(crate) fn take_next(&mut self) -> Option<N> {
+        match core::mem::replace(self, Stage::Empty) {
+            Stage::Next(next) => Some(next),
+            _ => None,
+        }
+    }
+
     /// Drops what is there, in place.
     ///
     /// # Safety

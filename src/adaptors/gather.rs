@@ -1,0 +1,98 @@
+//! What an adaptor that runs several children at once makes of their completions.
+
+use core::convert::Infallible;
+
+use super::race::Race;
+use super::same::{SameError, SameValue};
+use super::verdict::Verdict;
+use crate::Completion;
+
+/// Takes in the completion of a child whose value is a `T` and whose error is an `E`.
+///
+/// # Safety
+///
+/// `child_completed` is called on any thread, by several at once. What it keeps it keeps soundly.
+pub unsafe trait Gather<T, E> {
+    /// What the child leaves in its place.
+    type Kept;
+
+    /// What the child leaves, and whether the others are asked to stop.
+    fn child_completed(&self, completion: Completion<T, E>) -> (Option<Self::Kept>, bool);
+}
+
+/// Makes the completion of the whole, from what the children left.
+pub trait Conclude<K> {
+    /// The value that comes out in the end.
+    type Value;
+    /// The error that comes out in the end.
+    type Error;
+
+    /// Every child has completed, or there were none.
+    fn conclude(&mut self, kept: K) -> Completion<Self::Value, Self::Error>;
+}
+
+/// Every value, or what went wrong: `when_all`.
+#[derive(Debug)]
+pub struct All<E>(pub(super) Verdict<E>);
+
+impl<E> All<E> {
+    pub(super) fn new() -> Self {
+        All(Verdict::new())
+    }
+}
+
+// SAFETY: a verdict takes failures on any thread, and value and error are `Send`.
+unsafe impl<T: Send, E: Send, F: SameError<E>> Gather<T, F> for All<E> {
+    type Kept = T;
+
+    #[inline]
+    fn child_completed(&self, completion: Completion<T, F>) -> (Option<T>, bool) {
+        match completion {
+            Completion::Value(value) => return (Some(value), false),
+            Completion::Error(error) => self.0.error(error.same()),
+            Completion::Stopped => self.0.stopped(),
+            Completion::Panicked(payload) => self.0.panicked(payload),
+        }
+        (None, true)
+    }
+}
+
+/// The first value, or what went wrong where there is none: `when_any`.
+#[derive(Debug)]
+pub struct First<T, E>(Race<T, E>);
+
+impl<T, E> First<T, E> {
+    pub(super) fn new() -> Self {
+        First(Race::new())
+    }
+
+    /// What is reported, once every child has completed.
+    pub(super) fn take(&mut self) -> Completion<T, E> {
+        self.0.take()
+    }
+}
+
+// SAFETY: a race takes completions on any thread, and value and error are `Send`.
+unsafe impl<T: Send, E: Send, U: SameValue<T>, F: SameError<E>> Gather<U, F> for First<T, E> {
+    type Kept = Infallible;
+
+    #[inline]
+    fn child_completed(&self, completion: Completion<U, F>) -> (Option<Infallible>, bool) {
+        let stop = self.0.child_completed(match completion {
+            Completion::Value(value) => Completion::Value(value.same()),
+            Completion::Error(error) => Completion::Error(error.same()),
+            Completion::Stopped => Completion::Stopped,
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        });
+        (None, stop)
+    }
+}
+
+impl<T, E, K> Conclude<K> for First<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn conclude(&mut self, _: K) -> Completion<T, E> {
+        self.take()
+    }
+}

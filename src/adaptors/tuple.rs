@@ -1,0 +1,188 @@
+//! A tuple of children: the operations of `when_all` and `when_any` over up to twelve senders.
+
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use super::fan::{Fan, FanEnv};
+use super::gather::{Conclude, Gather};
+use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::stage::{Stage, container_of};
+use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
+
+/// Where children complete together: inline if all do. Otherwise a stop may end the whole from anywhere.
+pub(super) const fn all_inline(children: &[Completes]) -> Completes {
+    let mut all = Completes::Inline;
+    let mut at = 0;
+    while at < children.len() {
+        all = all.and(children[at]);
+        at += 1;
+    }
+    match all {
+        Completes::Inline => Completes::Inline,
+        _ => Completes::Anywhere,
+    }
+}
+
+/// What a child leaves with the adaptor `G`.
+type Kept<G, S> = <G as Gather<<S as Sender>::Value, <S as Sender>::Error>>::Kept;
+
+/// Calls a macro once for every tuple: the operation, then a name for each sender with its place.
+macro_rules! for_each_tuple {
+    ($macro:ident) => {
+        $macro!(TupleOperation1, [A 0]);
+        $macro!(TupleOperation2, [A 0, B 1]);
+        $macro!(TupleOperation3, [A 0, B 1, C 2]);
+        $macro!(TupleOperation4, [A 0, B 1, C 2, D 3]);
+        $macro!(TupleOperation5, [A 0, B 1, C 2, D 3, E 4]);
+        $macro!(TupleOperation6, [A 0, B 1, C 2, D 3, E 4, F 5]);
+        $macro!(TupleOperation7, [A 0, B 1, C 2, D 3, E 4, F 5, H 6]);
+        $macro!(TupleOperation8, [A 0, B 1, C 2, D 3, E 4, F 5, H 6, I 7]);
+        $macro!(TupleOperation9, [A 0, B 1, C 2, D 3, E 4, F 5, H 6, I 7, J 8]);
+        $macro!(TupleOperation10, [A 0, B 1, C 2, D 3, E 4, F 5, H 6, I 7, J 8, K 9]);
+        $macro!(TupleOperation11, [A 0, B 1, C 2, D 3, E 4, F 5, H 6, I 7, J 8, K 9, L 10]);
+        $macro!(TupleOperation12, [A 0, B 1, C 2, D 3, E 4, F 5, H 6, I 7, J 8, K 9, L 10, M 11]);
+    };
+}
+pub(super) use for_each_tuple;
+
+/// Writes the operation of a tuple. It starts every child, and completes when all have.
+macro_rules! tuple_operation {
+    ($operation:ident, [$($S:ident $index:tt),+]) => {
+        /// The operation of a tuple.
+        pub struct $operation<G, $($S,)+ R>
+        where
+            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            R: Receiver<G::Value, G::Error>,
+        {
+            /// A sender, then its operation, then what it left. Each is touched by its child alone while that runs.
+            #[allow(clippy::type_complexity, reason = "a tuple of stages, one per child")]
+            children: ($(Stage<$S, $S::Operation<ChildReceiver<Self, $index>>, Kept<G, $S>>,)+),
+            fan: Fan<R::Env>,
+            gather: G,
+            receiver: Option<R>,
+            _pinned: PhantomPinned,
+        }
+
+        impl<G, $($S,)+ R> $operation<G, $($S,)+ R>
+        where
+            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            R: Receiver<G::Value, G::Error>,
+        {
+            #[inline]
+            pub(super) fn new(senders: ($($S,)+), gather: G, receiver: R) -> Self {
+                $operation {
+                    children: ($(Stage::Sender(senders.$index),)+),
+                    // SAFETY: `end` expects the fan of this operation.
+                    fan: unsafe { Fan::new([$($index),+].len(), receiver.env(), Self::end) },
+                    gather,
+                    receiver: Some(receiver),
+                    _pinned: PhantomPinned,
+                }
+            }
+
+            /// # Safety
+            ///
+            /// The fan is that of an operation whose every child has completed.
+            unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
+                // SAFETY: the fan is a field of an operation.
+                let this = unsafe { container_of!(fan, Self, fan) };
+                // SAFETY: every child has completed and no stop is on its way, so nobody else touches the operation.
+                let this = unsafe { &mut *this.as_ptr() };
+                this.fan.close();
+                match this.receiver.take() {
+                    Some(receiver) => {
+                        let kept = ($(this.children.$index.take_next(),)+);
+                        this.gather.conclude(kept).deliver(receiver)
+                    }
+                    None => Transfer::none(),
+                }
+            }
+        }
+
+        impl<G, $($S,)+ R> Operation for $operation<G, $($S,)+ R>
+        where
+            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            R: Receiver<G::Value, G::Error>,
+        {
+            #[inline]
+            unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+                // SAFETY: nothing is moved but the senders, which are not pinned.
+                let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+                let listen = !all_inline(&[$($S::COMPLETES),+]).is_inline();
+                // SAFETY: the fan is pinned with the operation, and closed in `end`.
+                let mut resumed = unsafe { Fan::open(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), listen) };
+                // The countdown keeps the operation until the last child was started; after that nothing is touched.
+                $(
+                    // SAFETY: the child has not been started, so nobody else touches its stage, and the operation is
+                    // alive until it completes. It is pinned, started once, and destroyed in its completion.
+                    resumed.append(unsafe {
+                        let stage = &raw mut (*this.as_ptr()).children.$index;
+                        let sender = Stage::take_sender(stage);
+                        let receiver = ChildReceiver::<Self, $index>::new(this);
+                        Stage::set_running(stage, sender.connect(receiver)).start()
+                    });
+                )+
+                resumed
+            }
+        }
+
+        impl<G, $($S,)+ R> fmt::Debug for $operation<G, $($S,)+ R>
+        where
+            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            R: Receiver<G::Value, G::Error>,
+        {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct("TupleOperation").field("fan", &self.fan).finish_non_exhaustive()
+            }
+        }
+
+        tuple_operation!(@parents $operation, [$($S)+], [$($S $index),+]);
+    };
+    (@parents $operation:ident, $all:tt, [$($S:ident $index:tt),+]) => {
+        $(tuple_operation!(@parent $operation, $all, $S $index);)+
+    };
+    (@parent $operation:ident, [$($All:ident)+], $S:ident $index:tt) => {
+        // SAFETY: the receiver is `Send`, and the gathering takes completions on any thread, by its promise; a stage is
+        // touched by its own child alone.
+        unsafe impl<G, $($All,)+ R> Parent<$index> for $operation<G, $($All,)+ R>
+        where
+            $($All: Sender, G: Gather<$All::Value, $All::Error>,)+
+            G: Conclude<($(Option<Kept<G, $All>>,)+)>,
+            R: Receiver<G::Value, G::Error>,
+        {
+            type Value = $S::Value;
+            type Error = $S::Error;
+            type Env = FanEnv<R::Env>;
+
+            #[inline]
+            unsafe fn env(this: NonNull<Self>) -> Self::Env {
+                // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
+                unsafe { (*this.as_ptr()).fan.env() }
+            }
+
+            #[inline]
+            unsafe fn child_completed(this: NonNull<Self>, completion: Completion<$S::Value, $S::Error>) -> Transfer {
+                // SAFETY: the operation is alive until this child is counted.
+                let (stage, fan, gather) = unsafe {
+                    let this = this.as_ptr();
+                    (&raw mut (*this).children.$index, NonNull::new_unchecked(&raw mut (*this).fan), &(*this).gather)
+                };
+                let (kept, stop) = Gather::<$S::Value, $S::Error>::child_completed(gather, completion);
+                // SAFETY: the stage is this child's, whose operation touches nothing of itself any more; it is counted
+                // once, and `end` expects this operation's fan.
+                unsafe {
+                    Stage::set_kept(stage, kept);
+                    Fan::child_completed(fan, stop)
+                }
+            }
+        }
+    };
+}
+
+for_each_tuple!(tuple_operation);
