@@ -10,6 +10,20 @@ pub(crate) use loom::{sync::Mutex, thread};
 #[cfg(all(feature = "std", not(loom)))]
 pub(crate) use std::{sync::Mutex, thread};
 
+/// A function that is `const`, but under `loom`, whose primitives cannot be made at compile time.
+macro_rules! const_unless_loom {
+    ($(#[$attribute:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
+        $(#[$attribute])*
+        #[cfg(not(loom))]
+        $visibility const fn $name($($argument: $type),*) -> $result $body
+
+        $(#[$attribute])*
+        #[cfg(loom)]
+        $visibility fn $name($($argument: $type),*) -> $result $body
+    };
+}
+pub(crate) use const_unless_loom;
+
 /// One step of a wait that is known to be short: another thread is between two instructions of ours.
 #[inline]
 pub(crate) fn spin(rounds: &mut u32) {

@@ -7,12 +7,14 @@ use super::same::{SameError, SameValue};
 use super::verdict::Verdict;
 use crate::Completion;
 
-/// Takes in the completion of a child whose value is a `T` and whose error is an `E`.
+/// Takes in the completion of a child whose value is a `T` and whose error is an `E`. `INDEX` tells children apart that
+/// count differently; children of one type all have index 0.
 ///
 /// # Safety
 ///
-/// `child_completed` is called on any thread, by several at once. What it keeps it keeps soundly.
-pub unsafe trait Gather<T, E> {
+/// `child_completed` is called on any thread, by several at once. What it keeps it keeps soundly, and what it leaves may
+/// be taken by another thread.
+pub unsafe trait Gather<const INDEX: usize, T, E> {
     /// What the child leaves in its place.
     type Kept;
 
@@ -42,7 +44,7 @@ impl<E> All<E> {
 }
 
 // SAFETY: a verdict takes failures on any thread, and value and error are `Send`.
-unsafe impl<T: Send, E: Send, F: SameError<E>> Gather<T, F> for All<E> {
+unsafe impl<const INDEX: usize, T: Send, E: Send, F: SameError<E>> Gather<INDEX, T, F> for All<E> {
     type Kept = T;
 
     #[inline]
@@ -73,7 +75,13 @@ impl<T, E> First<T, E> {
 }
 
 // SAFETY: a race takes completions on any thread, and value and error are `Send`.
-unsafe impl<T: Send, E: Send, U: SameValue<T>, F: SameError<E>> Gather<U, F> for First<T, E> {
+unsafe impl<const INDEX: usize, T, E, U, F> Gather<INDEX, U, F> for First<T, E>
+where
+    T: Send,
+    E: Send,
+    U: SameValue<T>,
+    F: SameError<E>,
+{
     type Kept = Infallible;
 
     #[inline]

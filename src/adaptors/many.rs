@@ -52,10 +52,10 @@ where
 
 type Value<C> = <<C as Source>::Sender as Sender>::Value;
 type Error<C> = <<C as Source>::Sender as Sender>::Error;
-type Kept<C, G> = <G as Gather<Value<C>, Error<C>>>::Kept;
+type Kept<C, G> = <G as Gather<0, Value<C>, Error<C>>>::Kept;
 
 /// Makes the completion of the whole, from what the children of a `C` left.
-pub trait ConcludeMany<C: Source>: Gather<Value<C>, Error<C>> {
+pub trait ConcludeMany<C: Source>: Gather<0, Value<C>, Error<C>> {
     /// The value that comes out in the end.
     type Value;
 

@@ -1,13 +1,8 @@
-use core::fmt;
-use core::marker::PhantomPinned;
-use core::pin::Pin;
-use core::ptr::NonNull;
+use core::marker::PhantomData;
 
-use super::fan::{Fan, FanEnv};
-use super::tuple::all_inline;
-use crate::sender::child::{ChildReceiver, Parent};
-use crate::sender::stage::{Stage, container_of};
-use crate::{Completes, Completion, Operation, Panic, Receiver, Sender, Transfer};
+use super::gather::{Conclude, Gather};
+use super::tuple::{TupleOperation2, all_inline};
+use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a sender and asks it to stop when another completes. Made by [`Sender::stop_when`].
 ///
@@ -64,174 +59,51 @@ where
     type Value = S::Value;
     type Error = S::Error;
     const COMPLETES: Completes = all_inline(&[S::COMPLETES, G::COMPLETES]);
-    type Operation<R: Receiver<S::Value, S::Error>> = StopWhenOperation<S, G, R>;
+    type Operation<R: Receiver<S::Value, S::Error>> = TupleOperation2<EitherStops<S::Value, S::Error>, S, G, R>;
 
-    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> StopWhenOperation<S, G, R> {
-        StopWhenOperation {
-            work: Stage::Sender(self.sender),
-            trigger: Stage::Sender(self.trigger),
-            // SAFETY: `end` expects the fan of this operation.
-            fan: unsafe { Fan::new(2, receiver.env(), StopWhenOperation::<S, G, R>::end) },
-            trigger_panic: None,
-            receiver: Some(receiver),
-            _pinned: PhantomPinned,
-        }
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+        TupleOperation2::new((self.sender, self.trigger), EitherStops(PhantomData), receiver)
     }
 }
 
-type Completed<S> = Completion<<S as Sender>::Value, <S as Sender>::Error>;
+/// Whichever completes first stops the other; the work's completion counts, and the trigger's panic.
+#[derive(Debug)]
+pub struct EitherStops<T, E>(PhantomData<fn() -> (T, E)>);
 
-const WORK: usize = 0;
-const TRIGGER: usize = 1;
-
-/// The operation of [`StopWhen`].
-pub struct StopWhenOperation<S, G, R>
-where
-    S: Sender,
-    G: Sender,
-    S::Value: Send,
-    S::Error: Send,
-    R: Receiver<S::Value, S::Error>,
-{
-    /// The sender, then its operation, then its completion. Touched by that child alone while it runs.
-    work: Stage<S, S::Operation<ChildReceiver<Self, WORK>>, Completed<S>>,
-    /// The same for the trigger, which leaves nothing.
-    trigger: Stage<G, G::Operation<ChildReceiver<Self, TRIGGER>>>,
-    fan: Fan<R::Env>,
-    trigger_panic: Option<Panic>,
-    receiver: Option<R>,
-    _pinned: PhantomPinned,
-}
-
-impl<S, G, R> StopWhenOperation<S, G, R>
-where
-    S: Sender,
-    G: Sender,
-    S::Value: Send,
-    S::Error: Send,
-    R: Receiver<S::Value, S::Error>,
-{
-    /// # Safety
-    ///
-    /// The fan is that of an operation whose children have both completed.
-    unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
-        // SAFETY: the fan is a field of an operation.
-        let this = unsafe { container_of!(fan, Self, fan) };
-        // SAFETY: both children have completed and no stop is on its way, so nobody else touches the operation.
-        let this = unsafe { &mut *this.as_ptr() };
-        this.fan.close();
-        let Some(receiver) = this.receiver.take() else {
-            return Transfer::none();
-        };
-        let completion = this.work.take_next().unwrap_or(Completion::Stopped);
-        match (completion, this.trigger_panic.take()) {
-            (completion @ Completion::Panicked(_), _) | (completion, None) => completion.deliver(receiver),
-            (_, Some(payload)) => receiver.set_panicked(payload),
-        }
-    }
-}
-
-impl<S, G, R> Operation for StopWhenOperation<S, G, R>
-where
-    S: Sender,
-    G: Sender,
-    S::Value: Send,
-    S::Error: Send,
-    R: Receiver<S::Value, S::Error>,
-{
-    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the senders, which are not pinned.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        let listen = !<StopWhen<S, G> as Sender>::COMPLETES.is_inline();
-        // SAFETY: the fan is pinned with the operation, and closed in `end`. A child's stage is ours until it is
-        // started; the countdown keeps the operation until the second was. Each is pinned, started once, and destroyed
-        // in its completion. After the second `start` nothing is touched.
-        unsafe {
-            let resumed = Fan::open(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), listen);
-            let stage = &raw mut (*this.as_ptr()).work;
-            let sender = Stage::take_sender(stage);
-            let receiver = ChildReceiver::<Self, WORK>::new(this);
-            let resumed = resumed.and(Stage::set_running(stage, sender.connect(receiver)).start());
-            let stage = &raw mut (*this.as_ptr()).trigger;
-            let sender = Stage::take_sender(stage);
-            let receiver = ChildReceiver::<Self, TRIGGER>::new(this);
-            resumed.and(Stage::set_running(stage, sender.connect(receiver)).start())
-        }
-    }
-}
-
-// SAFETY: value, error and receiver are `Send`; a stage is touched by its own child alone.
-unsafe impl<S, G, R> Parent<WORK> for StopWhenOperation<S, G, R>
-where
-    S: Sender,
-    G: Sender,
-    S::Value: Send,
-    S::Error: Send,
-    R: Receiver<S::Value, S::Error>,
-{
-    type Value = S::Value;
-    type Error = S::Error;
-    type Env = FanEnv<R::Env>;
+// SAFETY: it keeps nothing itself; value and error are `Send`.
+unsafe impl<T: Send, E: Send> Gather<0, T, E> for EitherStops<T, E> {
+    type Kept = Completion<T, E>;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> Self::Env {
-        // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
-        unsafe { (*this.as_ptr()).fan.env() }
-    }
-
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the stage is this child's, whose operation touches nothing of itself any more; it is counted once, and
-        // `end` expects this operation's fan.
-        unsafe {
-            Stage::set_kept(&raw mut (*this.as_ptr()).work, Some(completion));
-            Fan::child_completed(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), true)
-        }
+    fn child_completed(&self, completion: Completion<T, E>) -> (Option<Completion<T, E>>, bool) {
+        (Some(completion), true)
     }
 }
 
-// SAFETY: as for the work.
-unsafe impl<S, G, R> Parent<TRIGGER> for StopWhenOperation<S, G, R>
-where
-    S: Sender,
-    G: Sender,
-    S::Value: Send,
-    S::Error: Send,
-    R: Receiver<S::Value, S::Error>,
-{
-    type Value = G::Value;
-    type Error = G::Error;
-    type Env = FanEnv<R::Env>;
+// SAFETY: it keeps nothing itself; a panic is `Send`.
+unsafe impl<T, E, U, F> Gather<1, U, F> for EitherStops<T, E> {
+    type Kept = Panic;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> Self::Env {
-        // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
-        unsafe { (*this.as_ptr()).fan.env() }
-    }
-
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<G::Value, G::Error>) -> Transfer {
-        // SAFETY: the stage and the payload are this child's, whose operation touches nothing of itself any more; it is
-        // counted once, and `end` expects this operation's fan.
-        unsafe {
-            Stage::clear(&raw mut (*this.as_ptr()).trigger);
-            if let Completion::Panicked(payload) = completion {
-                (*this.as_ptr()).trigger_panic = Some(payload);
-            }
-            Fan::child_completed(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), true)
+    fn child_completed(&self, completion: Completion<U, F>) -> (Option<Panic>, bool) {
+        match completion {
+            Completion::Panicked(payload) => (Some(payload), true),
+            _ => (None, true),
         }
     }
 }
 
-impl<S, G, R> fmt::Debug for StopWhenOperation<S, G, R>
-where
-    S: Sender,
-    G: Sender,
-    S::Value: Send,
-    S::Error: Send,
-    R: Receiver<S::Value, S::Error>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StopWhenOperation")
-            .field("fan", &self.fan)
-            .finish_non_exhaustive()
+impl<T, E> Conclude<(Option<Completion<T, E>>, Option<Panic>)> for EitherStops<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn conclude(&mut self, (work, trigger): (Option<Completion<T, E>>, Option<Panic>)) -> Completion<T, E> {
+        match (work, trigger) {
+            (Some(panicked @ Completion::Panicked(_)), _) => panicked,
+            (_, Some(payload)) => Completion::Panicked(payload),
+            (Some(completion), None) => completion,
+            // The work always leaves its completion.
+            (None, None) => Completion::Stopped,
+        }
     }
 }

@@ -26,7 +26,7 @@ pub(super) const fn all_inline(children: &[Completes]) -> Completes {
 }
 
 /// What a child leaves with the adaptor `G`.
-type Kept<G, S> = <G as Gather<<S as Sender>::Value, <S as Sender>::Error>>::Kept;
+type Kept<const INDEX: usize, G, S> = <G as Gather<INDEX, <S as Sender>::Value, <S as Sender>::Error>>::Kept;
 
 /// Calls a macro once for every tuple: the operation, then a name for each sender with its place.
 macro_rules! for_each_tuple {
@@ -53,13 +53,13 @@ macro_rules! tuple_operation {
         /// The operation of a tuple.
         pub struct $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             /// A sender, then its operation, then what it left. Each is touched by its child alone while that runs.
             #[allow(clippy::type_complexity, reason = "a tuple of stages, one per child")]
-            children: ($(Stage<$S, $S::Operation<ChildReceiver<Self, $index>>, Kept<G, $S>>,)+),
+            children: ($(Stage<$S, $S::Operation<ChildReceiver<Self, $index>>, Kept<$index, G, $S>>,)+),
             fan: Fan<R::Env>,
             gather: G,
             receiver: Option<R>,
@@ -68,8 +68,8 @@ macro_rules! tuple_operation {
 
         impl<G, $($S,)+ R> $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             #[inline]
@@ -105,8 +105,8 @@ macro_rules! tuple_operation {
 
         impl<G, $($S,)+ R> Operation for $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             #[inline]
@@ -133,8 +133,8 @@ macro_rules! tuple_operation {
 
         impl<G, $($S,)+ R> fmt::Debug for $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<G, $S>>,)+)>,
+            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
+            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,18 +142,18 @@ macro_rules! tuple_operation {
             }
         }
 
-        tuple_operation!(@parents $operation, [$($S)+], [$($S $index),+]);
+        tuple_operation!(@parents $operation, [$($S $index)+], [$($S $index),+]);
     };
     (@parents $operation:ident, $all:tt, [$($S:ident $index:tt),+]) => {
         $(tuple_operation!(@parent $operation, $all, $S $index);)+
     };
-    (@parent $operation:ident, [$($All:ident)+], $S:ident $index:tt) => {
+    (@parent $operation:ident, [$($All:ident $at:tt)+], $S:ident $index:tt) => {
         // SAFETY: the receiver is `Send`, and the gathering takes completions on any thread, by its promise; a stage is
         // touched by its own child alone.
         unsafe impl<G, $($All,)+ R> Parent<$index> for $operation<G, $($All,)+ R>
         where
-            $($All: Sender, G: Gather<$All::Value, $All::Error>,)+
-            G: Conclude<($(Option<Kept<G, $All>>,)+)>,
+            $($All: Sender, G: Gather<$at, $All::Value, $All::Error>,)+
+            G: Conclude<($(Option<Kept<$at, G, $All>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             type Value = $S::Value;
@@ -173,7 +173,7 @@ macro_rules! tuple_operation {
                     let this = this.as_ptr();
                     (&raw mut (*this).children.$index, NonNull::new_unchecked(&raw mut (*this).fan), &(*this).gather)
                 };
-                let (kept, stop) = Gather::<$S::Value, $S::Error>::child_completed(gather, completion);
+                let (kept, stop) = Gather::<$index, $S::Value, $S::Error>::child_completed(gather, completion);
                 // SAFETY: the stage is this child's, whose operation touches nothing of itself any more; it is counted
                 // once, and `end` expects this operation's fan.
                 unsafe {

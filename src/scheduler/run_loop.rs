@@ -12,7 +12,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{Mutex, thread, thread_id};
+use crate::sync::{Mutex, const_unless_loom, thread, thread_id};
 use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
 
 /// A queue of work that one thread at a time drives, first in, first out.
@@ -81,39 +81,22 @@ unsafe impl Send for RunLoop {}
 unsafe impl Sync for RunLoop {}
 
 impl RunLoop {
-    /// An empty loop that nobody drives.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        RunLoop {
-            pushed: AtomicPtr::new(ptr::null_mut()),
-            driver_thread: Mutex::new(None),
-            driving: Mutex::new(()),
-            driver: AtomicUsize::new(0),
-            finishing: AtomicBool::new(false),
-            finish_job: UnsafeCell::new(Job::new(Self::finish_now)),
-            own: Own {
-                ready: Cell::new(ptr::null_mut()),
-                finished: Cell::new(false),
-                sleep: Cell::new(1),
-            },
-        }
-    }
-
-    /// An empty loop that nobody drives.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        RunLoop {
-            pushed: AtomicPtr::new(ptr::null_mut()),
-            driver_thread: Mutex::new(None),
-            driving: Mutex::new(()),
-            driver: AtomicUsize::new(0),
-            finishing: AtomicBool::new(false),
-            finish_job: UnsafeCell::new(Job::new(Self::finish_now)),
-            own: Own {
-                ready: Cell::new(ptr::null_mut()),
-                finished: Cell::new(false),
-                sleep: Cell::new(1),
-            },
+    const_unless_loom! {
+        /// An empty loop that nobody drives.
+        pub fn new() -> Self {
+            RunLoop {
+                pushed: AtomicPtr::new(ptr::null_mut()),
+                driver_thread: Mutex::new(None),
+                driving: Mutex::new(()),
+                driver: AtomicUsize::new(0),
+                finishing: AtomicBool::new(false),
+                finish_job: UnsafeCell::new(Job::new(Self::finish_now)),
+                own: Own {
+                    ready: Cell::new(ptr::null_mut()),
+                    finished: Cell::new(false),
+                    sleep: Cell::new(1),
+                },
+            }
         }
     }
 

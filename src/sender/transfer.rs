@@ -5,6 +5,7 @@ use core::ptr::{self, NonNull};
 
 use super::unwind::AbortOnUnwind;
 use crate::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use crate::sync::const_unless_loom;
 
 /// The intrusive header of everything that can be queued or resumed: one link and one function.
 ///
@@ -22,23 +23,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job that calls `run` with its own address.
-    #[cfg(not(loom))]
-    pub const fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
-        Job {
-            next: AtomicPtr::new(ptr::null_mut()),
-            run,
-            _pinned: PhantomPinned,
-        }
-    }
-
-    /// A job that calls `run` with its own address.
-    #[cfg(loom)]
-    pub fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
-        Job {
-            next: AtomicPtr::new(ptr::null_mut()),
-            run,
-            _pinned: PhantomPinned,
+    const_unless_loom! {
+        /// A job that calls `run` with its own address.
+        pub fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+            Job {
+                next: AtomicPtr::new(ptr::null_mut()),
+                run,
+                _pinned: PhantomPinned,
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 use super::registry::Registry;
 use super::token::InplaceStopToken;
 use crate::Transfer;
+use crate::sync::const_unless_loom;
 
 /// A stop source that lives where it is put, on the stack or inside an operation, and allocates nothing.
 ///
@@ -23,19 +24,12 @@ pub struct InplaceStopSource {
 }
 
 impl InplaceStopSource {
-    /// A source whose stop has not been requested.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        InplaceStopSource {
-            registry: Registry::new(),
-        }
-    }
-
-    /// A source whose stop has not been requested.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        InplaceStopSource {
-            registry: Registry::new(),
+    const_unless_loom! {
+        /// A source whose stop has not been requested.
+        pub fn new() -> Self {
+            InplaceStopSource {
+                registry: Registry::new(),
+            }
         }
     }
 

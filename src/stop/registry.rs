@@ -10,7 +10,7 @@ use crate::sync::atomic::{
     AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::spin;
+use crate::sync::{const_unless_loom, spin};
 
 /// A flag and a list. What [`InplaceStopSource`](super::InplaceStopSource) and
 /// [`StopSource`](super::StopSource) share.
@@ -37,19 +37,12 @@ unsafe impl Send for Registry {}
 unsafe impl Sync for Registry {}
 
 impl Registry {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        Registry {
-            state: AtomicUsize::new(0),
-            head: UnsafeCell::new(ptr::null_mut()),
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Registry {
-            state: AtomicUsize::new(0),
-            head: UnsafeCell::new(ptr::null_mut()),
+    const_unless_loom! {
+        pub(crate) fn new() -> Self {
+            Registry {
+                state: AtomicUsize::new(0),
+                head: UnsafeCell::new(ptr::null_mut()),
+            }
         }
     }
 
