@@ -1,7 +1,7 @@
 use core::ops::Range;
 
 use crate::stop::StopToken;
-use crate::{Completes, Env, Panic, Receiver, Sender, Transfer};
+use crate::{Completes, Completion, Env, Panic, Receiver, Sender, Transfer};
 
 /// Calls a function for every index, with the value, then hands the value on. Made by [`Sender::bulk`] and
 /// [`Sender::bulk_unchunked`].
@@ -199,6 +199,14 @@ pub struct BulkReceiver<B, R> {
     receiver: R,
 }
 
+impl<B, R> BulkReceiver<B, R> {
+    /// The receiver. The function goes before the completion, after which what it borrows may be gone.
+    #[inline]
+    fn into_receiver(self) -> R {
+        self.receiver
+    }
+}
+
 impl<T, E, B: BulkBody<T>, R: Receiver<T, E>> Receiver<T, E> for BulkReceiver<B, R> {
     type Env = R::Env;
 
@@ -223,25 +231,32 @@ impl<T, E, B: BulkBody<T>, R: Receiver<T, E>> Receiver<T, E> for BulkReceiver<B,
             true
         });
         drop(token);
-        match ran {
-            Ok(true) => self.receiver.set_value(value),
-            Ok(false) => self.receiver.set_stopped(),
-            Err(payload) => self.receiver.set_panicked(payload),
-        }
+        let completion = match ran {
+            Ok(true) => Completion::Value(value),
+            Ok(false) => {
+                drop(value);
+                Completion::Stopped
+            }
+            Err(payload) => {
+                drop(value);
+                Completion::Panicked(payload)
+            }
+        };
+        completion.deliver(self.into_receiver())
     }
 
     #[inline]
     fn set_error(self, error: E) -> Transfer {
-        self.receiver.set_error(error)
+        self.into_receiver().set_error(error)
     }
 
     #[inline]
     fn set_stopped(self) -> Transfer {
-        self.receiver.set_stopped()
+        self.into_receiver().set_stopped()
     }
 
     #[inline]
     fn set_panicked(self, payload: Panic) -> Transfer {
-        self.receiver.set_panicked(payload)
+        self.into_receiver().set_panicked(payload)
     }
 }

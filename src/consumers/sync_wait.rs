@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 
 use crate::scheduler::{RunLoop, RunLoopScheduler};
 use crate::sender::stage::container_of;
-use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+use crate::sender::start_and_run;
+use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
 
 /// Starts a sender and blocks until it has completed.
 ///
@@ -96,7 +97,7 @@ where
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        unsafe { operation.start() }.run();
+        unsafe { start_and_run(operation) };
         if !S::COMPLETES.is_inline() {
             // SAFETY: the loop is in a slot that this frame alone may drive.
             unsafe { slot.run_loop.drive_alone(|| slot.drive(&slot.run_loop)) };
@@ -165,7 +166,7 @@ impl<T, E> WaitSlot<T, E> {
     {
         let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        unsafe { operation.start() }.run();
+        unsafe { start_and_run(operation) };
         if !S::COMPLETES.is_inline() {
             self.drive(run_loop);
         }

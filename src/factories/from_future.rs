@@ -138,7 +138,10 @@ where
             Some(receiver) => receiver.env(),
             None => return Transfer::none(),
         };
-        if env.stop_token().stop_requested() {
+        let token = env.stop_token();
+        if token.stop_requested() {
+            // What came out of the environment goes before the completion, after which it may not be valid.
+            drop((token, env));
             // SAFETY: as above.
             return unsafe { Self::complete(this, Completion::Stopped) };
         }
@@ -150,6 +153,8 @@ where
                 (*this.as_ptr()).trip = Some(env.scheduler().schedule().connect(receiver));
             }
         }
+        // As above: what follows may complete.
+        drop(env);
         // SAFETY: as above. The future is pinned with the operation.
         let polled = Panic::catch(|| unsafe {
             let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
@@ -158,20 +163,21 @@ where
                 None => Poll::Pending,
             }
         });
-        match polled {
+        let completion = match polled {
             // SAFETY: as above.
-            Ok(Poll::Ready(output)) => unsafe { Self::complete(this, Completion::Value(output)) },
-            // SAFETY: as above.
-            Err(payload) => unsafe { Self::complete(this, Completion::Panicked(payload)) },
-            // SAFETY: as above.
-            Ok(Poll::Pending) => unsafe { Self::suspend(this, &env.stop_token()) },
-        }
+            Ok(Poll::Pending) => return unsafe { Self::suspend(this, token) },
+            Ok(Poll::Ready(output)) => Completion::Value(output),
+            Err(payload) => Completion::Panicked(payload),
+        };
+        drop(token);
+        // SAFETY: as above.
+        unsafe { Self::complete(this, completion) }
     }
 
     /// # Safety
     ///
     /// The operation is being polled by the caller, and pending.
-    unsafe fn suspend(this: NonNull<Self>, token: &<R::Env as Env>::StopToken) -> Transfer {
+    unsafe fn suspend(this: NonNull<Self>, token: <R::Env as Env>::StopToken) -> Transfer {
         // SAFETY: the operation is ours until it is idle.
         let first = unsafe { &(*this.as_ptr()).first };
         let handle = first.handle();
@@ -182,19 +188,22 @@ where
             // SAFETY: the slot is pinned with the operation, and left before it completes.
             let listening = unsafe {
                 (*this.as_ptr()).listening = true;
-                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token)
+                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), &token)
             };
             if !listening {
+                drop(token);
                 // SAFETY: we still poll.
                 return unsafe { Self::complete(this, Completion::Stopped) };
             }
         }
+        drop(token);
         let woken = first.woken.swap(false, Acquire);
         if !woken && state.compare_exchange(POLLING, IDLE, AcqRel, Acquire).is_ok() {
             // From here on a wake-up may run the operation elsewhere.
             return Transfer::none();
         }
-        state.store(SCHEDULED, Release);
+        // Takes in what every wake-up so far has published.
+        state.swap(SCHEDULED, AcqRel);
         // SAFETY: it is scheduled, by us.
         unsafe { Self::schedule(this.as_ptr().cast()) }
     }
@@ -219,9 +228,14 @@ where
         let Some(receiver) = (unsafe { (*this.as_ptr()).receiver.take() }) else {
             return Transfer::none();
         };
-        match dropped {
-            Ok(()) => completion.deliver(receiver),
-            Err(payload) => receiver.set_panicked(payload),
+        match (completion, dropped) {
+            // The first of two panics is the one that is told.
+            (completion @ Completion::Panicked(_), _) | (completion, Ok(())) => completion.deliver(receiver),
+            (completion, Err(payload)) => {
+                // An output that is not delivered goes before the completion, as everything does.
+                drop(completion);
+                receiver.set_panicked(payload)
+            }
         }
     }
 
@@ -248,7 +262,8 @@ where
         // SAFETY: it is scheduled, so it is alive and ours, and the trip is over.
         unsafe {
             (*this.as_ptr()).trip = None;
-            (*this.as_ptr()).first.handle().as_ref().state.store(POLLING, Release);
+            // Takes in what the wake-ups on the way have published: they leave it to this poll to see it.
+            (*this.as_ptr()).first.handle().as_ref().state.swap(POLLING, AcqRel);
             Self::poll(this)
         }
     }
@@ -303,12 +318,17 @@ where
         EmptyEnv
     }
 
-    /// However the trip ended, the future is polled: an infallible scheduler has only one way.
-    unsafe fn child_completed(this: NonNull<Self>, _: Completion<(), Self::Error>) -> Transfer {
+    /// The future is polled, also when the trip failed: an infallible scheduler has only one way. A panic on the way
+    /// is the completion.
+    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<(), Self::Error>) -> Transfer {
         // A trip that was not made is dropped with the operation, after its completion, and means nothing.
         // SAFETY: a scheduled operation is ours; one that is being dropped still has its receiver's place.
         if unsafe { (*this.as_ptr()).receiver.is_none() } {
             return Transfer::none();
+        }
+        if let Completion::Panicked(payload) = completion {
+            // SAFETY: a scheduled operation is ours, and the trip touches nothing of itself any more.
+            return unsafe { Self::complete(this, Completion::Panicked(payload)) };
         }
         // SAFETY: the operation stays until it is polled to its end.
         unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)) }
@@ -376,6 +396,11 @@ impl FirstWaker {
         }
     }
 
+    /// A swap, so that what an earlier wake-up published is passed on with it.
+    fn wake(&self) {
+        self.woken.swap(true, AcqRel);
+    }
+
     /// A waker that borrows.
     ///
     /// # Safety
@@ -405,9 +430,9 @@ static FIRST: RawWakerVTable = RawWakerVTable::new(
     },
     // Never owned, so never woken by value or dropped; waking does the same.
     // SAFETY: it is alive while its waker is used.
-    |first| unsafe { (*first.cast::<FirstWaker>()).woken.store(true, Release) },
+    |first| unsafe { (*first.cast::<FirstWaker>()).wake() },
     // SAFETY: as above.
-    |first| unsafe { (*first.cast::<FirstWaker>()).woken.store(true, Release) },
+    |first| unsafe { (*first.cast::<FirstWaker>()).wake() },
     |_| {},
 );
 
@@ -440,7 +465,9 @@ struct Handle {
     /// | `DONE` | it has completed, or is about to | never anybody from here |
     ///
     /// `POLLING → IDLE` releases what the poll did; `IDLE → SCHEDULED` acquires it, and is the one right to start the
-    /// trip. Wake-ups in `SCHEDULED`, `NOTIFIED` and `DONE` are nothing new.
+    /// trip. Wake-ups in `SCHEDULED` and `NOTIFIED` start nothing, but write the state back: whoever wakes has published
+    /// something before, and the swap with which the next poll begins must see it. Only looking would let both sides
+    /// miss each other. Wake-ups in `DONE` are nothing new.
     state: AtomicU8,
     operation: *mut (),
     schedule: unsafe fn(*mut ()) -> Transfer,
@@ -459,7 +486,8 @@ impl Handle {
             let next = match state {
                 IDLE => SCHEDULED,
                 POLLING => NOTIFIED,
-                _ => return Transfer::none(),
+                DONE => return Transfer::none(),
+                coming => coming,
             };
             match self.state.compare_exchange_weak(state, next, AcqRel, Acquire) {
                 // SAFETY: we made it scheduled.

@@ -132,6 +132,8 @@ impl<C: Scheduler> Patch for WithScheduler<C> {
 /// Adds a value of the user's own, found again by its type.
 ///
 /// Wrap what you add in a type of your own, so that two libraries do not both write a `String`.
+/// Its `Clone` must not panic: an environment is asked for where nobody could be told, so the process ends.
+/// [`read_env`](crate::read_env) alone tells.
 #[derive(Clone, Copy, Debug)]
 pub struct With<V>(pub V);
 

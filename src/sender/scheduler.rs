@@ -15,8 +15,9 @@ use super::{Completes, Operation, Receiver, Sender, Transfer};
     note = "`InlineScheduler`, and what `RunLoop::scheduler()` returns, are schedulers"
 )]
 pub trait Scheduler: Clone + PartialEq + Send + Sync {
-    /// The sender that [`schedule`](Scheduler::schedule) gives.
-    type Schedule: Sender<Value = ()>;
+    /// The sender that [`schedule`](Scheduler::schedule) gives. It is `Send`, since what must come back to a scheduler
+    /// connects it on one thread and starts it on another.
+    type Schedule: Sender<Value = ()> + Send;
 
     /// Whether scheduling cannot fail: the sender never completes with an error, and completes stopped only when the
     /// receiver's token was stopped. Whatever must come back to a scheduler demands it, at compile time.

@@ -35,6 +35,8 @@ use crate::adaptors::{BoxedSender, EnsureStarted, Split};
 /// - **Its type is not [`Unpin`]**, so that the compiler does not take the reference for valid throughout `start`: a
 ///   [`PhantomPinned`](core::marker::PhantomPinned) field sees to it.
 /// - **[`COMPLETES`](Sender::COMPLETES) is true**, relative to that receiver's environment.
+/// - Where the sender is [`Send`], the operation may be started and dropped on other threads than the one that connected
+///   it.
 /// - Neither `start` nor anything it leads to unwinds. User code is called through
 ///   [`Panic::catch`](crate::Panic::catch).
 ///

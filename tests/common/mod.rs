@@ -5,9 +5,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 use bowline::scheduler::{RunLoop, RunLoopScheduler};
+use bowline::{Completes, Completion, Env, Panic, Receiver, Sender, Transfer, just_from};
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
@@ -133,5 +135,68 @@ impl Census {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A sender that completes with a panic.
+pub fn just_panic<T, E>(message: &'static str) -> impl Sender<Value = T, Error = E> + Clone + Send {
+    just_from(move || -> T { panic!("{message}") }).infallible_into()
+}
+
+/// A predicate for `repeat_until` that is true the millionth time.
+pub fn million<T>() -> impl FnMut(&T) -> bool + Send {
+    let mut left = ROUNDS;
+    move |_| {
+        left -= 1;
+        left == 0
+    }
+}
+
+/// Where a sender says that it completes.
+pub fn completes<S: Sender>(_: &S) -> Completes {
+    S::COMPLETES
+}
+
+/// A receiver that reports how it was completed, and offers the environment it was given.
+pub struct Reporter<T, E, N> {
+    reports: mpsc::Sender<Completion<T, E>>,
+    env: N,
+}
+
+/// A [`Reporter`], and where its report arrives.
+pub fn reporter<T, E, N: Env>(env: N) -> (Reporter<T, E, N>, mpsc::Receiver<Completion<T, E>>) {
+    let (reports, arrived) = mpsc::channel();
+    (Reporter { reports, env }, arrived)
+}
+
+impl<T, E, N> Reporter<T, E, N> {
+    fn report(self, completion: Completion<T, E>) -> Transfer {
+        // A test that does not listen any more does not care.
+        let _ = self.reports.send(completion);
+        Transfer::none()
+    }
+}
+
+impl<T: Send, E: Send, N: Env> Receiver<T, E> for Reporter<T, E, N> {
+    type Env = N;
+
+    fn env(&self) -> N {
+        self.env.clone()
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        self.report(Completion::Value(value))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.report(Completion::Error(error))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.report(Completion::Stopped)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.report(Completion::Panicked(payload))
     }
 }
