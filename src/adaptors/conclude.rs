@@ -72,14 +72,19 @@ impl<T: Send, E: Send, E2, R: Receiver<T, E>> Receiver<(), E2> for ConcludeRecei
 
     /// What runs in between was asked not to fail, at compile time. Where it does all the same, nothing is lost.
     #[inline]
-    fn set_error(self, _: E2) -> Transfer {
+    fn set_error(self, error: E2) -> Transfer {
+        drop(error);
         self.kept.completion.deliver(self.receiver)
     }
 
     #[inline]
     fn set_stopped(self) -> Transfer {
         match (self.kept.on_stop, self.kept.completion) {
-            (OnStop::Stop, Completion::Value(_)) => self.receiver.set_stopped(),
+            (OnStop::Stop, Completion::Value(value)) => {
+                // Before the completion, after which nothing that the value borrows need be there.
+                drop(value);
+                self.receiver.set_stopped()
+            }
             (_, completion) => completion.deliver(self.receiver),
         }
     }
@@ -88,7 +93,10 @@ impl<T: Send, E: Send, E2, R: Receiver<T, E>> Receiver<(), E2> for ConcludeRecei
     fn set_panicked(self, payload: Panic) -> Transfer {
         match self.kept.completion {
             Completion::Panicked(first) => self.receiver.set_panicked(first),
-            _ => self.receiver.set_panicked(payload),
+            completion => {
+                drop(completion);
+                self.receiver.set_panicked(payload)
+            }
         }
     }
 }

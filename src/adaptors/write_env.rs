@@ -75,6 +75,14 @@ pub struct WriteEnvReceiver<P, R> {
     receiver: R,
 }
 
+impl<P, R> WriteEnvReceiver<P, R> {
+    /// The receiver, to be completed. The patch goes first: after the completion nothing that it borrows need be there.
+    #[inline]
+    fn into_receiver(self) -> R {
+        self.receiver
+    }
+}
+
 impl<T, E, P: Patch, R: Receiver<T, E>> Receiver<T, E> for WriteEnvReceiver<P, R> {
     type Env = Patched<P, R::Env>;
 
@@ -85,21 +93,21 @@ impl<T, E, P: Patch, R: Receiver<T, E>> Receiver<T, E> for WriteEnvReceiver<P, R
 
     #[inline]
     fn set_value(self, value: T) -> Transfer {
-        self.receiver.set_value(value)
+        self.into_receiver().set_value(value)
     }
 
     #[inline]
     fn set_error(self, error: E) -> Transfer {
-        self.receiver.set_error(error)
+        self.into_receiver().set_error(error)
     }
 
     #[inline]
     fn set_stopped(self) -> Transfer {
-        self.receiver.set_stopped()
+        self.into_receiver().set_stopped()
     }
 
     #[inline]
     fn set_panicked(self, payload: Panic) -> Transfer {
-        self.receiver.set_panicked(payload)
+        self.into_receiver().set_panicked(payload)
     }
 }

@@ -137,7 +137,9 @@ impl<E, A: OnFailure, R: Receiver<(), Infallible>> Receiver<(), E> for OrElseRec
         self.receiver.set_value(())
     }
 
-    fn set_error(self, _: E) -> Transfer {
+    fn set_error(self, error: E) -> Transfer {
+        // Before the completion, after which nothing that the error borrows need be there.
+        drop(error);
         A::failed(self.receiver)
     }
 
