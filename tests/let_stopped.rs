@@ -43,7 +43,7 @@ fn moves_what_cannot_be_copied() {
 
 #[test]
 fn borrows_from_the_caller() {
-    let words = vec!["a".to_owned(), "bc".to_owned()];
+    let words = ["a".to_owned(), "bc".to_owned()];
     let work = just_stopped().let_stopped(|| just_from(|| words.iter().map(String::len).sum::<usize>()));
     assert_eq!(sync_wait(work).unwrap(), 3);
 }
