@@ -281,7 +281,9 @@ where
 
     /// However the trip ended, what the child completed with is delivered: an infallible scheduler has only one way.
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, _: Completion<(), Self::Error>) -> Transfer {
+    unsafe fn child_completed(this: NonNull<Self>, trip: Completion<(), Self::Error>) -> Transfer {
+        // Before the completion, after which nothing that an error borrows need be there.
+        drop(trip);
         // SAFETY: the child has completed before the trip was started. A trip that is dropped unstarted finds nothing
         // to deliver.
         unsafe { Self::deliver(this) }

@@ -37,17 +37,29 @@ where
     N: Successor<S::Value, S::Error>,
     R: Receiver<N::Value, N::Error>,
 {
-    stage: FirstThenSecond<S, N, R>,
-    /// Taken when the first has completed.
-    rest: Option<(N, R)>,
+    place: Place<S, N, R>,
     _pinned: PhantomPinned,
 }
 
-type FirstThenSecond<S, N, R> = Stage<
-    S,
-    <S as Sender>::Operation<ChildReceiver<ChainOperation<S, N, R>, 0>>,
-    <<N as Successor<<S as Sender>::Value, <S as Sender>::Error>>::Sender as Sender>::Operation<R>,
->;
+type FirstOperation<S, N, R> = <S as Sender>::Operation<ChildReceiver<ChainOperation<S, N, R>, 0>>;
+
+/// What the storage holds: the first child with what waits for it, then the second.
+///
+/// The tag is a byte of its own, not spare bits of a child: it is read while the first child runs.
+#[repr(u8)]
+enum Place<S, N, R>
+where
+    S: Sender,
+    N: Successor<S::Value, S::Error>,
+    R: Receiver<N::Value, N::Error>,
+{
+    First {
+        child: Stage<S, FirstOperation<S, N, R>>,
+        /// Taken when the first has completed.
+        rest: Option<(N, R)>,
+    },
+    Second(<N::Sender as Sender>::Operation<R>),
+}
 
 impl<S, N, R> ChainOperation<S, N, R>
 where
@@ -58,8 +70,10 @@ where
     #[inline]
     pub(crate) fn new(first: S, successor: N, receiver: R) -> Self {
         ChainOperation {
-            stage: Stage::Sender(first),
-            rest: Some((successor, receiver)),
+            place: Place::First {
+                child: Stage::Sender(first),
+                rest: Some((successor, receiver)),
+            },
             _pinned: PhantomPinned,
         }
     }
@@ -76,14 +90,17 @@ where
         // SAFETY: nothing is moved but the sender, which is not pinned.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
         // SAFETY: the operation is alive, and no child runs yet.
-        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
+        let child: *mut _ = match unsafe { &mut (*this.as_ptr()).place } {
+            Place::First { child, .. } => child,
+            Place::Second(_) => return Transfer::none(),
+        };
         // SAFETY: it is the first start, so the sender is still there.
-        let sender = unsafe { Stage::take_sender(stage) };
+        let sender = unsafe { Stage::take_sender(child) };
         // SAFETY: this operation is pinned, and is not destroyed before the second child, or the receiver, completes,
         // which is after the first has.
         let receiver = unsafe { ChildReceiver::new(this) };
         // SAFETY: the stage is empty, and pinned with this operation.
-        let operation = unsafe { Stage::set_running(stage, sender.connect(receiver)) };
+        let operation = unsafe { Stage::set_running(child, sender.connect(receiver)) };
         // SAFETY: it is pinned in the stage, started once, and destroyed only in its completion.
         unsafe { operation.start() }
     }
@@ -103,30 +120,46 @@ where
 
     #[inline]
     unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: the first child runs, so the rest is there, and only that child asks.
-        match unsafe { &(*this.as_ptr()).rest } {
-            Some((_, receiver)) => receiver.env(),
-            // SAFETY: the rest is taken when the first child has completed.
-            None => unsafe { core::hint::unreachable_unchecked() },
+        // Only the receiver is borrowed: the child is using the memory beside it.
+        // SAFETY: the first child runs, so the rest is there until it has completed, and only that child asks.
+        unsafe {
+            match (*this.as_ptr()).place {
+                Place::First {
+                    rest: Some((_, ref receiver)),
+                    ..
+                } => receiver.env(),
+                _ => core::hint::unreachable_unchecked(),
+            }
         }
     }
 
     #[inline]
     unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
         // SAFETY: the child has completed, so nobody but this call touches the operation.
-        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
-        // SAFETY: the first child's operation touches nothing of itself any more.
-        unsafe { Stage::clear(stage) };
+        let place = unsafe { &raw mut (*this.as_ptr()).place };
         // SAFETY: as above.
-        let Some((successor, receiver)) = (unsafe { (*this.as_ptr()).rest.take() }) else {
+        let rest = match unsafe { &mut *place } {
+            Place::First { child, rest } => {
+                // SAFETY: the first child's operation touches nothing of itself any more.
+                unsafe { Stage::clear(child) };
+                rest.take()
+            }
+            Place::Second(_) => None,
+        };
+        let Some((successor, receiver)) = rest else {
             return Transfer::none();
         };
         match successor.follow(completion) {
             Ok(sender) => {
-                // SAFETY: the stage is empty, and pinned with this operation.
-                let operation = unsafe { Stage::set_next(stage, sender.connect(receiver)) };
-                // SAFETY: it is pinned in the stage, started once, and destroyed with this operation.
-                unsafe { operation.start() }
+                // SAFETY: nothing is left there to be dropped.
+                unsafe { place.write(Place::Second(sender.connect(receiver))) };
+                // SAFETY: nobody else looks at it now.
+                match unsafe { &mut *place } {
+                    // SAFETY: it is pinned with this operation, started once, and destroyed with it.
+                    Place::Second(operation) => unsafe { Pin::new_unchecked(operation).start() },
+                    // SAFETY: it was put there just now.
+                    Place::First { .. } => unsafe { core::hint::unreachable_unchecked() },
+                }
             }
             Err(completion) => completion.deliver(receiver),
         }
@@ -140,11 +173,14 @@ where
     R: Receiver<N::Value, N::Error>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match self.stage {
-            Stage::Sender(_) => "not started",
-            Stage::Running(_) => "first",
-            Stage::Next(_) => "second",
-            Stage::Empty => "over",
+        let stage = match &self.place {
+            Place::First {
+                child: Stage::Sender(_),
+                ..
+            } => "not started",
+            Place::First { rest: Some(_), .. } => "first",
+            Place::First { rest: None, .. } => "over",
+            Place::Second(_) => "second",
         };
         f.debug_struct("ChainOperation").field("stage", &stage).finish()
     }

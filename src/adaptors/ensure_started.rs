@@ -1,6 +1,7 @@
 use core::fmt;
 
 use super::shared::{Fetch, Handle, WaitOperation};
+use crate::sender::unwind::abort_on_unwind;
 use crate::{Completion, Receiver, Sender};
 
 /// A sender that is already running; its result is kept for whoever connects. Made by [`Sender::ensure_started`].
@@ -45,7 +46,7 @@ pub struct EnsureStarted<S: Sender> {
 impl<S: Sender> EnsureStarted<S> {
     pub(crate) fn new(sender: S) -> Self {
         let handle = Handle::new(sender);
-        handle.start().run();
+        abort_on_unwind(|| handle.start().run());
         EnsureStarted { handle }
     }
 }

@@ -3,8 +3,8 @@ use core::ptr::NonNull;
 
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::stage::Stage;
-use crate::sender::start_and_run;
-use crate::{Completion, Receiver, Sender, Transfer};
+use crate::sender::unwind::abort_on_unwind;
+use crate::{Completion, Operation, Receiver, Sender, Transfer};
 
 /// Connects a sender to a receiver on the heap, and starts it.
 ///
@@ -74,12 +74,11 @@ where
     // SAFETY: the box is leaked, so it is pinned and alive until `child_completed` frees it.
     let child = unsafe { ChildReceiver::new(submitted) };
     // SAFETY: as above; the stage is empty. The operation is started once, and destroyed in its completion.
-    unsafe {
-        start_and_run(Stage::set_running(
-            &raw mut (*submitted.as_ptr()).stage,
-            sender.connect(child),
-        ));
-    }
+    abort_on_unwind(|| unsafe {
+        Stage::set_running(&raw mut (*submitted.as_ptr()).stage, sender.connect(child))
+            .start()
+            .run();
+    });
 }
 
 struct Submitted<S, R>

@@ -1,13 +1,13 @@
 use core::cell::{Cell, UnsafeCell};
 use core::fmt;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::pin::pin;
 use core::ptr::NonNull;
 
 use crate::scheduler::{RunLoop, RunLoopScheduler};
 use crate::sender::stage::container_of;
-use crate::sender::start_and_run;
-use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+use crate::sender::unwind::abort_on_unwind;
+use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
 
 /// Starts a sender and blocks until it has completed.
 ///
@@ -97,7 +97,7 @@ where
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        unsafe { start_and_run(operation) };
+        abort_on_unwind(|| unsafe { operation.start() }.run());
         if !S::COMPLETES.is_inline() {
             // SAFETY: the loop is in a slot that this frame alone may drive.
             unsafe { slot.run_loop.drive_alone(|| slot.drive(&slot.run_loop)) };
@@ -166,7 +166,7 @@ impl<T, E> WaitSlot<T, E> {
     {
         let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        unsafe { start_and_run(operation) };
+        abort_on_unwind(|| unsafe { operation.start() }.run());
         if !S::COMPLETES.is_inline() {
             self.drive(run_loop);
         }
@@ -229,8 +229,9 @@ pub(super) struct WaitReceiver<'a, T, E> {
 impl<T, E> WaitReceiver<'_, T, E> {
     #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
-        self.leave(completion);
-        mem::forget(self);
+        // Before the push: after it, what the receiver points at may be gone.
+        let this = ManuallyDrop::new(self);
+        this.leave(completion);
         Transfer::none()
     }
 
@@ -239,8 +240,11 @@ impl<T, E> WaitReceiver<'_, T, E> {
         // SAFETY: the receiver completes once, and nobody reads before.
         unsafe { *self.slot.completion.get() = Some(completion) };
         if !self.inline {
+            // The job leads back to the slot, so its address is made from the slot's.
+            // SAFETY: the job is a field of the slot.
+            let job = unsafe { NonNull::from(self.slot).byte_add(mem::offset_of!(WaitSlot<T, E>, job)) }.cast();
             // SAFETY: pushed once. The slot stays until the job has run. Nothing of it is touched after the push.
-            unsafe { self.run_loop.push(NonNull::new_unchecked(self.slot.job.get())) };
+            unsafe { self.run_loop.push(job) };
         }
     }
 }

@@ -2,6 +2,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomPinned;
+use core::mem;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
@@ -141,9 +142,12 @@ impl RunLoop {
     /// Further calls change nothing.
     pub fn finish(&self) {
         if !self.finishing.swap(true, Relaxed) {
+            // The job leads back to the loop, so its address is made from the loop's.
+            // SAFETY: the job is a field of the loop.
+            let job = unsafe { NonNull::from(self).byte_add(mem::offset_of!(RunLoop, finish_job)) }.cast();
             // SAFETY: the job is pushed this one time, and lives in the loop, which cannot go before it has run: its
             // owner either waits for `run`, or holds it.
-            unsafe { self.push(NonNull::new_unchecked(self.finish_job.get())) };
+            unsafe { self.push(job) };
         }
     }
 

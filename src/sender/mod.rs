@@ -19,8 +19,6 @@ pub(crate) mod unwind;
 pub use completes::Completes;
 pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
 pub use operation::Operation;
-#[cfg(feature = "alloc")]
-pub(crate) use operation::start_and_run;
 pub use outcome::{Completion, Outcome};
 pub use panic::Panic;
 pub use receiver::Receiver;

@@ -28,3 +28,14 @@ impl Drop for AbortOnUnwind {
         panic!("an operation, a receiver or a destructor unwound out of a completion");
     }
 }
+
+/// Runs a driver's stretch: the start of an operation, and what comes of it. An unwind out of it would free memory that
+/// other threads still use, so it aborts.
+#[cfg(feature = "alloc")]
+#[inline]
+pub(crate) fn abort_on_unwind<T>(f: impl FnOnce() -> T) -> T {
+    let guard = AbortOnUnwind::new();
+    let result = f();
+    guard.defuse();
+    result
+}

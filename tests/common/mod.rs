@@ -200,3 +200,39 @@ impl<T: Send, E: Send, N: Env> Receiver<T, E> for Reporter<T, E, N> {
         self.report(Completion::Panicked(payload))
     }
 }
+
+/// A scheduler of right here that counts its handles: `Arc::strong_count` of what it was made of, less one.
+#[derive(Clone, Debug)]
+pub struct HandleScheduler(pub Arc<()>);
+
+impl PartialEq for HandleScheduler {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl bowline::Scheduler for HandleScheduler {
+    type Schedule = bowline::scheduler::InlineSchedule;
+    const INFALLIBLE: bool = true;
+
+    fn schedule(&self) -> Self::Schedule {
+        bowline::scheduler::InlineScheduler.schedule()
+    }
+}
+
+/// Runs `f` in a process of its own, expects it to abort, and returns what it said. `test` is the name of the test that
+/// calls this, which is what the process runs.
+pub fn aborts(test: &str, f: impl FnOnce()) -> String {
+    const INSIDE: &str = "BOWLINE_ABORTS";
+    if std::env::var_os(INSIDE).is_some() {
+        f();
+        std::process::exit(0);
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("a process");
+    assert_eq!(output.status.code(), None, "it ended by itself: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
