@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use crate::scheduler::{RunLoop, RunLoopScheduler};
 use crate::sender::stage::container_of;
+use crate::sender::unwind::AbortOnUnwind;
 use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
 
 /// Starts a sender and blocks until it has completed.
@@ -95,8 +96,11 @@ where
     pub fn wait(self) -> Outcome<S::Value, S::Error> {
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
+        // Other threads may hold pointers into this frame: nothing unwinds out of it before the sender has completed.
+        let guard = AbortOnUnwind::new();
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
         unsafe { operation.start() }.run();
+        guard.defuse();
         if !S::COMPLETES.is_inline() {
             // SAFETY: the loop is in a slot that this frame alone may drive.
             unsafe { slot.run_loop.drive_alone(|| slot.drive(&slot.run_loop)) };
@@ -164,8 +168,11 @@ impl<T, E> WaitSlot<T, E> {
         E: Send,
     {
         let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
+        // Other threads may hold pointers into this frame: nothing unwinds out of it before the sender has completed.
+        let guard = AbortOnUnwind::new();
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
         unsafe { operation.start() }.run();
+        guard.defuse();
         if !S::COMPLETES.is_inline() {
             self.drive(run_loop);
         }
