@@ -6,6 +6,7 @@ use core::marker::PhantomPinned;
 use core::ptr::{self, NonNull};
 
 use crate::Transfer;
+use crate::sender::unwind::AbortOnUnwind;
 use crate::sync::atomic::{
     AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -106,11 +107,14 @@ impl Registry {
         if !self.lock(STOPPED, STOPPED) {
             return None;
         }
+        // A callback that unwinds would leave the others uncalled, and whoever waits for them waiting.
+        let guard = AbortOnUnwind::new();
         let mut resumed = Transfer::none();
         loop {
             // SAFETY: we hold the lock.
             let Some(entry) = NonNull::new(unsafe { *self.head.get() }) else {
                 self.unlock();
+                guard.defuse();
                 return Some(resumed);
             };
             // SAFETY: we hold the lock, so the entry is in the list and alive.

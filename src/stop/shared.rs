@@ -1,5 +1,6 @@
 use alloc::boxed::Box;
 use core::fmt;
+use core::mem;
 use core::ptr::NonNull;
 
 use super::registry::{Entry, Registry};
@@ -129,9 +130,15 @@ impl SharedStopToken {
 
     /// Whether a stop has been requested, or there is still a source, or a source it is linked to, that could.
     pub fn stop_possible(&self) -> bool {
-        self.stop_requested()
-            || self.shared.sources.load(Relaxed) != 0
-            || self.shared.parent.as_ref().is_some_and(SharedStopToken::stop_possible)
+        // A loop, since a line of links may be long.
+        let mut token = Some(self);
+        while let Some(SharedStopToken { shared }) = token {
+            if shared.registry.stop_requested() || shared.sources.load(Relaxed) != 0 {
+                return true;
+            }
+            token = shared.parent.as_ref();
+        }
+        false
     }
 }
 
@@ -270,15 +277,29 @@ impl Clone for Handle {
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
+impl Handle {
+    /// Gives the reference back. Where it was the last, the memory, which may hold the last reference to a parent.
+    fn give_back(&self) -> Option<Box<Shared>> {
         if self.references.fetch_sub(1, Release) != 1 {
-            return;
+            return None;
         }
         // Every other handle's use happened before its release.
         self.references.load(Acquire);
         self.slot.leave();
         // SAFETY: that was the last reference, and the parent's callback is over, or will never run.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        Some(unsafe { Box::from_raw(self.0.as_ptr()) })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut shared = self.give_back();
+        // A loop, so that a long line of links, each of which held the last reference to the next, takes no stack.
+        while let Some(mut last) = shared {
+            shared = last.parent.take().and_then(|SharedStopToken { shared: parent }| {
+                let parent = mem::ManuallyDrop::new(parent);
+                parent.give_back()
+            });
+        }
     }
 }

@@ -1,0 +1,361 @@
+//! `boxed`: erases the type.
+
+mod common;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use bowline::prelude::*;
+use bowline::scheduler::RunLoop;
+use bowline::stop::{InplaceStopSource, StopSource};
+use common::*;
+
+const DEEP: usize = 100_000;
+
+type Boxed<'a> = BoxedSender<'a, i32, &'static str>;
+
+/// Boxes directly inside boxes.
+fn plain(mut inside: Boxed<'_>) -> Boxed<'_> {
+    for _ in 0..DEEP {
+        inside = inside.boxed();
+    }
+    inside
+}
+
+/// `when_all` inside `boxed` inside `when_all`, and on.
+fn branching(mut inside: Boxed<'_>) -> Boxed<'_> {
+    for _ in 0..DEEP {
+        let beside = just(1).infallible_into();
+        inside = when_all((inside, beside)).then(|(deep, beside)| deep + beside).boxed();
+    }
+    inside
+}
+
+/// Runs `check` in a small stack for both nests, with what their levels add to a value.
+fn for_both_nests(check: impl Fn(&dyn Fn(Boxed<'static>) -> Boxed<'static>, i32) + Sync) {
+    with_stack(DEEP_STACK, || check(&plain, 0));
+    with_stack(DEEP_STACK, || check(&branching, DEEP as i32));
+}
+
+#[test]
+fn every_channel_passes() {
+    assert_eq!(sync_wait(just(1).boxed()).unwrap(), 1);
+    assert_eq!(sync_wait(just_error::<i32, _>("no").boxed()).error(), Some("no"));
+    assert!(sync_wait(just_stopped::<i32, Infallible>().boxed()).is_stopped());
+    let panics = || just_from(|| -> i32 { panic!("inside") }).boxed();
+    assert_eq!(panic_message(|| sync_wait(panics())), "inside");
+}
+
+#[test]
+fn branches_that_differ_have_one_type() {
+    let branch = |n: i32| {
+        if n % 2 == 0 {
+            just(n).boxed()
+        } else {
+            just(n).then(|n| n * 10).boxed()
+        }
+    };
+    let all = when_all_iter((0..4).map(branch));
+    assert_eq!(sync_wait(all).unwrap(), [0, 10, 2, 30]);
+}
+
+#[test]
+fn moves_what_cannot_be_copied_and_borrows_from_the_caller() {
+    let census = Census::new();
+    let kept = sync_wait(just(census.value()).boxed()).unwrap();
+    assert_eq!(census.alive(), 1);
+    drop(kept);
+    let word = "borrowed".to_owned();
+    let length: BoxedSender<'_, usize, Infallible> = just(&word).then(|word| word.len()).boxed();
+    assert_eq!(sync_wait(length).unwrap(), 8);
+}
+
+#[test]
+fn the_users_values_are_seen_through_it() {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Name(&'static str);
+    let name = || read_env(Get::<Name>::new());
+    assert_eq!(sync_wait(name().boxed()).unwrap(), None);
+    let nested = name().boxed().boxed().write_env(With(Name("outer"))).boxed();
+    assert_eq!(sync_wait(nested).unwrap(), Some(Name("outer")));
+    let shadowed = name()
+        .write_env(With(Name("inner")))
+        .boxed()
+        .write_env(With(Name("outer")));
+    assert_eq!(sync_wait(shadowed).unwrap(), Some(Name("inner")));
+    let beside = read_env(Get::<Name>::new())
+        .boxed()
+        .write_env(With(7))
+        .write_env(With(Name("far")));
+    assert_eq!(sync_wait(beside).unwrap(), Some(Name("far")));
+}
+
+#[test]
+fn the_stop_token_is_seen_through_it() {
+    let seen = || read_env(StopRequested).boxed().boxed();
+    assert!(!sync_wait(seen()).unwrap());
+    let source = InplaceStopSource::new();
+    assert!(!sync_wait(seen().write_env(WithStopToken(source.token()))).unwrap());
+    source.request_stop();
+    assert!(sync_wait(seen().write_env(WithStopToken(source.token()))).unwrap());
+    let source = StopSource::new();
+    source.request_stop();
+    assert!(sync_wait(seen().write_env(WithStopToken(source.token()))).unwrap());
+}
+
+#[test]
+fn a_stop_reaches_the_inside() {
+    let run_loop = RunLoop::new();
+    let source = InplaceStopSource::new();
+    let stopped = AtomicBool::new(false);
+    let inside = never::<i32, Infallible>().let_stopped(|| {
+        stopped.store(true, SeqCst);
+        just_stopped()
+    });
+    let work = inside.boxed().write_env(WithStopToken(source.token())).into_outcome();
+    let request = run_loop
+        .scheduler()
+        .schedule()
+        .then(|()| (source.request_stop(), source.request_stop()));
+    let (outcome, requests) = run_loop.run_until(when_all((work, request))).unwrap();
+    assert!(outcome.is_stopped() && stopped.into_inner());
+    assert_eq!(requests, (true, false));
+    let before = never::<i32, Infallible>()
+        .boxed()
+        .write_env(WithStopToken(source.token()));
+    assert!(sync_wait(before).is_stopped());
+}
+
+#[test]
+fn the_inside_is_destroyed_before_it_completes() {
+    let census = Census::new();
+    let value = census.value();
+    let inside = just(1).then(move |x| (x, census_of(&value)).0);
+    let alive = sync_wait(inside.boxed().then(|_| census.alive())).unwrap();
+    assert_eq!(alive, 0);
+}
+
+fn census_of(value: &Counted) -> String {
+    format!("{value:?}")
+}
+
+#[test]
+fn dropped_unstarted_it_runs_nothing() {
+    let census = Census::new();
+    let child = || {
+        let value = census.value();
+        just_from(move || panic!("called with {value:?}")).boxed()
+    };
+    drop(child());
+    let mut slot = WaitSlot::new();
+    drop(prepare(child().boxed(), &mut slot));
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn completes_on_another_thread() {
+    with_loop(|scheduler| {
+        for round in 0..1_000 {
+            let hop = just(round).continues_on(scheduler).boxed();
+            let source = InplaceStopSource::new();
+            let race = when_all((
+                hop.into_outcome(),
+                never::<(), Infallible>().boxed().into_outcome(),
+                starts_on(scheduler, just_from(|| source.request_stop())),
+            ));
+            let (value, stopped, _) = sync_wait(race.write_env(WithStopToken(source.token())))
+                .value()
+                .map_or((Outcome::Stopped, Outcome::Stopped, true), |all| all);
+            assert!(matches!(value, Outcome::Value(n) if n == round) || value.is_stopped());
+            assert!(stopped.is_stopped());
+        }
+    });
+}
+
+#[test]
+fn allocates_once() {
+    let (value, allocated) = allocations(|| sync_wait(just(1).then(|x| x + 1).boxed()).unwrap());
+    assert_eq!((value, allocated), (2, 1));
+    let (value, allocated) = allocations(|| sync_wait(just(1).boxed().boxed().boxed()).unwrap());
+    assert_eq!((value, allocated), (1, 3));
+    let ((), allocated) = allocations(|| drop(just(1).boxed()));
+    assert_eq!(allocated, 1);
+}
+
+#[test]
+fn a_deep_nest_starts_and_completes_in_a_small_stack() {
+    for_both_nests(|nest, added| {
+        let leaf = just(7).infallible_into().boxed();
+        assert_eq!(sync_wait(nest(leaf)).unwrap(), 7 + added);
+    });
+}
+
+#[test]
+fn a_deep_nest_completes_on_a_run_loop_in_a_small_stack() {
+    static LOOP: RunLoop = RunLoop::new();
+    for_both_nests(|nest, added| {
+        let leaf = LOOP.scheduler().schedule().then(|()| 7).infallible_into().boxed();
+        assert_eq!(LOOP.run_until(nest(leaf)).unwrap(), 7 + added);
+    });
+}
+
+#[test]
+fn a_deep_nest_is_stopped_in_flight_in_a_small_stack() {
+    for_both_nests(|nest, _| {
+        let run_loop = RunLoop::new();
+        let source = StopSource::new();
+        let reached = Arc::new(AtomicBool::new(false));
+        let flag = reached.clone();
+        let leaf = never().let_stopped(move || {
+            flag.store(true, SeqCst);
+            just_stopped()
+        });
+        let work = nest(leaf.boxed())
+            .write_env(WithStopToken(source.token()))
+            .into_outcome();
+        let request = run_loop
+            .scheduler()
+            .schedule()
+            .then(|()| (reached.load(SeqCst), source.request_stop()));
+        let (outcome, requested) = run_loop.run_until(when_all((work, request))).unwrap();
+        assert!(outcome.is_stopped() && reached.load(SeqCst));
+        assert_eq!(requested, (false, true), "it was in flight");
+    });
+}
+
+#[test]
+fn a_deep_nest_stopped_before_its_start_ends_in_a_small_stack() {
+    for_both_nests(|nest, _| {
+        let source = StopSource::new();
+        source.request_stop();
+        assert!(sync_wait(nest(never().boxed()).write_env(WithStopToken(source.token()))).is_stopped());
+    });
+}
+
+#[test]
+fn a_deep_nest_fails_or_panics_in_a_small_stack() {
+    for_both_nests(|nest, _| {
+        assert_eq!(sync_wait(nest(just_error("deep").boxed())).error(), Some("deep"));
+        let panics = just_from(|| -> i32 { panic!("deep") }).infallible_into().boxed();
+        assert_eq!(panic_message(|| sync_wait(nest(panics))), "deep");
+    });
+}
+
+#[test]
+fn a_deep_nest_is_dropped_unstarted_in_a_small_stack() {
+    let census = Census::new();
+    for_both_nests(|nest, _| {
+        let leaf = || {
+            let value = census.value();
+            just_from(move || panic!("called with {value:?}"))
+                .infallible_into()
+                .boxed()
+        };
+        drop(nest(leaf()));
+        assert_eq!(census.alive(), 0);
+        let mut slot = WaitSlot::new();
+        drop(prepare(nest(leaf()).then(|x| x), &mut slot));
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+#[test]
+fn a_deep_nest_is_asked_for_the_users_values_in_a_small_stack() {
+    #[derive(Clone)]
+    struct Base(i32);
+    for_both_nests(|nest, added| {
+        let leaf = read_env(Get::<Base>::new())
+            .then(|base| base.map_or(0, |Base(n)| n))
+            .infallible_into();
+        let work = nest(leaf.boxed()).write_env(With(Base(5)));
+        assert_eq!(sync_wait(work).unwrap(), 5 + added);
+    });
+}
+
+/// Tells when it is dropped, in a place that may be gone soon.
+struct Touch<'a>(&'a AtomicUsize);
+
+impl Drop for Touch<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Makes and drops boxes that borrow from its destructor's own frame.
+struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let local = AtomicUsize::new(0);
+        let touch = || {
+            let touch = Touch(&local);
+            just(1).then(move |x| (x, drop(touch)).0).boxed()
+        };
+        drop(touch().boxed());
+        assert_eq!(local.load(SeqCst), 1, "it was to be gone before this frame");
+        assert_eq!(sync_wait(touch().boxed()).unwrap(), 1);
+        assert_eq!(local.load(SeqCst), 2);
+        drop(vec![touch(), touch()]);
+        self.0.fetch_add(local.into_inner(), SeqCst);
+    }
+}
+
+#[test]
+fn a_destructor_inside_may_make_and_drop_boxes_that_borrow_from_its_frame() {
+    let touched = Arc::new(AtomicUsize::new(0));
+    let busy = || {
+        let busy = Busy(touched.clone());
+        just(1).then(move |x| (x, drop(busy)).0)
+    };
+    // On its own, between two boxes that wait for each other, and beside one.
+    drop(busy().boxed());
+    drop(when_all((just(1).boxed(), busy(), busy().boxed())).boxed().boxed());
+    assert_eq!(touched.load(SeqCst), 3 * 4);
+    assert_eq!(sync_wait(busy().boxed().boxed()).unwrap(), 1);
+    assert_eq!(touched.load(SeqCst), 4 * 4);
+}
+
+#[test]
+fn a_destructor_inside_that_panics_leaves_later_boxes_as_they_should_be() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("destructor");
+        }
+    }
+    let bomb = Bomb;
+    let inside = just(1).then(move |x| (x, drop(bomb)).0).boxed().boxed();
+    assert_eq!(panic_message(|| drop(inside)), "destructor");
+    let census = Census::new();
+    let value = census.value();
+    drop(just(value).boxed().boxed());
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_million_rounds_take_constant_stack() {
+    with_stack(SMALL_STACK, || {
+        let mut left = ROUNDS;
+        let round = just(1).let_value(|x| just(x + 1).boxed().boxed());
+        let last = sync_wait(round.repeat_until(|_| {
+            left -= 1;
+            left == 0
+        }));
+        assert_eq!(last.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_million_rounds_on_a_run_loop_take_constant_stack() {
+    with_stack(SMALL_STACK, || {
+        let run_loop = RunLoop::new();
+        let mut left = ROUNDS;
+        let round = just(()).let_value(|()| run_loop.scheduler().schedule().then(|()| 1).boxed());
+        let last = run_loop.run_until(round.repeat_until(|_| {
+            left -= 1;
+            left == 0
+        }));
+        assert_eq!(last.unwrap(), 1);
+    });
+}
