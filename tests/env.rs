@@ -194,3 +194,30 @@ fn asking_does_not_allocate() {
         ((Some(Depth(1)), None), 0)
     );
 }
+
+#[test]
+fn a_clone_that_panics_where_nobody_can_be_told_ends_the_process() {
+    #[derive(Debug)]
+    struct Unclonable;
+    impl Clone for Unclonable {
+        fn clone(&self) -> Self {
+            panic!("in the clone");
+        }
+    }
+    if std::env::var_os("BOWLINE_ENDS_HERE").is_some() {
+        let _ = sync_wait(never::<(), ()>().write_env(With(Unclonable)));
+        return;
+    }
+    let ended = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_clone_that_panics_where_nobody_can_be_told_ends_the_process",
+            "--nocapture",
+        ])
+        .env("BOWLINE_ENDS_HERE", "1")
+        .output()
+        .unwrap();
+    assert!(!ended.status.success());
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("unwound out of a completion; aborting"), "{said}");
+}
