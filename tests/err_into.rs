@@ -101,9 +101,12 @@ fn a_panic_of_the_conversion_arrives_and_drops_the_error() {
 
 #[test]
 fn a_copy_needs_no_copy_of_the_error() {
-    let sender = just_error::<(), _>(4).err_into::<Failure>();
-    assert_eq!(sync_wait(sender.clone()).unwrap_error(), Failure::Code(4));
-    assert_eq!(sync_wait(sender).unwrap_error(), Failure::Code(4));
+    let copied = just_error::<(), _>(4).err_into::<Failure>();
+    assert_eq!(sync_wait(copied).unwrap_error(), Failure::Code(4));
+    assert_eq!(sync_wait(copied).unwrap_error(), Failure::Code(4));
+    let sender = just("again".to_owned()).infallible_into::<i32>().err_into::<Failure>();
+    assert_eq!(sync_wait(sender.clone()).unwrap(), "again");
+    assert_eq!(sync_wait(sender).unwrap(), "again");
 }
 
 #[test]

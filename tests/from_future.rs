@@ -117,7 +117,7 @@ fn sends_the_output() {
 
 #[test]
 fn borrows_from_the_caller() {
-    let words = vec!["a", "b"];
+    let words = ["a", "b"];
     let mut count = 0;
     sync_wait(from_future(async {
         Yield(1).await;
@@ -174,7 +174,8 @@ fn woken_from_many_threads_it_is_polled_once() {
             scope.spawn(|| {
                 let clone = waker.clone();
                 clone.wake_by_ref();
-                clone.clone().wake();
+                waker.wake_by_ref();
+                clone.wake();
             });
         }
     });
@@ -195,7 +196,11 @@ fn woken_while_it_is_polled_it_is_polled_again() {
                 }),
                 1 => thread::scope(|scope| {
                     scope.spawn(|| waker.wake_by_ref());
-                    scope.spawn(|| waker.clone().wake());
+                    scope.spawn(|| {
+                        let clone = waker.clone();
+                        clone.wake_by_ref();
+                        clone.wake();
+                    });
                 }),
                 _ => return Poll::Ready("twice"),
             }

@@ -48,9 +48,14 @@ fn moves_what_cannot_be_copied_and_borrows() {
 
 #[test]
 fn a_copy_needs_no_copy_of_the_error() {
-    let sender = just(1).infallible_into::<Counted>();
-    assert_eq!(sync_wait(sender.clone()).value(), Some(1));
-    assert_eq!(sync_wait(sender).value(), Some(1));
+    let sender = just("again".to_owned()).infallible_into::<Counted>();
+    assert_eq!(sync_wait(sender.clone()).value().unwrap(), "again");
+    assert_eq!(sync_wait(sender).value().unwrap(), "again");
+    let copied = just(1).infallible_into::<Counted>();
+    assert_eq!(
+        (sync_wait(copied).value(), sync_wait(copied).value()),
+        (Some(1), Some(1))
+    );
 }
 
 #[test]

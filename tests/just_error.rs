@@ -40,9 +40,14 @@ fn ignores_a_stop() {
 
 #[test]
 fn a_copy_needs_no_copy_of_the_value_type() {
-    let sender = just_error::<Counted, _>("again");
-    assert_eq!(sync_wait(sender.clone()).error(), Some("again"));
-    assert_eq!(sync_wait(sender).error(), Some("again"));
+    let sender = just_error::<Counted, _>("again".to_owned());
+    assert_eq!(sync_wait(sender.clone()).error().unwrap(), "again");
+    assert_eq!(sync_wait(sender).error().unwrap(), "again");
+    let copied = just_error::<Counted, _>(1);
+    assert_eq!(
+        (sync_wait(copied).error(), sync_wait(copied).error()),
+        (Some(1), Some(1))
+    );
 }
 
 #[test]

@@ -65,6 +65,8 @@ impl<S: Clone, E> Clone for ErrInto<S, E> {
     }
 }
 
+impl<S: Copy, E> Copy for ErrInto<S, E> {}
+
 impl<S, E> ErrInto<S, E> {
     #[inline]
     pub(crate) fn new(sender: S, _error: PhantomData<fn() -> E>) -> Self {

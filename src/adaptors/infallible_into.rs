@@ -47,6 +47,8 @@ impl<S: Clone, E> Clone for InfallibleInto<S, E> {
     }
 }
 
+impl<S: Copy, E> Copy for InfallibleInto<S, E> {}
+
 impl<S, E> InfallibleInto<S, E> {
     #[inline]
     pub(crate) fn new(sender: S, _error: PhantomData<fn() -> E>) -> Self {

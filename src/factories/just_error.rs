@@ -56,6 +56,8 @@ impl<T, E: Clone> Clone for JustError<T, E> {
     }
 }
 
+impl<T, E: Copy> Copy for JustError<T, E> {}
+
 // SAFETY: a `ReadyOperation` keeps the promises, and completes inside `start`.
 unsafe impl<T, E> Sender for JustError<T, E> {
     type Value = T;
