@@ -150,16 +150,20 @@ fn comes_back_after_a_value_an_error_a_stop_and_a_panic() {
 
 #[test]
 fn the_trip_is_connected_before_the_child_starts() {
-    with_loop(|there| {
-        let log = Log::default();
-        let child = just_from(|| log.lock().unwrap().push("child started")).continues_on(there);
-        let (outcome, log) = noted(&log, child.affine());
-        assert!(outcome.is_value());
-        assert_eq!(
-            log,
-            ["trip asked for", "trip connected", "child started", "trip started"]
-        );
-    });
+    let (run_loop, log) = (RunLoop::new(), Log::default());
+    let scheduler = Noting {
+        run_loop: run_loop.scheduler(),
+        log: &log,
+    };
+    // The child completes on this thread, and so after its start.
+    let child = just_from(|| log.lock().unwrap().push("child started")).continues_on(run_loop.scheduler());
+    run_loop
+        .run_until(child.affine().write_env(WithScheduler(scheduler)))
+        .unwrap();
+    assert_eq!(
+        log.into_inner().unwrap(),
+        ["trip asked for", "trip connected", "child started", "trip started"]
+    );
 }
 
 #[test]
@@ -304,7 +308,10 @@ fn a_million_rounds_take_constant_stack() {
         assert_eq!(last.unwrap(), 1);
         // Nothing is promised about where this completes, so the trip is made ready each time.
         let mut left = ROUNDS;
-        let round = never::<i32, Infallible>().stop_when(just(())).upon_stopped(|| 1).affine();
+        let round = never::<i32, Infallible>()
+            .stop_when(just(()))
+            .upon_stopped(|| 1)
+            .affine();
         assert_eq!(affine_of(&round), Completes::OnStartScheduler);
         let last = sync_wait(round.repeat_until(|_| {
             left -= 1;

@@ -40,7 +40,8 @@ fn ignores_a_stop() {
 
 #[test]
 fn one_equals_another() {
-    assert_eq!(InlineScheduler, InlineScheduler::default());
+    let other: InlineScheduler = Default::default();
+    assert_eq!(InlineScheduler, other);
 }
 
 #[test]
