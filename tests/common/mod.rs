@@ -3,11 +3,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use bowline::scheduler::{RunLoop, RunLoopScheduler};
+use bowline::{EmptyEnv, Panic, Receiver, Transfer};
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
@@ -133,5 +134,65 @@ impl Census {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What a [`Record`] was completed with.
+#[derive(Debug, PartialEq)]
+pub enum Recorded<T, E> {
+    Value(T),
+    Error(E),
+    Stopped,
+    Panicked(String),
+    /// It was dropped without any of them.
+    Dropped,
+}
+
+/// A receiver that sends what it is completed with down a channel.
+pub struct Record<T, E>(Option<mpsc::Sender<Recorded<T, E>>>);
+
+impl<T, E> Record<T, E> {
+    pub fn new() -> (Self, mpsc::Receiver<Recorded<T, E>>) {
+        let (sender, receiver) = mpsc::channel();
+        (Record(Some(sender)), receiver)
+    }
+
+    fn send(&mut self, recorded: Recorded<T, E>) -> Transfer {
+        if let Some(sender) = self.0.take() {
+            // A test that does not listen any more does not mind.
+            let _ = sender.send(recorded);
+        }
+        Transfer::none()
+    }
+}
+
+impl<T: Send, E: Send> Receiver<T, E> for Record<T, E> {
+    type Env = EmptyEnv;
+
+    fn env(&self) -> EmptyEnv {
+        EmptyEnv
+    }
+
+    fn set_value(mut self, value: T) -> Transfer {
+        self.send(Recorded::Value(value))
+    }
+
+    fn set_error(mut self, error: E) -> Transfer {
+        self.send(Recorded::Error(error))
+    }
+
+    fn set_stopped(mut self) -> Transfer {
+        self.send(Recorded::Stopped)
+    }
+
+    fn set_panicked(mut self, payload: Panic) -> Transfer {
+        let message = payload.message().unwrap_or("no text").to_owned();
+        self.send(Recorded::Panicked(message))
+    }
+}
+
+impl<T, E> Drop for Record<T, E> {
+    fn drop(&mut self) {
+        self.send(Recorded::Dropped).run();
     }
 }
