@@ -8,6 +8,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
 use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::env::{Beneath, Look, visit_all};
 use crate::sender::stage::{Stage, container_of};
 use crate::stop::ErasedStopToken;
 use crate::{Completion, Env, Job, NoScheduler, Operation, Receiver, Sender, Transfer};
@@ -110,7 +111,7 @@ unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
             inside: Some(self),
             port: Port {
                 complete: BoxedOperation::<'a, T, E, R>::complete,
-                visit: BoxedOperation::<'a, T, E, R>::visit,
+                look: BoxedOperation::<'a, T, E, R>::look,
                 // Filled in when the token has its final address.
                 token: None,
             },
@@ -243,13 +244,11 @@ type Running<S> = <S as Sender>::Operation<PortReceiver<<S as Sender>::Value, <S
 /// The receiver of what is inside.
 type PortReceiver<T, E> = ChildReceiver<Port<T, E>, 0>;
 
-/// Asks the environment outside for a value of the user's own.
-type Visit<P> = unsafe fn(NonNull<P>, TypeId, &mut dyn FnMut(&dyn Any));
-
 /// What the inside sees of the outside: where it completes, and what it may ask.
 struct Port<T, E> {
     complete: unsafe fn(NonNull<Self>, Completion<T, E>) -> Transfer,
-    visit: Visit<Self>,
+    /// Asks the environment outside for a value of the user's own.
+    look: Look,
     token: Option<ErasedStopToken>,
 }
 
@@ -301,8 +300,12 @@ impl<T: Send, E: Send> Env for PortEnv<T, E> {
     }
 
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        // SAFETY: the child has not completed, so the port is alive.
-        unsafe { (self.port.as_ref().visit)(self.port, id, found) };
+        visit_all(self, id, found);
+    }
+
+    fn look(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+        // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
+        Some(unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) })
     }
 }
 
@@ -364,9 +367,12 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
     /// # Safety
     ///
     /// The port is that of an operation whose inside has not completed.
-    unsafe fn visit(port: NonNull<Port<T, E>>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+    unsafe fn look(port: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
         // SAFETY: the port is a field of an operation; the environment is `Sync`.
-        unsafe { (*container_of!(port, Self, port).as_ptr()).env.visit(id, found) };
+        let env = unsafe { &(*container_of!(port.cast::<Port<T, E>>(), Self, port).as_ptr()).env };
+        let beneath = env.look(id, found)?;
+        // SAFETY: what is around this outlives it, and the caller does not go on once this is gone.
+        Some(unsafe { beneath.extend() })
     }
 
     /// # Safety

@@ -1,4 +1,6 @@
 use core::any::{Any, TypeId};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 use super::{NoScheduler, Scheduler};
 use crate::stop::{NeverStop, StopToken};
@@ -28,12 +30,68 @@ pub trait Env: Clone + Send + Sync {
     /// An environment of your own forwards this to the one beneath. [`get`](Env::get) is what asks.
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any));
 
+    /// One step of [`visit`](Env::visit): looks as far as it can without a call that may nest, and says where to go on.
+    #[doc(hidden)]
+    #[inline]
+    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+        self.visit(id, found);
+        None
+    }
+
     /// The user's own value of type `T`, where one was written with [`With`].
     #[inline]
     fn get<T: Clone + 'static>(&self) -> Option<T> {
         let mut value = None;
         self.visit(TypeId::of::<T>(), &mut |found| value = found.downcast_ref().cloned());
         value
+    }
+}
+
+/// An environment of unknown type, in which the search for a user's value goes on: that around a box.
+///
+/// Boxes may be nested without end, so that search is a loop over these, not a recursion.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Beneath<'a> {
+    place: NonNull<()>,
+    look: Look,
+    _place: PhantomData<&'a ()>,
+}
+
+/// What it returns is used only while the place is there.
+pub(crate) type Look = unsafe fn(NonNull<()>, TypeId, &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>>;
+
+#[cfg(feature = "alloc")]
+impl Beneath<'_> {
+    /// # Safety
+    ///
+    /// `look` may be called with `place` for as long as this lives.
+    pub(crate) unsafe fn new(place: NonNull<()>, look: Look) -> Self {
+        Beneath {
+            place,
+            look,
+            _place: PhantomData,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is not used once the place is gone.
+    pub(crate) unsafe fn extend(self) -> Beneath<'static> {
+        Beneath {
+            place: self.place,
+            look: self.look,
+            _place: PhantomData,
+        }
+    }
+}
+
+/// Looks everywhere, step by step.
+pub(crate) fn visit_all<E: Env>(env: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+    let mut next = env.look(id, found);
+    while let Some(beneath) = next {
+        // SAFETY: the place is there, by the promise of `new`.
+        next = unsafe { (beneath.look)(beneath.place, id, found) };
     }
 }
 
@@ -75,8 +133,11 @@ pub trait Patch: Clone + Send + Sync + private::Sealed {
     fn stop_token<E: Env>(&self, beneath: &E) -> Self::StopToken<E>;
     /// The scheduler: the patch's own, or the one beneath.
     fn scheduler<E: Env>(&self, beneath: &E) -> Self::Scheduler<E>;
-    /// The user's value: the patch's own, or the one beneath.
-    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any));
+    /// One step in search of the user's value: the patch's own, or beneath.
+    #[doc(hidden)]
+    fn look<'a, E: Env>(&self, beneath: &'a E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'a>> {
+        beneath.look(id, found)
+    }
 }
 
 /// Changes the stop token.
@@ -97,11 +158,6 @@ impl<K: StopToken> Patch for WithStopToken<K> {
     fn scheduler<E: Env>(&self, beneath: &E) -> E::Scheduler {
         beneath.scheduler()
     }
-
-    #[inline]
-    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        beneath.visit(id, found);
-    }
 }
 
 /// Changes the scheduler.
@@ -121,11 +177,6 @@ impl<C: Scheduler> Patch for WithScheduler<C> {
     #[inline]
     fn scheduler<E: Env>(&self, _: &E) -> C {
         self.0.clone()
-    }
-
-    #[inline]
-    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        beneath.visit(id, found);
     }
 }
 
@@ -153,11 +204,12 @@ impl<V: Clone + Send + Sync + 'static> Patch for With<V> {
     }
 
     #[inline]
-    fn visit<E: Env>(&self, beneath: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+    fn look<'a, E: Env>(&self, beneath: &'a E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'a>> {
         if id == TypeId::of::<V>() {
             found(&self.0);
+            None
         } else {
-            beneath.visit(id, found);
+            beneath.look(id, found)
         }
     }
 }
@@ -201,6 +253,11 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
 
     #[inline]
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        self.patch.visit(&self.beneath, id, found);
+        visit_all(self, id, found);
+    }
+
+    #[inline]
+    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+        self.patch.look(&self.beneath, id, found)
     }
 }

@@ -4,7 +4,7 @@
 
 pub(crate) mod child;
 mod completes;
-mod env;
+pub(crate) mod env;
 mod operation;
 mod outcome;
 mod panic;
@@ -17,6 +17,8 @@ mod transfer;
 pub(crate) mod unwind;
 
 pub use completes::Completes;
+#[doc(hidden)]
+pub use env::Beneath;
 pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
 pub use operation::Operation;
 pub use outcome::{Completion, Outcome};

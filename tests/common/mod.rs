@@ -3,13 +3,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use bowline::scheduler::{RunLoop, RunLoopScheduler};
-use bowline::{Completes, Completion, Env, Panic, Receiver, Sender, Transfer, just_from};
+use bowline::{Completes, Completion, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
@@ -235,4 +234,64 @@ pub fn aborts(test: &str, f: impl FnOnce()) -> String {
         .expect("a process");
     assert_eq!(output.status.code(), None, "it ended by itself: {output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What a [`Record`] was completed with.
+#[derive(Debug, PartialEq)]
+pub enum Recorded<T, E> {
+    Value(T),
+    Error(E),
+    Stopped,
+    Panicked(String),
+    /// It was dropped without any of them.
+    Dropped,
+}
+
+/// A receiver that sends what it is completed with down a channel.
+pub struct Record<T, E>(Option<mpsc::Sender<Recorded<T, E>>>);
+
+impl<T, E> Record<T, E> {
+    pub fn new() -> (Self, mpsc::Receiver<Recorded<T, E>>) {
+        let (sender, receiver) = mpsc::channel();
+        (Record(Some(sender)), receiver)
+    }
+
+    fn send(&mut self, recorded: Recorded<T, E>) -> Transfer {
+        if let Some(sender) = self.0.take() {
+            // A test that does not listen any more does not mind.
+            let _ = sender.send(recorded);
+        }
+        Transfer::none()
+    }
+}
+
+impl<T: Send, E: Send> Receiver<T, E> for Record<T, E> {
+    type Env = EmptyEnv;
+
+    fn env(&self) -> EmptyEnv {
+        EmptyEnv
+    }
+
+    fn set_value(mut self, value: T) -> Transfer {
+        self.send(Recorded::Value(value))
+    }
+
+    fn set_error(mut self, error: E) -> Transfer {
+        self.send(Recorded::Error(error))
+    }
+
+    fn set_stopped(mut self) -> Transfer {
+        self.send(Recorded::Stopped)
+    }
+
+    fn set_panicked(mut self, payload: Panic) -> Transfer {
+        let message = payload.message().unwrap_or("no text").to_owned();
+        self.send(Recorded::Panicked(message))
+    }
+}
+
+impl<T, E> Drop for Record<T, E> {
+    fn drop(&mut self) {
+        self.send(Recorded::Dropped).run();
+    }
 }

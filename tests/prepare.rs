@@ -1,0 +1,104 @@
+//! `prepare`: connects now, to be started and waited for later.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use bowline::prelude::*;
+use bowline::stop::InplaceStopSource;
+use common::*;
+
+#[test]
+fn nothing_runs_before_it_is_waited_for() {
+    let runs = AtomicUsize::new(0);
+    let mut slot = WaitSlot::new();
+    let prepared = prepare(just_from(|| runs.fetch_add(1, SeqCst)), &mut slot);
+    assert_eq!(runs.load(SeqCst), 0);
+    assert_eq!(prepared.wait().unwrap(), 0);
+    assert_eq!(runs.load(SeqCst), 1);
+}
+
+#[test]
+fn every_channel_arrives() {
+    assert_eq!(prepare(just(1), &mut WaitSlot::new()).wait(), Outcome::Value(1));
+    assert_eq!(
+        prepare(just_error::<i32, _>("no"), &mut WaitSlot::new()).wait(),
+        Outcome::Error("no")
+    );
+    assert!(
+        prepare(just_stopped::<i32, &str>(), &mut WaitSlot::new())
+            .wait()
+            .is_stopped()
+    );
+    let panics = || prepare(just_from(|| -> i32 { panic!("late") }), &mut WaitSlot::new()).wait();
+    assert_eq!(panic_message(panics), "late");
+}
+
+#[test]
+fn dropped_unstarted_it_runs_nothing_and_the_slot_can_be_used_again() {
+    let census = Census::new();
+    with_loop(|scheduler| {
+        let mut slot = WaitSlot::new();
+        for round in 0..3 {
+            let value = census.value();
+            drop(prepare(
+                starts_on(scheduler, just(value)).then(|value| panic!("called with {value:?}")),
+                &mut slot,
+            ));
+            assert_eq!(census.alive(), 0);
+            // Also on a slot in whose queue the dropped receiver left word.
+            let prepared = prepare(starts_on(scheduler, just(round)).then(|_| ()), &mut slot);
+            prepared.wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn it_is_kept_moved_and_sent_before_it_is_started() {
+    let mut slot = WaitSlot::new();
+    let words = vec!["a", "b"];
+    let prepared = Box::new(prepare(when_all((just(&words), just(2))).boxed(), &mut slot));
+    let (seen, two) = thread::scope(|scope| scope.spawn(move || prepared.wait().unwrap()).join().unwrap());
+    assert_eq!((seen, two), (&words, 2));
+}
+
+#[test]
+fn a_stop_requested_in_between_is_seen() {
+    let source = InplaceStopSource::new();
+    let mut slot = WaitSlot::new();
+    let prepared = prepare(never::<(), ()>().write_env(WithStopToken(source.token())), &mut slot);
+    source.request_stop();
+    assert!(prepared.wait().is_stopped());
+}
+
+#[test]
+fn the_slot_keeps_nothing_of_the_result() {
+    let census = Census::new();
+    let mut slot = WaitSlot::new();
+    let kept = prepare(just(census.value()), &mut slot).wait().unwrap();
+    assert_eq!(census.alive(), 1);
+    drop(kept);
+    assert_eq!(census.alive(), 0);
+    drop(slot);
+}
+
+#[test]
+fn does_not_allocate() {
+    let (value, allocated) = allocations(|| {
+        let mut slot = WaitSlot::new();
+        let prepared = prepare(just(1).then(|x| x + 1), &mut slot);
+        prepared.wait().unwrap()
+    });
+    assert_eq!((value, allocated), (2, 0));
+}
+
+#[test]
+fn a_million_rounds_take_constant_stack() {
+    with_stack(SMALL_STACK, || {
+        let mut slot = WaitSlot::new();
+        for round in 0..ROUNDS {
+            assert_eq!(prepare(just(round), &mut slot).wait().unwrap(), round);
+        }
+    });
+}
