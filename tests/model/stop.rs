@@ -86,7 +86,12 @@ fn neighbours_leave_a_list_that_is_being_fired() {
         });
         world.threads.spawn({
             let (source, other) = (source.clone(), other.clone());
-            move || with_callback(source.token(), || drop(other.fetch_add(1, SeqCst)), || ())
+            move || {
+                let count = || {
+                    other.fetch_add(1, SeqCst);
+                };
+                with_callback(source.token(), count, || ());
+            }
         });
         let mut mine = 0;
         with_callback(source.token(), || mine += 1, || ());
@@ -119,7 +124,9 @@ fn one_of_two_requests_counts() {
             || {
                 world.threads.spawn({
                     let (source, first) = (source.clone(), first.clone());
-                    move || drop(first.fetch_add(usize::from(source.request_stop()), SeqCst))
+                    move || {
+                        first.fetch_add(usize::from(source.request_stop()), SeqCst);
+                    }
                 });
                 let here = source.request_stop();
                 world.end();

@@ -1,4 +1,5 @@
 //! What the models share: values that are watched, senders that complete on threads of their own, and what was seen.
+#![allow(unreachable_pub, reason = "shared by the models")]
 
 use std::collections::BTreeSet;
 use std::marker::PhantomPinned;
