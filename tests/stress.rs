@@ -12,10 +12,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
 
 use bowline::adaptors::BoxedSender;
 use bowline::prelude::*;
@@ -33,11 +31,14 @@ const DEPTH: u64 = 5;
 /// How many nests run at the same time.
 const TOGETHER: u64 = 4;
 
-/// Longer than anything here takes on a slow machine. It only turns a hang into a failure that names the seed.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// More turns of the loops than anything here takes. It only makes a failure that names the seed of what would hang.
+const PATIENCE: usize = 1_000_000;
 
 /// What runs on its own needs loops that live for ever.
 static LOOPS: [RunLoop; 3] = [const { RunLoop::new() }; 3];
+
+/// The loop from which stops are requested.
+static STOPS: RunLoop = RunLoop::new();
 
 type Work = BoxedSender<'static, Leaf, Failure>;
 
@@ -228,28 +229,30 @@ fn number(name: &str) -> Option<u64> {
     })
 }
 
-/// Counts its completions, and tells of them.
+/// Counts its completions.
 struct Once {
     token: SharedStopToken,
-    completions: Arc<AtomicUsize>,
-    ended: mpsc::Sender<End>,
+    ends: Arc<Ends>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Value,
-    Error,
-    Stopped,
-    Panicked,
+/// How often each kind of completion came.
+#[derive(Debug, Default)]
+struct Ends {
+    value: AtomicUsize,
+    error: AtomicUsize,
+    stopped: AtomicUsize,
+    panicked: AtomicUsize,
 }
 
-impl Once {
-    fn end(self, end: End) -> Transfer {
-        self.completions.fetch_add(1, SeqCst);
-        // Nobody listens any more where the test has failed already.
-        let _ = self.ended.send(end);
-        Transfer::none()
+impl Ends {
+    fn counts(&self) -> [usize; 4] {
+        [&self.value, &self.error, &self.stopped, &self.panicked].map(|count| count.load(SeqCst))
     }
+}
+
+fn one_more(count: &AtomicUsize) -> Transfer {
+    count.fetch_add(1, SeqCst);
+    Transfer::none()
 }
 
 impl Receiver<Leaf, Failure> for Once {
@@ -261,55 +264,68 @@ impl Receiver<Leaf, Failure> for Once {
 
     fn set_value(self, value: Leaf) -> Transfer {
         drop(value);
-        self.end(End::Value)
+        one_more(&self.ends.value)
     }
 
     fn set_error(self, error: Failure) -> Transfer {
         drop(error);
-        self.end(End::Error)
+        one_more(&self.ends.error)
     }
 
     fn set_stopped(self) -> Transfer {
-        self.end(End::Stopped)
+        one_more(&self.ends.stopped)
     }
 
     fn set_panicked(self, _: Panic) -> Transfer {
-        self.end(End::Panicked)
+        one_more(&self.ends.panicked)
     }
 }
 
+/// Gives every loop a turn, until `done`.
+fn turn_until(done: impl Fn() -> bool, what: &str) {
+    for _ in 0..PATIENCE {
+        if done() {
+            return;
+        }
+        for run_loop in LOOPS.iter().chain([&STOPS]) {
+            sync_wait(run_loop.scheduler().schedule()).unwrap();
+        }
+    }
+    panic!("{what}");
+}
+
 /// Runs a few nests together, each stopped at a random moment or not at all, and waits until nothing of them is left.
-fn round(seed: u64, stops: &mpsc::Sender<(StopSource, u64)>, ends: &mut [usize; 4]) {
+/// Returns how they ended.
+fn round(seed: u64) -> [usize; 4] {
     let mut maker = Maker {
         random: XorShift::new(seed),
         census: Census::new(),
     };
-    let (ended, ending) = mpsc::channel();
     let mut all = Vec::new();
     for _ in 0..TOGETHER {
         let depth = maker.random.below(DEPTH + 1);
         let nest = maker.nest(depth);
         let source = StopSource::new();
+        let ends = Arc::<Ends>::default();
         let once = Once {
             token: source.token(),
-            completions: Arc::default(),
-            ended: ended.clone(),
+            ends: ends.clone(),
         };
-        all.push(once.completions.clone());
+        all.push(ends);
         // Before it starts, while it runs, or never.
         let moment = maker.random.below(6);
         if moment == 0 {
             source.request_stop();
         } else if moment < 4 {
-            stops
-                .send((source, maker.random.below(2_000)))
-                .expect("the stopping thread is there");
+            let moment = maker.random.below(2_000);
+            execute(STOPS.scheduler(), move || {
+                for _ in 0..moment {
+                    std::hint::spin_loop();
+                }
+                source.request_stop();
+            });
         }
         submit(nest, once);
-    }
-    for _ in 0..TOGETHER {
-        let end = ending.recv_timeout(PATIENCE).expect("a completion was lost");
-        ends[end as usize] += 1;
     }
     // One more, by blocking for it.
     let last = maker.nest(2);
@@ -317,18 +333,19 @@ fn round(seed: u64, stops: &mpsc::Sender<(StopSource, u64)>, ends: &mut [usize; 
         Ok(outcome) => drop(outcome),
         Err(payload) => assert_eq!(Panic::new(payload).message(), Some(PANIC)),
     }
-    // What was dropped while it ran has been asked to stop, and needs a finite number of turns of the loops to end.
-    let mut turns = 0;
-    while maker.census.alive() != 0 {
-        turns += 1;
-        assert!(turns < 10_000, "{} values are left", maker.census.alive());
-        for run_loop in &LOOPS {
-            sync_wait(run_loop.scheduler().schedule()).unwrap();
+    let ended = || all.iter().all(|ends| ends.counts() != [0; 4]);
+    turn_until(ended, "a completion was lost");
+    // What was dropped while it ran has been asked to stop, and ends on its own.
+    turn_until(|| maker.census.alive() == 0, "something was leaked, or did not stop");
+    let mut sum = [0; 4];
+    for ends in all {
+        let counts = ends.counts();
+        assert_eq!(counts.iter().sum::<usize>(), 1, "completed more than once: {ends:?}");
+        for (sum, count) in sum.iter_mut().zip(counts) {
+            *sum += count;
         }
     }
-    for completions in all {
-        assert_eq!(completions.load(SeqCst), 1, "completed more than once");
-    }
+    sum
 }
 
 #[test]
@@ -337,42 +354,32 @@ fn random_nests_complete_exactly_once_and_leave_nothing() {
         Some(seed) => seed..seed + 1,
         None => 0..number("BOWLINE_STRESS_NESTS").unwrap_or(NESTS) / TOGETHER,
     };
-    let (stops, stopping) = mpsc::channel::<(StopSource, u64)>();
-    let mut ends = [0; 4];
-    thread::scope(|scope| {
-        for run_loop in &LOOPS {
-            scope.spawn(|| run_loop.run());
-        }
-        scope.spawn(move || {
-            for (source, moment) in stopping {
-                for _ in 0..moment {
-                    std::hint::spin_loop();
-                }
-                source.request_stop();
+    let drivers = LOOPS
+        .iter()
+        .chain([&STOPS])
+        .map(|run_loop| thread::spawn(|| run_loop.run()))
+        .collect::<Vec<_>>();
+    let mut sum = [0; 4];
+    for seed in seeds.clone() {
+        match panic::catch_unwind(|| round(seed)) {
+            Ok(counts) => sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count),
+            Err(payload) => {
+                eprintln!("BOWLINE_STRESS_SEED={seed} fails");
+                panic::resume_unwind(payload);
             }
-        });
-        let result = panic::catch_unwind(AssertUnwindSafe(|| {
-            for seed in seeds.clone() {
-                let result = panic::catch_unwind(AssertUnwindSafe(|| round(seed, &stops, &mut ends)));
-                if let Err(payload) = result {
-                    eprintln!("BOWLINE_STRESS_SEED={seed} fails");
-                    panic::resume_unwind(payload);
-                }
-            }
-        }));
-        drop(stops);
-        for run_loop in &LOOPS {
-            run_loop.finish();
         }
-        if let Err(payload) = result {
-            panic::resume_unwind(payload);
-        }
-    });
+    }
+    for run_loop in LOOPS.iter().chain([&STOPS]) {
+        run_loop.finish();
+    }
+    for driver in drivers {
+        driver.join().expect("a loop does not unwind");
+    }
     if seeds.end - seeds.start > 100 {
         // Otherwise the nests are not what they should be.
         assert!(
-            ends.iter().all(|&count| count > 0),
-            "{ends:?} of value, error, stopped, panicked"
+            sum.iter().all(|&count| count > 0),
+            "{sum:?} of value, error, stopped, panicked"
         );
     }
 }
