@@ -1,2 +1,17 @@
+//! Models of everything that threads race for, explored with `loom`, one file per structure.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --test model --target-dir target/loom
+//! ```
+//!
+//! Every model names the outcomes it must see, and is wrong when it sees others, or misses one. What threads hand over
+//! is in cells that `loom` watches, so a missing order is found even where nothing goes wrong by chance.
 #![cfg(loom)]
-//! Model tests.
+
+mod affine;
+mod from_future;
+mod run_loop;
+mod shared;
+mod stop;
+mod support;
+mod when_all;

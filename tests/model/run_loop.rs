@@ -1,0 +1,148 @@
+//! The run loop: pushing against sleeping, finishing and the end of the loop.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use bowline::prelude::*;
+use bowline::scheduler::{RunLoop, RunLoopScheduler};
+use loom::thread;
+
+use crate::support::{World, explore};
+
+/// A scheduler of a loop that the caller keeps until every thread that uses it has ended.
+fn scheduler(run_loop: &Arc<RunLoop>) -> RunLoopScheduler<'static> {
+    // SAFETY: the models join every thread, and everything pushed has run, before they drop the loop.
+    unsafe { &*Arc::as_ptr(run_loop) }.scheduler()
+}
+
+/// Sees the loop of `sync_wait` be gone while the push that ended it is still on its way out, and the other way round.
+/// Whether the waiting thread slept or not, it is woken: no run of this model hangs.
+#[test]
+fn a_push_wakes_the_loop_and_outlives_it() {
+    explore(3, &["the push had returned", "the push was on its way out"], |seen| {
+        let world = World::default();
+        let pushed = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let work = world.remote(8).noting_its_return(pushed.clone());
+        assert_eq!(sync_wait(work).unwrap().read(), 8);
+        seen.note(if pushed.load(SeqCst) {
+            "the push had returned"
+        } else {
+            "the push was on its way out"
+        });
+        world.end();
+    });
+}
+
+/// Sees both orders of two jobs that two threads push, and every job run by the driver, before `run` returns.
+#[test]
+fn two_producers_meet_a_sleeping_driver() {
+    explore(2, &["one, two", "two, one"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let here = thread::current().id();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let left = Arc::new(loom::sync::atomic::AtomicUsize::new(2));
+        for number in [1, 2] {
+            let (kept, left, ran) = (run_loop.clone(), left.clone(), ran.clone());
+            let payload = world.census.value(number);
+            world.threads.spawn(move || {
+                execute(scheduler(&kept), move || {
+                    assert_eq!(thread::current().id(), here);
+                    ran.lock().expect("nobody panicked").push(payload.read());
+                });
+                if left.fetch_sub(1, SeqCst) == 1 {
+                    kept.finish();
+                }
+            });
+        }
+        run_loop.run();
+        let ran = ran.lock().expect("nobody panicked").clone();
+        seen.note(match ran[..] {
+            [1, 2] => "one, two",
+            [2, 1] => "two, one",
+            _ => panic!("{ran:?}"),
+        });
+        world.end();
+    });
+}
+
+/// Sees a job pushed before `run` has drained, which runs it, and after, when it stays until the loop is driven again.
+#[test]
+fn a_push_races_with_the_end_of_run() {
+    explore(3, &["drained", "left"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let ran = Arc::new(AtomicBool::new(false));
+        world.threads.spawn({
+            let (kept, ran, payload) = (run_loop.clone(), ran.clone(), world.census.value(1));
+            move || {
+                execute(scheduler(&kept), move || {
+                    assert_eq!(payload.read(), 1);
+                    assert!(!ran.swap(true, SeqCst));
+                });
+            }
+        });
+        run_loop.finish();
+        run_loop.run();
+        let drained = ran.load(SeqCst);
+        world.threads.join();
+        assert_eq!(run_loop.run_ready(), usize::from(!drained));
+        assert!(ran.load(SeqCst));
+        seen.note(if drained { "drained" } else { "left" });
+        world.end();
+    });
+}
+
+/// Sees `run` return, whichever of two calls of `finish` is the first, and nothing left behind by the other.
+#[test]
+fn a_second_finish_changes_nothing() {
+    explore(3, &["returned"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        world.threads.spawn({
+            let run_loop = run_loop.clone();
+            move || run_loop.finish()
+        });
+        run_loop.finish();
+        run_loop.run();
+        seen.note("returned");
+        world.end();
+        assert_eq!(run_loop.run_ready(), 0);
+    });
+}
+
+/// Sees both orders in which two threads drive one loop in turn. Each gets its own result, on its own thread, though
+/// a third that pushes may have seen the other one sleep.
+#[test]
+fn two_drivers_take_turns() {
+    explore(2, &["this one first", "the other one first"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let drive = |number| {
+            let (run_loop, order) = (run_loop.clone(), order.clone());
+            let remote = world.remote(number);
+            move || {
+                let here = thread::current().id();
+                let back = remote.continues_on(run_loop.scheduler()).then(|value| {
+                    assert_eq!(thread::current().id(), here);
+                    value.read()
+                });
+                let number = run_loop.run_until(back).unwrap();
+                order.lock().expect("nobody panicked").push(number);
+            }
+        };
+        let (here, there) = (drive(1), drive(2));
+        world.threads.spawn(there);
+        here();
+        world.threads.join();
+        let order = order.lock().expect("nobody panicked").clone();
+        seen.note(match order[..] {
+            [1, 2] => "this one first",
+            [2, 1] => "the other one first",
+            _ => panic!("{order:?}"),
+        });
+        world.end();
+    });
+}

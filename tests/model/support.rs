@@ -1,0 +1,430 @@
+//! What the models share: values that are watched, senders that complete on threads of their own, and what was seen.
+#![allow(unreachable_pub, reason = "shared by the models")]
+
+use std::collections::BTreeSet;
+use std::marker::PhantomPinned;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use bowline::stop::StopSlot;
+use bowline::{Completion, EmptyEnv, Env, Operation, Panic, Receiver, Sender, Transfer};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicBool;
+use loom::thread;
+
+/// Explores every order in which threads are interrupted at most `interruptions` times.
+///
+/// Outcomes are kept outside of what `loom` knows, and compared with `expected` at the end.
+pub fn explore(interruptions: usize, expected: &[&'static str], model: impl Fn(&Seen) + Send + Sync + 'static) {
+    let seen = Seen::default();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    builder.check({
+        let seen = seen.clone();
+        move || model(&seen)
+    });
+    let seen = seen.0.lock().expect("nobody panicked");
+    assert_eq!(*seen, expected.iter().copied().collect::<BTreeSet<_>>());
+}
+
+/// The outcomes that came up.
+#[derive(Clone, Default)]
+pub struct Seen(Arc<Mutex<BTreeSet<&'static str>>>);
+
+impl Seen {
+    pub fn note(&self, outcome: &'static str) {
+        self.0.lock().expect("nobody panicked").insert(outcome);
+    }
+}
+
+/// Counts the values that are alive in one run of a model.
+#[derive(Clone, Default)]
+pub struct Census(Arc<AtomicUsize>);
+
+impl Census {
+    pub fn value(&self, number: u32) -> Watched {
+        self.0.fetch_add(1, SeqCst);
+        Watched {
+            number: UnsafeCell::new(number),
+            census: self.clone(),
+        }
+    }
+
+    pub fn alive(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+/// A value whose reads and whose drop `loom` watches: whoever touches it must be ordered after whoever did before.
+pub struct Watched {
+    number: UnsafeCell<u32>,
+    census: Census,
+}
+
+// SAFETY: `loom` refuses what is not ordered.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    pub fn read(&self) -> u32 {
+        // SAFETY: it is only written in `new` and in `drop`.
+        self.number.with(|number| unsafe { *number })
+    }
+}
+
+impl Clone for Watched {
+    fn clone(&self) -> Self {
+        self.census.value(self.read())
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and `loom` sees to it.
+        let number = self.number.with_mut(|number| unsafe { number.replace(u32::MAX) });
+        assert_ne!(number, u32::MAX, "dropped twice");
+        self.census.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The threads of one run of a model, but for the first.
+#[derive(Clone, Default)]
+pub struct Threads(Arc<Mutex<Vec<thread::JoinHandle<()>>>>);
+
+impl Threads {
+    pub fn spawn(&self, body: impl FnOnce() + 'static) {
+        let handle = thread::spawn(body);
+        self.0.lock().expect("nobody panicked").push(handle);
+    }
+
+    /// Waits until every one has ended.
+    pub fn join(&self) {
+        loop {
+            let Some(handle) = self.0.lock().expect("nobody panicked").pop() else {
+                return;
+            };
+            handle.join().expect("a thread of the model panicked");
+        }
+    }
+}
+
+/// What one run of a model uses.
+#[derive(Clone, Default)]
+pub struct World {
+    pub threads: Threads,
+    pub census: Census,
+}
+
+impl World {
+    /// A sender of `number` that nothing stops. It completes on a thread of its own.
+    pub fn remote(&self, number: u32) -> Remote<&'static str> {
+        self.remote_of(Completion::Value(self.census.value(number)))
+    }
+
+    /// The same for any completion.
+    pub fn remote_of<E>(&self, completion: Completion<Watched, E>) -> Remote<E> {
+        Remote {
+            completion,
+            world: self.clone(),
+            returned: None,
+        }
+    }
+
+    /// A sender of `number` that a stop ends at once. It completes on a thread of its own, or on that which stops it.
+    pub fn stoppable(&self, number: u32) -> Stoppable {
+        Stoppable {
+            value: self.census.value(number),
+            world: self.clone(),
+        }
+    }
+
+    /// A receiver that reports to the second of what is returned.
+    pub fn root(&self) -> (Root, Report) {
+        let report = Report::default();
+        let root = Root {
+            report: report.clone(),
+            census: self.census.value(0),
+        };
+        (root, report)
+    }
+
+    /// The end of a run: every thread has ended, and everything was dropped.
+    pub fn end(&self) {
+        self.threads.join();
+        assert_eq!(self.census.alive(), 0, "something was leaked");
+    }
+}
+
+/// See [`World::remote`].
+pub struct Remote<E> {
+    completion: Completion<Watched, E>,
+    world: World,
+    returned: Option<Arc<AtomicBool>>,
+}
+
+impl<E> Remote<E> {
+    /// Sets the flag when the receiver's completion, and what it resumed, has returned.
+    pub fn noting_its_return(self, returned: Arc<AtomicBool>) -> Self {
+        Remote {
+            returned: Some(returned),
+            ..self
+        }
+    }
+}
+
+// SAFETY: the operation touches nothing once the thread runs that completes it, and is `!Unpin`.
+unsafe impl<E: Send + 'static> Sender for Remote<E> {
+    type Value = Watched;
+    type Error = E;
+    type Operation<R: Receiver<Watched, E>> = RemoteOperation<E, R>;
+
+    fn connect<R: Receiver<Watched, E>>(self, receiver: R) -> RemoteOperation<E, R> {
+        RemoteOperation {
+            _memory: self.world.census.value(0),
+            parts: Some((self, receiver)),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+pub struct RemoteOperation<E, R> {
+    parts: Option<(Remote<E>, R)>,
+    /// So that `loom` sees when the operation is destroyed.
+    _memory: Watched,
+    _pinned: PhantomPinned,
+}
+
+impl<E: Send + 'static, R: Receiver<Watched, E>> Operation for RemoteOperation<E, R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: the parts are not pinned.
+        let (remote, receiver) = unsafe { self.get_unchecked_mut() }.parts.take().expect("started once");
+        let Remote {
+            completion,
+            world,
+            returned,
+        } = remote;
+        let complete: Box<dyn FnOnce() + '_> = Box::new(move || {
+            completion.deliver(receiver).run();
+            if let Some(returned) = returned {
+                returned.store(true, SeqCst);
+            }
+        });
+        // SAFETY: the receiver is valid until it completes, which is what the thread does with it.
+        let complete: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(complete) };
+        world.threads.spawn(complete);
+        Transfer::none()
+    }
+}
+
+/// See [`World::stoppable`].
+pub struct Stoppable {
+    value: Watched,
+    world: World,
+}
+
+// SAFETY: the operation touches nothing once it listens, but where it has won the right to complete; it is `!Unpin`.
+unsafe impl Sender for Stoppable {
+    type Value = Watched;
+    type Error = &'static str;
+    type Operation<R: Receiver<Watched, &'static str>> = StoppableOperation<R>;
+
+    fn connect<R: Receiver<Watched, &'static str>>(self, receiver: R) -> StoppableOperation<R> {
+        StoppableOperation {
+            slot: StopSlot::new(StoppableOperation::<R>::stop_requested),
+            _memory: self.world.census.value(0),
+            value: Some(self.value),
+            world: self.world,
+            receiver: Some(receiver),
+            completing: loom::sync::Arc::new(AtomicBool::new(false)),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// First, and at a known place, so that the callback finds the operation.
+#[repr(C)]
+pub struct StoppableOperation<R: Receiver<Watched, &'static str>> {
+    slot: StopSlot<<R::Env as Env>::StopToken>,
+    value: Option<Watched>,
+    world: World,
+    receiver: Option<R>,
+    /// Whoever sets it completes. It outlives the operation, since the other looks at it later.
+    completing: loom::sync::Arc<AtomicBool>,
+    _memory: Watched,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<Watched, &'static str>> StoppableOperation<R> {
+    /// # Safety
+    ///
+    /// The slot is that of a started operation.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
+        let this = slot.cast::<Self>().as_ptr();
+        // SAFETY: the slot is the first field; the operation waits for its release before it goes.
+        unsafe {
+            if (*this).completing.swap(true, SeqCst) {
+                slot.as_ref().release();
+                return Transfer::none();
+            }
+            let receiver = (*this).receiver.take().expect("we complete it");
+            slot.as_ref().release();
+            receiver.set_stopped()
+        }
+    }
+}
+
+impl<R: Receiver<Watched, &'static str>> Operation for StoppableOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the receiver and the value, which are not pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        let token = this.receiver.as_ref().expect("started once").env().stop_token();
+        let threads = this.world.threads.clone();
+        let completing = this.completing.clone();
+        let this = NonNull::from(this).as_ptr();
+        // SAFETY: the slot is pinned with the operation, and left, or released, before that completes.
+        if !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token) } {
+            // SAFETY: it does not listen, so nobody else completes it.
+            return unsafe { (*this).receiver.take() }.expect("started once").set_stopped();
+        }
+        let complete: Box<dyn FnOnce() + '_> = Box::new(move || {
+            if !completing.swap(true, SeqCst) {
+                // SAFETY: we complete it, so it is alive; the callback is waited for first.
+                let (value, receiver) = unsafe {
+                    (*this).slot.leave();
+                    ((*this).value.take(), (*this).receiver.take())
+                };
+                receiver
+                    .expect("we complete it")
+                    .set_value(value.expect("kept until now"))
+                    .run();
+            }
+        });
+        // SAFETY: as for `Remote`.
+        let complete: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(complete) };
+        threads.spawn(complete);
+        Transfer::none()
+    }
+}
+
+/// The receiver at the end.
+pub struct Root {
+    report: Report,
+    census: Watched,
+}
+
+/// What a [`Root`] was completed with, and by which thread.
+#[derive(Clone, Default)]
+pub struct Report(Arc<Mutex<Vec<(Ended, thread::ThreadId)>>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The sum of the numbers.
+    Value(u32),
+    Error(&'static str),
+    Stopped,
+    Panicked,
+}
+
+impl Report {
+    /// The completion, once every thread has ended: there is exactly one.
+    pub fn get(&self) -> Ended {
+        self.only().0
+    }
+
+    /// Whether this thread was the one that completed.
+    pub fn here(&self) -> bool {
+        self.by(thread::current().id())
+    }
+
+    /// Whether that thread was the one that completed.
+    pub fn by(&self, thread: thread::ThreadId) -> bool {
+        self.only().1 == thread
+    }
+
+    /// Whether it has completed already.
+    pub fn is_there(&self) -> bool {
+        !self.0.lock().expect("nobody panicked").is_empty()
+    }
+
+    fn only(&self) -> (Ended, thread::ThreadId) {
+        let ends = self.0.lock().expect("nobody panicked");
+        assert_eq!(ends.len(), 1, "completed {} times", ends.len());
+        ends[0]
+    }
+}
+
+impl Root {
+    fn end(self, ended: Ended) -> Transfer {
+        self.census.read();
+        let end = (ended, thread::current().id());
+        self.report.0.lock().expect("nobody panicked").push(end);
+        Transfer::none()
+    }
+}
+
+/// A value that a [`Root`] can add up.
+pub trait Sum {
+    fn sum(&self) -> u32;
+}
+
+impl Sum for Watched {
+    fn sum(&self) -> u32 {
+        self.read()
+    }
+}
+
+impl Sum for (Watched, Watched) {
+    fn sum(&self) -> u32 {
+        self.0.read() + self.1.read()
+    }
+}
+
+impl Sum for () {
+    fn sum(&self) -> u32 {
+        0
+    }
+}
+
+/// An error that a [`Root`] can name.
+pub trait Name {
+    fn name(&self) -> &'static str;
+}
+
+impl Name for &'static str {
+    fn name(&self) -> &'static str {
+        self
+    }
+}
+
+impl Name for std::convert::Infallible {
+    fn name(&self) -> &'static str {
+        match *self {}
+    }
+}
+
+impl<T: Sum, E: Name> Receiver<T, E> for Root {
+    type Env = EmptyEnv;
+
+    fn env(&self) -> EmptyEnv {
+        EmptyEnv
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        let sum = value.sum();
+        drop(value);
+        self.end(Ended::Value(sum))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.end(Ended::Error(error.name()))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.end(Ended::Stopped)
+    }
+
+    fn set_panicked(self, _: Panic) -> Transfer {
+        self.end(Ended::Panicked)
+    }
+}
