@@ -104,7 +104,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             type Value = ($($S::Value,)+);
             type Error = $First::Error;
@@ -129,7 +129,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             /// A sender, then its operation, then its value. Each is touched by its child alone while that runs.
             children: ($(Stage<$S, $S::Operation<ChildReceiver<Self, $index>>, $S::Value>,)+),
@@ -144,7 +144,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             /// # Safety
             ///
@@ -176,7 +176,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             #[inline]
             unsafe fn start(self: Pin<&mut Self>) -> Transfer {
@@ -205,7 +205,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct("WhenAllOperation").field("fan", &self.fan).finish_non_exhaustive()
@@ -222,7 +222,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             type Value = $S::Value;
             type Error = $S::Error;
@@ -254,7 +254,7 @@ macro_rules! when_all_tuple {
                         // SAFETY: as above.
                         unsafe { Stage::clear(stage) };
                         match failure {
-                            Completion::Error(error) => verdict.error(SameError::<$First::Error>::same(error)),
+                            Completion::Error(error) => verdict.error(<() as SameError<$S::Error, $First::Error>>::same(error)),
                             Completion::Panicked(payload) => verdict.panicked(payload),
                             _ => verdict.stopped(),
                         }

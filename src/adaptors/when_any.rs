@@ -89,7 +89,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             type Value = $First::Value;
             type Error = $First::Error;
@@ -114,7 +114,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             /// A sender, then its operation. Each is touched by its child alone while that runs.
             children: ($(Stage<$S, $S::Operation<ChildReceiver<Self, $index>>>,)+),
@@ -129,7 +129,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             /// # Safety
             ///
@@ -152,7 +152,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             #[inline]
             unsafe fn start(self: Pin<&mut Self>) -> Transfer {
@@ -181,7 +181,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct("WhenAnyOperation").field("fan", &self.fan).finish_non_exhaustive()
@@ -198,7 +198,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             type Value = $S::Value;
             type Error = $S::Error;
@@ -221,8 +221,8 @@ macro_rules! when_any_tuple {
                 // SAFETY: as above.
                 unsafe { Stage::clear(stage) };
                 let stop = race.child_completed(match completion {
-                    Completion::Value(value) => Completion::Value(SameValue::<$First::Value>::same(value)),
-                    Completion::Error(error) => Completion::Error(SameError::<$First::Error>::same(error)),
+                    Completion::Value(value) => Completion::Value(<() as SameValue<$S::Value, $First::Value>>::same(value)),
+                    Completion::Error(error) => Completion::Error(<() as SameError<$S::Error, $First::Error>>::same(error)),
                     Completion::Stopped => Completion::Stopped,
                     Completion::Panicked(payload) => Completion::Panicked(payload),
                 });

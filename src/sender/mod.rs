@@ -4,6 +4,7 @@
 
 pub(crate) mod child;
 mod completes;
+pub(crate) mod demand;
 mod env;
 mod operation;
 mod outcome;
