@@ -13,6 +13,19 @@ pub mod sender;
 pub mod stop;
 mod sync;
 
+/// The code of the book, compiled and run with the other examples of the documentation.
+#[cfg(all(doctest, feature = "std"))]
+mod book {
+    #[doc = include_str!("../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/concepts.md")]
+    struct Concepts;
+    #[doc = include_str!("../docs/algorithms.md")]
+    struct Algorithms;
+    #[doc = include_str!("../docs/writing-your-own.md")]
+    struct WritingYourOwn;
+}
+
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
