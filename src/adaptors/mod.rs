@@ -1,7 +1,7 @@
 //! Algorithms that make one sender of others.
 //!
-//! One file per algorithm; the shapes that several share are in files of their own: [`map`] turns one completion into
-//! another, [`chain`] runs one sender after another, [`rounds`] one again and again, [`fan`] several at once.
+//! One file per algorithm; the shapes that several share are in files of their own: `map` turns one completion into
+//! another, `chain` runs one sender after another, `rounds` one again and again, `fan` several at once.
 
 mod affine;
 #[cfg(feature = "alloc")]
