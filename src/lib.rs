@@ -1,3 +1,13 @@
+// In the documentation these come first, and so before the definitions of the same links in the file.
+#![doc = "[The book]: book"]
+#![doc = "[getting started]: book::getting_started"]
+#![doc = "[the concepts]: book::concepts"]
+#![doc = "[every algorithm]: book::algorithms"]
+#![doc = "[writing your own]: book::writing_your_own"]
+#![doc = "[changelog]: book::changelog"]
+#![doc = "[MIT]: https://opensource.org/license/mit"]
+#![doc = "[Apache-2.0]: https://www.apache.org/licenses/LICENSE-2.0"]
+#![doc = ""]
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(feature = "std"), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -6,6 +16,8 @@
 extern crate alloc;
 
 pub mod adaptors;
+#[cfg(doc)]
+pub mod book;
 pub mod consumers;
 pub mod factories;
 pub mod scheduler;

@@ -4,6 +4,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::demand::demand;
 use crate::sender::stage::Stage;
 use crate::sync::atomic::{AtomicU8, Ordering::AcqRel};
 use crate::{Completes, Completion, EmptyEnv, Env, Operation, Receiver, Scheduler, Sender, Transfer};
@@ -80,13 +81,13 @@ where
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> AffineOperation<S, R> {
         const {
-            assert!(
+            demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`affine` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.write_env(WithScheduler(scheduler))`"
+                "`affine` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.write_env(WithScheduler(scheduler))`",
             );
-            assert!(
-                !<R::Env as Env>::Scheduler::PRESENT || <R::Env as Env>::Scheduler::INFALLIBLE,
-                "`affine` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`"
+            demand(
+                <R::Env as Env>::Scheduler::INFALLIBLE,
+                "`affine` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
         AffineOperation {

@@ -1,5 +1,6 @@
 use super::chain::{ChainOperation, Successor};
 use super::conclude::{Conclude, OnStop};
+use crate::sender::demand::demand;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 
 /// Carries the completion of a sender over to a scheduler: what comes after runs there. Made by
@@ -74,9 +75,9 @@ where
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         const {
-            assert!(
+            demand(
                 C::INFALLIBLE,
-                "`continues_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`"
+                "`continues_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
         ChainOperation::new(self.sender, Hop(self.scheduler), receiver)

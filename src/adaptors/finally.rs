@@ -1,7 +1,6 @@
-use core::convert::Infallible;
-
 use super::chain::{ChainOperation, Successor};
 use super::conclude::{Conclude, OnStop};
+use super::handled::Handled;
 use super::unstoppable::Unstoppable;
 use crate::{Completes, Completion, Receiver, Sender};
 
@@ -62,7 +61,7 @@ where
     S: Sender,
     S::Value: Send,
     S::Error: Send,
-    C: Sender<Value = (), Error = Infallible> + Send,
+    C: Sender<Value = (), Error: Handled> + Send,
 {
     type Value = S::Value;
     type Error = S::Error;
@@ -83,7 +82,7 @@ impl<T, E, C> Successor<T, E> for Cleanup<C>
 where
     T: Send,
     E: Send,
-    C: Sender<Value = (), Error = Infallible> + Send,
+    C: Sender<Value = (), Error: Handled> + Send,
 {
     type Value = T;
     type Error = E;

@@ -44,14 +44,17 @@ impl<E> All<E> {
 }
 
 // SAFETY: a verdict takes failures on any thread, and value and error are `Send`.
-unsafe impl<const INDEX: usize, T: Send, E: Send, F: SameError<E>> Gather<INDEX, T, F> for All<E> {
+unsafe impl<const INDEX: usize, T: Send, E: Send, F> Gather<INDEX, T, F> for All<E>
+where
+    (): SameError<F, E>,
+{
     type Kept = T;
 
     #[inline]
     fn child_completed(&self, completion: Completion<T, F>) -> (Option<T>, bool) {
         match completion {
             Completion::Value(value) => return (Some(value), false),
-            Completion::Error(error) => self.0.error(error.same()),
+            Completion::Error(error) => self.0.error(<() as SameError<F, E>>::same(error)),
             Completion::Stopped => self.0.stopped(),
             Completion::Panicked(payload) => self.0.panicked(payload),
         }
@@ -79,16 +82,16 @@ unsafe impl<const INDEX: usize, T, E, U, F> Gather<INDEX, U, F> for First<T, E>
 where
     T: Send,
     E: Send,
-    U: SameValue<T>,
-    F: SameError<E>,
+    (): SameValue<U, T>,
+    (): SameError<F, E>,
 {
     type Kept = Infallible;
 
     #[inline]
     fn child_completed(&self, completion: Completion<U, F>) -> (Option<Infallible>, bool) {
         let stop = self.0.child_completed(match completion {
-            Completion::Value(value) => Completion::Value(value.same()),
-            Completion::Error(error) => Completion::Error(error.same()),
+            Completion::Value(value) => Completion::Value(<() as SameValue<U, T>>::same(value)),
+            Completion::Error(error) => Completion::Error(<() as SameError<F, E>>::same(error)),
             Completion::Stopped => Completion::Stopped,
             Completion::Panicked(payload) => Completion::Panicked(payload),
         });

@@ -1,4 +1,5 @@
 use super::chain::{ChainOperation, Successor};
+use super::same::SameValue;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a second sender that a function makes of the first one's error. Made by [`Sender::let_error`].
@@ -51,15 +52,16 @@ unsafe impl<S, F, N> Sender for LetError<S, F>
 where
     S: Sender,
     F: FnOnce(S::Error) -> N + Send,
-    N: Sender<Value = S::Value>,
+    N: Sender,
+    (): SameValue<S::Value, N::Value>,
 {
-    type Value = S::Value;
+    type Value = N::Value;
     type Error = N::Error;
     const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
-    type Operation<R: Receiver<S::Value, N::Error>> = ChainOperation<S, LetErrorSuccessor<F>, R>;
+    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, LetErrorSuccessor<F>, R>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, LetErrorSuccessor(self.function), receiver)
     }
 }
@@ -71,20 +73,21 @@ pub struct LetErrorSuccessor<F>(F);
 impl<T, E, F, N> Successor<T, E> for LetErrorSuccessor<F>
 where
     F: FnOnce(E) -> N + Send,
-    N: Sender<Value = T>,
+    N: Sender,
+    (): SameValue<T, N::Value>,
 {
-    type Value = T;
+    type Value = N::Value;
     type Error = N::Error;
     type Sender = N;
 
     #[inline]
-    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<T, N::Error>> {
+    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, N::Error>> {
         match completion {
             Completion::Error(error) => match Panic::catch(|| (self.0)(error)) {
                 Ok(sender) => Ok(sender),
                 Err(payload) => Err(Completion::Panicked(payload)),
             },
-            Completion::Value(value) => Err(Completion::Value(value)),
+            Completion::Value(value) => Err(Completion::Value(<() as SameValue<T, N::Value>>::same(value))),
             Completion::Stopped => Err(Completion::Stopped),
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
         }

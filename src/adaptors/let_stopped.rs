@@ -1,4 +1,5 @@
 use super::chain::{ChainOperation, Successor};
+use super::same::{SameError, SameValue};
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a second sender, made by a function, in place of a stop. Made by [`Sender::let_stopped`].
@@ -51,15 +52,17 @@ unsafe impl<S, F, N> Sender for LetStopped<S, F>
 where
     S: Sender,
     F: FnOnce() -> N + Send,
-    N: Sender<Value = S::Value, Error = S::Error>,
+    N: Sender,
+    (): SameValue<S::Value, N::Value>,
+    (): SameError<S::Error, N::Error>,
 {
-    type Value = S::Value;
-    type Error = S::Error;
+    type Value = N::Value;
+    type Error = N::Error;
     const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
-    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<S, LetStoppedSuccessor<F>, R>;
+    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, LetStoppedSuccessor<F>, R>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, LetStoppedSuccessor(self.function), receiver)
     }
 }
@@ -71,20 +74,24 @@ pub struct LetStoppedSuccessor<F>(F);
 impl<T, E, F, N> Successor<T, E> for LetStoppedSuccessor<F>
 where
     F: FnOnce() -> N + Send,
-    N: Sender<Value = T, Error = E>,
+    N: Sender,
+    (): SameValue<T, N::Value>,
+    (): SameError<E, N::Error>,
 {
-    type Value = T;
-    type Error = E;
+    type Value = N::Value;
+    type Error = N::Error;
     type Sender = N;
 
     #[inline]
-    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<T, E>> {
+    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, N::Error>> {
         match completion {
             Completion::Stopped => match Panic::catch(self.0) {
                 Ok(sender) => Ok(sender),
                 Err(payload) => Err(Completion::Panicked(payload)),
             },
-            other => Err(other),
+            Completion::Value(value) => Err(Completion::Value(<() as SameValue<T, N::Value>>::same(value))),
+            Completion::Error(error) => Err(Completion::Error(<() as SameError<E, N::Error>>::same(error))),
+            Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::chain::{ChainOperation, Successor};
+use super::same::SameError;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a second sender that a function makes of the first one's value. Made by [`Sender::let_value`].
@@ -56,15 +57,16 @@ unsafe impl<S, F, N> Sender for LetValue<S, F>
 where
     S: Sender,
     F: FnOnce(S::Value) -> N + Send,
-    N: Sender<Error = S::Error>,
+    N: Sender,
+    (): SameError<S::Error, N::Error>,
 {
     type Value = N::Value;
-    type Error = S::Error;
+    type Error = N::Error;
     const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
-    type Operation<R: Receiver<N::Value, S::Error>> = ChainOperation<S, LetValueSuccessor<F>, R>;
+    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, LetValueSuccessor<F>, R>;
 
     #[inline]
-    fn connect<R: Receiver<N::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, LetValueSuccessor(self.function), receiver)
     }
 }
@@ -76,20 +78,21 @@ pub struct LetValueSuccessor<F>(F);
 impl<T, E, F, N> Successor<T, E> for LetValueSuccessor<F>
 where
     F: FnOnce(T) -> N + Send,
-    N: Sender<Error = E>,
+    N: Sender,
+    (): SameError<E, N::Error>,
 {
     type Value = N::Value;
-    type Error = E;
+    type Error = N::Error;
     type Sender = N;
 
     #[inline]
-    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, E>> {
+    fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, N::Error>> {
         match completion {
             Completion::Value(value) => match Panic::catch(|| (self.0)(value)) {
                 Ok(sender) => Ok(sender),
                 Err(payload) => Err(Completion::Panicked(payload)),
             },
-            Completion::Error(error) => Err(Completion::Error(error)),
+            Completion::Error(error) => Err(Completion::Error(<() as SameError<E, N::Error>>::same(error))),
             Completion::Stopped => Err(Completion::Stopped),
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
         }

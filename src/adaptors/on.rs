@@ -2,6 +2,7 @@ use super::chain::{ChainOperation, Successor};
 use super::conclude::{Conclude, OnStop};
 use super::starts_on::StartsOn;
 use super::unstoppable::Unstoppable;
+use crate::sender::demand::demand;
 use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
 
 /// Runs a sender on a scheduler and comes back to where it was started. Made by [`Sender::on`] and [`on`].
@@ -76,13 +77,13 @@ where
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         const {
-            assert!(
+            demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`on` comes back to the scheduler it was started on, and the receiver's environment has none: write `starts_on(scheduler, sender)` to stay there, or give it one with `.write_env(WithScheduler(scheduler))`"
+                "`on` comes back to the scheduler it was started on, and the receiver's environment has none: write `starts_on(scheduler, sender)` to stay there, or give it one with `.write_env(WithScheduler(scheduler))`",
             );
-            assert!(
-                !<R::Env as Env>::Scheduler::PRESENT || <R::Env as Env>::Scheduler::INFALLIBLE,
-                "`on` comes back to the scheduler it was started on, which must not fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`"
+            demand(
+                <R::Env as Env>::Scheduler::INFALLIBLE,
+                "`on` comes back to the scheduler it was started on, which must not fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
         let back = Back(receiver.env().scheduler());

@@ -1,42 +1,65 @@
 //! Saying what to write when two types should have been one.
+//!
+//! Each trait comes twice. [`SameError`] and [`SameValue`] hold for two equal types and infer either from the other,
+//! which is what a sender made of others needs. [`ErrorIs`] and [`ValueIs`] infer nothing, so that a method which asks
+//! for one waits until both types are known, and the compiler shows the sentence instead of a mismatch of its own.
 
 /// One error type for senders that end in one place.
 ///
-/// Every type is the same as itself and as nothing else; the trait is there for the sentence that the compiler prints.
-/// It is asked for in both directions, so that either type is inferred from the other.
+/// `()` implements it for every type and itself, and for nothing else.
 #[diagnostic::on_unimplemented(
-    message = "these senders have different errors: `{Self}` and `{E}`",
+    message = "these senders have different errors: `{A}` and `{B}`",
     label = "one error type is needed here",
     note = "convert each with `.err_into::<MyError>()` or `.map_err(..)`; a sender that cannot fail takes any error with `.infallible_into()`"
 )]
-pub trait SameError<E> {
+pub trait SameError<A, B> {
     /// Itself, under the other name.
-    fn same(self) -> E;
+    fn same(error: A) -> B;
 }
 
-impl<E> SameError<E> for E {
+impl<E> SameError<E, E> for () {
     #[inline]
-    fn same(self) -> E {
-        self
+    fn same(error: E) -> E {
+        error
     }
 }
+
+/// The error of a sender that runs after one with the error `E`.
+#[diagnostic::on_unimplemented(
+    message = "these senders have different errors: `{E}` and `{Self}`",
+    label = "one error type is needed here",
+    note = "convert each with `.err_into::<MyError>()` or `.map_err(..)`; a sender that cannot fail takes any error with `.infallible_into()`"
+)]
+pub trait ErrorIs<E> {}
+
+impl<E> ErrorIs<E> for E {}
 
 /// One value type for senders of which one wins.
 ///
-/// Every type is the same as itself and as nothing else; the trait is there for the sentence that the compiler prints.
+/// `()` implements it for every type and itself, and for nothing else.
 #[diagnostic::on_unimplemented(
-    message = "these senders have different values: `{Self}` and `{T}`",
+    message = "these senders have different values: `{A}` and `{B}`",
     label = "one value type is needed here",
     note = "make them one with `.then(..)`, for example into the variants of an enum"
 )]
-pub trait SameValue<T> {
+pub trait SameValue<A, B> {
     /// Itself, under the other name.
-    fn same(self) -> T;
+    fn same(value: A) -> B;
 }
 
-impl<T> SameValue<T> for T {
+impl<T> SameValue<T, T> for () {
     #[inline]
-    fn same(self) -> T {
-        self
+    fn same(value: T) -> T {
+        value
     }
 }
+
+/// The value of a sender that runs in place of one with the value `T`.
+#[diagnostic::on_unimplemented(
+    message = "these senders have different values: `{T}` and `{Self}`",
+    label = "one value type is needed here",
+    note = "make them one with `.then(..)`, for example into the variants of an enum"
+)]
+pub trait ValueIs<T> {}
+
+impl<T> ValueIs<T> for T {}

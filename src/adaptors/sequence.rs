@@ -1,5 +1,5 @@
 use super::chain::{ChainOperation, Successor};
-use super::same::SameError;
+use super::same::{ErrorIs, SameError};
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs one sender, then another, and completes with the second one's value. Made by [`Sender::sequence`].
@@ -56,8 +56,7 @@ unsafe impl<A, B> Sender for Sequence<A, B>
 where
     A: Sender,
     B: Sender + Send,
-    A::Error: SameError<B::Error>,
-    B::Error: SameError<A::Error>,
+    (): SameError<A::Error, B::Error>,
 {
     type Value = B::Value;
     type Error = B::Error;
@@ -77,7 +76,7 @@ pub struct Second<B>(B);
 impl<T, E, B> Successor<T, E> for Second<B>
 where
     B: Sender + Send,
-    E: SameError<B::Error>,
+    (): SameError<E, B::Error>,
 {
     type Value = B::Value;
     type Error = B::Error;
@@ -87,7 +86,7 @@ where
     fn follow(self, completion: Completion<T, E>) -> Result<B, Completion<B::Value, B::Error>> {
         match completion {
             Completion::Value(_) => Ok(self.0),
-            Completion::Error(error) => Err(Completion::Error(error.same())),
+            Completion::Error(error) => Err(Completion::Error(<() as SameError<E, B::Error>>::same(error))),
             Completion::Stopped => Err(Completion::Stopped),
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
         }
@@ -98,8 +97,7 @@ where
 #[inline]
 pub fn sequence<A: Sender, B: Sender + Send>(first: A, second: B) -> Sequence<A, B>
 where
-    A::Error: SameError<B::Error>,
-    B::Error: SameError<A::Error>,
+    B::Error: ErrorIs<A::Error>,
 {
     Sequence::new(first, second)
 }

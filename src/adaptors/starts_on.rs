@@ -1,5 +1,6 @@
 use super::chain::{ChainOperation, Successor};
 use super::write_env::WriteEnv;
+use crate::sender::demand::demand;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender, WithScheduler};
 
 /// Starts a sender on a scheduler, and lets it complete wherever it completes. Made by [`Sender::starts_on`] and
@@ -71,9 +72,9 @@ unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         const {
-            assert!(
+            demand(
                 C::INFALLIBLE,
-                "`starts_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`, or handle its error with `sequence(scheduler.schedule().map_err(..), sender)`"
+                "`starts_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`, or handle its error with `sequence(scheduler.schedule().map_err(..), sender)`",
             );
         }
         let started = Started {

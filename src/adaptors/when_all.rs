@@ -79,7 +79,7 @@ macro_rules! when_all_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: Send, $Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $($Rest::Value: Send, (): SameError<$Rest::Error, $First::Error>,)*
         {
             type Value = ($First::Value, $($Rest::Value,)*);
             type Error = $First::Error;

@@ -77,8 +77,7 @@ macro_rules! when_any_tuple {
         where
             $First::Value: Send,
             $First::Error: Send,
-            $($Rest::Value: SameValue<$First::Value>, $First::Value: SameValue<$Rest::Value>,)*
-            $($Rest::Error: SameError<$First::Error>, $First::Error: SameError<$Rest::Error>,)*
+            $((): SameValue<$Rest::Value, $First::Value>, (): SameError<$Rest::Error, $First::Error>,)*
         {
             type Value = $First::Value;
             type Error = $First::Error;

@@ -12,7 +12,7 @@ mod sync_wait;
 #[cfg(feature = "alloc")]
 pub use execute::execute;
 #[cfg(feature = "alloc")]
-pub use start_detached::{Handled, start_detached};
+pub use start_detached::start_detached;
 #[cfg(feature = "alloc")]
 pub use submit::submit;
 #[cfg(feature = "std")]

@@ -1,6 +1,5 @@
-use core::convert::Infallible;
-
 use super::submit;
+use crate::adaptors::Handled;
 use crate::{EmptyEnv, Panic, Receiver, Sender, Transfer};
 
 /// Starts a sender on the heap and lets it run on its own.
@@ -43,16 +42,6 @@ where
 {
     submit(sender, Detached);
 }
-
-/// The error of a sender that can be let go: none.
-#[diagnostic::on_unimplemented(
-    message = "a detached sender must not fail, and this one can, with `{Self}`",
-    label = "nobody would learn of this error",
-    note = "handle it first, with `.upon_error(..)`, `.into_outcome()` or `.retry()`, or give it to a receiver with `submit(sender, receiver)`"
-)]
-pub trait Handled {}
-
-impl Handled for Infallible {}
 
 #[derive(Debug)]
 struct Detached;

@@ -48,7 +48,24 @@ pub fn sync_wait<S>(sender: S) -> Outcome<S::Value, S::Error>
 where
     S: Sender<Value: Send, Error: Send>,
 {
-    prepare(sender, &mut WaitSlot::new()).wait()
+    let slot = WaitSlot::new();
+    let operation = sender.connect(slot.receiver::<S>(&slot.run_loop));
+    let completion = Prepared::<S> { operation, slot: &slot }.complete();
+    if S::COMPLETES.is_inline() {
+        // The loop was never driven and the completion is taken, so there is nothing to drop. Said here, it leaves
+        // nothing of the slot for the optimiser to keep.
+        mem::forget(slot);
+    }
+    into_outcome(completion)
+}
+
+/// What a caller gets. A receiver that was leaked said nothing, which is a stop.
+#[inline]
+fn into_outcome<T, E>(completion: Option<Completion<T, E>>) -> Outcome<T, E> {
+    match completion {
+        Some(completion) => completion.into_outcome(),
+        None => Outcome::Stopped,
+    }
 }
 
 /// Connects a sender now, to be started and waited for later.
@@ -94,6 +111,11 @@ where
     /// Starts the sender and blocks until it has completed, as [`sync_wait`] does.
     #[inline]
     pub fn wait(self) -> Outcome<S::Value, S::Error> {
+        into_outcome(self.complete())
+    }
+
+    #[inline]
+    fn complete(self) -> Option<Completion<S::Value, S::Error>> {
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
@@ -171,7 +193,7 @@ impl<T, E> WaitSlot<T, E> {
             self.drive(run_loop);
         }
         // SAFETY: the sender has completed.
-        unsafe { self.take() }
+        into_outcome(unsafe { self.take() })
     }
 
     fn drive(&self, run_loop: &RunLoop) {
@@ -185,13 +207,9 @@ impl<T, E> WaitSlot<T, E> {
     ///
     /// The sender has completed.
     #[inline]
-    unsafe fn take(&self) -> Outcome<T, E> {
+    unsafe fn take(&self) -> Option<Completion<T, E>> {
         // SAFETY: the completion was written before the sender was known to have completed.
-        match unsafe { (*self.completion.get()).take() } {
-            Some(completion) => completion.into_outcome(),
-            // A receiver that was leaked says nothing.
-            None => Outcome::Stopped,
-        }
+        unsafe { (*self.completion.get()).take() }
     }
 
     /// # Safety

@@ -9,6 +9,7 @@ use core::ptr::{self, NonNull};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::demand::demand;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, StopToken};
 use crate::sync::atomic::{
@@ -72,13 +73,13 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
 
     fn connect<R: Receiver<F::Output, Infallible>>(self, receiver: R) -> FromFutureOperation<F, R> {
         const {
-            assert!(
+            demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`from_future` is polled on the scheduler of the receiver's environment, and there is none: write `starts_on(scheduler, from_future(future))`"
+                "`from_future` is polled on the scheduler of the receiver's environment, and there is none: write `starts_on(scheduler, from_future(future))`",
             );
-            assert!(
-                !<R::Env as Env>::Scheduler::PRESENT || <R::Env as Env>::Scheduler::INFALLIBLE,
-                "`from_future` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`"
+            demand(
+                <R::Env as Env>::Scheduler::INFALLIBLE,
+                "`from_future` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
         FromFutureOperation {

@@ -41,7 +41,7 @@ pub fn never<T, E>() -> Never<T, E> {
     Never { _types: PhantomData }
 }
 
-/// The sender that [`never`] makes.
+/// The sender that [`never()`] makes.
 #[derive(Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Never<T, E> {

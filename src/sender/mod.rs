@@ -4,6 +4,7 @@
 
 pub(crate) mod child;
 mod completes;
+pub(crate) mod demand;
 pub(crate) mod env;
 mod operation;
 mod outcome;

@@ -4,9 +4,9 @@ use core::ops::Range;
 
 use super::{Completes, Operation, Patch, Receiver, Scheduler};
 use crate::adaptors::{
-    Affine, Bulk, BulkChunked, ContinuesOn, ErrInto, Finally, InfallibleInto, IntoOption, IntoOutcome, LetError,
-    LetStopped, LetValue, MapErr, On, RepeatN, RepeatUntil, Retry, RetryIf, SameError, SameValue, Sequence, StartsOn,
-    StopWhen, StoppedAsError, StoppedAsOption, Then, Unstoppable, UponError, UponStopped, WriteEnv,
+    Affine, Bulk, BulkChunked, ContinuesOn, ErrInto, ErrorIs, Finally, Handled, InfallibleInto, IntoOption,
+    IntoOutcome, LetError, LetStopped, LetValue, MapErr, On, RepeatN, RepeatUntil, Retry, RetryIf, Sequence, StartsOn,
+    StopWhen, StoppedAsError, StoppedAsOption, Then, Unstoppable, UponError, UponStopped, ValueIs, WriteEnv,
 };
 #[cfg(feature = "alloc")]
 use crate::adaptors::{BoxedSender, EnsureStarted, Split};
@@ -148,8 +148,7 @@ pub unsafe trait Sender: Sized {
     where
         F: FnOnce(Self::Value) -> N + Send,
         N: Sender,
-        N::Error: SameError<Self::Error>,
-        Self::Error: SameError<N::Error>,
+        N::Error: ErrorIs<Self::Error>,
     {
         LetValue::new(self, function)
     }
@@ -160,8 +159,7 @@ pub unsafe trait Sender: Sized {
     where
         F: FnOnce(Self::Error) -> N + Send,
         N: Sender,
-        N::Value: SameValue<Self::Value>,
-        Self::Value: SameValue<N::Value>,
+        N::Value: ValueIs<Self::Value>,
     {
         LetError::new(self, function)
     }
@@ -172,10 +170,8 @@ pub unsafe trait Sender: Sized {
     where
         F: FnOnce() -> N + Send,
         N: Sender,
-        N::Value: SameValue<Self::Value>,
-        Self::Value: SameValue<N::Value>,
-        N::Error: SameError<Self::Error>,
-        Self::Error: SameError<N::Error>,
+        N::Value: ValueIs<Self::Value>,
+        N::Error: ErrorIs<Self::Error>,
     {
         LetStopped::new(self, function)
     }
@@ -184,8 +180,7 @@ pub unsafe trait Sender: Sized {
     #[inline]
     fn sequence<B: Sender + Send>(self, second: B) -> Sequence<Self, B>
     where
-        Self::Error: SameError<B::Error>,
-        B::Error: SameError<Self::Error>,
+        B::Error: ErrorIs<Self::Error>,
     {
         Sequence::new(self, second)
     }
@@ -194,7 +189,7 @@ pub unsafe trait Sender: Sized {
     #[inline]
     fn finally<C>(self, cleanup: C) -> Finally<Self, C>
     where
-        C: Sender<Value = (), Error = Infallible> + Send,
+        C: Sender<Value = (), Error: Handled> + Send,
         Self::Value: Send,
         Self::Error: Send,
     {

@@ -1,0 +1,97 @@
+//! Trying again, giving up, and cleaning up afterwards.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use bowline::prelude::*;
+use bowline::scheduler::RunLoop;
+use bowline::stop::StopSource;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Busy,
+    Gone,
+}
+
+/// A server that is busy for a number of calls, and then answers or is gone.
+struct Server {
+    calls: AtomicU32,
+    busy: u32,
+    then: Result<&'static str, Failure>,
+}
+
+impl Server {
+    const fn new(busy: u32, then: Result<&'static str, Failure>) -> Self {
+        Server {
+            calls: AtomicU32::new(0),
+            busy,
+            then,
+        }
+    }
+
+    /// One call. It is `Clone`, so that it can be made again.
+    fn call(&self) -> impl Sender<Value = &'static str, Error = Failure> + Clone + Send {
+        just(()).infallible_into().let_value(|()| {
+            let call = self.calls.fetch_add(1, Ordering::Relaxed);
+            let answer = if call < self.busy {
+                Err(Failure::Busy)
+            } else {
+                self.then
+            };
+            match answer {
+                Ok(answer) => just(answer).infallible_into().boxed(),
+                Err(failure) => just_error(failure).boxed(),
+            }
+        })
+    }
+
+    fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+fn main() {
+    // Again after every error: what comes out cannot fail.
+    let server = Server::new(3, Ok("hello"));
+    let answer = sync_wait(server.call().retry()).unwrap();
+    println!("{answer:?} after {} calls", server.calls());
+
+    // Again while it is worth it, and no more than five times.
+    let gone = Server::new(2, Err(Failure::Gone));
+    let mut tries = 1;
+    let failure = sync_wait(gone.call().retry_if(|&failure| {
+        tries += 1;
+        failure == Failure::Busy && tries <= 5
+    }))
+    .unwrap_error();
+    println!("{failure:?} after {} calls", gone.calls());
+
+    // Give up when something else completes first. Here that is a hundred turns of a run loop on another thread.
+    let run_loop = RunLoop::new();
+    thread::scope(|scope| {
+        scope.spawn(|| run_loop.run());
+        let busy = Server::new(u32::MAX, Ok("never"));
+        let patience = run_loop.scheduler().schedule().repeat_n(100);
+        let attempt = starts_on(run_loop.scheduler(), busy.call())
+            .retry()
+            .stop_when(patience)
+            .stopped_as_option()
+            .finally(just_from(|| {
+                println!("the connection is closed, whatever became of it")
+            }));
+        match sync_wait(attempt).unwrap() {
+            Some(answer) => println!("{answer:?}"),
+            None => println!("gave up on a busy server"),
+        }
+        run_loop.finish();
+    });
+
+    // Or stop it from outside, with a token that is written into the environment.
+    let source = StopSource::new();
+    thread::scope(|scope| {
+        scope.spawn(|| source.request_stop());
+        let endless = Server::new(u32::MAX, Ok("never"));
+        let outcome = sync_wait(endless.call().retry().write_env(WithStopToken(source.token())));
+        println!("stopped from outside: {}", outcome.is_stopped());
+    });
+}

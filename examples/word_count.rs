@@ -1,0 +1,104 @@
+//! Counts words on two threads, over text that is borrowed: no copy, no `Arc`, no `'static`.
+//!
+//! Then what happens when a part fails, and how a search is called off once somebody has found something.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use bowline::prelude::*;
+use bowline::scheduler::{RunLoop, RunLoopScheduler};
+
+const TEXT: &str = "\
+    the rabbit comes out of the hole and goes round the tree and back into the hole
+    a bowline holds under any load and still comes undone by hand
+    nothing that was started is ever lost and letting go is always safe";
+
+fn count(text: &str) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for word in text.split_whitespace() {
+        *counts.entry(word).or_default() += 1;
+    }
+    counts
+}
+
+/// Two halves at once, one on each thread. The whole is one object on this stack frame, and may borrow.
+fn count_in_parallel(text: &str, left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
+    let middle = text.lines().next().map_or(0, str::len);
+    let (head, tail) = text.split_at(middle);
+    let both = when_all((
+        just(head).continues_on(left).then(count),
+        just(tail).continues_on(right).then(count),
+    ))
+    .then(|(mut counts, more)| {
+        for (word, n) in more {
+            *counts.entry(word).or_default() += n;
+        }
+        counts
+    });
+    let counts = sync_wait(both).unwrap();
+    let (word, n) = counts.iter().max_by_key(|(_, n)| **n).expect("there are words");
+    println!(
+        "{} different words; the most frequent is {word:?}, {n} times",
+        counts.len()
+    );
+}
+
+#[derive(Debug)]
+struct Unreadable(&'static str);
+
+/// The words of a chapter, if it can be read. A function that makes work returns what the work is, not how it is done.
+fn chapter(name: &'static str) -> impl Sender<Value = usize, Error = Unreadable> + Send {
+    just(name).infallible_into().let_value(|name| match name {
+        "appendix" => just_error(Unreadable(name)).boxed(),
+        _ => just(TEXT.split_whitespace().count()).infallible_into().boxed(),
+    })
+}
+
+/// The first error stops the siblings, waits for them, and is what comes out.
+fn a_part_fails(left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
+    let endless = just_from(|| ())
+        .starts_on(right)
+        .repeat_until(|()| false)
+        .upon_stopped(|| println!("the endless part was asked to stop, and did"))
+        .then(|()| 0)
+        .infallible_into();
+    let book = when_all((
+        starts_on(left, chapter("introduction")),
+        starts_on(left, chapter("appendix")),
+        endless,
+    ));
+    match sync_wait(book) {
+        Outcome::Value((a, b, c)) => println!("{} words", a + b + c),
+        Outcome::Error(Unreadable(name)) => println!("the {name} cannot be read"),
+        Outcome::Stopped => println!("stopped"),
+    }
+}
+
+/// Two searches race. The winner calls the other off, which has ended before the race is over.
+fn the_first_to_find(left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
+    let mut words = TEXT.split_whitespace();
+    let mut backwards = TEXT.split_whitespace().rev();
+    let found = when_any((
+        left.schedule()
+            .repeat_until(move |()| words.next().is_none_or(|word| word == "bowline"))
+            .then(|()| "from the front"),
+        right
+            .schedule()
+            .repeat_until(move |()| backwards.next().is_none_or(|word| word == "bowline"))
+            .then(|()| "from the back"),
+    ));
+    println!("\"bowline\" was found {} first", sync_wait(found).unwrap());
+}
+
+fn main() {
+    let (left, right) = (RunLoop::new(), RunLoop::new());
+    thread::scope(|scope| {
+        scope.spawn(|| left.run());
+        scope.spawn(|| right.run());
+        count_in_parallel(TEXT, left.scheduler(), right.scheduler());
+        a_part_fails(left.scheduler(), right.scheduler());
+        the_first_to_find(left.scheduler(), right.scheduler());
+        left.finish();
+        right.finish();
+    });
+}

@@ -1,0 +1,13 @@
+use core::convert::Infallible;
+
+/// The error of a sender that nobody listens to for one: none.
+///
+/// [`start_detached`](crate::start_detached) and [`finally`](crate::Sender::finally) ask for it.
+#[diagnostic::on_unimplemented(
+    message = "this sender must not fail, and it can, with `{Self}`",
+    label = "nobody would learn of this error",
+    note = "handle it first, with `.upon_error(..)`, `.into_outcome()` or `.retry()`"
+)]
+pub trait Handled {}
+
+impl Handled for Infallible {}

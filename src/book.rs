@@ -1,0 +1,35 @@
+#![doc = "[Getting started]: getting_started"]
+#![doc = "[Concepts]: concepts"]
+#![doc = "[Algorithms]: algorithms"]
+#![doc = "[Writing your own]: writing_your_own"]
+#![doc = ""]
+#![doc = include_str!("../docs/README.md")]
+
+// Each page is shown, and its code run, from the file in `docs/`. Where a page links to a file, the definition that comes
+// first here leads to the item instead.
+
+#[doc = "[the concepts]: concepts"]
+#[doc = "[every algorithm]: algorithms"]
+#[doc = ""]
+#[doc = include_str!("../docs/getting-started.md")]
+pub mod getting_started {}
+
+#[doc = "[every algorithm]: algorithms"]
+#[doc = "[writing your own]: writing_your_own"]
+#[doc = ""]
+#[doc = include_str!("../docs/concepts.md")]
+pub mod concepts {}
+
+#[doc = include_str!("../docs/algorithms.md")]
+pub mod algorithms {}
+
+#[doc = "[`Sender`]: crate::Sender"]
+#[doc = "[`Receiver`]: crate::Receiver"]
+#[doc = "[`Operation`]: crate::Operation"]
+#[doc = "[`RunLoop`]: crate::scheduler::RunLoop"]
+#[doc = ""]
+#[doc = include_str!("../docs/writing-your-own.md")]
+pub mod writing_your_own {}
+
+#[doc = include_str!("../CHANGELOG.md")]
+pub mod changelog {}

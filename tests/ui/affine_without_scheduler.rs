@@ -1,0 +1,6 @@
+//! `affine` needs a scheduler to come back to; a detached sender has none.
+use bowline::prelude::*;
+
+fn main() {
+    start_detached(just(1).affine());
+}

@@ -1,0 +1,19 @@
+//! `on` comes back without fail, so the scheduler it was started on must not fail.
+use bowline::factories::JustError;
+use bowline::prelude::*;
+
+#[derive(Clone, PartialEq)]
+struct MayRefuse;
+
+impl Scheduler for MayRefuse {
+    type Schedule = JustError<(), &'static str>;
+    const INFALLIBLE: bool = false;
+
+    fn schedule(&self) -> Self::Schedule {
+        just_error("full")
+    }
+}
+
+fn main() {
+    let _ = sync_wait(on(bowline::scheduler::InlineScheduler, just(1)).write_env(WithScheduler(MayRefuse)));
+}

@@ -1,0 +1,7 @@
+//! `on` needs a scheduler to come back to; a detached sender has none.
+use bowline::prelude::*;
+use bowline::scheduler::InlineScheduler;
+
+fn main() {
+    start_detached(on(InlineScheduler, just(1)));
+}

@@ -1,0 +1,6 @@
+//! What `sequence` runs second has the error type of what runs first.
+use bowline::prelude::*;
+
+fn main() {
+    let _ = sync_wait(sequence(just_error::<i32, &str>("no"), just(1)));
+}

@@ -1,0 +1,8 @@
+//! What became of a sender may be an error or a stop, which should be looked at.
+#![deny(unused_must_use)]
+
+use bowline::prelude::*;
+
+fn main() {
+    sync_wait(just_error::<i32, _>("disk full"));
+}
