@@ -14,7 +14,7 @@ use std::thread;
 use bowline::factories::JustFrom;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop};
-use bowline::stop::{InplaceStopSource, SharedStopToken, StopSource};
+use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Completes, Completion, EmptyEnv, Patched};
 use common::*;
 
@@ -74,26 +74,29 @@ impl Held {
     }
 }
 
-/// A loop that the test drives by hand, and what was started on it.
+/// What was started on a loop that the test drives by hand. The loop is static, since what is submitted cannot borrow.
 struct ByHand<T> {
     run_loop: &'static RunLoop,
+    source: StopSource,
     reports: Reports<Completion<T, Infallible>>,
 }
 
 impl<T: Send + 'static> ByHand<T> {
-    /// Starts a future on a loop of its own. The loop is leaked, since what is submitted must not borrow.
-    fn start<F>(future: F, token: SharedStopToken) -> Self
+    fn start<F>(run_loop: &'static RunLoop, source: &StopSource, future: F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let run_loop = Box::leak(Box::new(RunLoop::new()));
         let env = Patched::new(
-            WithStopToken(token),
+            WithStopToken(source.token()),
             Patched::new(WithScheduler(run_loop.scheduler()), EmptyEnv),
         );
         let (receiver, reports) = reporter(env);
         submit(from_future(future), receiver);
-        ByHand { run_loop, reports }
+        ByHand {
+            run_loop,
+            source: source.clone(),
+            reports,
+        }
     }
 
     fn run(&self) -> usize {
@@ -106,6 +109,14 @@ impl<T: Send + 'static> ByHand<T> {
 
     fn completion(&self) -> Completion<T, Infallible> {
         self.reports.try_recv().expect("completed")
+    }
+}
+
+/// Ends what the test left pending.
+impl<T> Drop for ByHand<T> {
+    fn drop(&mut self) {
+        self.source.request_stop();
+        self.run_loop.run_ready();
     }
 }
 
@@ -142,8 +153,9 @@ fn moves_what_cannot_be_copied() {
 
 #[test]
 fn a_wake_up_schedules_one_poll() {
+    static LOOP: RunLoop = RunLoop::new();
     let held = Held::new();
-    let work = ByHand::start(held.future(), StopSource::new().token());
+    let work = ByHand::start(&LOOP, &StopSource::new(), held.future());
     assert_eq!((held.polls(), work.run()), (1, 0));
     held.waker().wake();
     assert_eq!(held.polls(), 1, "on the scheduler, not in the waker");
@@ -157,8 +169,9 @@ fn a_wake_up_schedules_one_poll() {
 
 #[test]
 fn woken_twice_it_is_polled_once() {
+    static LOOP: RunLoop = RunLoop::new();
     let held = Held::new();
-    let work = ByHand::start(held.future(), StopSource::new().token());
+    let work = ByHand::start(&LOOP, &StopSource::new(), held.future());
     held.waker().wake();
     held.waker().wake();
     assert_eq!((work.run(), held.polls()), (1, 2));
@@ -166,8 +179,9 @@ fn woken_twice_it_is_polled_once() {
 
 #[test]
 fn woken_from_many_threads_it_is_polled_once() {
+    static LOOP: RunLoop = RunLoop::new();
     let held = Held::new();
-    let work = ByHand::start(held.future(), StopSource::new().token());
+    let work = ByHand::start(&LOOP, &StopSource::new(), held.future());
     let waker = held.waker();
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -184,6 +198,7 @@ fn woken_from_many_threads_it_is_polled_once() {
 
 #[test]
 fn woken_while_it_is_polled_it_is_polled_again() {
+    static LOOP: RunLoop = RunLoop::new();
     // By a clone and by reference, each on the first poll, when the waker is not on the heap yet, and on the second.
     let polls = Arc::new(AtomicUsize::new(0));
     let future = poll_fn({
@@ -207,7 +222,7 @@ fn woken_while_it_is_polled_it_is_polled_again() {
             Poll::Pending
         }
     });
-    let work = ByHand::start(future, StopSource::new().token());
+    let work = ByHand::start(&LOOP, &StopSource::new(), future);
     assert_eq!((work.run(), polls.load(Ordering::SeqCst)), (2, 3));
     assert!(matches!(work.completion(), Completion::Value("twice")));
 
@@ -220,7 +235,7 @@ fn woken_while_it_is_polled_it_is_polled_again() {
         }
         Poll::Ready("cloned")
     });
-    let work = ByHand::start(future, StopSource::new().token());
+    let work = ByHand::start(&LOOP, &StopSource::new(), future);
     assert_eq!(work.run(), 1);
     assert!(matches!(work.completion(), Completion::Value("cloned")));
 }
@@ -277,35 +292,31 @@ fn is_polled_on_the_scheduler_wherever_it_is_woken() {
 
 #[test]
 fn a_stop_before_the_start_drops_it_unpolled() {
+    static LOOP: RunLoop = RunLoop::new();
     let held = Held::new();
     let census = Census::new();
     let (future, value) = (held.future(), census.value());
     let source = StopSource::new();
     source.request_stop();
-    let work = ByHand::start(
-        async move {
-            let _value = value;
-            future.await
-        },
-        source.token(),
-    );
+    let work = ByHand::start(&LOOP, &source, async move {
+        let _value = value;
+        future.await
+    });
     assert!(matches!(work.completion(), Completion::Stopped));
     assert_eq!((held.polls(), census.alive(), work.run()), (0, 0, 0));
 }
 
 #[test]
 fn a_stop_while_it_is_idle_drops_it_on_the_scheduler() {
+    static LOOP: RunLoop = RunLoop::new();
     let held = Held::new();
     let census = Census::new();
     let (future, value) = (held.future(), census.value());
     let source = StopSource::new();
-    let work = ByHand::start(
-        async move {
-            let _value = value;
-            future.await
-        },
-        source.token(),
-    );
+    let work = ByHand::start(&LOOP, &source, async move {
+        let _value = value;
+        future.await
+    });
     assert!(source.request_stop());
     assert!(work.is_waiting());
     assert_eq!(census.alive(), 1, "not in the callback");
@@ -320,9 +331,10 @@ fn a_stop_while_it_is_idle_drops_it_on_the_scheduler() {
 
 #[test]
 fn a_stop_while_it_is_scheduled_drops_it_unpolled() {
+    static LOOP: RunLoop = RunLoop::new();
     let held = Held::new();
     let source = StopSource::new();
-    let work = ByHand::start(held.future(), source.token());
+    let work = ByHand::start(&LOOP, &source, held.future());
     held.be_ready(7);
     held.waker().wake();
     source.request_stop();
@@ -332,13 +344,14 @@ fn a_stop_while_it_is_scheduled_drops_it_unpolled() {
 
 #[test]
 fn a_stop_while_it_is_polled_is_seen_when_it_is_pending() {
+    static LOOP: RunLoop = RunLoop::new();
     for stop_at in [0, 1] {
         let source = StopSource::new();
-        let token = source.token();
+        let requester = source.clone();
         let mut polls = 0;
         let future = poll_fn(move |context| {
             if polls == stop_at {
-                source.request_stop();
+                requester.request_stop();
             } else {
                 context.waker().wake_by_ref();
             }
@@ -346,7 +359,7 @@ fn a_stop_while_it_is_polled_is_seen_when_it_is_pending() {
             assert!(polls <= stop_at + 1, "polled after the stop");
             Poll::<()>::Pending
         });
-        let work = ByHand::start(future, token);
+        let work = ByHand::start(&LOOP, &source, future);
         work.run();
         assert!(matches!(work.completion(), Completion::Stopped));
     }
@@ -354,17 +367,16 @@ fn a_stop_while_it_is_polled_is_seen_when_it_is_pending() {
 
 #[test]
 fn a_stop_while_it_is_polled_leaves_an_output_alone() {
+    static LOOP: RunLoop = RunLoop::new();
     for pending in [0, 1] {
         let source = StopSource::new();
-        let token = source.token();
-        let work = ByHand::start(
-            async move {
-                Yield(pending).await;
-                source.request_stop();
-                7
-            },
-            token,
-        );
+        let requester = source.clone();
+        let future = async move {
+            Yield(pending).await;
+            requester.request_stop();
+            7
+        };
+        let work = ByHand::start(&LOOP, &source, future);
         work.run();
         assert!(matches!(work.completion(), Completion::Value(7)));
     }
@@ -523,6 +535,7 @@ fn dropped_unstarted_it_polls_nothing() {
 
 #[test]
 fn no_wake_up_is_missed() {
+    static LOOP: RunLoop = RunLoop::new();
     // The last number must be seen, although most wake-ups find the operation scheduled or being polled.
     const LAST: usize = 200;
     for _ in 0..200 {
@@ -542,7 +555,7 @@ fn no_wake_up_is_missed() {
                 }
             }
         });
-        let work = ByHand::start(future, StopSource::new().token());
+        let work = ByHand::start(&LOOP, &StopSource::new(), future);
         let waker = held.waker();
         thread::scope(|scope| {
             let wakes = scope.spawn(|| {
