@@ -200,14 +200,16 @@ fn opening_and_stopping_at_once_complete_exactly_once() {
         let source = InplaceStopSource::new();
         let completed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            scope.spawn(|| gate.open());
-            scope.spawn(|| source.request_stop());
+            let opener = scope.spawn(|| gate.open());
+            let stopper = scope.spawn(|| source.request_stop());
             let wait = gate
                 .passed()
                 .into_outcome()
                 .then(|_| completed.fetch_add(1, Ordering::SeqCst))
                 .write_env(WithStopToken(source.token()));
             assert_eq!(sync_wait(wait).unwrap(), 0);
+            opener.join().unwrap();
+            assert!(stopper.join().unwrap(), "nobody else requested the stop");
         });
         assert_eq!(completed.into_inner(), 1);
     }
