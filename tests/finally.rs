@@ -61,9 +61,9 @@ fn borrows_from_the_caller() {
 
 #[test]
 fn a_stopped_clean_up_changes_nothing() {
-    assert_eq!(sync_wait(just(1).finally(just_stopped())).unwrap(), 1);
+    assert_eq!(sync_wait(just(1).finally(just_stopped::<(), Infallible>())).unwrap(), 1);
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").finally(just_stopped())).error(),
+        sync_wait(just_error::<i32, _>("no").finally(just_stopped::<(), Infallible>())).error(),
         Some("no")
     );
 }
@@ -134,7 +134,7 @@ fn does_not_allocate() {
 fn a_million_rounds_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let mut left = ROUNDS;
-        let round = just(1).finally(just(())).finally(just_stopped());
+        let round = just(1).finally(just(())).finally(just_stopped::<(), Infallible>());
         let last = sync_wait(round.repeat_until(|_| {
             left -= 1;
             left == 0
