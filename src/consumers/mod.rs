@@ -2,6 +2,8 @@
 
 #[cfg(feature = "alloc")]
 mod execute;
+#[cfg(feature = "std")]
+mod prepare;
 #[cfg(feature = "alloc")]
 mod start_detached;
 #[cfg(feature = "alloc")]
@@ -11,9 +13,11 @@ mod sync_wait;
 
 #[cfg(feature = "alloc")]
 pub use execute::execute;
+#[cfg(feature = "std")]
+pub use prepare::{Prepared, WaitSlot, prepare};
 #[cfg(feature = "alloc")]
 pub use start_detached::start_detached;
 #[cfg(feature = "alloc")]
 pub use submit::submit;
 #[cfg(feature = "std")]
-pub use sync_wait::{Prepared, WaitSlot, prepare, sync_wait};
+pub use sync_wait::sync_wait;

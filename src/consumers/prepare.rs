@@ -1,0 +1,264 @@
+use core::cell::{Cell, UnsafeCell};
+use core::fmt;
+use core::mem::{self, ManuallyDrop};
+use core::pin::pin;
+use core::ptr::NonNull;
+
+use crate::scheduler::{RunLoop, RunLoopScheduler};
+use crate::sender::stage::container_of;
+use crate::sender::unwind::abort_on_unwind;
+use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+
+/// Connects a sender now, to be started and waited for later.
+///
+/// What connecting costs is paid here; [`Prepared::wait`] only starts. The slot is where the result will arrive, and
+/// can be used again. Dropping what is prepared runs nothing.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let mut slot = WaitSlot::new();
+/// let prepared = prepare(just_from(|| 6 * 7), &mut slot);
+/// // … later:
+/// assert_eq!(prepared.wait().unwrap(), 42);
+/// ```
+#[inline]
+pub fn prepare<S>(sender: S, slot: &mut WaitSlot<S::Value, S::Error>) -> Prepared<'_, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    *slot = WaitSlot::new();
+    Prepared::new(sender, slot)
+}
+
+/// A sender that is connected and not started. Made by [`prepare`].
+#[must_use = "a prepared operation does nothing until it is waited for"]
+pub struct Prepared<'a, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    operation: S::Operation<WaitReceiver<'a, S::Value, S::Error>>,
+    slot: &'a WaitSlot<S::Value, S::Error>,
+}
+
+impl<'a, S> Prepared<'a, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    #[inline]
+    pub(super) fn new(sender: S, slot: &'a WaitSlot<S::Value, S::Error>) -> Self {
+        Prepared {
+            operation: sender.connect(slot.receiver::<S>(&slot.run_loop)),
+            slot,
+        }
+    }
+
+    /// Starts the sender and blocks until it has completed, as [`sync_wait`](crate::sync_wait) does.
+    #[inline]
+    pub fn wait(self) -> Outcome<S::Value, S::Error> {
+        into_outcome(self.complete())
+    }
+
+    #[inline]
+    pub(super) fn complete(self) -> Option<Completion<S::Value, S::Error>> {
+        let Prepared { operation, slot } = self;
+        let operation = pin!(operation);
+        // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
+        abort_on_unwind(|| unsafe { operation.start() }.run());
+        if !S::COMPLETES.is_inline() {
+            // SAFETY: the loop is in a slot that this frame alone may drive.
+            unsafe { slot.run_loop.drive_alone(|| slot.drive(&slot.run_loop)) };
+        }
+        // SAFETY: the sender has completed.
+        unsafe { slot.take() }
+    }
+}
+
+impl<S> fmt::Debug for Prepared<'_, S>
+where
+    S: Sender<Value: Send, Error: Send>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").finish_non_exhaustive()
+    }
+}
+
+/// Where the result of a sender that is waited for arrives, and the run loop that is driven meanwhile.
+pub struct WaitSlot<T, E> {
+    run_loop: RunLoop,
+    /// Written by the completion, before `job` is pushed; read by the waiting thread, after the job has run. A sender
+    /// that promised to complete inside `start` does without the job.
+    completion: UnsafeCell<Option<Completion<T, E>>>,
+    /// Says to the waiting thread, in its own queue, that the sender has completed.
+    job: UnsafeCell<Job>,
+    /// Set by the job. Only the waiting thread touches it.
+    done: Cell<bool>,
+}
+
+// SAFETY: what is shared is the completion, which is written once and handed over through the run loop, and the job,
+// which is pushed once. Value and error are `Send`.
+unsafe impl<T: Send, E: Send> Sync for WaitSlot<T, E> {}
+// SAFETY: as above.
+unsafe impl<T: Send, E: Send> Send for WaitSlot<T, E> {}
+
+impl<T, E> WaitSlot<T, E> {
+    /// An empty slot.
+    #[inline]
+    pub fn new() -> Self {
+        WaitSlot {
+            run_loop: RunLoop::new(),
+            completion: UnsafeCell::new(None),
+            job: UnsafeCell::new(Job::new(Self::completed)),
+            done: Cell::new(false),
+        }
+    }
+
+    #[inline]
+    fn receiver<'a, S: Sender<Value = T, Error = E>>(&'a self, run_loop: &'a RunLoop) -> WaitReceiver<'a, T, E> {
+        WaitReceiver {
+            slot: self,
+            run_loop,
+            inline: S::COMPLETES.is_inline(),
+        }
+    }
+
+    /// Starts `sender`, drives `run_loop` until it has completed, and gives its outcome.
+    ///
+    /// The caller is the driver of `run_loop`.
+    pub(crate) fn wait_on<S>(&self, run_loop: &RunLoop, sender: S) -> Outcome<T, E>
+    where
+        S: Sender<Value = T, Error = E>,
+        T: Send,
+        E: Send,
+    {
+        let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
+        // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
+        abort_on_unwind(|| unsafe { operation.start() }.run());
+        if !S::COMPLETES.is_inline() {
+            self.drive(run_loop);
+        }
+        // SAFETY: the sender has completed.
+        into_outcome(unsafe { self.take() })
+    }
+
+    fn drive(&self, run_loop: &RunLoop) {
+        while !self.done.get() {
+            // SAFETY: both callers are the driver.
+            unsafe { run_loop.run_one() };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The sender has completed.
+    #[inline]
+    unsafe fn take(&self) -> Option<Completion<T, E>> {
+        // SAFETY: the completion was written before the sender was known to have completed.
+        unsafe { (*self.completion.get()).take() }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of a slot, run by the waiting thread.
+    unsafe fn completed(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of a slot; an `UnsafeCell` has its content's address.
+        let this = unsafe { container_of!(job, Self, job) };
+        // SAFETY: the waiting thread has the slot.
+        unsafe { this.as_ref() }.done.set(true);
+        Transfer::none()
+    }
+}
+
+impl<T, E> Default for WaitSlot<T, E> {
+    fn default() -> Self {
+        WaitSlot::new()
+    }
+}
+
+impl<T, E> fmt::Debug for WaitSlot<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitSlot").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of [`sync_wait`](crate::sync_wait).
+pub(super) struct WaitReceiver<'a, T, E> {
+    slot: &'a WaitSlot<T, E>,
+    run_loop: &'a RunLoop,
+    /// The sender completes inside `start`, so nobody has to be told.
+    inline: bool,
+}
+
+impl<T, E> WaitReceiver<'_, T, E> {
+    #[inline]
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        // Before the push: after it, what the receiver points at may be gone.
+        let this = ManuallyDrop::new(self);
+        this.leave(completion);
+        Transfer::none()
+    }
+
+    #[inline]
+    fn leave(&self, completion: Completion<T, E>) {
+        // SAFETY: the receiver completes once, and nobody reads before.
+        unsafe { *self.slot.completion.get() = Some(completion) };
+        if !self.inline {
+            // The job leads back to the slot, so its address is made from the slot's.
+            // SAFETY: the job is a field of the slot.
+            let job = unsafe { NonNull::from(self.slot).byte_add(mem::offset_of!(WaitSlot<T, E>, job)) }.cast();
+            // SAFETY: pushed once. The slot stays until the job has run. Nothing of it is touched after the push.
+            unsafe { self.run_loop.push(job) };
+        }
+    }
+}
+
+impl<'a, T: Send, E: Send> Receiver<T, E> for WaitReceiver<'a, T, E> {
+    type Env = Patched<WithScheduler<RunLoopScheduler<'a>>, EmptyEnv>;
+
+    #[inline]
+    fn env(&self) -> Self::Env {
+        Patched::new(WithScheduler(self.run_loop.scheduler()), EmptyEnv)
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+impl<T, E> Drop for WaitReceiver<'_, T, E> {
+    #[cold]
+    fn drop(&mut self) {
+        self.leave(Completion::Stopped);
+    }
+}
+
+impl<T, E> fmt::Debug for WaitReceiver<'_, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitReceiver").finish_non_exhaustive()
+    }
+}
+
+/// What a caller gets. A receiver that was leaked said nothing, which is a stop.
+#[inline]
+pub(super) fn into_outcome<T, E>(completion: Option<Completion<T, E>>) -> Outcome<T, E> {
+    match completion {
+        Some(completion) => completion.into_outcome(),
+        None => Outcome::Stopped,
+    }
+}
