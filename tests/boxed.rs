@@ -3,12 +3,16 @@
 mod common;
 
 use std::convert::Infallible;
+use std::marker::PhantomPinned;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
 
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::{InplaceStopSource, StopSource};
+use bowline::{Operation, Transfer};
 use common::*;
 
 const DEEP: usize = 100_000;
@@ -314,6 +318,68 @@ fn a_destructor_inside_may_make_and_drop_boxes_that_borrow_from_its_frame() {
     assert_eq!(touched.load(SeqCst), 3 * 4);
     assert_eq!(sync_wait(busy().boxed().boxed()).unwrap(), 1);
     assert_eq!(touched.load(SeqCst), 4 * 4);
+}
+
+/// Polls a future once, and leaves it to the destructor of its operation.
+struct PollOnce<F>(F);
+
+struct PollOnceOperation<F, R> {
+    future: F,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+// SAFETY: the operation touches nothing after its completion, and is `!Unpin`.
+unsafe impl<F: Future + Send> Sender for PollOnce<F> {
+    type Value = F::Output;
+    type Error = Infallible;
+    type Operation<R: Receiver<F::Output, Infallible>> = PollOnceOperation<F, R>;
+
+    fn connect<R: Receiver<F::Output, Infallible>>(self, receiver: R) -> Self::Operation<R> {
+        PollOnceOperation {
+            future: self.0,
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+impl<F: Future, R: Receiver<F::Output, Infallible>> Operation for PollOnceOperation<F, R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: the future is pinned with the operation, and the receiver is not pinned.
+        let (future, receiver) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), &mut this.receiver)
+        };
+        let polled = future.poll(&mut Context::from_waker(Waker::noop()));
+        match (polled, receiver.take()) {
+            (Poll::Ready(value), Some(receiver)) => receiver.set_value(value),
+            (Poll::Pending, Some(receiver)) => receiver.set_stopped(),
+            (_, None) => Transfer::none(),
+        }
+    }
+}
+
+#[test]
+fn a_box_in_a_suspended_future_inside_goes_before_what_it_borrows_from_that_future() {
+    /// Reports how often it was touched before it went.
+    struct Local(AtomicUsize, Arc<AtomicUsize>);
+    impl Drop for Local {
+        fn drop(&mut self) {
+            self.1.store(self.0.load(SeqCst), SeqCst);
+        }
+    }
+    let touched = Arc::new(AtomicUsize::new(0));
+    let local = Local(AtomicUsize::new(0), touched.clone());
+    let future = async move {
+        let local = local;
+        let touch = Touch(&local.0);
+        let borrowing = just(1).then(move |x| (x, drop(touch)).0).boxed();
+        std::future::pending::<()>().await;
+        drop(borrowing);
+    };
+    assert!(sync_wait(PollOnce(future).boxed()).is_stopped());
+    assert_eq!(touched.load(SeqCst), 1);
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl<'a, T: Send, E: Send> BoxedSender<'a, T, E> {
             header: Header {
                 destroy: Inside::<S>::destroy,
                 #[cfg(feature = "std")]
-                size: core::mem::size_of::<Inside<S>>(),
+                size: Cell::new(core::mem::size_of::<Inside<S>>()),
                 #[cfg(feature = "std")]
                 next: Cell::new(ptr::null_mut()),
             },
@@ -129,8 +129,9 @@ unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
 /// What is in the box, as far as it can be known without its type.
 struct Header {
     destroy: unsafe fn(NonNull<Header>),
+    /// How large the box is; zero once it was started. See [`destroy`].
     #[cfg(feature = "std")]
-    size: usize,
+    size: Cell<usize>,
     /// Links boxes that wait to be destroyed.
     #[cfg(feature = "std")]
     next: Cell<*mut Header>,
@@ -148,6 +149,9 @@ impl<S: Sender<Value: Send, Error: Send>> Inside<S> {
     ///
     /// The header is that of an `Inside<S>` that was not started.
     unsafe fn start(header: NonNull<Header>, receiver: PortReceiver<S::Value, S::Error>) -> Transfer {
+        #[cfg(feature = "std")]
+        // SAFETY: the box is alive, and nobody else looks at it now.
+        unsafe { header.as_ref() }.size.set(0);
         // SAFETY: the header is the first field of a `repr(C)` struct, and the pointer that of the whole box.
         let stage = unsafe { &raw mut (*header.cast::<Self>().as_ptr()).stage };
         // SAFETY: it was not started, so the sender is there. The box does not move, and is destroyed after the
@@ -170,8 +174,10 @@ impl<S: Sender<Value: Send, Error: Send>> Inside<S> {
 /// Destroys a box. A box whose handle lies inside a box that is being destroyed waits until that is done, so that a
 /// nest of boxes is taken down in a loop.
 ///
-/// A handle that lies inside is a part of what is being destroyed, and its contents outlive the outermost box's last
-/// use, so it may wait. Any other, that a destructor made, may borrow from that destructor's frame, so it may not.
+/// A handle that lies inside a sender is a part of what is being destroyed, and what it borrows outlives the outermost
+/// box, so it may wait. Any other may not: one that a destructor made may borrow from that destructor's frame, and one
+/// that lies inside a started operation, which is pinned, from its neighbours there. Nothing is nested there that need
+/// wait: what an operation has inside ended before it did.
 ///
 /// # Safety
 ///
@@ -217,7 +223,7 @@ unsafe fn destroy(header: NonNull<Header>, handle: usize) {
             unsafe {
                 destroying.set(Destroying {
                     begin: header.addr().get(),
-                    size: header.as_ref().size,
+                    size: header.as_ref().size.get(),
                     waiting: header.as_ref().next.get(),
                 });
                 (header.as_ref().destroy)(header);
