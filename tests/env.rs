@@ -53,6 +53,9 @@ fn the_patch_on_top_wins() {
     );
     assert_eq!(env.get(), Some(Depth(2)));
     assert_eq!(env.get(), Some(Name("beneath")));
+    let mut shown = 0;
+    env.visit(TypeId::of::<Depth>(), &mut |_| shown += 1);
+    assert_eq!(shown, 1, "what is beneath is hidden");
 
     let (inner, outer) = (StopSource::new(), StopSource::new());
     let env = Patched::new(

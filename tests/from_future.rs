@@ -321,12 +321,26 @@ fn a_stop_while_it_is_idle_drops_it_on_the_scheduler() {
     assert!(work.is_waiting());
     assert_eq!(census.alive(), 1, "not in the callback");
     assert!(!source.request_stop());
-    held.waker().wake();
-    assert_eq!(work.run(), 1, "the wake-up and the second stop are nothing new");
+    assert_eq!(work.run(), 1, "the second stop is nothing new");
     assert!(matches!(work.completion(), Completion::Stopped));
     assert_eq!((held.polls(), census.alive()), (1, 0));
     held.waker().wake();
     assert_eq!(work.run(), 0);
+}
+
+#[test]
+fn a_stop_after_the_completion_changes_nothing() {
+    static LOOP: RunLoop = RunLoop::new();
+    let held = Held::new();
+    let source = StopSource::new();
+    let work = ByHand::start(&LOOP, &source, held.future());
+    held.be_ready(7);
+    held.waker().wake();
+    assert_eq!(work.run(), 1);
+    assert!(source.request_stop());
+    assert_eq!(work.run(), 0);
+    assert!(matches!(work.completion(), Completion::Value(7)));
+    assert!(work.reports.try_recv().is_err());
 }
 
 #[test]
@@ -338,6 +352,7 @@ fn a_stop_while_it_is_scheduled_drops_it_unpolled() {
     held.be_ready(7);
     held.waker().wake();
     source.request_stop();
+    held.waker().wake();
     assert_eq!((work.run(), held.polls()), (1, 1));
     assert!(matches!(work.completion(), Completion::Stopped));
 }
