@@ -280,11 +280,21 @@ where
         EmptyEnv
     }
 
-    /// However the trip ended, what the child completed with is delivered: an infallible scheduler has only one way.
+    /// What the child completed with is delivered, also when the trip failed: an infallible scheduler has only one way.
+    /// A panic on the way is delivered in its place, unless the child panicked first.
     #[inline]
     unsafe fn child_completed(this: NonNull<Self>, trip: Completion<(), Self::Error>) -> Transfer {
-        // Before the completion, after which nothing that an error borrows need be there.
-        drop(trip);
+        match trip {
+            Completion::Panicked(payload) => {
+                // SAFETY: the trip was started after the child had completed, so nobody else touches the operation.
+                let completion = unsafe { &mut (*this.as_ptr()).completion };
+                if !matches!(completion, Some(Completion::Panicked(_))) {
+                    *completion = Some(Completion::Panicked(payload));
+                }
+            }
+            // Before the completion, after which nothing that an error borrows need be there.
+            other => drop(other),
+        }
         // SAFETY: the child has completed before the trip was started. A trip that is dropped unstarted finds nothing
         // to deliver.
         unsafe { Self::deliver(this) }

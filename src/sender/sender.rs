@@ -6,7 +6,7 @@ use super::{Completes, Operation, Patch, Receiver, Scheduler};
 use crate::adaptors::{
     Affine, Bulk, BulkChunked, ContinuesOn, ErrInto, ErrorIs, Finally, Handled, InfallibleInto, IntoOption,
     IntoOutcome, LetError, LetStopped, LetValue, MapErr, On, RepeatN, RepeatUntil, Retry, RetryIf, Sequence, StartsOn,
-    StopWhen, StoppedAsError, StoppedAsOption, Then, Unstoppable, UponError, UponStopped, ValueIs, WriteEnv,
+    StopWhen, StoppedAsError, StoppedAsOption, Then, TryThen, Unstoppable, UponError, UponStopped, ValueIs, WriteEnv,
 };
 #[cfg(feature = "alloc")]
 use crate::adaptors::{BoxedSender, EnsureStarted, Split};
@@ -71,6 +71,16 @@ pub unsafe trait Sender: Sized {
         F: FnOnce(Self::Value) -> U + Send,
     {
         Then::new(self, function)
+    }
+
+    /// Maps the value with a function that may fail. See [`TryThen`].
+    #[inline]
+    fn try_then<F, U, E>(self, function: F) -> TryThen<Self, F>
+    where
+        F: FnOnce(Self::Value) -> Result<U, E> + Send,
+        E: ErrorIs<Self::Error>,
+    {
+        TryThen::new(self, function)
     }
 
     /// Turns an error into a value with a function. See [`UponError`].

@@ -1,0 +1,96 @@
+use super::map::{Map, MapReceiver, call};
+use super::same::SameError;
+use crate::{Completes, Completion, Receiver, Sender};
+
+/// Maps the value with a function that may fail. Made by [`Sender::try_then`].
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let parse = |text: &'static str| just(text).infallible_into().try_then(str::parse::<u16>);
+/// assert_eq!(sync_wait(parse("8080")).unwrap(), 8080);
+/// assert!(sync_wait(parse("http")).is_error());
+/// ```
+///
+/// # Completions
+///
+/// The function's `Ok` as the value, its `Err` as the error. Errors, stops and panics pass; the function is not called
+/// for them. The function's error type is the sender's: a sender that cannot fail takes it with
+/// [`infallible_into`](Sender::infallible_into).
+///
+/// # Panics
+///
+/// A panic of the function is the completion.
+///
+/// # Cancellation
+///
+/// That of the sender before it.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct TryThen<S, F> {
+    sender: S,
+    function: F,
+}
+
+impl<S, F> TryThen<S, F> {
+    #[inline]
+    pub(crate) fn new(sender: S, function: F) -> Self {
+        TryThen { sender, function }
+    }
+}
+
+// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+unsafe impl<S, F, U, E> Sender for TryThen<S, F>
+where
+    S: Sender,
+    F: FnOnce(S::Value) -> Result<U, E> + Send,
+    (): SameError<S::Error, E>,
+{
+    type Value = U;
+    type Error = E;
+    const COMPLETES: Completes = S::COMPLETES;
+    type Operation<R: Receiver<U, E>> = S::Operation<MapReceiver<TryOnValue<F>, R>>;
+
+    #[inline]
+    fn connect<R: Receiver<U, E>>(self, receiver: R) -> Self::Operation<R> {
+        self.sender
+            .connect(MapReceiver::new(TryOnValue(self.function), receiver))
+    }
+}
+
+/// Calls the function with a value, and lets the rest pass.
+#[derive(Debug)]
+pub struct TryOnValue<F>(F);
+
+impl<T, E, U, E2, F> Map<T, E> for TryOnValue<F>
+where
+    F: FnOnce(T) -> Result<U, E2> + Send,
+    (): SameError<E, E2>,
+{
+    type Value = U;
+    type Error = E2;
+
+    #[inline]
+    fn map(self, completion: Completion<T, E>) -> Completion<U, E2> {
+        match completion {
+            Completion::Value(value) => call(
+                || (self.0)(value),
+                |result| match result {
+                    Ok(value) => Completion::Value(value),
+                    Err(error) => Completion::Error(error),
+                },
+            ),
+            Completion::Error(error) => Completion::Error(<() as SameError<E, E2>>::same(error)),
+            Completion::Stopped => Completion::Stopped,
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+        }
+    }
+}
