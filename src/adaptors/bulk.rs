@@ -199,6 +199,15 @@ pub struct BulkReceiver<B, R> {
     receiver: R,
 }
 
+impl<B, R> BulkReceiver<B, R> {
+    /// The receiver, to be completed. The function goes first: after the completion nothing that it borrows need be
+    /// there.
+    #[inline]
+    fn into_receiver(self) -> R {
+        self.receiver
+    }
+}
+
 impl<T, E, B: BulkBody<T>, R: Receiver<T, E>> Receiver<T, E> for BulkReceiver<B, R> {
     type Env = R::Env;
 
@@ -209,39 +218,48 @@ impl<T, E, B: BulkBody<T>, R: Receiver<T, E>> Receiver<T, E> for BulkReceiver<B,
 
     #[inline]
     fn set_value(self, value: T) -> Transfer {
-        let token = self.receiver.env().stop_token();
+        let BulkReceiver { shape, body, receiver } = self;
+        let token = receiver.env().stop_token();
         let ran = Panic::catch(|| {
             let mut begin = 0;
-            while begin < self.shape {
+            while begin < shape {
                 if token.stop_requested() {
                     return false;
                 }
-                let end = begin.saturating_add(B::PIECE).min(self.shape);
-                self.body.call(begin..end, &value);
+                let end = begin.saturating_add(B::PIECE).min(shape);
+                body.call(begin..end, &value);
                 begin = end;
             }
             true
         });
         drop(token);
+        // Before the completion, after which nothing that these borrow need be there.
+        drop(body);
         match ran {
-            Ok(true) => self.receiver.set_value(value),
-            Ok(false) => self.receiver.set_stopped(),
-            Err(payload) => self.receiver.set_panicked(payload),
+            Ok(true) => receiver.set_value(value),
+            Ok(false) => {
+                drop(value);
+                receiver.set_stopped()
+            }
+            Err(payload) => {
+                drop(value);
+                receiver.set_panicked(payload)
+            }
         }
     }
 
     #[inline]
     fn set_error(self, error: E) -> Transfer {
-        self.receiver.set_error(error)
+        self.into_receiver().set_error(error)
     }
 
     #[inline]
     fn set_stopped(self) -> Transfer {
-        self.receiver.set_stopped()
+        self.into_receiver().set_stopped()
     }
 
     #[inline]
     fn set_panicked(self, payload: Panic) -> Transfer {
-        self.receiver.set_panicked(payload)
+        self.into_receiver().set_panicked(payload)
     }
 }

@@ -130,7 +130,11 @@ where
         };
         match (completion, this.trigger_panic.take()) {
             (completion @ Completion::Panicked(_), _) | (completion, None) => completion.deliver(receiver),
-            (_, Some(payload)) => receiver.set_panicked(payload),
+            (completion, Some(payload)) => {
+                // Before the completion, after which nothing that it borrows need be there.
+                drop(completion);
+                receiver.set_panicked(payload)
+            }
         }
     }
 
@@ -231,8 +235,10 @@ where
         // SAFETY: the stage and the payload are this child's, and its operation touches nothing of itself any more.
         unsafe {
             Stage::clear(&raw mut (*this.as_ptr()).trigger);
-            if let Completion::Panicked(payload) = completion {
-                (*this.as_ptr()).trigger_panic = Some(payload);
+            match completion {
+                Completion::Panicked(payload) => (*this.as_ptr()).trigger_panic = Some(payload),
+                // Before this child is counted, after which nothing that it borrows need be there.
+                ended => drop(ended),
             }
         }
         // SAFETY: it is counted once.
