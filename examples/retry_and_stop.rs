@@ -31,16 +31,12 @@ impl Server {
 
     /// One call. It is `Clone`, so that it can be made again.
     fn call(&self) -> impl Sender<Value = &'static str, Error = Failure> + Clone + Send {
-        just(()).infallible_into().let_value(|()| {
+        just(()).infallible_into().try_then(|()| {
             let call = self.calls.fetch_add(1, Ordering::Relaxed);
-            let answer = if call < self.busy {
+            if call < self.busy {
                 Err(Failure::Busy)
             } else {
                 self.then
-            };
-            match answer {
-                Ok(answer) => just(answer).infallible_into().boxed(),
-                Err(failure) => just_error(failure).boxed(),
             }
         })
     }

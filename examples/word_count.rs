@@ -48,9 +48,9 @@ struct Unreadable(&'static str);
 
 /// The words of a chapter, if it can be read. A function that makes work returns what the work is, not how it is done.
 fn chapter(name: &'static str) -> impl Sender<Value = usize, Error = Unreadable> + Send {
-    just(name).infallible_into().let_value(|name| match name {
-        "appendix" => just_error(Unreadable(name)).boxed(),
-        _ => just(TEXT.split_whitespace().count()).infallible_into().boxed(),
+    just(name).infallible_into().try_then(|name| match name {
+        "appendix" => Err(Unreadable(name)),
+        _ => Ok(TEXT.split_whitespace().count()),
     })
 }
 

@@ -6,7 +6,8 @@ use super::{Env, Panic, Transfer};
 /// completion may cross threads.
 ///
 /// A receiver that is dropped without having been completed counts as **stopped**: the receivers of this crate see to
-/// it that whoever waits learns so. Completions must not unwind.
+/// it that whoever waits learns so. Functions on the way that would have been told of a stop (`upon_stopped`, say) are
+/// dropped with it, uncalled; `let_stopped` and `finally` run. Completions must not unwind.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot receive the value `{T}` and the error `{E}`",
     label = "this receiver takes another value or error",
