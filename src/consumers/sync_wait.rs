@@ -5,7 +5,7 @@ use crate::{Outcome, Sender};
 
 /// Starts a sender and blocks until it has completed.
 ///
-/// While it waits it drives a [`RunLoop`] of its own, whose scheduler is in the environment. Everything lives on this
+/// While it waits it drives a [`RunLoop`](crate::scheduler::RunLoop) of its own, whose scheduler is in the environment. Everything lives on this
 /// stack frame, so the sender may borrow.
 ///
 /// ```
