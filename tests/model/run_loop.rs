@@ -146,3 +146,33 @@ fn two_drivers_take_turns() {
         world.end();
     });
 }
+
+/// Sees a job pushed while this thread drives, and after. Its producer may have seen this thread sleep, and publish the
+/// job when the other one does: that one is woken all the same.
+#[test]
+fn a_producer_wakes_the_driver_that_sleeps_now() {
+    explore(2, &["ran here", "ran there"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let here = thread::current().id();
+        let ran_here = Arc::new(AtomicBool::new(false));
+        let job = starts_on(scheduler(&run_loop), just(()))
+            .then({
+                let ran_here = ran_here.clone();
+                move |()| ran_here.store(thread::current().id() == here, SeqCst)
+            })
+            .split();
+        let (root, _report) = world.root();
+        world.threads.spawn({
+            let job = job.clone();
+            move || submit(job, root)
+        });
+        world.threads.spawn({
+            let run_loop = run_loop.clone();
+            move || run_loop.run_until(job).unwrap()
+        });
+        run_loop.run_until(world.remote(1)).unwrap();
+        world.end();
+        seen.note(if ran_here.load(SeqCst) { "ran here" } else { "ran there" });
+    });
+}

@@ -3,7 +3,7 @@
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
-use crate::support::{Ended, World, explore};
+use crate::support::{Ended, Watched, World, explore};
 
 /// Sees a second receiver come before the completion, which then delivers to it, and after, when it finds the result.
 #[test]
@@ -73,6 +73,49 @@ fn a_receiver_leaves_while_the_run_completes() {
             Ended::Stopped => "left",
             Ended::Value(4) => "too late",
             other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Sees one receiver leave, or not, and the next come in time, or late, when the run may end before or after it does.
+#[test]
+fn one_receiver_leaves_and_the_next_comes_late() {
+    explore(3, &["left, in time", "left, late", "too late, late"], |seen| {
+        let world = World::default();
+        let ((first, of_first), (second, of_second)) = (world.root(), world.root());
+        let source = StopSource::new();
+        let shared = world.remote(4).split();
+        submit(shared.clone().write_env(WithStopToken(source.token())), first);
+        assert!(source.request_stop());
+        submit(shared, second);
+        world.end();
+        assert_eq!(of_second.get(), Ended::Value(4));
+        seen.note(match (of_first.get(), of_second.here()) {
+            (Ended::Stopped, false) => "left, in time",
+            (Ended::Stopped, true) => "left, late",
+            (Ended::Value(4), true) => "too late, late",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Sees a stop come before the start of the only receiver of what would never end, and after. It is never lost.
+#[test]
+fn a_stop_while_it_starts_is_not_lost() {
+    explore(3, &["on this thread", "on the stopping thread"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let source = StopSource::new();
+        let forever = never::<Watched, &'static str>().split();
+        let receive = forever.write_env(WithStopToken(source.token()));
+        world.threads.spawn(move || assert!(source.request_stop()));
+        submit(receive, root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() {
+            "on this thread"
+        } else {
+            "on the stopping thread"
         });
     });
 }

@@ -1,6 +1,7 @@
 //! What the models share: values that are watched, senders that complete on threads of their own, and what was seen.
 #![allow(unreachable_pub, reason = "shared by the models")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
@@ -13,6 +14,29 @@ use bowline::{Completion, EmptyEnv, Env, Operation, Panic, Receiver, Sender, Tra
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
+
+/// Spoils what is freed, so that whoever still uses it fails: `loom` itself does not watch memory.
+struct Spoiling;
+
+// SAFETY: every call goes to the system's allocator; what is freed is nobody's any more.
+unsafe impl GlobalAlloc for Spoiling {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller gives the block back; the rest of its promise is passed on.
+        unsafe {
+            pointer.write_bytes(0xA5, layout.size());
+            // The compiler may not leave out what is written here.
+            System.dealloc(std::hint::black_box(pointer), layout);
+        }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Spoiling = Spoiling;
 
 /// Explores every order in which threads are interrupted at most `interruptions` times.
 ///
@@ -68,8 +92,16 @@ unsafe impl Sync for Watched {}
 
 impl Watched {
     pub fn read(&self) -> u32 {
-        // SAFETY: it is only written in `new` and in `drop`.
+        // SAFETY: `loom` refuses what is not ordered.
         self.number.with(|number| unsafe { *number })
+    }
+}
+
+impl Watched {
+    /// Writes it on this thread, so that whoever reads it next must be ordered after this.
+    fn touch(&self) {
+        // SAFETY: `loom` refuses what is not ordered.
+        self.number.with_mut(|number| unsafe { *number += 0 });
     }
 }
 
@@ -205,6 +237,9 @@ impl<E: Send + 'static, R: Receiver<Watched, E>> Operation for RemoteOperation<E
             returned,
         } = remote;
         let complete: Box<dyn FnOnce() + '_> = Box::new(move || {
+            if let Completion::Value(value) = &completion {
+                value.touch();
+            }
             completion.deliver(receiver).run();
             if let Some(returned) = returned {
                 returned.store(true, SeqCst);
@@ -294,6 +329,9 @@ impl<R: Receiver<Watched, &'static str>> Operation for StoppableOperation<R> {
                     (*this).slot.leave();
                     ((*this).value.take(), (*this).receiver.take())
                 };
+                if let Some(value) = &value {
+                    value.touch();
+                }
                 receiver
                     .expect("we complete it")
                     .set_value(value.expect("kept until now"))
