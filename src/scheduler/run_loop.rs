@@ -18,7 +18,8 @@ use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer}
 
 /// A queue of work that one thread at a time drives, first in, first out.
 ///
-/// Any thread schedules onto it; the queue is intrusive and lock-free, and scheduling neither allocates nor fails.
+/// Any thread schedules onto it; the queue is intrusive and lock-free, and scheduling neither allocates nor fails. Only
+/// whoever wakes a driver that sleeps takes a lock, for a moment, to learn which thread that is.
 /// [`sync_wait`](crate::sync_wait) drives one of its own.
 ///
 /// ```
