@@ -1,5 +1,6 @@
 use alloc::boxed::Box;
 use core::fmt;
+use core::mem;
 use core::ptr::NonNull;
 
 use super::registry::{Entry, Registry};
@@ -129,9 +130,8 @@ impl SharedStopToken {
 
     /// Whether a stop has been requested, or there is still a source, or a source it is linked to, that could.
     pub fn stop_possible(&self) -> bool {
-        self.stop_requested()
-            || self.shared.sources.load(Relaxed) != 0
-            || self.shared.parent.as_ref().is_some_and(SharedStopToken::stop_possible)
+        let mut line = core::iter::successors(Some(self), |token| token.shared.parent.as_ref());
+        line.any(|token| token.stop_requested() || token.shared.sources.load(Relaxed) != 0)
     }
 }
 
@@ -272,13 +272,25 @@ impl Clone for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.references.fetch_sub(1, Release) != 1 {
-            return;
+        // In a loop: the last hold on a source may be the last on its parent too, and so on up a long line of links.
+        let mut last = self.0;
+        loop {
+            // SAFETY: one reference to it is given back here.
+            let shared = unsafe { last.as_ref() };
+            if shared.references.fetch_sub(1, Release) != 1 {
+                return;
+            }
+            // Every other handle's use happened before its release.
+            shared.references.load(Acquire);
+            shared.slot.leave();
+            // SAFETY: that was the last reference, and the parent's callback is over, or will never run.
+            let mut shared = unsafe { Box::from_raw(last.as_ptr()) };
+            let Some(parent) = shared.parent.take() else {
+                return;
+            };
+            last = parent.shared.0;
+            // Its reference is the one that the next round gives back.
+            mem::forget(parent);
         }
-        // Every other handle's use happened before its release.
-        self.references.load(Acquire);
-        self.slot.leave();
-        // SAFETY: that was the last reference, and the parent's callback is over, or will never run.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
