@@ -2,12 +2,14 @@
 #![allow(unreachable_pub, reason = "shared by the models")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::marker::PhantomPinned;
+use std::panic;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use bowline::stop::StopSlot;
 use bowline::{Completion, EmptyEnv, Env, Operation, Panic, Receiver, Sender, Transfer};
@@ -38,16 +40,34 @@ unsafe impl GlobalAlloc for Spoiling {
 #[global_allocator]
 static ALLOCATOR: Spoiling = Spoiling;
 
+thread_local! {
+    /// Whether anything has panicked. A stop callback's panic goes no further, and what `loom` finds is a panic. All
+    /// threads of a model are one to the system.
+    static PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
+static WATCH_PANICS: Once = Once::new();
+
 /// Explores every order in which threads are interrupted at most `interruptions` times.
 ///
 /// Outcomes are kept outside of what `loom` knows, and compared with `expected` at the end.
 pub fn explore(interruptions: usize, expected: &[&'static str], model: impl Fn(&Seen) + Send + Sync + 'static) {
     let seen = Seen::default();
+    WATCH_PANICS.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PANICKED.set(true);
+            report(info);
+        }));
+    });
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
     builder.check({
         let seen = seen.clone();
-        move || model(&seen)
+        move || {
+            model(&seen);
+            assert!(!PANICKED.get(), "something panicked where it was caught");
+        }
     });
     let seen = seen.0.lock().expect("nobody panicked");
     assert_eq!(*seen, expected.iter().copied().collect::<BTreeSet<_>>());
