@@ -23,7 +23,8 @@ use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender
 /// while the sender runs, the sender is asked to stop. `references` counts one for all of those together, one for the
 /// running sender, and one for a stop on its way: when it falls to zero, the memory goes.
 pub(super) struct Shared<S: Sender> {
-    stage: Stage<S, S::Operation<ChildReceiver<Self, 0>>>,
+    /// Touched by who starts the sender, then by its completion; others look at the rest meanwhile.
+    stage: UnsafeCell<Stage<S, S::Operation<ChildReceiver<Self, 0>>>>,
     /// What the sender sees. It comes after the operation, so that it is dropped after it.
     source: InplaceStopSource,
     /// Written by the completion, before the phase is `Done`; then only read, or taken by the one handle there is.
@@ -156,8 +157,8 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
         // SAFETY: the running sender has a reference. Nobody reads the completion before the phase is `Done`, and the
         // operation touches nothing of itself any more.
         unsafe {
-            Stage::clear(&raw mut (*this.as_ptr()).stage);
-            *(*this.as_ptr()).completion.get() = Some(completion);
+            Stage::clear(this.as_ref().stage.get());
+            *this.as_ref().completion.get() = Some(completion);
         }
         let mut waiter = {
             // SAFETY: as above.
@@ -189,7 +190,7 @@ impl<S: Sender> Shared<S> {
         // SAFETY: the running sender's reference keeps the memory until it has completed. It is pinned on the heap,
         // started once, and destroyed in its completion.
         unsafe {
-            let stage = &raw mut (*this.as_ptr()).stage;
+            let stage = this.as_ref().stage.get();
             let sender = Stage::take_sender(stage);
             let receiver = ChildReceiver::<Self, 0>::new(this);
             Stage::set_running(stage, sender.connect(receiver)).start()
@@ -265,7 +266,7 @@ where
 impl<S: Sender> Handle<S> {
     pub(super) fn new(sender: S) -> Self {
         let shared = Box::new(Shared {
-            stage: Stage::Sender(sender),
+            stage: UnsafeCell::new(Stage::Sender(sender)),
             source: InplaceStopSource::new(),
             completion: UnsafeCell::new(None),
             locked: AtomicBool::new(false),
