@@ -9,7 +9,7 @@ use std::thread;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, RunLoopScheduler};
 use bowline::stop::{NeverStop, SharedStopToken, StopSource};
-use bowline::{Completion, EmptyEnv, NoScheduler, Patched};
+use bowline::{EmptyEnv, NoScheduler, Patched};
 use common::*;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,7 +142,7 @@ impl Session<EmptyEnv> {
 fn an_environment_of_ones_own_is_read_from() {
     static LOOP: RunLoop = RunLoop::new();
     let source = StopSource::new();
-    let (receiver, reports) = reporter(Session::new(&source, &LOOP));
+    let (receiver, reports) = Record::in_env(Session::new(&source, &LOOP));
     let work = when_all((
         read_env(Get::<Name>::new()),
         read_env(Get::<Depth>::new()),
@@ -151,7 +151,7 @@ fn an_environment_of_ones_own_is_read_from() {
     submit(work, receiver);
     assert!(matches!(
         reports.try_recv(),
-        Ok(Completion::Value((Some(Name("mine")), Some(Depth(1)), false)))
+        Ok(Recorded::Value((Some(Name("mine")), Some(Depth(1)), false)))
     ));
 }
 
@@ -159,34 +159,31 @@ fn an_environment_of_ones_own_is_read_from() {
 fn an_environment_of_ones_own_is_patched() {
     static LOOP: RunLoop = RunLoop::new();
     let source = StopSource::new();
-    let (receiver, reports) = reporter(Session::new(&source, &LOOP));
+    let (receiver, reports) = Record::in_env(Session::new(&source, &LOOP));
     submit(read_env(Get::<Name>::new()).write_env(With(Name("written"))), receiver);
-    assert!(matches!(
-        reports.try_recv(),
-        Ok(Completion::Value(Some(Name("written"))))
-    ));
+    assert!(matches!(reports.try_recv(), Ok(Recorded::Value(Some(Name("written"))))));
 }
 
 #[test]
 fn the_token_of_an_environment_of_ones_own_stops() {
     static LOOP: RunLoop = RunLoop::new();
     let source = StopSource::new();
-    let (receiver, reports) = reporter::<(), Infallible, _>(Session::new(&source, &LOOP));
+    let (receiver, reports) = Record::<(), Infallible, _>::in_env(Session::new(&source, &LOOP));
     submit(never(), receiver);
     assert!(reports.try_recv().is_err());
     source.request_stop();
-    assert!(matches!(reports.try_recv(), Ok(Completion::Stopped)));
+    assert!(matches!(reports.try_recv(), Ok(Recorded::Stopped)));
 }
 
 #[test]
 fn the_scheduler_of_an_environment_of_ones_own_is_come_back_to() {
     static LOOP: RunLoop = RunLoop::new();
     let source = StopSource::new();
-    let (receiver, reports) = reporter(Session::new(&source, &LOOP));
+    let (receiver, reports) = Record::in_env(Session::new(&source, &LOOP));
     submit(just(7).on(InlineScheduler), receiver);
     assert!(reports.try_recv().is_err());
     assert_eq!(LOOP.run_ready(), 1);
-    assert!(matches!(reports.try_recv(), Ok(Completion::Value(7))));
+    assert!(matches!(reports.try_recv(), Ok(Recorded::Value(7))));
 }
 
 #[test]

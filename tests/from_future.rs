@@ -78,7 +78,7 @@ impl Held {
 struct ByHand<T> {
     run_loop: &'static RunLoop,
     source: StopSource,
-    reports: Reports<Completion<T, Infallible>>,
+    reports: Reports<Recorded<T, Infallible>>,
 }
 
 impl<T: Send + 'static> ByHand<T> {
@@ -90,7 +90,7 @@ impl<T: Send + 'static> ByHand<T> {
             WithStopToken(source.token()),
             Patched::new(WithScheduler(run_loop.scheduler()), EmptyEnv),
         );
-        let (receiver, reports) = reporter(env);
+        let (receiver, reports) = Record::in_env(env);
         submit(from_future(future), receiver);
         ByHand {
             run_loop,
@@ -107,7 +107,7 @@ impl<T: Send + 'static> ByHand<T> {
         matches!(self.reports.try_recv(), Err(TryRecvError::Empty))
     }
 
-    fn completion(&self) -> Completion<T, Infallible> {
+    fn completion(&self) -> Recorded<T, Infallible> {
         self.reports.try_recv().expect("completed")
     }
 }
@@ -164,7 +164,7 @@ fn a_wake_up_schedules_one_poll() {
     held.be_ready(7);
     held.waker().wake_by_ref();
     assert_eq!(work.run(), 1);
-    assert!(matches!(work.completion(), Completion::Value(7)));
+    assert!(matches!(work.completion(), Recorded::Value(7)));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn woken_while_it_is_polled_it_is_polled_again() {
     });
     let work = ByHand::start(&LOOP, &StopSource::new(), future);
     assert_eq!((work.run(), polls.load(Ordering::SeqCst)), (2, 3));
-    assert!(matches!(work.completion(), Completion::Value("twice")));
+    assert!(matches!(work.completion(), Recorded::Value("twice")));
 
     let mut first = true;
     let future = poll_fn(move |context| {
@@ -237,7 +237,7 @@ fn woken_while_it_is_polled_it_is_polled_again() {
     });
     let work = ByHand::start(&LOOP, &StopSource::new(), future);
     assert_eq!(work.run(), 1);
-    assert!(matches!(work.completion(), Completion::Value("cloned")));
+    assert!(matches!(work.completion(), Recorded::Value("cloned")));
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_stop_before_the_start_drops_it_unpolled() {
         let _value = value;
         future.await
     });
-    assert!(matches!(work.completion(), Completion::Stopped));
+    assert!(matches!(work.completion(), Recorded::Stopped));
     assert_eq!((held.polls(), census.alive(), work.run()), (0, 0, 0));
 }
 
@@ -322,7 +322,7 @@ fn a_stop_while_it_is_idle_drops_it_on_the_scheduler() {
     assert_eq!(census.alive(), 1, "not in the callback");
     assert!(!source.request_stop());
     assert_eq!(work.run(), 1, "the second stop is nothing new");
-    assert!(matches!(work.completion(), Completion::Stopped));
+    assert!(matches!(work.completion(), Recorded::Stopped));
     assert_eq!((held.polls(), census.alive()), (1, 0));
     held.waker().wake();
     assert_eq!(work.run(), 0);
@@ -339,7 +339,7 @@ fn a_stop_after_the_completion_changes_nothing() {
     assert_eq!(work.run(), 1);
     assert!(source.request_stop());
     assert_eq!(work.run(), 0);
-    assert!(matches!(work.completion(), Completion::Value(7)));
+    assert!(matches!(work.completion(), Recorded::Value(7)));
     assert!(work.reports.try_recv().is_err());
 }
 
@@ -354,7 +354,7 @@ fn a_stop_while_it_is_scheduled_drops_it_unpolled() {
     source.request_stop();
     held.waker().wake();
     assert_eq!((work.run(), held.polls()), (1, 1));
-    assert!(matches!(work.completion(), Completion::Stopped));
+    assert!(matches!(work.completion(), Recorded::Stopped));
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn a_stop_while_it_is_polled_is_seen_when_it_is_pending() {
         });
         let work = ByHand::start(&LOOP, &source, future);
         work.run();
-        assert!(matches!(work.completion(), Completion::Stopped));
+        assert!(matches!(work.completion(), Recorded::Stopped));
     }
 }
 
@@ -393,7 +393,7 @@ fn a_stop_while_it_is_polled_leaves_an_output_alone() {
         };
         let work = ByHand::start(&LOOP, &source, future);
         work.run();
-        assert!(matches!(work.completion(), Completion::Value(7)));
+        assert!(matches!(work.completion(), Recorded::Value(7)));
     }
 }
 
@@ -584,7 +584,7 @@ fn no_wake_up_is_missed() {
             }
         });
         work.run();
-        assert!(matches!(work.completion(), Completion::Value(())));
+        assert!(matches!(work.completion(), Recorded::Value(())));
     }
 }
 

@@ -9,17 +9,17 @@ use std::thread;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::{InplaceStopSource, StopSource};
-use bowline::{Completes, Completion, EmptyEnv, Patched};
+use bowline::{Completes, EmptyEnv, Patched};
 use common::*;
 
 #[test]
 fn completes_when_the_stop_is_requested_and_not_before() {
     let source = StopSource::new();
-    let (receiver, reports) = reporter::<i32, &str, _>(Patched::new(WithStopToken(source.token()), EmptyEnv));
+    let (receiver, reports) = Record::<i32, &str, _>::in_env(Patched::new(WithStopToken(source.token()), EmptyEnv));
     submit(never(), receiver);
     assert_eq!(reports.try_recv().err(), Some(TryRecvError::Empty));
     assert!(source.request_stop());
-    assert!(matches!(reports.try_recv(), Ok(Completion::Stopped)));
+    assert!(matches!(reports.try_recv(), Ok(Recorded::Stopped)));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_stop_during_the_start_completes_it() {
 #[test]
 fn a_second_stop_changes_nothing() {
     let source = StopSource::new();
-    let (receiver, reports) = reporter::<i32, &str, _>(Patched::new(WithStopToken(source.token()), EmptyEnv));
+    let (receiver, reports) = Record::<i32, &str, _>::in_env(Patched::new(WithStopToken(source.token()), EmptyEnv));
     submit(never(), receiver);
     assert!(source.request_stop());
     assert!(!source.request_stop());
@@ -50,14 +50,14 @@ fn a_second_stop_changes_nothing() {
 #[test]
 fn completes_on_the_thread_that_requests_the_stop() {
     let source = StopSource::new();
-    let (receiver, reports) = reporter::<_, Infallible, _>(Patched::new(WithStopToken(source.token()), EmptyEnv));
+    let (receiver, reports) = Record::<_, Infallible, _>::in_env(Patched::new(WithStopToken(source.token()), EmptyEnv));
     submit(never().upon_stopped(|| thread::current().id()), receiver);
     let requester = thread::spawn(move || {
         source.request_stop();
         thread::current().id()
     });
     let requester = requester.join().unwrap();
-    assert!(matches!(reports.recv(), Ok(Completion::Value(at)) if at == requester));
+    assert!(matches!(reports.recv(), Ok(Recorded::Value(at)) if at == requester));
 }
 
 #[test]

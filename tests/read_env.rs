@@ -5,7 +5,7 @@ mod common;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
-use bowline::{Completes, Completion, EmptyEnv, Query};
+use bowline::{Completes, EmptyEnv, Query};
 use common::*;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,12 +114,12 @@ fn a_panic_of_the_clone_arrives() {
 
 #[test]
 fn reads_the_environment_of_the_receiver_itself() {
-    let (receiver, reports) = reporter(bowline::Patched::new(With(Depth(9)), EmptyEnv));
+    let (receiver, reports) = Record::in_env(bowline::Patched::new(With(Depth(9)), EmptyEnv));
     submit(depth(), receiver);
-    assert!(matches!(reports.recv().unwrap(), Completion::Value(Some(Depth(9)))));
-    let (receiver, reports) = reporter(EmptyEnv);
+    assert!(matches!(reports.recv().unwrap(), Recorded::Value(Some(Depth(9)))));
+    let (receiver, reports) = Record::in_env(EmptyEnv);
     submit(depth(), receiver);
-    assert!(matches!(reports.recv().unwrap(), Completion::Value(None)));
+    assert!(matches!(reports.recv().unwrap(), Recorded::Value(None)));
 }
 
 #[test]

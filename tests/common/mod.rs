@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use bowline::scheduler::{RunLoop, RunLoopScheduler};
-use bowline::{Completes, Completion, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
+use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
@@ -160,50 +160,6 @@ pub fn completes<S: Sender>(_: &S) -> Completes {
     S::COMPLETES
 }
 
-/// A receiver that reports how it was completed, and offers the environment it was given.
-pub struct Reporter<T, E, N> {
-    reports: mpsc::Sender<Completion<T, E>>,
-    env: N,
-}
-
-/// A [`Reporter`], and where its report arrives.
-pub fn reporter<T, E, N: Env>(env: N) -> (Reporter<T, E, N>, mpsc::Receiver<Completion<T, E>>) {
-    let (reports, arrived) = mpsc::channel();
-    (Reporter { reports, env }, arrived)
-}
-
-impl<T, E, N> Reporter<T, E, N> {
-    fn report(self, completion: Completion<T, E>) -> Transfer {
-        // A test that does not listen any more does not care.
-        let _ = self.reports.send(completion);
-        Transfer::none()
-    }
-}
-
-impl<T: Send, E: Send, N: Env> Receiver<T, E> for Reporter<T, E, N> {
-    type Env = N;
-
-    fn env(&self) -> N {
-        self.env.clone()
-    }
-
-    fn set_value(self, value: T) -> Transfer {
-        self.report(Completion::Value(value))
-    }
-
-    fn set_error(self, error: E) -> Transfer {
-        self.report(Completion::Error(error))
-    }
-
-    fn set_stopped(self) -> Transfer {
-        self.report(Completion::Stopped)
-    }
-
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.report(Completion::Panicked(payload))
-    }
-}
-
 /// A scheduler of right here that counts its handles: `Arc::strong_count` of what it was made of, less one.
 #[derive(Clone, Debug)]
 pub struct HandleScheduler(pub Arc<()>);
@@ -251,17 +207,30 @@ pub enum Recorded<T, E> {
     Dropped,
 }
 
-/// A receiver that sends what it is completed with down a channel.
-pub struct Record<T, E>(Option<mpsc::Sender<Recorded<T, E>>>);
+/// A receiver that sends what it is completed with down a channel, and offers the environment it was given.
+pub struct Record<T, E, N = EmptyEnv> {
+    sender: Option<mpsc::Sender<Recorded<T, E>>>,
+    env: N,
+}
 
 impl<T, E> Record<T, E> {
     pub fn new() -> (Self, mpsc::Receiver<Recorded<T, E>>) {
+        Record::in_env(EmptyEnv)
+    }
+}
+
+impl<T, E, N> Record<T, E, N> {
+    pub fn in_env(env: N) -> (Self, mpsc::Receiver<Recorded<T, E>>) {
         let (sender, receiver) = mpsc::channel();
-        (Record(Some(sender)), receiver)
+        let record = Record {
+            sender: Some(sender),
+            env,
+        };
+        (record, receiver)
     }
 
     fn send(&mut self, recorded: Recorded<T, E>) -> Transfer {
-        if let Some(sender) = self.0.take() {
+        if let Some(sender) = self.sender.take() {
             // A test that does not listen any more does not mind.
             let _ = sender.send(recorded);
         }
@@ -269,11 +238,11 @@ impl<T, E> Record<T, E> {
     }
 }
 
-impl<T: Send, E: Send> Receiver<T, E> for Record<T, E> {
-    type Env = EmptyEnv;
+impl<T: Send, E: Send, N: Env> Receiver<T, E> for Record<T, E, N> {
+    type Env = N;
 
-    fn env(&self) -> EmptyEnv {
-        EmptyEnv
+    fn env(&self) -> N {
+        self.env.clone()
     }
 
     fn set_value(mut self, value: T) -> Transfer {
@@ -294,7 +263,7 @@ impl<T: Send, E: Send> Receiver<T, E> for Record<T, E> {
     }
 }
 
-impl<T, E> Drop for Record<T, E> {
+impl<T, E, N> Drop for Record<T, E, N> {
     fn drop(&mut self) {
         self.send(Recorded::Dropped).run();
     }
