@@ -15,7 +15,7 @@ use bowline::factories::JustFrom;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop};
 use bowline::stop::{InplaceStopSource, StopSource};
-use bowline::{Completes, Completion, EmptyEnv, Patched};
+use bowline::{Completes, EmptyEnv, Patched};
 use common::*;
 
 /// Pending a number of times, having woken itself.
