@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
 use std::sync::Mutex;
-use std::thread::{self, ThreadId};
+use std::thread::ThreadId;
 
 use bowline::adaptors::{Affine, Then};
 use bowline::factories::{Just, ReadEnv};

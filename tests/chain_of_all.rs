@@ -163,7 +163,7 @@ fn rounds_that_complete_later_on_a_run_loop_take_constant_stack() {
 #[test]
 fn rounds_that_complete_on_another_thread_take_constant_stack() {
     static LOOP: RunLoop = RunLoop::new();
-    let last = std::thread::scope(|scope| {
+    let last = thread::scope(|scope| {
         scope.spawn(|| with_stack(SMALL_STACK, || LOOP.run()));
         let last = with_stack(SMALL_STACK, || sync_wait(on_a_loop(&LOOP, 1_000)));
         LOOP.finish();

@@ -4,7 +4,6 @@ mod common;
 
 use std::any::{Any, TypeId};
 use std::convert::Infallible;
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, RunLoopScheduler};

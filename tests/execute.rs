@@ -4,7 +4,6 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::thread;
-
 use bowline::factories::JustError;
 use bowline::prelude::*;
 use bowline::scheduler::{OrAbort, OrInline, RunLoop};

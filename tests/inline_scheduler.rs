@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::thread;
-
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop};
 use bowline::stop::StopSource;

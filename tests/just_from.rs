@@ -4,7 +4,6 @@ mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::thread;
 
 use bowline::Completes;
 use bowline::prelude::*;

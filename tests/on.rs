@@ -4,7 +4,6 @@ mod common;
 
 use std::convert::Infallible;
 use std::sync::Mutex;
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};

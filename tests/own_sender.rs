@@ -14,7 +14,6 @@ mod tickets;
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::stop::{InplaceStopSource, StopSource};

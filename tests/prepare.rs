@@ -3,7 +3,6 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::stop::InplaceStopSource;

@@ -4,7 +4,6 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;

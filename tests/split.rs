@@ -5,7 +5,6 @@ mod common;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;

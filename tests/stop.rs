@@ -6,7 +6,6 @@ use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::stop::{InplaceStopSource, NeverStop, SharedStopToken, StopCallback, StopSource, with_callback};

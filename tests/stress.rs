@@ -13,7 +13,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
-use std::thread;
 
 use bowline::adaptors::BoxedSender;
 use bowline::prelude::*;

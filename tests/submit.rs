@@ -5,7 +5,6 @@ mod common;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;

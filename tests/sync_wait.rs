@@ -4,7 +4,6 @@ mod common;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::thread;
 
 use bowline::Query;
 use bowline::prelude::*;

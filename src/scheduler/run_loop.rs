@@ -59,7 +59,8 @@ pub struct RunLoop {
     driver_thread: Mutex<Option<thread::Thread>>,
     /// Held while a thread drives.
     driving: Mutex<()>,
-    /// The thread that holds `driving`, or 0. Only compared with the reader's own, so relaxed accesses do.
+    /// The thread that holds `driving`, or 0. Others only compare it with their own, which relaxed loads do. It is given
+    /// up with release and taken with acquire: what one driver did happened before the next, lock or no lock.
     driver: AtomicUsize,
     /// Set by the first `finish`, which then owns `finish_job`.
     finishing: AtomicBool,
@@ -227,7 +228,7 @@ impl RunLoop {
     ///
     /// Nobody else drives the loop until what is returned is dropped.
     unsafe fn become_driver(&self, me: usize) -> EndOfDrive<'_> {
-        self.driver.store(me, Relaxed);
+        self.driver.swap(me, Acquire);
         *lock(&self.driver_thread) = Some(thread::current());
         EndOfDrive { driver: &self.driver }
     }
@@ -323,7 +324,7 @@ struct EndOfDrive<'a> {
 
 impl Drop for EndOfDrive<'_> {
     fn drop(&mut self) {
-        self.driver.store(0, Relaxed);
+        self.driver.store(0, Release);
     }
 }
 

@@ -5,7 +5,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread;
 
 use bowline::scheduler::{RunLoop, RunLoopScheduler};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
@@ -71,7 +70,7 @@ pub const ROUNDS: usize = if cfg!(sanitized) { 100_000 } else { 1_000_000 };
 
 /// Runs `f` on a thread with a stack of `bytes`, and passes its panic on.
 pub fn with_stack<T: Send>(bytes: usize, f: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let worker = thread::Builder::new()
             .stack_size(bytes)
             .spawn_scoped(scope, f)
@@ -266,5 +265,52 @@ impl<T: Send, E: Send, N: Env> Receiver<T, E> for Record<T, E, N> {
 impl<T, E, N> Drop for Record<T, E, N> {
     fn drop(&mut self) {
         self.send(Recorded::Dropped).run();
+    }
+}
+
+/// [`std::thread`], with scopes whose end ThreadSanitizer sees.
+///
+/// A scope waits for its threads inside the standard library, which is not instrumented. So every thread of a scope adds
+/// to a counter when it ends, and whoever waited for them after that: what happened in them happened before.
+pub mod thread {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    pub use std::thread::*;
+
+    static ENDS: AtomicUsize = AtomicUsize::new(0);
+
+    /// Counts, also when it is dropped by unwinding.
+    struct End;
+
+    impl Drop for End {
+        fn drop(&mut self) {
+            ENDS.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// [`std::thread::Scope`].
+    pub struct Scope<'scope, 'env> {
+        scope: &'scope std::thread::Scope<'scope, 'env>,
+    }
+
+    impl<'scope> Scope<'scope, '_> {
+        pub fn spawn<F, T>(&self, f: F) -> ScopedJoinHandle<'scope, T>
+        where
+            F: FnOnce() -> T + Send + 'scope,
+            T: Send + 'scope,
+        {
+            self.scope.spawn(|| {
+                let _end = End;
+                f()
+            })
+        }
+    }
+
+    /// [`std::thread::scope`].
+    pub fn scope<'env, F, T>(f: F) -> T
+    where
+        F: for<'scope> FnOnce(&Scope<'scope, 'env>) -> T,
+    {
+        let _end = End;
+        std::thread::scope(|scope| f(&Scope { scope }))
     }
 }
