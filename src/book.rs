@@ -2,6 +2,8 @@
 #![doc = "[Concepts]: concepts"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
+#![doc = "[Conformance]: conformance"]
+#![doc = "[Contributing]: contributing"]
 #![doc = ""]
 #![doc = include_str!("../docs/README.md")]
 
@@ -30,6 +32,12 @@ pub mod algorithms {}
 #[doc = ""]
 #[doc = include_str!("../docs/writing-your-own.md")]
 pub mod writing_your_own {}
+
+#[doc = include_str!("../docs/conformance.md")]
+pub mod conformance {}
+
+#[doc = include_str!("../CONTRIBUTING.md")]
+pub mod contributing {}
 
 #[doc = include_str!("../CHANGELOG.md")]
 pub mod changelog {}

@@ -5,6 +5,7 @@
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[changelog]: book::changelog"]
+#![doc = "[contributing]: book::contributing"]
 #![doc = "[MIT]: https://opensource.org/license/mit"]
 #![doc = "[Apache-2.0]: https://www.apache.org/licenses/LICENSE-2.0"]
 #![doc = ""]
