@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::stage::Stage;
-use crate::{Completion, Operation, Receiver, Sender, Transfer};
+use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
 /// What such an adaptor does when the first sender has completed.
 pub trait Successor<T, E>: Send {
@@ -25,6 +25,12 @@ pub trait Successor<T, E>: Send {
         reason = "either what follows or what is handed on: both are the trait's own"
     )]
     fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<Self::Value, Self::Error>>;
+}
+
+/// The sender that a user's function makes, or its panic.
+#[inline]
+pub(super) fn make<N, T, E>(function: impl FnOnce() -> N) -> Result<N, Completion<T, E>> {
+    Panic::catch(function).map_err(Completion::Panicked)
 }
 
 /// Runs one sender, destroys its operation, and runs what follows in the same storage.

@@ -1,6 +1,6 @@
-use super::chain::{ChainOperation, Successor};
+use super::chain::{ChainOperation, Successor, make};
 use super::same::SameValue;
-use crate::{Completes, Completion, Panic, Receiver, Sender};
+use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a second sender that a function makes of the first one's error. Made by [`Sender::let_error`].
 ///
@@ -83,10 +83,7 @@ where
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, N::Error>> {
         match completion {
-            Completion::Error(error) => match Panic::catch(|| (self.0)(error)) {
-                Ok(sender) => Ok(sender),
-                Err(payload) => Err(Completion::Panicked(payload)),
-            },
+            Completion::Error(error) => make(|| (self.0)(error)),
             Completion::Value(value) => Err(Completion::Value(<() as SameValue<T, N::Value>>::same(value))),
             Completion::Stopped => Err(Completion::Stopped),
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),

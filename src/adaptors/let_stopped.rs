@@ -1,6 +1,6 @@
-use super::chain::{ChainOperation, Successor};
+use super::chain::{ChainOperation, Successor, make};
 use super::same::{SameError, SameValue};
-use crate::{Completes, Completion, Panic, Receiver, Sender};
+use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a second sender, made by a function, in place of a stop. Made by [`Sender::let_stopped`].
 ///
@@ -85,10 +85,7 @@ where
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, N::Error>> {
         match completion {
-            Completion::Stopped => match Panic::catch(self.0) {
-                Ok(sender) => Ok(sender),
-                Err(payload) => Err(Completion::Panicked(payload)),
-            },
+            Completion::Stopped => make(self.0),
             Completion::Value(value) => Err(Completion::Value(<() as SameValue<T, N::Value>>::same(value))),
             Completion::Error(error) => Err(Completion::Error(<() as SameError<E, N::Error>>::same(error))),
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),

@@ -1,6 +1,6 @@
-use super::chain::{ChainOperation, Successor};
+use super::chain::{ChainOperation, Successor, make};
 use super::same::SameError;
-use crate::{Completes, Completion, Panic, Receiver, Sender};
+use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a second sender that a function makes of the first one's value. Made by [`Sender::let_value`].
 ///
@@ -88,10 +88,7 @@ where
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<N, Completion<N::Value, N::Error>> {
         match completion {
-            Completion::Value(value) => match Panic::catch(|| (self.0)(value)) {
-                Ok(sender) => Ok(sender),
-                Err(payload) => Err(Completion::Panicked(payload)),
-            },
+            Completion::Value(value) => make(|| (self.0)(value)),
             Completion::Error(error) => Err(Completion::Error(<() as SameError<E, N::Error>>::same(error))),
             Completion::Stopped => Err(Completion::Stopped),
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
