@@ -37,6 +37,8 @@ use crate::adaptors::{BoxedSender, EnsureStarted, Split};
 /// - **[`COMPLETES`](Sender::COMPLETES) is true**, relative to that receiver's environment.
 /// - Where the sender is [`Send`], the operation may be started and dropped on other threads than the one that connected
 ///   it.
+/// - A receiver that is dropped uncompleted has been completed: it is taken out first (`drop(self.receiver.take())`, not
+///   `self.receiver = None`), since the drop may destroy the operation.
 /// - Neither `start` nor anything it leads to unwinds. User code is called through
 ///   [`Panic::catch`](crate::Panic::catch).
 ///
