@@ -37,8 +37,8 @@ pub use consumers::{execute, start_detached, submit};
 pub use factories::from_future;
 pub use factories::{Get, Query, StopRequested, just, just_error, just_from, just_stopped, never, read_env};
 pub use sender::{
-    Completes, Completion, EmptyEnv, Env, Job, NoScheduler, Operation, Outcome, Panic, Patch, Patched, Receiver,
-    Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
+    Completes, Completion, EmptyEnv, Env, Job, NoScheduler, Operation, Outcome, Panic, Patch, Patched, Priority,
+    Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
 };
 
 /// What a program that uses senders wants in scope.
@@ -47,8 +47,8 @@ pub mod prelude {
     pub use crate::adaptors::BoxedSender;
     pub use crate::stop::StopToken;
     pub use crate::{
-        Env, Get, Outcome, Receiver, Scheduler, Sender, StopRequested, With, WithScheduler, WithStopToken, just,
-        just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,
+        Env, Get, Outcome, Priority, Receiver, Scheduler, Sender, StopRequested, With, WithScheduler, WithStopToken,
+        just, just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,
     };
     #[cfg(feature = "std")]
     pub use crate::{WaitSlot, prepare, sync_wait};

@@ -9,6 +9,7 @@ pub(crate) mod env;
 mod operation;
 mod outcome;
 mod panic;
+mod priority;
 mod receiver;
 mod scheduler;
 #[allow(clippy::module_inception, reason = "the file is named for the trait in it")]
@@ -24,6 +25,7 @@ pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken}
 pub use operation::Operation;
 pub use outcome::{Completion, Outcome};
 pub use panic::Panic;
+pub use priority::Priority;
 pub use receiver::Receiver;
 pub use scheduler::{NoSchedule, NoScheduler, Scheduler};
 pub use sender::Sender;

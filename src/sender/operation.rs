@@ -1,6 +1,7 @@
 use core::pin::Pin;
+use core::ptr::NonNull;
 
-use super::Transfer;
+use super::{Priority, Transfer};
 
 /// A sender connected to its receiver: work that is ready to start, and all the memory it needs.
 ///
@@ -18,4 +19,20 @@ pub trait Operation {
     /// The operation is started at most once. From here on it is neither moved nor dropped, nor its memory reused,
     /// until one of the receiver's completions has begun.
     unsafe fn start(self: Pin<&mut Self>) -> Transfer;
+
+    /// Says that this has become as urgent as `priority`: where the operation waits in a queue that knows of priorities,
+    /// it moves up. It never moves down, and never runs twice. Elsewhere this does nothing.
+    ///
+    /// It may be called from any thread, any number of times, also while the operation completes; hence a pointer.
+    ///
+    /// # Safety
+    ///
+    /// `this` points at a started operation, which is not destroyed before this returns.
+    #[inline]
+    unsafe fn raise(this: NonNull<Self>, priority: Priority)
+    where
+        Self: Sized,
+    {
+        let _ = (this, priority);
+    }
 }

@@ -33,6 +33,13 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     /// A sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
 
+    /// The address of the pool behind this scheduler, where there is one: what a `bulk` compares before it shares its
+    /// work out. 0 where there is none.
+    #[doc(hidden)]
+    fn place(&self) -> usize {
+        0
+    }
+
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
     #[cfg(feature = "std")]
     fn or_inline(self) -> crate::scheduler::OrInline<Self> {
