@@ -149,7 +149,7 @@ impl Worker {
             Some(item) => self.push_displaced(item),
             None => {
                 let run = self.from_slot.get();
-                if run.is_power_of_two() || run % 4096 == 0 {
+                if run.is_power_of_two() || run.is_multiple_of(4096) {
                     self.shared.idle.0.wake(&self.shared.seats);
                 }
             }
@@ -214,7 +214,7 @@ impl Worker {
         let picks = self.picks.get().wrapping_add(1);
         self.picks.set(picks);
         seat.picks.store(picks, Relaxed);
-        if picks % FAIR_EVERY == 0
+        if picks.is_multiple_of(FAIR_EVERY)
             && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY % TURNS)
         {
             return Some(item);
@@ -280,7 +280,7 @@ impl Worker {
         let item = self.empty_slot()?;
         let run = self.from_slot.get().wrapping_add(1);
         self.from_slot.set(run);
-        if run % SLOT_RUNS == 0 && self.seat().ring.has_items() {
+        if run.is_multiple_of(SLOT_RUNS) && self.seat().ring.has_items() {
             // The others have waited long enough.
             self.push_displaced(item);
             return None;
