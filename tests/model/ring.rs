@@ -4,22 +4,24 @@ use std::sync::{Arc, Mutex};
 
 use bowline::model::{As, RingModel, Task};
 
-use crate::support::{Threads, explore};
+use crate::support::{Order, Threads, explore_both_ways};
 
 /// A ring that is shared by the threads of a model, and what each of them got.
 #[derive(Clone)]
 struct Scene {
     ring: Arc<RingModel>,
-    threads: Threads,
     taken: Arc<Mutex<Vec<(&'static str, usize)>>>,
+    pushed: Arc<Mutex<Vec<Arc<Task>>>>,
 }
+
+type Actor = Box<dyn FnOnce()>;
 
 impl Scene {
     fn new() -> Self {
         Scene {
             ring: Arc::new(RingModel::new()),
-            threads: Threads::default(),
             taken: Arc::default(),
+            pushed: Arc::default(),
         }
     }
 
@@ -29,24 +31,44 @@ impl Scene {
         }
     }
 
-    /// A thread that takes the oldest so many times.
-    fn thief(&self, name: &'static str, times: usize) {
+    /// Whether there was room.
+    fn push(&self, task: &Arc<Task>, how: As) -> bool {
+        // Noted first: the task may be gone before the push returns.
+        self.pushed.lock().expect("nobody panicked").push(task.clone());
+        let room = self.ring.push(task, how).is_some();
+        if !room {
+            self.pushed
+                .lock()
+                .expect("nobody panicked")
+                .retain(|it| !Arc::ptr_eq(it, task));
+        }
+        room
+    }
+
+    /// The thread that owns the ring.
+    fn owner(&self, body: impl FnOnce(&Scene) + 'static) -> Actor {
         let scene = self.clone();
-        self.threads.spawn(move || {
+        Box::new(move || body(&scene))
+    }
+
+    /// A thread that takes the oldest so many times.
+    fn thief(&self, name: &'static str, times: usize) -> Actor {
+        let scene = self.clone();
+        Box::new(move || {
             for _ in 0..times {
                 scene.note(name, scene.ring.pop_oldest());
             }
-        });
+        })
     }
 
-    /// Who takes `task` out of the middle.
-    fn remover(&self, number: usize, task: &Arc<Task>) {
+    /// Who takes the first to be pushed out of the middle.
+    fn remover(&self, task: &Arc<Task>) -> Actor {
         let (scene, task) = (self.clone(), task.clone());
-        self.threads.spawn(move || {
-            if scene.ring.remove(number, &task) {
+        Box::new(move || {
+            if scene.ring.remove(0, &task) {
                 scene.note("remover", Some(1));
             }
-        });
+        })
     }
 
     /// What this one got, in order.
@@ -55,16 +77,20 @@ impl Scene {
         taken.iter().filter(|it| it.0 == who).map(|it| it.1).collect()
     }
 
-    /// Nothing is left, and all were taken, each once.
-    fn end(&self, tasks: &[&Arc<Task>]) {
-        self.threads.join();
+    /// Nothing is left, and all that were pushed were taken, each once.
+    fn play<const N: usize>(&self, order: Order, actors: [Actor; N]) {
+        Threads::default().run(order, actors);
         while let Some(number) = self.ring.pop_newest() {
             self.note("rest", Some(number));
         }
         assert!(!self.ring.has_items());
-        for task in tasks {
-            assert_eq!(task.runs(), 1);
-        }
+        assert!(
+            self.pushed
+                .lock()
+                .expect("nobody panicked")
+                .iter()
+                .all(|it| it.runs() == 1)
+        );
     }
 }
 
@@ -73,20 +99,22 @@ impl Scene {
 fn the_last_item_goes_to_one_of_two() {
     for how in [As::Fork, As::Entry] {
         for newest in [true, false] {
-            explore(4, &["owner", "thief"], move |seen| {
+            explore_both_ways(4, &["owner", "thief"], move |seen, order| {
                 let scene = Scene::new();
-                scene.thief("thief", 1);
-                let one = Task::new(1);
-                scene.ring.push(&one, how).expect("there is room");
-                let mine = if newest {
-                    scene.ring.pop_newest()
-                } else {
-                    scene.ring.pop_oldest()
-                };
-                scene.note("owner", mine);
-                scene.end(&[&one]);
+                let owner = scene.owner(move |scene| {
+                    assert!(scene.push(&Task::new(1), how));
+                    scene.note(
+                        "owner",
+                        if newest {
+                            scene.ring.pop_newest()
+                        } else {
+                            scene.ring.pop_oldest()
+                        },
+                    );
+                });
+                scene.play(order, [owner, scene.thief("thief", 1)]);
                 assert!(scene.of("rest").is_empty());
-                seen.note(if mine.is_some() { "owner" } else { "thief" });
+                seen.note(if scene.of("owner").is_empty() { "thief" } else { "owner" });
             });
         }
     }
@@ -96,15 +124,15 @@ fn the_last_item_goes_to_one_of_two() {
 #[test]
 fn two_items_are_shared() {
     for how in [As::Fork, As::Entry] {
-        explore(3, &["owner both", "thief both", "one each"], move |seen| {
+        explore_both_ways(4, &["owner both", "thief both", "one each"], move |seen, order| {
             let scene = Scene::new();
-            scene.thief("thief", 2);
-            let (one, two) = (Task::new(1), Task::new(2));
-            scene.ring.push(&one, how).expect("there is room");
-            scene.ring.push(&two, how).expect("there is room");
-            scene.note("owner", scene.ring.pop_newest());
-            scene.note("owner", scene.ring.pop_newest());
-            scene.end(&[&one, &two]);
+            let owner = scene.owner(move |scene| {
+                assert!(scene.push(&Task::new(1), how));
+                assert!(scene.push(&Task::new(2), how));
+                scene.note("owner", scene.ring.pop_newest());
+                scene.note("owner", scene.ring.pop_newest());
+            });
+            scene.play(order, [owner, scene.thief("thief", 2)]);
             assert!(scene.of("rest").is_empty());
             seen.note(match (&scene.of("owner")[..], &scene.of("thief")[..]) {
                 ([2, 1], []) => "owner both",
@@ -119,17 +147,19 @@ fn two_items_are_shared() {
 /// Sees two thieves and the owner meet at two items.
 #[test]
 fn two_thieves_and_the_owner_meet() {
-    explore(2, &["owner", "left out"], |seen| {
+    explore_both_ways(2, &["owner", "left out"], |seen, order| {
         let scene = Scene::new();
-        scene.thief("thief", 1);
-        scene.thief("other thief", 1);
-        let (one, two) = (Task::new(1), Task::new(2));
-        scene.ring.push(&one, As::Fork).expect("there is room");
-        scene.ring.push(&two, As::Fork).expect("there is room");
-        let mine = scene.ring.pop_newest();
-        scene.note("owner", mine);
-        scene.end(&[&one, &two]);
-        seen.note(if mine.is_some() { "owner" } else { "left out" });
+        let owner = scene.owner(|scene| {
+            assert!(scene.push(&Task::new(1), As::Fork));
+            assert!(scene.push(&Task::new(2), As::Fork));
+            scene.note("owner", scene.ring.pop_newest());
+        });
+        scene.play(order, [owner, scene.thief("thief", 1), scene.thief("other thief", 1)]);
+        seen.note(if scene.of("owner").is_empty() {
+            "left out"
+        } else {
+            "owner"
+        });
     });
 }
 
@@ -138,20 +168,19 @@ fn two_thieves_and_the_owner_meet() {
 #[test]
 fn numbers_go_round() {
     for how in [As::Fork, As::Entry] {
-        explore(3, &["full", "room"], move |seen| {
+        explore_both_ways(3, &["full", "room"], move |seen, order| {
             let scene = Scene::new();
-            let tasks = [1, 2, 3].map(Task::new);
-            scene.thief("thief", 2);
-            let mut pushed = Vec::new();
-            for task in &tasks {
-                if scene.ring.push(task, how).is_some() {
-                    pushed.push(task);
+            let owner = scene.owner({
+                let seen = seen.clone();
+                move |scene| {
+                    assert!(scene.push(&Task::new(1), how));
+                    assert!(scene.push(&Task::new(2), how));
+                    seen.note(if scene.push(&Task::new(3), how) { "room" } else { "full" });
+                    scene.note("owner", scene.ring.pop_newest());
                 }
-            }
-            scene.note("owner", scene.ring.pop_newest());
-            scene.end(&pushed);
+            });
+            scene.play(order, [owner, scene.thief("thief", 2)]);
             assert!(scene.of("thief").is_sorted());
-            seen.note(if pushed.len() == 3 { "room" } else { "full" });
         });
     }
 }
@@ -160,16 +189,19 @@ fn numbers_go_round() {
 #[test]
 fn an_item_is_removed_or_popped() {
     let outcomes = ["remover", "owner", "thief"];
-    explore(3, &outcomes, move |seen| {
+    explore_both_ways(3, &outcomes, move |seen, order| {
         let scene = Scene::new();
-        let (one, two) = (Task::new(1), Task::new(2));
-        scene.thief("thief", 1);
-        let number = scene.ring.push(&one, As::Entry).expect("there is room");
-        scene.remover(number, &one);
-        scene.ring.push(&two, As::Entry).expect("there is room");
-        scene.note("owner", scene.ring.pop_newest());
-        scene.note("owner", scene.ring.pop_newest());
-        scene.end(&[&one, &two]);
+        let one = Task::new(1);
+        let owner = scene.owner({
+            let one = one.clone();
+            move |scene| {
+                assert!(scene.push(&one, As::Entry));
+                assert!(scene.push(&Task::new(2), As::Entry));
+                scene.note("owner", scene.ring.pop_newest());
+                scene.note("owner", scene.ring.pop_newest());
+            }
+        });
+        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one)]);
         assert!(scene.of("rest").is_empty());
         for who in outcomes {
             if scene.of(who).contains(&1) {
@@ -180,23 +212,22 @@ fn an_item_is_removed_or_popped() {
 }
 
 /// A thief that has claimed the number of an item which is then removed may be slow. Whatever the owner does meanwhile,
-/// it does not touch what came after. Sees the thief come before, and in vain.
+/// the thief does not touch what came after in the same slot. Sees the thief come before the removal, and in vain.
 #[test]
 fn a_slow_thief_does_not_take_what_came_later() {
-    explore(3, &["the removed one", "another", "none"], |seen| {
+    explore_both_ways(3, &["the removed one", "another", "none"], |seen, order| {
         let scene = Scene::new();
-        let tasks = [1, 2, 3].map(Task::new);
-        scene.thief("thief", 1);
-        let number = scene.ring.push(&tasks[0], As::Entry).expect("there is room");
-        scene.remover(number, &tasks[0]);
-        let mut pushed = vec![&tasks[0]];
-        for task in &tasks[1..] {
-            if scene.ring.push(task, As::Fork).is_some() {
-                pushed.push(task);
+        let one = Task::new(1);
+        let owner = scene.owner({
+            let one = one.clone();
+            move |scene| {
+                assert!(scene.push(&one, As::Entry));
+                assert!(scene.push(&Task::new(2), As::Fork));
+                scene.push(&Task::new(3), As::Fork);
+                scene.note("owner", scene.ring.pop_newest());
             }
-        }
-        scene.note("owner", scene.ring.pop_newest());
-        scene.end(&pushed);
+        });
+        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one)]);
         seen.note(match scene.of("thief")[..] {
             [] => "none",
             [1] => "the removed one",

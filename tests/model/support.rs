@@ -53,6 +53,36 @@ static WATCH_PANICS: Once = Once::new();
 /// Outcomes are kept outside of what `loom` knows, and compared with `expected` at the end.
 pub fn explore(interruptions: usize, expected: &[&'static str], model: impl Fn(&Seen) + Send + Sync + 'static) {
     let seen = Seen::default();
+    check(interruptions, &seen, move |seen| model(seen));
+    seen.compare(expected);
+}
+
+/// The same, once with the threads of the model spawned in the order in which it names them, and once the other way round.
+///
+/// `loom` begins with the thread that was spawned first, and looks for races from there. Of an atomic it remembers the
+/// last access alone, so a thread that loads and then stores hides that another had loaded before: one way round, such a
+/// race goes unseen.
+pub fn explore_both_ways(
+    interruptions: usize,
+    expected: &[&'static str],
+    model: impl Fn(&Seen, Order) + Clone + Send + Sync + 'static,
+) {
+    let seen = Seen::default();
+    for order in [Order::AsNamed, Order::Reversed] {
+        let model = model.clone();
+        check(interruptions, &seen, move |seen| model(seen, order));
+    }
+    seen.compare(expected);
+}
+
+/// In which order threads are spawned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    AsNamed,
+    Reversed,
+}
+
+fn check(interruptions: usize, seen: &Seen, model: impl Fn(&Seen) + Send + Sync + 'static) {
     WATCH_PANICS.call_once(|| {
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -69,8 +99,6 @@ pub fn explore(interruptions: usize, expected: &[&'static str], model: impl Fn(&
             assert!(!PANICKED.get(), "something panicked where it was caught");
         }
     });
-    let seen = seen.0.lock().expect("nobody panicked");
-    assert_eq!(*seen, expected.iter().copied().collect::<BTreeSet<_>>());
 }
 
 /// The outcomes that came up.
@@ -80,6 +108,11 @@ pub struct Seen(Arc<Mutex<BTreeSet<&'static str>>>);
 impl Seen {
     pub fn note(&self, outcome: &'static str) {
         self.0.lock().expect("nobody panicked").insert(outcome);
+    }
+
+    fn compare(&self, expected: &[&'static str]) {
+        let seen = self.0.lock().expect("nobody panicked");
+        assert_eq!(*seen, expected.iter().copied().collect::<BTreeSet<_>>());
     }
 }
 
@@ -148,6 +181,18 @@ impl Threads {
     pub fn spawn(&self, body: impl FnOnce() + 'static) {
         let handle = thread::spawn(body);
         self.0.lock().expect("nobody panicked").push(handle);
+    }
+
+    /// Spawns all, waits until they have ended.
+    pub fn run<const N: usize>(&self, order: Order, bodies: [Box<dyn FnOnce()>; N]) {
+        let mut bodies = Vec::from(bodies);
+        if order == Order::Reversed {
+            bodies.reverse();
+        }
+        for body in bodies {
+            self.spawn(body);
+        }
+        self.join();
     }
 
     /// Waits until every one has ended.

@@ -45,15 +45,17 @@ impl Levels {
 /// A lock, because an entry is taken out of the middle when it is raised. It is held for a few instructions, and nothing
 /// but links is touched under it.
 pub(super) struct Injector {
-    /// The levels that have entries. Written under the lock, sequentially consistently: whoever pushes, and then looks
-    /// whether anybody is awake, is seen by a worker that says it sleeps and then looks here. Read without the lock, to
-    /// know whether taking it is worth while.
+    /// The levels that have entries: what the lists say, for those who do not have the lock. Written under it,
+    /// sequentially consistently: whoever pushes, and then looks whether anybody is awake, is seen by a worker that says
+    /// it sleeps and then looks here. An entry that moves from one level to another is in one of them at any time.
     occupied: AtomicUsize,
     lists: Mutex<Lists>,
 }
 
 struct Lists {
     ends: [Ends; 5],
+    /// The levels that have entries.
+    occupied: Levels,
     /// Which life of the pool's memory this is; see `Shared`. A push for another one is refused.
     generation: u32,
     /// No worker will look any more.
@@ -83,6 +85,7 @@ impl Injector {
                     first: ptr::null_mut(),
                     last: ptr::null_mut(),
                 }; 5],
+                occupied: Levels(0),
                 generation: 0,
                 closed: true,
             }),
@@ -100,7 +103,7 @@ impl Injector {
     /// Refuses what comes from now on, unless there is still something to run.
     pub(super) fn close(&self) -> bool {
         let mut lists = lock(&self.lists);
-        lists.closed = self.occupied().is_empty();
+        lists.closed = lists.occupied.is_empty();
         lists.closed
     }
 
@@ -120,18 +123,24 @@ impl Injector {
         if lists.closed || lists.generation != generation {
             return Err(Closed);
         }
+        let before = lists.occupied;
         // SAFETY: the caller's promise.
-        unsafe { self.link(&mut lists, entry) };
+        unsafe { lists.link(entry) };
+        self.publish(before, lists.occupied);
         Ok(())
     }
 
     /// Takes the oldest entry of the highest of `levels` that has one.
     pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
-        let level = Levels(self.occupied.load(Relaxed)).and(levels).highest()?;
+        let before = lists.occupied;
+        let level = before.and(levels).highest()?;
         let entry = NonNull::new(lists.ends[level].first)?;
         // SAFETY: it is in that list.
-        unsafe { self.unlink(&mut lists, entry, level) };
+        unsafe { lists.unlink(entry, level) };
+        // SAFETY: an entry in a list is alive.
+        unsafe { entry.as_ref() }.set_place(Place::Nowhere);
+        self.publish(before, lists.occupied);
         Some(entry)
     }
 
@@ -144,25 +153,41 @@ impl Injector {
     pub(super) unsafe fn raise(&self, entry: NonNull<Entry>) -> bool {
         let mut lists = lock(&self.lists);
         // SAFETY: the caller's promise.
-        let Place::Injector(level) = (unsafe { entry.as_ref() }).place() else {
+        let this = unsafe { entry.as_ref() };
+        let Place::Injector(level) = this.place() else {
             return false;
         };
-        // SAFETY: under the lock, its place is the truth.
-        unsafe {
-            self.unlink(&mut lists, entry, level as usize);
-            self.link(&mut lists, entry);
+        // Somebody who raised it higher may have moved it before us; it keeps its turn then.
+        if level != this.level() {
+            let before = lists.occupied;
+            // SAFETY: under the lock, its place is the truth. Its place is never `Nowhere` meanwhile: another one who
+            // raises it would take that for the end.
+            unsafe {
+                lists.unlink(entry, level as usize);
+                lists.link(entry);
+            }
+            self.publish(before, lists.occupied);
         }
         true
     }
 
+    /// Says which levels have entries, under the lock. Where nothing has changed, the lock orders what was said before.
+    fn publish(&self, before: Levels, now: Levels) {
+        if before != now {
+            self.occupied.store(now.0, SeqCst);
+        }
+    }
+}
+
+impl Lists {
     /// # Safety
     ///
     /// The entry is in no queue, and stays where it is until it runs.
-    unsafe fn link(&self, lists: &mut Lists, entry: NonNull<Entry>) {
+    unsafe fn link(&mut self, entry: NonNull<Entry>) {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         let level = this.level();
-        let ends = &mut lists.ends[level as usize];
+        let ends = &mut self.ends[level as usize];
         this.set_place(Place::Injector(level));
         this.job.set_next(ptr::null_mut());
         this.previous.store(ends.last, Relaxed);
@@ -172,19 +197,16 @@ impl Injector {
             None => ends.first = entry.as_ptr(),
         }
         ends.last = entry.as_ptr();
-        let occupied = self.occupied.load(Relaxed);
-        if occupied & 1 << level as usize == 0 {
-            self.occupied.store(occupied | 1 << level as usize, SeqCst);
-        }
+        self.occupied.0 |= 1 << level as usize;
     }
 
     /// # Safety
     ///
     /// The entry is in the list of `level`.
-    unsafe fn unlink(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) {
+    unsafe fn unlink(&mut self, entry: NonNull<Entry>, level: usize) {
         // SAFETY: an entry in a list is alive.
         let this = unsafe { entry.as_ref() };
-        let ends = &mut lists.ends[level];
+        let ends = &mut self.ends[level];
         let next = this.job.next().cast::<Entry>();
         let previous = this.previous.load(Relaxed);
         match NonNull::new(previous) {
@@ -197,9 +219,8 @@ impl Injector {
             Some(next) => unsafe { next.as_ref() }.previous.store(previous, Relaxed),
             None => ends.last = previous,
         }
-        this.set_place(Place::Nowhere);
         if ends.first.is_null() {
-            self.occupied.store(self.occupied.load(Relaxed) & !(1 << level), SeqCst);
+            self.occupied.0 &= !(1 << level);
         }
     }
 }
