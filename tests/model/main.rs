@@ -16,4 +16,5 @@ mod run_loop;
 mod shared;
 mod stop;
 mod support;
+mod thread_pool;
 mod when_all;

@@ -1,0 +1,466 @@
+//! A pool: raising what its workers have, sleeping and waking, waiting, and the end.
+//!
+//! Its parts have models of their own, in `ring.rs` and `injector.rs`.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use bowline::Priority::{Background, UserInteractive};
+use bowline::model::{Member, PoolModel, Task};
+use bowline::prelude::*;
+use bowline::scheduler::ThreadPool;
+
+use crate::support::{Order, Threads, World, explore, explore_both_ways};
+
+type Actor = Box<dyn FnOnce()>;
+
+fn actor(body: impl FnOnce() + 'static) -> Actor {
+    Box::new(body)
+}
+
+fn play<const N: usize>(order: Order, actors: [Actor; N]) {
+    Threads::default().run(order, actors);
+}
+
+/// Something that a thread waits for without helping anybody.
+#[derive(Clone, Default)]
+struct Signal(Arc<(loom::sync::Mutex<bool>, loom::sync::Condvar)>);
+
+impl Signal {
+    fn give(&self) {
+        *self.0.0.lock().expect("nobody panicked") = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut given = self.0.0.lock().expect("nobody panicked");
+        while !*given {
+            given = self.0.1.wait(given).expect("nobody panicked");
+        }
+    }
+
+    /// A task that gives the signal.
+    fn task(&self, number: usize) -> Arc<Task> {
+        let signal = self.clone();
+        Task::with(number, move || signal.give())
+    }
+}
+
+/// A pool whose first worker has pushed these, none of which has run. It is nobody's thread yet.
+fn pushed<const N: usize>(workers: usize, tasks: &[Arc<Task>; N]) -> (PoolModel, Member) {
+    let pool = PoolModel::new(workers);
+    let worker = pool.worker(0);
+    worker.within(|| assert!(tasks.iter().all(|task| pool.push(task))));
+    (pool, worker)
+}
+
+/// Who raises the task.
+fn raiser(pool: PoolModel, task: &Arc<Task>) -> Actor {
+    let task = task.clone();
+    actor(move || assert!(pool.raise(&task, UserInteractive)))
+}
+
+/// Sees an entry be taken out of the slot of its worker to be run, and to be raised. A raised one is in the injector.
+#[test]
+fn a_raise_meets_the_worker_at_its_slot() {
+    explore_both_ways(4, &["ran", "left"], |seen, order| {
+        let tasks = [Task::new(1)];
+        let (pool, worker) = pushed(1, &tasks);
+        let run = actor(move || worker.within(|| drop(worker.run_next(false))));
+        play(order, [run, raiser(pool, &tasks[0])]);
+        let left = pool.pop(UserInteractive);
+        assert_eq!(tasks[0].runs(), 1);
+        seen.note(if left.is_some() { "left" } else { "ran" });
+        pool.free();
+    });
+}
+
+/// Sees what is in a slot go to its worker, to a thief, and to who raises it.
+#[test]
+fn three_meet_at_a_slot() {
+    explore_both_ways(3, &["owner", "thief", "left"], |seen, order| {
+        let who = Arc::new(Mutex::new("left"));
+        let tasks = [Task::new(1)];
+        let (pool, worker) = pushed(2, &tasks);
+        let thief = pool.worker(1);
+        let run = actor({
+            let who = who.clone();
+            move || {
+                if worker.run_next(false) {
+                    *who.lock().expect("nobody panicked") = "owner";
+                }
+            }
+        });
+        let steal = actor({
+            let who = who.clone();
+            move || {
+                if thief.search() {
+                    *who.lock().expect("nobody panicked") = "thief";
+                }
+            }
+        });
+        play(order, [run, steal, raiser(pool, &tasks[0])]);
+        let who = *who.lock().expect("nobody panicked");
+        assert_eq!(pool.pop(UserInteractive).is_some(), who == "left");
+        assert_eq!(tasks[0].runs(), 1);
+        seen.note(who);
+        pool.free();
+    });
+}
+
+/// An entry that is raised while it goes from the slot to the ring is found in the one or the other.
+#[test]
+fn an_entry_is_raised_while_it_is_displaced() {
+    explore_both_ways(4, &["raised"], |seen, order| {
+        let tasks = [Task::new(1)];
+        let (pool, worker) = pushed(1, &tasks);
+        let two = Task::new(2);
+        let displace = actor({
+            let two = two.clone();
+            move || {
+                worker.within(|| {
+                    assert!(pool.push(&two));
+                    assert!(worker.run_next(false));
+                });
+            }
+        });
+        play(order, [displace, raiser(pool, &tasks[0])]);
+        // The worker has run the one or the other; a raised one goes first.
+        match (tasks[0].runs(), two.runs()) {
+            (0, 1) => assert_eq!(pool.pop(UserInteractive), Some(1)),
+            (1, 0) => assert_eq!(pool.pop(UserInteractive), None),
+            other => panic!("{other:?}"),
+        }
+        seen.note("raised");
+        let rest = pool.worker(0);
+        while rest.run_next(false) {}
+        assert_eq!((tasks[0].runs(), two.runs()), (1, 1));
+        assert!(!pool.has_work());
+        pool.free();
+    });
+}
+
+/// The same where the ring is full, so that it goes from the slot to the injector, at a level that it is raised from.
+#[test]
+fn an_entry_is_raised_while_it_overflows() {
+    explore_both_ways(4, &["raised"], |seen, order| {
+        let tasks = [1, 2, 3].map(Task::new);
+        let (pool, worker) = pushed(1, &tasks);
+        let last = Task::new(4);
+        let displace = actor({
+            let last = last.clone();
+            move || worker.within(|| assert!(pool.push(&last)))
+        });
+        play(order, [displace, raiser(pool, &tasks[2])]);
+        assert_eq!(pool.pop(UserInteractive), Some(3));
+        let rest = pool.worker(0);
+        while rest.run_next(false) {}
+        assert!(tasks.iter().chain([&last]).all(|task| task.runs() == 1));
+        seen.note("raised");
+        pool.free();
+    });
+}
+
+/// Sees what is in a ring go to its worker, from either end, to a thief, and to who raises it.
+#[test]
+fn three_meet_at_a_ring() {
+    for newest in [true, false] {
+        explore_both_ways(3, &["owner", "thief", "left"], move |seen, order| {
+            let who = Arc::new(Mutex::new("left"));
+            let tasks = [1, 2].map(Task::new);
+            let (pool, worker) = pushed(2, &tasks);
+            assert!(worker.run_next(false));
+            assert_eq!(tasks[1].runs(), 1);
+            let thief = pool.worker(1);
+            let run = actor({
+                let who = who.clone();
+                move || {
+                    if worker.run_next(newest) {
+                        *who.lock().expect("nobody panicked") = "owner";
+                    }
+                }
+            });
+            let steal = actor({
+                let who = who.clone();
+                move || {
+                    if thief.search() {
+                        *who.lock().expect("nobody panicked") = "thief";
+                    }
+                }
+            });
+            play(order, [run, steal, raiser(pool, &tasks[0])]);
+            let who = *who.lock().expect("nobody panicked");
+            assert_eq!(pool.pop(UserInteractive).is_some(), who == "left");
+            assert_eq!(tasks[0].runs(), 1);
+            seen.note(who);
+            pool.free();
+        });
+    }
+}
+
+/// Sees a push from outside find a worker that is awake, and one that sleeps: it runs either way.
+#[test]
+fn a_push_from_outside_meets_a_worker_that_lies_down() {
+    explore_both_ways(3, &["awake", "asleep"], |seen, order| {
+        let pool = PoolModel::new(1);
+        let ran = Signal::default();
+        let task = ran.task(1);
+        let push = actor({
+            let (seen, task) = (seen.clone(), task.clone());
+            move || {
+                seen.note(if pool.asleep() == 0 { "awake" } else { "asleep" });
+                assert!(pool.push(&task));
+                ran.wait();
+                pool.close();
+            }
+        });
+        play(order, [actor(move || pool.worker(0).run()), push]);
+        assert_eq!(task.runs(), 1);
+        pool.free();
+    });
+}
+
+/// A worker that pushes into its ring, and then is busy, wakes another one.
+#[test]
+fn a_push_into_the_ring_meets_a_worker_that_lies_down() {
+    explore_both_ways(2, &["awake", "asleep"], |seen, order| {
+        let pool = PoolModel::new(2);
+        let ran = Signal::default();
+        let (one, two) = (ran.task(1), Task::new(2));
+        let push = actor({
+            let (seen, one, two) = (seen.clone(), one.clone(), two.clone());
+            move || {
+                let worker = pool.worker(0);
+                worker.within(|| {
+                    assert!(pool.push(&one));
+                    seen.note(if pool.asleep() == 0 { "awake" } else { "asleep" });
+                    assert!(pool.push(&two));
+                    ran.wait();
+                });
+                pool.close();
+                worker.run();
+            }
+        });
+        play(order, [actor(move || pool.worker(1).run()), push]);
+        assert_eq!((one.runs(), two.runs()), (1, 1));
+        pool.free();
+    });
+}
+
+/// A worker that was woken for one of two jobs, and is busy with it, passes the question on: another one is woken for the
+/// second.
+#[test]
+fn a_searcher_that_has_found_something_wakes_the_next() {
+    explore(2, &["both"], |seen| {
+        let pool = PoolModel::new(2);
+        let (first, second) = (Signal::default(), Signal::default());
+        let one = Task::with(1, {
+            let (first, second) = (first.clone(), second.clone());
+            move || {
+                second.wait();
+                first.give();
+            }
+        });
+        let two = second.task(2);
+        let push = actor({
+            let (one, two) = (one.clone(), two.clone());
+            move || {
+                assert!(pool.push(&one));
+                assert!(pool.push(&two));
+                first.wait();
+                pool.close();
+            }
+        });
+        let worker = |index| actor(move || pool.worker(index).run());
+        play(Order::AsNamed, [worker(0), worker(1), push]);
+        assert_eq!((one.runs(), two.runs()), (1, 1));
+        seen.note("both");
+        pool.free();
+    });
+}
+
+/// A worker that is about to park sees an entry that is just being raised.
+#[test]
+fn a_raise_meets_a_worker_that_lies_down() {
+    explore_both_ways(3, &["ran"], |seen, order| {
+        let pool = PoolModel::new(1);
+        let ran = Signal::default();
+        let task = ran.task(1).at(Background);
+        assert!(pool.push(&task));
+        let end = actor(move || {
+            ran.wait();
+            pool.close();
+        });
+        play(order, [raiser(pool, &task), actor(move || pool.worker(0).run()), end]);
+        assert_eq!(task.runs(), 1);
+        seen.note("ran");
+        pool.free();
+    });
+}
+
+/// Sees the second closure of a `join` run by who called, and by another. Either way the caller has both results, and is
+/// woken for them.
+#[test]
+fn a_join_waits_for_what_another_has_taken() {
+    explore_both_ways(3, &["here", "there"], |seen, order| {
+        let pool = PoolModel::new(2);
+        let world = World::default();
+        let join = actor({
+            let (seen, world) = (seen.clone(), world.clone());
+            move || {
+                let here = loom::thread::current().id();
+                let worker = pool.worker(0);
+                worker.within(|| {
+                    let (input, census) = (world.census.value(2), &world.census);
+                    let (left, (right, by)) = bowline::join(
+                        || world.census.value(1),
+                        || (census.value(input.read()), loom::thread::current().id()),
+                    );
+                    assert_eq!((left.read(), right.read()), (1, 2));
+                    seen.note(if by == here { "here" } else { "there" });
+                });
+                pool.close();
+                worker.run();
+            }
+        });
+        play(order, [join, actor(move || pool.worker(1).run())]);
+        world.end();
+        pool.free();
+    });
+}
+
+/// Sees a worker that waits for a sender run a job of its pool meanwhile, and after. It is woken for what it waits for and
+/// for the job, and a pool that is closed meanwhile does not end before it.
+#[test]
+fn a_worker_that_waits_runs_other_work() {
+    explore_both_ways(2, &["meanwhile", "after"], |seen, order| {
+        let pool = PoolModel::new(1);
+        let world = World::default();
+        let task = Task::new(1);
+        let wait = actor({
+            let (seen, world, task) = (seen.clone(), world.clone(), task.clone());
+            move || {
+                let worker = pool.worker(0);
+                worker.within(|| {
+                    assert_eq!(sync_wait(world.remote(8)).unwrap().read(), 8);
+                    seen.note(if task.runs() == 1 { "meanwhile" } else { "after" });
+                });
+                worker.run();
+            }
+        });
+        let push = actor({
+            let task = task.clone();
+            move || {
+                assert!(pool.push(&task));
+                pool.close();
+            }
+        });
+        play(order, [wait, push]);
+        assert_eq!(task.runs(), 1);
+        world.end();
+        pool.free();
+    });
+}
+
+/// What is pushed while a pool ends is accepted, and has run when its workers leave, or is refused. Sees both.
+#[test]
+fn a_push_meets_the_end() {
+    explore_both_ways(3, &["accepted", "refused"], |seen, order| {
+        let pool = PoolModel::new(1);
+        let task = Task::new(1);
+        let accepted = Rc::new(Cell::new(false));
+        let push = actor({
+            let (seen, task, accepted) = (seen.clone(), task.clone(), accepted.clone());
+            move || {
+                accepted.set(pool.push(&task));
+                seen.note(if accepted.get() { "accepted" } else { "refused" });
+            }
+        });
+        let (run, close) = (actor(move || pool.worker(0).run()), actor(move || pool.close()));
+        play(order, [run, push, close]);
+        assert_eq!(task.runs(), usize::from(accepted.get()));
+        assert!(!pool.has_work());
+        pool.free();
+    });
+}
+
+/// Two workers end together, though each may be the last to come to rest.
+#[test]
+fn two_workers_end_together() {
+    explore_both_ways(2, &["ended"], |seen, order| {
+        let pool = PoolModel::new(2);
+        let worker = |index| actor(move || pool.worker(index).run());
+        play(order, [worker(0), worker(1), actor(move || pool.close())]);
+        seen.note("ended");
+        pool.free();
+    });
+}
+
+/// An entry that is raised while its pool ends is moved, and runs, or is given back to who raised it. Sees both.
+#[test]
+fn a_raise_meets_the_end() {
+    explore_both_ways(4, &["ran", "given back"], |seen, order| {
+        let tasks = [Task::new(1)];
+        let (pool, worker) = pushed(1, &tasks);
+        pool.close();
+        let moved = Rc::new(Cell::new(false));
+        let raise = actor({
+            let (task, moved) = (tasks[0].clone(), moved.clone());
+            move || moved.set(pool.raise(&task, UserInteractive))
+        });
+        play(order, [raise, actor(move || worker.run())]);
+        assert_eq!(tasks[0].runs(), usize::from(moved.get()));
+        assert!(!pool.has_work());
+        seen.note(if moved.get() { "ran" } else { "given back" });
+        pool.free();
+    });
+}
+
+/// The memory of a pool is used again by a later one. A push to the earlier one that comes late is refused, from
+/// whatever thread. Sees it come in time as well.
+#[test]
+fn a_push_to_an_earlier_pool_is_refused() {
+    explore_both_ways(3, &["accepted", "refused"], |seen, order| {
+        let old = PoolModel::new(1);
+        let task = Task::new(1);
+        old.close();
+        let accepted = Rc::new(Cell::new(false));
+        let push = actor({
+            let (seen, task, accepted) = (seen.clone(), task.clone(), accepted.clone());
+            move || {
+                accepted.set(old.push(&task));
+                seen.note(if accepted.get() { "accepted" } else { "refused" });
+            }
+        });
+        let again = actor(move || {
+            old.worker(0).run();
+            let new = old.reopen();
+            let late = Task::new(2);
+            new.worker(0).within(|| assert!(!old.push(&late)));
+            assert_eq!(late.runs(), 0);
+        });
+        play(order, [push, again]);
+        assert_eq!(task.runs(), usize::from(accepted.get()));
+        assert!(!old.has_work());
+        old.free();
+    });
+}
+
+/// Sees a whole pool be made, used from outside, and dropped, before what was given to it has run and after.
+#[test]
+fn a_pool_runs_what_it_was_given_and_ends() {
+    explore(2, &["ran"], |seen| {
+        let world = World::default();
+        let pool = ThreadPool::new(1);
+        let ran = Arc::new(Mutex::new(false));
+        execute(pool.scheduler(), {
+            let (ran, payload) = (ran.clone(), world.census.value(1));
+            move || *ran.lock().expect("nobody panicked") = payload.read() == 1
+        });
+        drop(pool);
+        assert!(*ran.lock().expect("nobody panicked"));
+        seen.note("ran");
+        world.end();
+    });
+}
