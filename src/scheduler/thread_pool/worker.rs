@@ -6,6 +6,7 @@ use core::ptr::{self, NonNull};
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -70,6 +71,11 @@ impl Worker {
     #[inline]
     pub(super) fn works_for(&self, shared: &'static Shared) -> bool {
         ptr::eq(self.shared, shared)
+    }
+
+    /// The scheduler of the pool.
+    pub(super) fn scheduler(&self) -> PoolScheduler {
+        PoolScheduler::new(self.shared, self.generation)
     }
 
     /// What tells the pool from others: see [`Scheduler::place`](crate::Scheduler).
