@@ -2,6 +2,7 @@
 #![doc = "[The book]: book"]
 #![doc = "[getting started]: book::getting_started"]
 #![doc = "[the concepts]: book::concepts"]
+#![doc = "[schedulers]: book::schedulers"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[changelog]: book::changelog"]
@@ -25,6 +26,8 @@ pub mod scheduler;
 pub mod sender;
 pub mod stop;
 mod sync;
+#[cfg(feature = "std")]
+pub mod task;
 
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
