@@ -58,6 +58,8 @@ struct Lists {
     generation: u32,
     /// No worker will look any more.
     closed: bool,
+    /// The stamp of the next entry.
+    stamp: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -85,6 +87,7 @@ impl Injector {
                 }; 5],
                 generation: 0,
                 closed: true,
+                stamp: 0,
             }),
         }
     }
@@ -125,14 +128,48 @@ impl Injector {
         Ok(())
     }
 
-    /// Takes the oldest entry of the highest of `levels` that has one.
-    pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
+    /// Takes the oldest entry, or the newest, of the highest of `levels` that has one.
+    pub(super) fn pop(&self, levels: Levels, newest: bool) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
         let level = Levels(self.occupied.load(Relaxed)).and(levels).highest()?;
-        let entry = NonNull::new(lists.ends[level].first)?;
+        let ends = lists.ends[level];
+        let entry = NonNull::new(if newest { ends.last } else { ends.first })?;
         // SAFETY: it is in that list.
-        unsafe { self.unlink(&mut lists, entry, level) };
+        unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
+    }
+
+    /// Takes the entry that came last, at whatever level.
+    #[cold]
+    pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
+        let mut lists = lock(&self.lists);
+        let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
+        for (level, ends) in lists.ends.iter().enumerate() {
+            let Some(entry) = NonNull::new(ends.last) else { continue };
+            // SAFETY: an entry in a list is alive.
+            let stamp = unsafe { entry.as_ref() }.stamp.load(Relaxed);
+            // The stamps wrap.
+            if newest.is_none_or(|(_, other, _)| stamp.wrapping_sub(other).cast_signed() > 0) {
+                newest = Some((entry, stamp, level));
+            }
+        }
+        let (entry, _, level) = newest?;
+        // SAFETY: it is in that list.
+        unsafe { self.take_out(&mut lists, entry, level) };
+        Some(entry)
+    }
+
+    /// Takes an entry out of its list, to be run.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in the list of `level`.
+    unsafe fn take_out(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.unlink(lists, entry, level);
+            entry.as_ref().set_place(Place::Nowhere);
+        }
     }
 
     /// Moves an entry that waits here to the list of its level, which it was raised to. `false` when it does not wait
@@ -147,6 +184,8 @@ impl Injector {
         let Place::Injector(level) = (unsafe { entry.as_ref() }).place() else {
             return false;
         };
+        // Between the two its place stays as it was: who raises it further at this moment must not read that it waits no
+        // more, but come here and wait for the lock.
         // SAFETY: under the lock, its place is the truth.
         unsafe {
             self.unlink(&mut lists, entry, level as usize);
@@ -162,6 +201,8 @@ impl Injector {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         let level = this.level();
+        this.stamp.store(lists.stamp, Relaxed);
+        lists.stamp = lists.stamp.wrapping_add(1);
         let ends = &mut lists.ends[level as usize];
         this.set_place(Place::Injector(level));
         this.job.set_next(ptr::null_mut());
@@ -178,6 +219,8 @@ impl Injector {
         }
     }
 
+    /// Takes an entry out of its list. Its place is for the caller to change.
+    ///
     /// # Safety
     ///
     /// The entry is in the list of `level`.
@@ -197,7 +240,6 @@ impl Injector {
             Some(next) => unsafe { next.as_ref() }.previous.store(previous, Relaxed),
             None => ends.last = previous,
         }
-        this.set_place(Place::Nowhere);
         if ends.first.is_null() {
             self.occupied.store(self.occupied.load(Relaxed) & !(1 << level), SeqCst);
         }
