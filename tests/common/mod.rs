@@ -6,17 +6,46 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use bowline::scheduler::{RunLoop, RunLoopScheduler};
+use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
 
-thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static CREW: Cell<Option<&'static AtomicUsize>> = const { Cell::new(None) };
+}
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and those of the threads of a crew together.
 struct Counting;
 
 fn count() {
     // A thread that is ending has no counter any more, and nobody who asks.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+    if let Ok(Some(crew)) = CREW.try_with(Cell::get) {
+        crew.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Counts what several threads allocate, each from the time it joined.
+#[derive(Clone, Copy, Debug)]
+pub struct CrewAllocations(&'static AtomicUsize);
+
+impl CrewAllocations {
+    pub fn new() -> Self {
+        // Leaked: a thread of the crew may end after the test.
+        CrewAllocations(Box::leak(Box::new(AtomicUsize::new(0))))
+    }
+
+    /// The calling thread is counted from now on.
+    pub fn join(&self) {
+        CREW.with(|crew| crew.set(Some(self.0)));
+    }
+
+    /// How often the crew allocates while `f` runs.
+    pub fn during<T>(&self, f: impl FnOnce() -> T) -> (T, usize) {
+        let before = self.0.load(Ordering::SeqCst);
+        let result = f();
+        (result, self.0.load(Ordering::SeqCst) - before)
+    }
 }
 
 // SAFETY: every call goes to the system's allocator, unchanged.
@@ -97,6 +126,25 @@ pub fn with_loop<T>(f: impl FnOnce(RunLoopScheduler<'_>) -> T) -> T {
         let _finish = Finish(&run_loop);
         f(run_loop.scheduler())
     })
+}
+
+/// Keeps a worker of a pool busy until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    _release: mpsc::Sender<()>,
+}
+
+/// Keeps a worker of the pool busy, and returns once it is.
+pub fn hold(scheduler: PoolScheduler) -> Held {
+    let (arrived, arrives) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    bowline::execute(scheduler, move || {
+        arrived.send(()).expect("somebody waits");
+        // It ends when the other side is dropped.
+        let _ = released.recv();
+    });
+    arrives.recv().expect("the job runs");
+    Held { _release: release }
 }
 
 /// The message of the panic that `f` ends with.

@@ -57,7 +57,7 @@ fn a_raise_meets_a_pop() {
         }
         let raise = Box::new({
             let task = tasks[1].clone();
-            move || assert!(pool.raise(&task, UserInitiated))
+            move || pool.raise(&task, UserInitiated)
         });
         let popped = Arc::new(Mutex::new((None, None)));
         let pop = Box::new({
@@ -94,7 +94,7 @@ fn two_raises_end_at_the_higher_level() {
         assert!(pool.push(&task));
         let raise = |level| {
             let task = task.clone();
-            Box::new(move || assert!(pool.raise(&task, level)))
+            Box::new(move || pool.raise(&task, level))
         };
         threads.run(order, [raise(UserInteractive), raise(UserInitiated)]);
         assert_eq!(level_of(pool, 1), Some(UserInteractive));
@@ -113,7 +113,7 @@ fn a_raise_leaves_no_gap() {
         assert!(pool.push(&task));
         let raise = Box::new({
             let task = task.clone();
-            move || assert!(pool.raise(&task, UserInteractive))
+            move || pool.raise(&task, UserInteractive)
         });
         threads.run(order, [raise, Box::new(move || assert!(pool.has_work()))]);
         assert_eq!(level_of(pool, 1), Some(UserInteractive));
@@ -133,13 +133,13 @@ fn a_late_raise_keeps_the_turn() {
         }
         let late = Box::new({
             let task = tasks[0].clone();
-            move || assert!(pool.raise(&task, UserInitiated))
+            move || pool.raise(&task, UserInitiated)
         });
         let high = Box::new({
             let tasks = tasks.clone();
             move || {
                 for task in &tasks {
-                    assert!(pool.raise(task, UserInteractive));
+                    pool.raise(task, UserInteractive);
                 }
             }
         });

@@ -1,4 +1,5 @@
 use core::fmt;
+use core::mem;
 use std::boxed::Box;
 use std::format;
 use std::io;
@@ -91,8 +92,13 @@ impl ThreadPoolBuilder {
     ///
     /// # Errors
     ///
-    /// When there are to be no threads, or too many, when the system does not give one of them, or when the function of
-    /// [`on_start`](ThreadPoolBuilder::on_start) panicked. Those that were started have ended then.
+    /// When there are to be no threads, or too many, when a name cannot be one, when the system does not give one of the
+    /// threads, or when the function of [`on_start`](ThreadPoolBuilder::on_start) panicked. Those that were started have
+    /// ended then.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the function of [`names`](ThreadPoolBuilder::names), which is called before any thread is started.
     pub fn build(self) -> Result<ThreadPool, BuildError> {
         let wanted = self.threads.unwrap_or_else(machine_threads);
         if wanted == 0 {
@@ -103,9 +109,17 @@ impl ThreadPoolBuilder {
         }
         // Before anything is started: the function is the user's, and may panic.
         let names: Vec<String> = (0..wanted).map(&self.names).collect();
+        if let Some(index) = names.iter().position(|name| name.contains('\0')) {
+            return Err(BuildError::Name { index });
+        }
         let shared = shared::obtain(wanted);
         let gate = Arc::new(Gate::new());
-        let mut threads = Vec::with_capacity(wanted);
+        let mut threads = Started {
+            threads: Vec::with_capacity(wanted),
+            gate: gate.clone(),
+            shared,
+            work: false,
+        };
         let mut refused = None;
         for (index, name) in names.into_iter().enumerate() {
             let mut builder = thread::Builder::new().name(name);
@@ -114,7 +128,7 @@ impl ThreadPoolBuilder {
             }
             let (gate, on_start, pin) = (gate.clone(), self.on_start.clone(), self.pin_to_cores);
             match builder.spawn(move || work(shared, index, &gate, on_start, pin)) {
-                Ok(thread) => threads.push(thread),
+                Ok(thread) => threads.threads.push(thread),
                 Err(source) => {
                     refused = Some(BuildError::Spawn {
                         started: index,
@@ -125,18 +139,43 @@ impl ThreadPoolBuilder {
                 }
             }
         }
-        let failed = gate.wait_for(threads.len());
+        let failed = gate.wait_for(threads.threads.len());
         if let Some(error) = refused.or(failed) {
-            gate.open(Verdict::Leave);
-            for thread in threads {
-                let _ = thread.join();
-            }
-            shared::retire(shared);
             return Err(error);
         }
         let generation = shared.open();
         gate.open(Verdict::Work(generation));
-        Ok(ThreadPool::assemble(shared, generation, threads))
+        Ok(ThreadPool::assemble(shared, generation, threads.into_working()))
+    }
+}
+
+/// The threads of a pool that is being built. Dropped, it sends them away and waits until they have ended: also when the
+/// system's way to start a thread panics.
+struct Started {
+    threads: Vec<thread::JoinHandle<()>>,
+    gate: Arc<Gate>,
+    shared: &'static Shared,
+    work: bool,
+}
+
+impl Started {
+    /// They have gone to work.
+    fn into_working(mut self) -> Vec<thread::JoinHandle<()>> {
+        self.work = true;
+        mem::take(&mut self.threads)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if self.work {
+            return;
+        }
+        self.gate.open(Verdict::Leave);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        shared::retire(self.shared);
     }
 }
 
@@ -149,7 +188,7 @@ fn work(shared: &'static Shared, index: usize, gate: &Gate, on_start: Arc<dyn Fn
     drop(on_start);
     if let Verdict::Work(generation) = gate.report(started.map_err(|payload| BuildError::OnStart { index, payload })) {
         Worker::new(shared, generation, index).run();
-        if shared.leave() {
+        if shared.leave(generation) {
             shared::retire(shared);
         }
     }
@@ -244,6 +283,11 @@ pub enum BuildError {
         /// How many were wanted.
         wanted: usize,
     },
+    /// A thread was to have a name with a zero byte in it, which no system takes. None was started.
+    Name {
+        /// Which one.
+        index: usize,
+    },
     /// The system did not give a thread. Those started before have ended again.
     Spawn {
         /// How many it gave.
@@ -272,6 +316,7 @@ impl fmt::Display for BuildError {
                     "a thread pool has at most {MAX_WORKERS} threads, and {wanted} were wanted"
                 )
             }
+            BuildError::Name { index } => write!(f, "the name of worker {index} has a zero byte in it"),
             BuildError::Spawn {
                 started,
                 wanted,

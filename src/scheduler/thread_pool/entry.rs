@@ -3,7 +3,7 @@
 use core::ptr::{self, NonNull};
 
 use crate::sync::atomic::{
-    AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::{Job, Priority, Transfer};
@@ -19,7 +19,12 @@ pub(super) struct Entry {
     pub(super) previous: AtomicPtr<Entry>,
     /// The level, as a number. It only grows. Written before the entry is queued, and by whoever raises it; read when it
     /// is put into a list of the injector, under the lock, which orders the two.
-    level: AtomicUsize,
+    level: AtomicU8,
+    /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
+    /// it; who reads its place first, and then this, knows which pool the place is in.
+    forwarded: AtomicBool,
+    /// When it was put into the injector, counted by that. Only touched under its lock.
+    pub(super) stamp: AtomicU32,
     /// Where the entry waits: see [`Place`].
     ///
     /// Written by whoever has the entry to itself: who queues it, before it can be found there; who takes it out to run
@@ -82,7 +87,9 @@ impl Entry {
         Entry {
             job: Job::new(run),
             previous: AtomicPtr::new(ptr::null_mut()),
-            level: AtomicUsize::new(Priority::Default as usize),
+            level: AtomicU8::new(Priority::Default as u8),
+            forwarded: AtomicBool::new(false),
+            stamp: AtomicU32::new(0),
             place: AtomicUsize::new(Place::Nowhere.encode()),
         }
     }
@@ -90,18 +97,28 @@ impl Entry {
     /// The level at which it waits, or is to wait.
     #[inline]
     pub(super) fn level(&self) -> Priority {
-        level(self.level.load(Relaxed))
+        level(usize::from(self.level.load(Relaxed)))
     }
 
     /// Sets the level, before the entry is queued for the first time.
     #[inline]
     pub(super) fn set_level(&self, level: Priority) {
-        self.level.store(level as usize, Relaxed);
+        self.level.store(level as u8, Relaxed);
     }
 
     /// Makes it at least as urgent as `level`; tells whether that is more than it was.
     pub(super) fn raise(&self, level: Priority) -> bool {
-        self.level.fetch_max(level as usize, Relaxed) < level as usize
+        self.level.fetch_max(level as u8, Relaxed) < level as u8
+    }
+
+    /// Whether it was given to the global pool, because its own had ended.
+    pub(super) fn is_forwarded(&self) -> bool {
+        self.forwarded.load(Relaxed)
+    }
+
+    /// Says so, before it is queued there.
+    pub(super) fn set_forwarded(&self) {
+        self.forwarded.store(true, Relaxed);
     }
 
     #[inline]

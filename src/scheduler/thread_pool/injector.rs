@@ -60,6 +60,8 @@ struct Lists {
     generation: u32,
     /// No worker will look any more.
     closed: bool,
+    /// The stamp of the next entry.
+    stamp: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -88,6 +90,7 @@ impl Injector {
                 occupied: Levels(0),
                 generation: 0,
                 closed: true,
+                stamp: 0,
             }),
         }
     }
@@ -130,18 +133,50 @@ impl Injector {
         Ok(())
     }
 
-    /// Takes the oldest entry of the highest of `levels` that has one.
-    pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
+    /// Takes the oldest entry, or the newest, of the highest of `levels` that has one.
+    pub(super) fn pop(&self, levels: Levels, newest: bool) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
-        let before = lists.occupied;
-        let level = before.and(levels).highest()?;
-        let entry = NonNull::new(lists.ends[level].first)?;
+        let level = lists.occupied.and(levels).highest()?;
+        let ends = lists.ends[level];
+        let entry = NonNull::new(if newest { ends.last } else { ends.first })?;
         // SAFETY: it is in that list.
-        unsafe { lists.unlink(entry, level) };
-        // SAFETY: an entry in a list is alive.
-        unsafe { entry.as_ref() }.set_place(Place::Nowhere);
-        self.publish(before, lists.occupied);
+        unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
+    }
+
+    /// Takes the entry that came last, at whatever level.
+    #[cold]
+    pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
+        let mut lists = lock(&self.lists);
+        let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
+        for (level, ends) in lists.ends.iter().enumerate() {
+            let Some(entry) = NonNull::new(ends.last) else { continue };
+            // SAFETY: an entry in a list is alive.
+            let stamp = unsafe { entry.as_ref() }.stamp.load(Relaxed);
+            // The stamps wrap.
+            if newest.is_none_or(|(_, other, _)| stamp.wrapping_sub(other).cast_signed() > 0) {
+                newest = Some((entry, stamp, level));
+            }
+        }
+        let (entry, _, level) = newest?;
+        // SAFETY: it is in that list.
+        unsafe { self.take_out(&mut lists, entry, level) };
+        Some(entry)
+    }
+
+    /// Takes an entry out of its list, to be run.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in the list of `level`.
+    unsafe fn take_out(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) {
+        let before = lists.occupied;
+        // SAFETY: the caller's promise.
+        unsafe {
+            lists.unlink(entry, level);
+            entry.as_ref().set_place(Place::Nowhere);
+        }
+        self.publish(before, lists.occupied);
     }
 
     /// Moves an entry that waits here to the list of its level, which it was raised to. `false` when it does not wait
@@ -160,8 +195,9 @@ impl Injector {
         // Somebody who raised it higher may have moved it before us; it keeps its turn then.
         if level != this.level() {
             let before = lists.occupied;
-            // SAFETY: under the lock, its place is the truth. Its place is never `Nowhere` meanwhile: another one who
-            // raises it would take that for the end.
+            // Between the two its place stays as it was: who raises it further at this moment must not read that it
+            // waits no more, but come here and wait for the lock.
+            // SAFETY: under the lock, its place is the truth.
             unsafe {
                 lists.unlink(entry, level as usize);
                 lists.link(entry);
@@ -187,6 +223,8 @@ impl Lists {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         let level = this.level();
+        this.stamp.store(self.stamp, Relaxed);
+        self.stamp = self.stamp.wrapping_add(1);
         let ends = &mut self.ends[level as usize];
         this.set_place(Place::Injector(level));
         this.job.set_next(ptr::null_mut());
@@ -200,6 +238,8 @@ impl Lists {
         self.occupied.0 |= 1 << level as usize;
     }
 
+    /// Takes an entry out of its list. Its place is for the caller to change.
+    ///
     /// # Safety
     ///
     /// The entry is in the list of `level`.

@@ -87,7 +87,7 @@ where
     // SAFETY: the fork stays on this frame until it was taken back or has run: see below.
     let forked = unsafe { worker.fork(job) };
     let left = Panic::catch(a);
-    if !forked || worker.take_back(job) {
+    if !forked || worker.take_back(job, || fork.latch.is_set()) {
         // SAFETY: nobody else has it.
         let b = unsafe { fork.reclaim() };
         return match left {
@@ -216,6 +216,11 @@ impl Latch {
         if unsafe { this.as_ref() }.state.swap(SET, AcqRel) == AWAITED {
             owner.unpark();
         }
+    }
+
+    #[inline]
+    fn is_set(&self) -> bool {
+        self.state.load(Acquire) == SET
     }
 
     /// Waits, running other work of the pool. The caller is the owner.

@@ -10,6 +10,7 @@ use loom::cell::UnsafeCell;
 use super::entry::{Entry, Item};
 use super::injector::Levels;
 use super::ring::Ring;
+use super::schedule::PoolScheduler;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
@@ -192,15 +193,16 @@ impl PoolModel {
         unsafe { self.shared.push(task.entry(), self.generation) }.is_ok()
     }
 
-    /// As a scheduler's operation does. `false` if the pool has ended and the task is the caller's.
-    pub fn raise(self, task: &Arc<Task>, level: Priority) -> bool {
+    /// As a scheduler's operation does. If the pool has ended meanwhile, the task runs here.
+    pub fn raise(self, task: &Arc<Task>, level: Priority) {
+        let scheduler = PoolScheduler::new(self.shared, self.generation);
         // SAFETY: the models keep a task until the end, and push it to one pool.
-        unsafe { self.shared.raise(task.entry(), level, self.generation) }.is_ok()
+        unsafe { scheduler.raise(task.entry(), level) }
     }
 
     /// Takes the oldest of a level from the injector.
     pub fn pop(self, level: Priority) -> Option<usize> {
-        let entry = self.shared.injector.pop(Levels::of(level))?;
+        let entry = self.shared.injector.pop(Levels::of(level), false)?;
         Some(Task::of(Item::entry(entry)))
     }
 
@@ -260,7 +262,7 @@ impl Member {
 
     /// Takes it back, if it is still there.
     pub fn take_back(&self, task: &Arc<Task>) -> bool {
-        let back = self.worker.take_back(task.entry().cast());
+        let back = self.worker.take_back(task.entry().cast(), || task.runs() > 0);
         if back {
             task.take();
         }

@@ -3,7 +3,7 @@ use core::ptr::NonNull;
 use std::vec::Vec;
 
 use super::builder::{BuildError, ThreadPoolBuilder};
-use super::entry::Entry;
+use super::entry::{Entry, Place};
 use super::schedule::PoolScheduler;
 use super::shared::Shared;
 use super::worker::Worker;
@@ -102,7 +102,7 @@ impl ThreadPool {
     /// Which of the pool's threads is calling, counted from 0; `None` when it is not one of them.
     pub fn worker_index(&self) -> Option<usize> {
         let worker = Worker::current()?;
-        worker.works_for(self.shared).then(|| worker.index())
+        worker.works_for(self.shared, self.generation).then(|| worker.index())
     }
 
     /// Runs a function on the pool and waits for its result: at once when the caller is one of its threads.
@@ -192,16 +192,34 @@ mod global {
     pub(in super::super) unsafe fn forward(entry: NonNull<Entry>) -> Transfer {
         if let Ok(pool) = try_global() {
             // SAFETY: the caller's promise.
+            unsafe { entry.as_ref() }.set_forwarded();
+            // SAFETY: as above.
             if unsafe { pool.shared.push(entry, pool.generation) }.is_ok() {
                 return Transfer::none();
             }
         }
-        // SAFETY: it is in no queue, and stays until it runs.
-        unsafe { Transfer::to(entry.cast::<Job>()) }
+        // SAFETY: the caller's promise.
+        unsafe { resume_here(entry) }
+    }
+
+    /// The pool to which entries were forwarded, if any was.
+    pub(in super::super) fn forwarded_to() -> Option<PoolScheduler> {
+        GLOBAL.get().map(ThreadPool::scheduler)
     }
 }
 #[cfg(not(loom))]
-pub(super) use global::forward;
+pub(super) use global::{forward, forwarded_to};
+
+/// # Safety
+///
+/// The entry is in no queue, and stays where it is until it runs.
+unsafe fn resume_here(entry: NonNull<Entry>) -> Transfer {
+    // It may come from a queue that somebody else, who raises it, still looks for it in.
+    // SAFETY: the caller's promise.
+    unsafe { entry.as_ref() }.set_place(Place::Nowhere);
+    // SAFETY: as above.
+    unsafe { Transfer::to(entry.cast::<Job>()) }
+}
 
 /// A model has no pool but its own: what that refuses is resumed here.
 ///
@@ -211,21 +229,28 @@ pub(super) use global::forward;
 #[cfg(loom)]
 pub(super) unsafe fn forward(entry: NonNull<Entry>) -> Transfer {
     // SAFETY: the caller's promise.
-    unsafe { Transfer::to(entry.cast::<Job>()) }
+    unsafe { resume_here(entry) }
+}
+
+#[cfg(loom)]
+pub(super) fn forwarded_to() -> Option<PoolScheduler> {
+    None
 }
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.idle.0.close(&self.shared.seats);
+        let (shared, generation) = (self.shared, self.generation);
         match Worker::current() {
             // It cannot wait for itself: the threads end on their own.
-            Some(worker) if worker.works_for(self.shared) => return,
+            Some(worker) if worker.works_for(shared, generation) => return shared.idle.0.close(&shared.seats),
             Some(worker) => {
+                // Before the end may begin, after which the memory may be another pool's.
+                *lock(&shared.awaited_by) = Some(thread::current());
+                shared.idle.0.close(&shared.seats);
                 // What is left in this pool may need the other one, so that goes on meanwhile.
-                *lock(&self.shared.awaited_by) = Some(thread::current());
-                worker.help_until(|| self.shared.is_deserted());
+                worker.help_until(|| shared.has_ended(generation));
             }
-            None => {}
+            None => shared.idle.0.close(&shared.seats),
         }
         for thread in self.threads.drain(..) {
             // A worker does not panic: it would have aborted.

@@ -6,11 +6,12 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::entry::Entry;
-use super::pool::forward;
+use super::entry::{Entry, Place};
+use super::pool::{forward, forwarded_to};
 use super::shared::Shared;
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
+use crate::sync::spin;
 use crate::{Env, Job, Operation, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// A handle to a [`ThreadPool`](super::ThreadPool): two words, free to copy. Equal to another when both are of one pool,
@@ -72,6 +73,36 @@ impl PoolScheduler {
             Ok(()) => Transfer::none(),
             // SAFETY: it was refused, so it is still in no queue.
             Err(_) => unsafe { forward(entry) },
+        }
+    }
+
+    /// Makes an entry at least as urgent as `priority`, and moves it to where it belongs then, if it still waits.
+    ///
+    /// # Safety
+    ///
+    /// The entry is alive until this returns, and was pushed by a scheduler of this pool, if at all.
+    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) {
+        // SAFETY: the caller's promise.
+        let this = unsafe { entry.as_ref() };
+        if !this.raise(priority) {
+            return;
+        }
+        let mut rounds = 0;
+        loop {
+            let place = this.place();
+            if place == Place::Nowhere {
+                return;
+            }
+            // Asked after the place: what waits in the injector of another pool was forwarded before it came there.
+            let pool = if this.is_forwarded() { forwarded_to() } else { None }.unwrap_or(self);
+            // SAFETY: the caller's promise, and as just said.
+            match unsafe { pool.shared.move_up(entry, place, pool.generation) } {
+                Ok(true) => return,
+                // A worker has just taken it, to run it or to put it elsewhere, and is about to say so.
+                Ok(false) => spin(&mut rounds),
+                // SAFETY: it was taken out of its queue, and is in none now.
+                Err(_) => return unsafe { forward(entry) }.run(),
+            }
         }
     }
 }
@@ -203,10 +234,7 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
             (NonNull::new_unchecked(&raw mut (*this).entry), (*this).scheduler)
         };
         // SAFETY: as above; the operation pushes its entry to this pool.
-        if unsafe { scheduler.shared.raise(entry, priority, scheduler.generation) }.is_err() {
-            // SAFETY: it was taken out of its queue, and is in none now.
-            unsafe { forward(entry) }.run();
-        }
+        unsafe { scheduler.raise(entry, priority) };
     }
 }
 

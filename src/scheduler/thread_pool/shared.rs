@@ -11,9 +11,9 @@ use super::worker::Worker;
 use crate::Priority;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
-use crate::sync::{Mutex, lock, spin, thread};
+use crate::sync::{Mutex, lock, thread};
 
 /// The shared part of a pool.
 ///
@@ -25,8 +25,12 @@ pub(super) struct Shared {
     pub(super) injector: Injector,
     pub(super) idle: Line<Idle>,
     /// The workers that have not left. The last one to leave gives the memory back.
-    pub(super) present: AtomicUsize,
-    /// Who waits for the last worker to leave, while it helps a pool of its own.
+    present: AtomicUsize,
+    /// The last generation that all workers have left. Written by the last one, before it gives the memory back, with
+    /// release; so what says that a pool has ended stays true when the memory is used again.
+    ended: AtomicU32,
+    /// Who waits for the last worker to leave, while it helps a pool of its own. Written before the pool is closed, that
+    /// is, while the memory is still this pool's.
     pub(super) awaited_by: Mutex<Option<thread::Thread>>,
 }
 
@@ -86,6 +90,7 @@ impl Shared {
             injector: Injector::new(),
             idle: Line(Idle::new(workers)),
             present: AtomicUsize::new(0),
+            ended: AtomicU32::new(0),
             awaited_by: Mutex::new(None),
         }
     }
@@ -108,7 +113,7 @@ impl Shared {
         // SAFETY: the caller's promise: the entry is ours until it is queued.
         if unsafe { entry.as_ref() }.level() == Priority::Default
             && let Some(worker) = Worker::current()
-            && worker.works_for(self)
+            && worker.works_for(self, generation)
         {
             // SAFETY: the caller's promise.
             unsafe { worker.push(entry) };
@@ -130,46 +135,28 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes an entry at least as urgent as `priority`, and moves it to where it belongs then, if it still waits.
+    /// Moves an entry that was raised to where it belongs now, if it waits at `place`; `false` when it does not.
     ///
     /// `Err` when it was taken out of the queue of a worker and the pool has ended since: it is the caller's then.
     ///
     /// # Safety
     ///
-    /// The entry is alive until this returns, and was pushed to this pool if at all.
-    pub(super) unsafe fn raise(
-        &self,
-        entry: NonNull<Entry>,
-        priority: Priority,
-        generation: u32,
-    ) -> Result<(), Closed> {
-        // SAFETY: the caller's promise.
-        let this = unsafe { entry.as_ref() };
-        if !this.raise(priority) {
-            return Ok(());
-        }
+    /// The entry is alive until this returns. If it is in an injector, it is in this one.
+    pub(super) unsafe fn move_up(&self, entry: NonNull<Entry>, place: Place, generation: u32) -> Result<bool, Closed> {
         let item = Item::entry(entry);
-        let mut rounds = 0;
-        loop {
-            let taken = match this.place() {
-                Place::Nowhere => return Ok(()),
-                Place::Injector(_) => {
-                    // SAFETY: the entry is alive.
-                    if unsafe { self.injector.raise(entry) } {
-                        return Ok(());
-                    }
-                    false
-                }
-                Place::Slot(worker) => self.seats[worker].take_from_slot(item),
-                Place::Ring(worker, number) => self.seats[worker].ring.remove(number, item),
-            };
-            if taken {
-                // SAFETY: we took it, so it is in no queue, and nobody else runs it.
-                return unsafe { self.inject(entry, generation) };
-            }
-            // A worker has just taken it, to run it or to put it elsewhere, and is about to say so.
-            spin(&mut rounds);
+        // The place is old news, perhaps from before it came here, so there may be no such worker.
+        let taken = match place {
+            Place::Nowhere => false,
+            // SAFETY: the caller's promise.
+            Place::Injector(_) => return Ok(unsafe { self.injector.raise(entry) }),
+            Place::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.take_from_slot(item)),
+            Place::Ring(worker, number) => (self.seats.get(worker)).is_some_and(|seat| seat.ring.remove(number, item)),
+        };
+        if taken {
+            // SAFETY: we took it, so it is in no queue, and nobody else runs it.
+            unsafe { self.inject(entry, generation) }?;
         }
+        Ok(taken)
     }
 
     /// Whether a worker would find anything to do: what it must look at between lying down and parking.
@@ -180,17 +167,21 @@ impl Shared {
     }
 
     /// One worker leaves. The last one wakes who waits for that; `true` for that one.
-    pub(super) fn leave(&self) -> bool {
+    pub(super) fn leave(&self, generation: u32) -> bool {
         let last = self.present.fetch_sub(1, AcqRel) == 1;
-        if last && let Some(thread) = lock(&self.awaited_by).take() {
-            thread.unpark();
+        if last {
+            self.ended.store(generation, Release);
+            if let Some(thread) = lock(&self.awaited_by).take() {
+                thread.unpark();
+            }
         }
         last
     }
 
-    /// Whether all workers have left.
-    pub(super) fn is_deserted(&self) -> bool {
-        self.present.load(Acquire) == 0
+    /// Whether all workers of that generation have left.
+    pub(super) fn has_ended(&self, generation: u32) -> bool {
+        // The numbers wrap.
+        self.ended.load(Acquire).wrapping_sub(generation).cast_signed() >= 0
     }
 }
 

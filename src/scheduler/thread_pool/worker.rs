@@ -28,6 +28,8 @@ const TURNS: [Option<Priority>; 5] = [
 const SLOT_RUNS: u32 = 16;
 /// How often a searcher looks at everything before it gives up.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
+/// How many jobs may be nested on one stack, each while the one beneath waits, before the newest goes before everything.
+const NESTED: u32 = 16;
 /// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
 const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
@@ -49,6 +51,8 @@ pub(crate) struct Worker {
     picks: Cell<u32>,
     /// How many of them, up to now, came from the slot in a row.
     from_slot: Cell<u32>,
+    /// How many jobs are nested on this stack, each of which was taken while the one beneath waited.
+    nested: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
 }
@@ -61,6 +65,7 @@ impl Worker {
             index,
             picks: Cell::new(0),
             from_slot: Cell::new(0),
+            nested: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
         }
@@ -75,9 +80,10 @@ impl Worker {
         unsafe { CURRENT.with(Cell::get).as_ref() }
     }
 
+    /// Whether this is a worker of that pool: the memory alone does not tell, as it is used again.
     #[inline]
-    pub(super) fn works_for(&self, shared: &'static Shared) -> bool {
-        ptr::eq(self.shared, shared)
+    pub(super) fn works_for(&self, shared: &'static Shared, generation: u32) -> bool {
+        ptr::eq(self.shared, shared) && self.generation == generation
     }
 
     /// The scheduler of the pool.
@@ -132,21 +138,31 @@ impl Worker {
             let Some(item) = self.pick(true).or_else(|| self.idle(false, &done)) else {
                 return;
             };
-            // SAFETY: we took it out of a queue.
-            unsafe { item.run() };
+            self.run_nested(item);
         }
     }
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
     ///
     /// Whoever makes `done` true must then unpark this thread.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool) -> Option<Waiting> {
-        self.pick(true).or_else(|| self.idle(false, done)).map(Waiting)
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool) -> Option<Waiting<'_>> {
+        let item = self.pick(true).or_else(|| self.idle(false, done))?;
+        Some(Waiting { item, worker: self })
     }
 
     /// A job that is there already, to be run while something is waited for.
-    pub(crate) fn next_now(&self) -> Option<Waiting> {
-        self.pick(true).map(Waiting)
+    pub(crate) fn next_now(&self) -> Option<Waiting<'_>> {
+        let item = self.pick(true)?;
+        Some(Waiting { item, worker: self })
+    }
+
+    /// Runs a job that was taken while something is waited for.
+    fn run_nested(&self, item: Item) {
+        let nested = self.nested.get();
+        self.nested.set(nested + 1);
+        // SAFETY: it was taken out of a queue.
+        unsafe { item.run() };
+        self.nested.set(nested);
     }
 
     /// Queues an entry of the default level with this worker.
@@ -205,15 +221,19 @@ impl Worker {
 
     /// Takes a fork back, if it is the newest that is queued here; runs what is newer.
     ///
-    /// `false`: somebody else has it.
+    /// `false`: somebody else has it, or it is `done`. That is asked before anything else is run, which may come back
+    /// again and again.
     #[inline]
-    pub(super) fn take_back(&self, job: NonNull<Job>) -> bool {
+    pub(super) fn take_back(&self, job: NonNull<Job>, done: impl Fn() -> bool) -> bool {
         while let Some(item) = self.seat().ring.pop_newest() {
             if item == Item::fork(job) {
                 return true;
             }
             // SAFETY: we took it out of the ring.
             unsafe { item.run() };
+            if done() {
+                return false;
+            }
         }
         false
     }
@@ -224,14 +244,20 @@ impl Worker {
         debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
     }
 
-    /// The next job that is there to be run without looking for it. `newest` where something is waited for: what was made
-    /// last is likeliest to be what the wait is for, and does not pile more waits upon this one.
+    /// The next job that is there to be run without looking for it.
+    ///
+    /// `newest` where something is waited for: of what is equally urgent, what was made last is likeliest to be what the
+    /// wait is for, and does not pile more waits upon this one, as the oldest would. The more urgent, and the oldest when
+    /// it is their turn, may do so all the same; so from a certain depth on the newest goes before everything.
     #[inline]
     fn pick(&self, newest: bool) -> Option<Item> {
         let seat = self.seat();
         let picks = self.picks.get().wrapping_add(1);
         self.picks.set(picks);
         seat.picks.store(picks, Relaxed);
+        if newest && self.nested.get() >= NESTED {
+            return self.pick_newest();
+        }
         if picks.is_multiple_of(FAIR_EVERY)
             && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)
         {
@@ -239,7 +265,7 @@ impl Worker {
         }
         let occupied = self.shared.injector.occupied();
         if !occupied.and(Levels::URGENT).is_empty()
-            && let Some(entry) = self.shared.injector.pop(Levels::URGENT)
+            && let Some(entry) = self.shared.injector.pop(Levels::URGENT, newest)
         {
             return Some(self.not_from_slot(Item::entry(entry)));
         }
@@ -257,13 +283,13 @@ impl Worker {
         if occupied.is_empty() {
             return None;
         }
-        self.pick_injected(occupied)
+        self.pick_injected(occupied, newest)
     }
 
     /// The next entry of the injector, after the queues of the workers.
-    fn pick_injected(&self, occupied: Levels) -> Option<Item> {
+    fn pick_injected(&self, occupied: Levels, newest: bool) -> Option<Item> {
         let injected = |levels| {
-            let entry = self.shared.injector.pop(levels)?;
+            let entry = self.shared.injector.pop(levels, newest)?;
             Some(self.not_from_slot(Item::entry(entry)))
         };
         if !occupied.and(Levels::DEFAULT).is_empty()
@@ -272,6 +298,16 @@ impl Worker {
             return Some(item);
         }
         self.steal().or_else(|| injected(Levels::ALL))
+    }
+
+    /// What was made last, as far as can be told.
+    #[cold]
+    fn pick_newest(&self) -> Option<Item> {
+        let item = self
+            .empty_slot()
+            .or_else(|| self.seat().ring.pop_newest())
+            .or_else(|| self.shared.injector.pop_newest().map(Item::entry))?;
+        Some(self.not_from_slot(item))
     }
 
     /// The oldest of the queue whose turn it is.
@@ -288,7 +324,7 @@ impl Worker {
                 if self.shared.injector.occupied().and(levels).is_empty() {
                     return None;
                 }
-                Item::entry(self.shared.injector.pop(levels)?)
+                Item::entry(self.shared.injector.pop(levels, false)?)
             }
             None => self.seat().ring.pop_oldest().or_else(|| self.empty_slot())?,
         };
@@ -356,7 +392,7 @@ impl Worker {
         let mut searching = shared.idle.0.try_search(shared.seats.len());
         loop {
             if searching {
-                let item = self.search(&done);
+                let item = self.search(!at_rest, &done);
                 if item.is_some() || done() {
                     self.stop_searching();
                     return item;
@@ -379,7 +415,7 @@ impl Worker {
         }
     }
 
-    fn search(&self, done: &impl Fn() -> bool) -> Option<Item> {
+    fn search(&self, newest: bool, done: &impl Fn() -> bool) -> Option<Item> {
         for round in 0..ROUNDS {
             if done() {
                 return None;
@@ -388,7 +424,7 @@ impl Worker {
             let item = if occupied.is_empty() {
                 self.steal()
             } else {
-                self.pick(true)
+                self.pick(newest)
             };
             let patient = round + 1 >= YIELDING_ROUNDS;
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
@@ -458,17 +494,21 @@ impl Worker {
     /// Runs what a searcher finds.
     pub(super) fn run_found(&self) -> bool {
         // SAFETY: it is taken out of a queue.
-        self.search(&|| false).map(|item| unsafe { item.run() }).is_some()
+        self.search(false, &|| false)
+            .map(|item| unsafe { item.run() })
+            .is_some()
     }
 }
 
 /// A job of the pool, found by somebody who waits for something else. It is to be run.
 #[must_use = "a job that is not run is lost"]
-pub(crate) struct Waiting(Item);
+pub(crate) struct Waiting<'a> {
+    item: Item,
+    worker: &'a Worker,
+}
 
-impl Waiting {
+impl Waiting<'_> {
     pub(crate) fn run(self) {
-        // SAFETY: it was taken out of a queue.
-        abort_on_unwind(|| unsafe { self.0.run() });
+        abort_on_unwind(|| self.worker.run_nested(self.item));
     }
 }
