@@ -2,9 +2,10 @@
 //!
 //! Its parts have models of their own, in `ring.rs` and `injector.rs`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bowline::Priority::{Background, UserInteractive};
 use bowline::model::{Member, PoolModel, Task};
@@ -61,52 +62,90 @@ fn raiser(pool: PoolModel, task: &Arc<Task>) -> Actor {
     actor(move || pool.raise(&task, UserInteractive))
 }
 
-/// Sees an entry be taken out of the slot of its worker to be run, and to be raised. A raised one is in the injector.
-#[test]
-fn a_raise_meets_the_worker_at_its_slot() {
-    explore_both_ways(4, &["ran", "left"], |seen, order| {
-        let tasks = [Task::new(1)];
-        let (pool, worker) = pushed(1, &tasks);
-        let run = actor(move || {
-            worker.run_next(false);
-        });
-        play(order, [run, raiser(pool, &tasks[0])]);
-        let left = pool.pop(UserInteractive);
-        assert_eq!(tasks[0].runs(), 1);
-        seen.note(if left.is_some() { "left" } else { "ran" });
-        pool.free();
+/// A pool of two: a worker that pushes these and then runs what it has; a thief; and who raises the first, at any time.
+/// Gives who ran the first, or "left" where it is still there, at its level.
+fn three_meet<const N: usize>(order: Order, numbers: [usize; N], newest: bool) -> &'static str {
+    let pool = PoolModel::new(2);
+    let who = Rc::new(Cell::new("left"));
+    let role = Rc::new(RefCell::new(HashMap::new()));
+    let tasks = numbers.map(|number| {
+        let (who, role) = (who.clone(), role.clone());
+        Task::with(number, move || {
+            if number == 1 {
+                who.set(role.borrow()[&loom::thread::current().id()]);
+            }
+        })
     });
+    let run = actor({
+        let (role, tasks) = (role.clone(), tasks.clone());
+        move || {
+            role.borrow_mut().insert(loom::thread::current().id(), "owner");
+            let worker = pool.worker(0);
+            worker.within(|| {
+                assert!(tasks.iter().all(|task| pool.push(task)));
+                for _ in &tasks {
+                    worker.run_next(newest);
+                }
+            });
+        }
+    });
+    let steal = actor(move || {
+        role.borrow_mut().insert(loom::thread::current().id(), "thief");
+        pool.worker(1).search();
+    });
+    play(order, [run, steal, raiser(pool, &tasks[0])]);
+    if let Some(left) = pool.pop(UserInteractive) {
+        assert_eq!((left, who.get()), (1, "left"));
+    }
+    let rest = pool.worker(0);
+    while rest.run_next(newest) {}
+    assert!(tasks.iter().all(|task| task.runs() == 1 && !task.waits()));
+    pool.free();
+    who.get()
 }
 
 /// Sees what is in a slot go to its worker, to a thief, and to who raises it.
 #[test]
 fn three_meet_at_a_slot() {
-    explore_both_ways(3, &["owner", "thief", "left"], |seen, order| {
-        let who = Arc::new(Mutex::new("left"));
-        let tasks = [Task::new(1)];
-        let (pool, worker) = pushed(2, &tasks);
-        let thief = pool.worker(1);
-        let run = actor({
-            let who = who.clone();
+    explore_both_ways(2, &["owner", "thief", "left"], |seen, order| {
+        seen.note(three_meet(order, [1], false));
+    });
+}
+
+/// Sees what is in a ring go to its worker, from either end, to a thief, and to who raises it.
+#[test]
+fn three_meet_at_a_ring() {
+    for newest in [true, false] {
+        explore_both_ways(2, &["owner", "thief", "left"], move |seen, order| {
+            seen.note(three_meet(order, [1, 2], newest));
+        });
+    }
+}
+
+/// What a busy worker has in its slot is run by another one, which sleeps, when it is raised.
+#[test]
+fn a_raise_wakes_a_worker() {
+    explore_both_ways(2, &["raised", "stolen"], |seen, order| {
+        let pool = PoolModel::new(2);
+        let ran = Signal::default();
+        let task = ran.task(1);
+        let worker = pool.worker(0);
+        worker.within(|| assert!(pool.push(&task)));
+        let raise = actor({
+            let (seen, task) = (seen.clone(), task.clone());
             move || {
-                if worker.run_next(false) {
-                    *who.lock().expect("nobody panicked") = "owner";
-                }
+                let stolen = task.runs() == 1;
+                pool.raise(&task, UserInteractive);
+                seen.note(if stolen { "stolen" } else { "raised" });
             }
         });
-        let steal = actor({
-            let who = who.clone();
-            move || {
-                if thief.search() {
-                    *who.lock().expect("nobody panicked") = "thief";
-                }
-            }
+        let busy = actor(move || {
+            worker.within(|| ran.wait());
+            pool.close();
+            worker.run();
         });
-        play(order, [run, steal, raiser(pool, &tasks[0])]);
-        let who = *who.lock().expect("nobody panicked");
-        assert_eq!(pool.pop(UserInteractive).is_some(), who == "left");
-        assert_eq!(tasks[0].runs(), 1);
-        seen.note(who);
+        play(order, [raise, actor(move || pool.worker(1).run()), busy]);
+        assert_eq!(task.runs(), 1);
         pool.free();
     });
 }
@@ -164,43 +203,6 @@ fn an_entry_is_raised_while_it_overflows() {
     });
 }
 
-/// Sees what is in a ring go to its worker, from either end, to a thief, and to who raises it.
-#[test]
-fn three_meet_at_a_ring() {
-    for newest in [true, false] {
-        explore_both_ways(3, &["owner", "thief", "left"], move |seen, order| {
-            let who = Arc::new(Mutex::new("left"));
-            let tasks = [1, 2].map(Task::new);
-            let (pool, worker) = pushed(2, &tasks);
-            assert!(worker.run_next(false));
-            assert_eq!(tasks[1].runs(), 1);
-            let thief = pool.worker(1);
-            let run = actor({
-                let who = who.clone();
-                move || {
-                    if worker.run_next(newest) {
-                        *who.lock().expect("nobody panicked") = "owner";
-                    }
-                }
-            });
-            let steal = actor({
-                let who = who.clone();
-                move || {
-                    if thief.search() {
-                        *who.lock().expect("nobody panicked") = "thief";
-                    }
-                }
-            });
-            play(order, [run, steal, raiser(pool, &tasks[0])]);
-            let who = *who.lock().expect("nobody panicked");
-            assert_eq!(pool.pop(UserInteractive).is_some(), who == "left");
-            assert_eq!(tasks[0].runs(), 1);
-            seen.note(who);
-            pool.free();
-        });
-    }
-}
-
 /// Sees a push from outside find a worker that is awake, and one that sleeps: it runs either way.
 #[test]
 fn a_push_from_outside_meets_a_worker_that_lies_down() {
@@ -246,6 +248,7 @@ fn a_push_into_the_ring_meets_a_worker_that_lies_down() {
         });
         play(order, [actor(move || pool.worker(1).run()), push]);
         assert_eq!((one.runs(), two.runs()), (1, 1));
+        assert!(!one.waits() && !two.waits());
         pool.free();
     });
 }
@@ -327,6 +330,37 @@ fn a_join_waits_for_what_another_has_taken() {
             }
         });
         play(order, [join, actor(move || pool.worker(1).run())]);
+        world.end();
+        pool.free();
+    });
+}
+
+/// Sees what is spawned in a `scope` be run by who called, and by another. Either way the scope waits for it.
+#[test]
+fn a_scope_waits_for_what_another_has_taken() {
+    explore_both_ways(2, &["here", "there"], |seen, order| {
+        let pool = PoolModel::new(2);
+        let world = World::default();
+        let scope = actor({
+            let (seen, world) = (seen.clone(), world.clone());
+            move || {
+                let here = loom::thread::current().id();
+                let worker = pool.worker(0);
+                worker.within(|| {
+                    let (input, mut output) = (world.census.value(2), None);
+                    bowline::task::scope(|scope| {
+                        let (input, output) = (&input, &mut output);
+                        scope.spawn(move |_| *output = Some((input.clone(), loom::thread::current().id())));
+                    });
+                    let (output, by) = output.expect("it has run");
+                    assert_eq!(output.read(), 2);
+                    seen.note(if by == here { "here" } else { "there" });
+                });
+                pool.close();
+                worker.run();
+            }
+        });
+        play(order, [scope, actor(move || pool.worker(1).run())]);
         world.end();
         pool.free();
     });
@@ -457,20 +491,61 @@ fn a_push_to_an_earlier_pool_is_refused() {
     });
 }
 
-/// Sees a whole pool be made, used from outside, and dropped, before what was given to it has run and after.
+/// A worker that ends another pool is woken when the last of that one's workers has left, though the memory is used again
+/// at once.
 #[test]
-fn a_pool_runs_what_it_was_given_and_ends() {
-    explore(2, &["ran"], |seen| {
-        let world = World::default();
-        let pool = ThreadPool::new(1);
-        let ran = Arc::new(Mutex::new(false));
-        execute(pool.scheduler(), {
-            let (ran, payload) = (ran.clone(), world.census.value(1));
-            move || *ran.lock().expect("nobody panicked") = payload.read() == 1
+fn a_worker_waits_for_the_end_of_another_pool() {
+    explore_both_ways(3, &["ended"], |seen, order| {
+        let (pool, other) = (PoolModel::new(1), PoolModel::new(1));
+        let end = actor(move || {
+            let worker = pool.worker(0);
+            worker.within(|| worker.end(other));
+            pool.close();
+            worker.run();
         });
-        drop(pool);
-        assert!(*ran.lock().expect("nobody panicked"));
-        seen.note("ran");
-        world.end();
+        let leave = actor(move || {
+            other.worker(0).run();
+            assert!(other.leave());
+            other.reopen();
+        });
+        play(order, [end, leave]);
+        seen.note("ended");
+        pool.free();
+        other.free();
     });
 }
+
+/// Sees a whole pool be made, used from outside, and dropped. What was given to it before has run then, on its thread; what
+/// another thread gives it meanwhile runs there as well, or, when it has ended, without it.
+#[test]
+fn a_pool_runs_what_it_was_given_and_ends() {
+    explore(2, &["in the pool", "without it"], |seen| {
+        let world = World::default();
+        let pool = ThreadPool::new(1);
+        let scheduler = pool.scheduler();
+        let (first, second) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
+        let job = |by: &Rc<Cell<_>>| {
+            let (by, payload) = (SameThread(by.clone()), world.census.value(1));
+            move || {
+                let by = by;
+                assert_eq!(payload.read(), 1);
+                by.0.set(Some(loom::thread::current().id()));
+            }
+        };
+        let (one, two) = (job(&first), job(&second));
+        execute(scheduler, one);
+        world.threads.spawn(move || execute(scheduler, two));
+        drop(pool);
+        let first = first.get().expect("it has run");
+        world.end();
+        let second = second.get().expect("it has run");
+        assert_ne!(first, loom::thread::current().id());
+        seen.note(if first == second { "in the pool" } else { "without it" });
+    });
+}
+
+/// All threads of a model are one to the system.
+struct SameThread<T>(T);
+
+// SAFETY: as just said.
+unsafe impl<T> Send for SameThread<T> {}

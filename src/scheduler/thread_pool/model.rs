@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use loom::cell::UnsafeCell;
 
-use super::entry::{Entry, Item};
+use super::entry::{Entry, Item, Place};
 use super::injector::Levels;
 use super::ring::Ring;
 use super::schedule::PoolScheduler;
@@ -53,6 +53,11 @@ impl Task {
     /// How often it has run, or was taken.
     pub fn runs(&self) -> usize {
         self.runs.load(SeqCst)
+    }
+
+    /// Whether it says that it waits somewhere.
+    pub fn waits(&self) -> bool {
+        self.entry.place() != Place::Nowhere
     }
 
     /// The address of the whole, as that of its entry.
@@ -216,6 +221,11 @@ impl PoolModel {
         self.shared.has_work()
     }
 
+    /// One worker leaves; `true` for the last.
+    pub fn leave(self) -> bool {
+        self.shared.leave(self.generation)
+    }
+
     /// What the drop of a pool begins with.
     pub fn close(self) {
         self.shared.idle.0.close(&self.shared.seats);
@@ -248,24 +258,8 @@ impl Member {
         self.worker.run_found()
     }
 
-    /// Runs and sleeps until `done`.
-    pub fn help_until(&self, done: impl Fn() -> bool) {
-        self.worker.help_until(done);
-    }
-
-    /// Gives a task away. `false` if there is no room.
-    pub fn fork(&self, task: &Arc<Task>) -> bool {
-        task.write();
-        // SAFETY: the models keep a task until the end.
-        unsafe { self.worker.fork(task.entry().cast()) }
-    }
-
-    /// Takes it back, if it is still there.
-    pub fn take_back(&self, task: &Arc<Task>) -> bool {
-        let back = self.worker.take_back(task.entry().cast(), || task.runs() > 0);
-        if back {
-            task.take();
-        }
-        back
+    /// Ends another pool, and does this one's work meanwhile.
+    pub fn end(&self, other: PoolModel) {
+        other.shared.end_while_helping(&self.worker, other.generation);
     }
 }

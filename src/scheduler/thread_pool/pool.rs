@@ -2,12 +2,14 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::vec::Vec;
 
-use super::builder::{BuildError, ThreadPoolBuilder};
+#[cfg(not(loom))]
+use super::builder::BuildError;
+use super::builder::ThreadPoolBuilder;
 use super::entry::{Entry, Place};
 use super::schedule::PoolScheduler;
 use super::shared::Shared;
 use super::worker::Worker;
-use crate::sync::{lock, thread};
+use crate::sync::thread;
 use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 
 /// A work-stealing pool of threads.
@@ -243,13 +245,8 @@ impl Drop for ThreadPool {
         match Worker::current() {
             // It cannot wait for itself: the threads end on their own.
             Some(worker) if worker.works_for(shared, generation) => return shared.idle.0.close(&shared.seats),
-            Some(worker) => {
-                // Before the end may begin, after which the memory may be another pool's.
-                *lock(&shared.awaited_by) = Some(thread::current());
-                shared.idle.0.close(&shared.seats);
-                // What is left in this pool may need the other one, so that goes on meanwhile.
-                worker.help_until(|| shared.has_ended(generation));
-            }
+            // What is left in this pool may need the other one, so that goes on meanwhile.
+            Some(worker) => shared.end_while_helping(worker, generation),
             None => shared.idle.0.close(&shared.seats),
         }
         for thread in self.threads.drain(..) {

@@ -31,7 +31,7 @@ pub(super) struct Shared {
     ended: AtomicU32,
     /// Who waits for the last worker to leave, while it helps a pool of its own. Written before the pool is closed, that
     /// is, while the memory is still this pool's.
-    pub(super) awaited_by: Mutex<Option<thread::Thread>>,
+    awaited_by: Mutex<Option<thread::Thread>>,
 }
 
 /// What others see of a worker.
@@ -176,6 +176,14 @@ impl Shared {
             }
         }
         last
+    }
+
+    /// Closes the pool and waits for its end, which a worker of another one does by doing that one's work.
+    pub(super) fn end_while_helping(&self, worker: &Worker, generation: u32) {
+        // Before the end may begin, after which the memory may be another pool's.
+        *lock(&self.awaited_by) = Some(thread::current());
+        self.idle.0.close(&self.seats);
+        worker.help_until(|| self.has_ended(generation));
     }
 
     /// Whether all workers of that generation have left.
