@@ -84,6 +84,18 @@ pub(crate) fn sequenced() {
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
 }
 
+/// Parks the thread, but not for longer than that. A model has no time, so it only makes way.
+#[cfg(feature = "std")]
+pub(crate) fn park_for(duration: core::time::Duration) {
+    #[cfg(not(loom))]
+    thread::park_timeout(duration);
+    #[cfg(loom)]
+    {
+        let _ = duration;
+        thread::yield_now();
+    }
+}
+
 /// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
 #[cfg(feature = "std")]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {

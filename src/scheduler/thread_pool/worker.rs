@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
+use core::time::Duration;
 
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
@@ -9,7 +10,7 @@ use super::injector::Levels;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use crate::sync::{per_thread, thread};
+use crate::sync::{park_for, per_thread, thread};
 use crate::{Job, Priority};
 
 /// How often a worker serves its queues in turn instead of by urgency.
@@ -22,6 +23,8 @@ const SLOT_RUNS: u32 = 16;
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 /// How many jobs may be nested on one stack, each while the one beneath waits, before the newest goes before everything.
 const NESTED: u32 = 16;
+/// How long the one that watches sleeps at a time.
+const WATCH: Duration = Duration::from_millis(4);
 /// From this round on a searcher makes way for other threads between two looks.
 const YIELDING_ROUNDS: u32 = 8;
 
@@ -165,8 +168,9 @@ impl Worker {
             Some(item) => self.push_displaced(item),
             None => {
                 let run = self.from_slot.get();
-                if run.is_power_of_two() || run.is_multiple_of(4096) {
-                    self.shared.idle.0.wake(&self.shared.seats);
+                let idle = &self.shared.idle.0;
+                if run.is_power_of_two() || run.is_multiple_of(4096) || !idle.is_watched() {
+                    idle.wake(&self.shared.seats);
                 }
             }
         }
@@ -386,7 +390,8 @@ impl Worker {
     /// What a searcher does when it has found something: somebody else takes over, if there is more.
     fn stop_searching(&self) {
         let idle = &self.shared.idle.0;
-        if idle.found() && self.shared.has_work() {
+        idle.watch_no_more(self.index);
+        if idle.found() && (self.shared.has_work() || !idle.is_watched() && self.shared.has_full_slots()) {
             idle.wake(&self.shared.seats);
         }
     }
@@ -420,16 +425,13 @@ impl Worker {
     /// What is in the slot of another worker that is busy with something else for longer than a moment.
     fn steal_from_slot(&self) -> Option<Item> {
         self.others().find_map(|seat| {
-            let item = Item::from_raw(seat.slot.load(Acquire))?;
-            let picks = seat.picks.load(Relaxed);
-            for _ in 0..64 {
-                core::hint::spin_loop();
-            }
-            if seat.picks.load(Relaxed) != picks || !seat.take_from_slot(item) {
-                return None;
-            }
-            Some(self.not_from_slot(item))
+            let item = neglected(seat)?;
+            seat.take_from_slot(item).then(|| self.not_from_slot(item))
         })
+    }
+
+    fn finds_neglected_slot(&self) -> bool {
+        self.others().any(|seat| neglected(seat).is_some())
     }
 
     /// Sleeps until there is something to do, or until `done`. The caller searches afterwards.
@@ -449,9 +451,26 @@ impl Worker {
             if done() {
                 return idle.get_up(self.index, seats);
             }
-            thread::park();
+            if idle.watches(self.index, seats.len()) {
+                park_for(WATCH);
+                if self.finds_neglected_slot() {
+                    return idle.get_up(self.index, seats);
+                }
+            } else {
+                thread::park();
+            }
         }
     }
+}
+
+/// What is in the slot of a worker that does not get to it.
+fn neglected(seat: &Seat) -> Option<Item> {
+    let item = Item::from_raw(seat.slot.load(Acquire))?;
+    let picks = seat.picks.load(Relaxed);
+    for _ in 0..64 {
+        core::hint::spin_loop();
+    }
+    (seat.picks.load(Relaxed) == picks).then_some(item)
 }
 
 /// A job of the pool, found by somebody who waits for something else. It is to be run.
