@@ -90,19 +90,45 @@ fn more_than_can_be_counted_are_refused_before_any_is_started() {
     }
 }
 
-/// More than the address space holds, for 64 threads, so that a later one of them fails.
+/// Runs in a process of its own, which may have less memory than 64 such stacks.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(sanitized)))]
 #[test]
 fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
+    const NAME: &str = "a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end";
+    const INSIDE: &str = "BOWLINE_LITTLE_MEMORY";
+    const STACK: usize = 64 << 20;
+    const RLIMIT_AS: i32 = 9;
+
+    unsafe extern "C" {
+        fn setrlimit(resource: i32, limits: *const [u64; 2]) -> i32;
+    }
+
+    if std::env::var_os(INSIDE).is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+        return;
+    }
+    // SAFETY: two words, as the C library wants them.
+    assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
     let census = Census::new();
     let counted = census.clone();
     let error = ThreadPool::builder()
         .threads(64)
-        .stack_size(16 << 40)
+        .stack_size(STACK)
         .on_start(move |_| counts_me(&counted))
         .build()
         .unwrap_err();
-    let BuildError::Spawn { started, wanted, ref source } = error else {
+    let BuildError::Spawn {
+        started,
+        wanted,
+        ref source,
+    } = error
+    else {
         panic!("{error:?}");
     };
     assert!(started > 0 && started < 64, "{started} were started: nothing was shown");
@@ -110,6 +136,11 @@ fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
     assert!(error.to_string().contains(&format!("gave {started} of 64 threads")), "{error}");
     assert_eq!(error.source().unwrap().to_string(), source.to_string());
     assert_eq!(census.alive(), 0);
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
+    // The harness has its own, and this test.
+    assert!(tasks <= 2, "{tasks} threads are left");
+    // As many as there is memory for are given.
+    assert_eq!(ThreadPool::builder().threads(2).stack_size(STACK).build().unwrap().threads(), 2);
 }
 
 #[test]
