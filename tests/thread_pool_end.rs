@@ -203,26 +203,24 @@ fn a_worker_of_another_pool_drops_it_and_both_need_each_other() {
 
 #[test]
 fn a_worker_that_drops_a_pool_does_not_wait_for_the_next_one_in_its_memory() {
-    let done = Arc::new(AtomicBool::new(false));
-    // Takes the memory of each pool that ends, as soon as it does, and keeps it.
-    let taker = {
-        let done = done.clone();
-        thread::spawn(move || {
-            let mut pools = Vec::new();
-            while !done.load(SeqCst) {
-                pools.push(ThreadPool::new(11));
-                if pools.len() == 8 {
-                    pools.clear();
+    let (finished, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        // Two who take the memory of pools that end, as soon as they do, and keep it.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let _pools: Vec<_> = (0..MANY / 20).map(|_| ThreadPool::new(1)).collect();
+                finished.fetch_add(1, SeqCst);
+                while !done.load(SeqCst) {
+                    thread::yield_now();
                 }
-            }
-        })
-    };
-    let other = ThreadPool::new(1);
-    for _ in 0..MANY / 60 {
-        other.install(|| drop(ThreadPool::new(11)));
-    }
-    done.store(true, SeqCst);
-    taker.join().unwrap();
+            });
+        }
+        let other = ThreadPool::new(2);
+        while finished.load(SeqCst) < 2 {
+            other.install(|| drop(ThreadPool::new(1)));
+        }
+        done.store(true, SeqCst);
+    });
 }
 
 // Schedulers that outlive their pool.
