@@ -5,7 +5,7 @@ mod common;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, mpsc};
 
 use bowline::prelude::*;
@@ -33,6 +33,12 @@ fn until_gone(census: &Census) {
     while census.alive() > 0 {
         thread::yield_now();
     }
+}
+
+/// Where the pool of a scheduler is in memory.
+fn memory(scheduler: PoolScheduler) -> String {
+    let text = format!("{scheduler:?}");
+    text[..text.find('.').unwrap()].to_owned()
 }
 
 fn count(ran: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
@@ -203,24 +209,25 @@ fn a_worker_of_another_pool_drops_it_and_both_need_each_other() {
 
 #[test]
 fn a_worker_that_drops_a_pool_does_not_wait_for_the_next_one_in_its_memory() {
-    let (finished, done) = (AtomicUsize::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        // Two who take the memory of pools that end, as soon as they do, and keep it.
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let _pools: Vec<_> = (0..MANY / 20).map(|_| ThreadPool::new(1)).collect();
-                finished.fetch_add(1, SeqCst);
-                while !done.load(SeqCst) {
-                    thread::yield_now();
-                }
-            });
-        }
-        let other = ThreadPool::new(2);
-        while finished.load(SeqCst) < 2 {
-            other.install(|| drop(ThreadPool::new(1)));
-        }
-        done.store(true, SeqCst);
+    // A number that no other test here uses, so that nobody else takes the memory.
+    const WORKERS: usize = 5;
+    let census = Census::new();
+    let (pool, other) = (census_pool(WORKERS, &census), ThreadPool::new(1));
+    let (old, held) = (pool.scheduler(), hold(pool.scheduler()));
+    let (sent, received) = mpsc::channel();
+    let scheduler = other.scheduler();
+    other.install(move || {
+        // This runs while the drop waits, and returns when there is a new pool where the old one was.
+        execute(scheduler, move || {
+            drop(held);
+            until_gone(&census);
+            let next = ThreadPool::new(WORKERS);
+            assert_eq!(memory(next.scheduler()), memory(old));
+            sent.send(next).unwrap();
+        });
+        drop(pool);
     });
+    assert_eq!(received.recv().unwrap().install(|| 7), 7);
 }
 
 // Schedulers that outlive their pool.
@@ -245,11 +252,7 @@ fn a_scheduler_of_an_ended_pool_is_not_that_of_the_next_one_in_its_memory() {
     drop(pool);
     let pool = ThreadPool::new(WORKERS);
     let new = pool.scheduler();
-    // Otherwise nothing is shown: the first part is the address of the memory.
-    let memory = |scheduler: PoolScheduler| {
-        let text = format!("{scheduler:?}");
-        text[..text.find('.').unwrap()].to_owned()
-    };
+    // Otherwise nothing is shown.
     assert_eq!(memory(old), memory(new));
     assert_ne!(old, new);
     let place = || (pool.worker_index().is_some(), ThreadPool::global().worker_index().is_some());
