@@ -250,20 +250,22 @@ fn a_join_whose_other_half_is_done_does_not_wait_for_what_never_ends() {
     let stop = bowline::stop::StopSource::new();
     let started = Barrier::new(2);
     let (sent, received) = mpsc::channel();
-    let held = pool.join(
-        || {
-            started.wait();
+    let (first, second) = (&started, &started);
+    let token = stop.token();
+    let (held, ()) = pool.join(
+        move || {
+            first.wait();
             // The other worker has finished `b`, and is busy.
             let held = received.recv().unwrap();
             // Two that come back again and again, so that there is always one in the queue of this worker.
             for _ in 0..2 {
                 let endless = scheduler.schedule().repeat_until(|()| false);
-                start_detached(endless.write_env(WithStopToken(stop.token())));
+                start_detached(endless.write_env(WithStopToken(token.clone())));
             }
             held
         },
-        || {
-            started.wait();
+        move || {
+            second.wait();
             // Keeps the worker that runs this busy afterwards.
             let urgent = scheduler.with_priority(Priority::UserInteractive);
             execute(urgent, move || {
