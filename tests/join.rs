@@ -114,7 +114,11 @@ fn what_can_only_be_moved_passes() {
 // Panics. Each with `b` run by the one that forked it, and by another worker, for certain.
 
 /// Calls `join` so that another worker runs `b`.
-fn join_apart<A: Send, B: Send>(pool: &ThreadPool, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+fn join_apart<A: Send, B: Send>(
+    pool: &ThreadPool,
+    a: impl FnOnce() -> A + Send,
+    b: impl FnOnce() -> B + Send,
+) -> (A, B) {
     let barrier = Barrier::new(2);
     pool.join(
         || {
@@ -179,7 +183,10 @@ fn of_two_panics_that_of_a_passes() {
     let (pool, alone) = (ThreadPool::new(2), ThreadPool::new(1));
     let both = || join_apart(&pool, || quiet_panic("a"), || quiet_panic("b"));
     assert_eq!(panic_message(both), "a");
-    assert_eq!(panic_message(|| alone.join(|| quiet_panic("a"), || quiet_panic("b"))), "a");
+    assert_eq!(
+        panic_message(|| alone.join(|| quiet_panic("a"), || quiet_panic("b"))),
+        "a"
+    );
 }
 
 #[test]
@@ -212,13 +219,25 @@ fn a_panic_passes_through_nested_joins() {
 #[test]
 fn nests_deeper_than_the_queue_is_long() {
     fn left(depth: usize) -> usize {
-        if depth == 0 { 0 } else { join(|| left(depth - 1), || 1).0 + 1 }
+        if depth == 0 {
+            0
+        } else {
+            join(|| left(depth - 1), || 1).0 + 1
+        }
     }
     fn right(depth: usize) -> usize {
-        if depth == 0 { 0 } else { join(|| 1, || right(depth - 1)).1 + 1 }
+        if depth == 0 {
+            0
+        } else {
+            join(|| 1, || right(depth - 1)).1 + 1
+        }
     }
     for workers in [1, 2] {
-        let pool = ThreadPool::builder().threads(workers).stack_size(256 << 20).build().unwrap();
+        let pool = ThreadPool::builder()
+            .threads(workers)
+            .stack_size(256 << 20)
+            .build()
+            .unwrap();
         assert_eq!(pool.install(|| left(DEEP)), DEEP);
         assert_eq!(pool.install(|| right(DEEP)), DEEP);
     }

@@ -401,7 +401,10 @@ fn a_panic_in_a_job_arrives_and_the_worker_survives() {
 #[test]
 fn errors_pass_from_the_pool() {
     let pool = ThreadPool::new(1);
-    let fails = just(()).continues_on(pool.scheduler()).infallible_into().try_then(|()| Err::<(), _>("no"));
+    let fails = just(())
+        .continues_on(pool.scheduler())
+        .infallible_into()
+        .try_then(|()| Err::<(), _>("no"));
     assert_eq!(sync_wait(fails).error(), Some("no"));
 }
 
@@ -440,7 +443,12 @@ fn on_comes_back_to_the_pool_on_every_channel() {
         (true, Outcome::Error("no"))
     );
     assert_eq!(
-        back(just_from(there_ran).infallible_into().let_value(|_| just_stopped()).boxed()),
+        back(
+            just_from(there_ran)
+                .infallible_into()
+                .let_value(|_| just_stopped())
+                .boxed()
+        ),
         (true, Outcome::Stopped)
     );
 }
@@ -466,7 +474,11 @@ fn a_panic_comes_back_to_the_pool_through_affine_and_on() {
     assert_eq!(panic_message(|| sync_wait(work)), "there");
     let work = starts_on(
         here.scheduler(),
-        just(()).continues_on(there.scheduler()).let_value(|_| panics()).affine().finally(note()),
+        just(())
+            .continues_on(there.scheduler())
+            .let_value(|_| panics())
+            .affine()
+            .finally(note()),
     );
     assert_eq!(panic_message(|| sync_wait(work)), "there");
     assert_eq!(came_back.into_inner(), 2);
@@ -486,7 +498,10 @@ fn affine_comes_back_to_the_pool_on_every_channel() {
             .infallible_into()
     };
     assert_eq!(back(away().boxed()), (true, Outcome::Value(())));
-    assert_eq!(back(away().try_then(|()| Err("no")).boxed()), (true, Outcome::Error("no")));
+    assert_eq!(
+        back(away().try_then(|()| Err("no")).boxed()),
+        (true, Outcome::Error("no"))
+    );
     assert_eq!(
         back(away().let_value(|_| just_stopped()).boxed()),
         (true, Outcome::Stopped)
@@ -513,7 +528,11 @@ fn when_all_split_ensure_started_and_detached_work_run_on_the_pool() {
     assert_eq!(sync_wait(when_all((job(), job(), job()))).unwrap(), (true, true, true));
 
     let scheduler = pool.scheduler();
-    let name = move || scheduler.schedule().then(|()| thread::current().name().unwrap().starts_with("bowline-"));
+    let name = move || {
+        scheduler
+            .schedule()
+            .then(|()| thread::current().name().unwrap().starts_with("bowline-"))
+    };
     let shared = name().split();
     assert_eq!(sync_wait(when_all((shared.clone(), shared))).unwrap(), (true, true));
     assert!(sync_wait(name().ensure_started()).unwrap());
@@ -634,7 +653,11 @@ fn more_than_a_worker_can_queue_does_not_allocate() {
         let hop = pool.scheduler().schedule();
         let work = || when_all([hop; 1_000]);
         sync_wait(starts_on(pool.scheduler(), work())).unwrap();
-        assert_eq!(crew.during(|| sync_wait(starts_on(pool.scheduler(), work())).unwrap()).1, 0);
+        assert_eq!(
+            crew.during(|| sync_wait(starts_on(pool.scheduler(), work())).unwrap())
+                .1,
+            0
+        );
     }
 }
 
@@ -648,7 +671,11 @@ fn a_wait_on_a_worker_does_not_allocate() {
 
 #[test]
 fn a_million_hops_fit_into_a_small_stack() {
-    let pool = ThreadPool::builder().threads(2).stack_size(SMALL_STACK).build().unwrap();
+    let pool = ThreadPool::builder()
+        .threads(2)
+        .stack_size(SMALL_STACK)
+        .build()
+        .unwrap();
     let hops = || pool.scheduler().schedule().repeat_until(million());
     sync_wait(starts_on(pool.scheduler(), hops())).unwrap();
     sync_wait(when_all((hops(), hops()))).unwrap();
@@ -665,7 +692,11 @@ fn a_long_chain_from_job_to_job_fits_into_a_small_stack() {
         }
         execute(scheduler, move || chain(scheduler, left - 1, done));
     }
-    let pool = ThreadPool::builder().threads(2).stack_size(SMALL_STACK).build().unwrap();
+    let pool = ThreadPool::builder()
+        .threads(2)
+        .stack_size(SMALL_STACK)
+        .build()
+        .unwrap();
     let (sent, received) = mpsc::channel();
     chain(pool.scheduler(), ROUNDS / 10, sent);
     received.recv().unwrap();

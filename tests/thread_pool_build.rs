@@ -35,7 +35,11 @@ fn threads_have_names_by_their_index() {
     let pool = ThreadPool::new(2);
     let (index, name) = names(&pool);
     assert_eq!(name, format!("bowline-{index}"));
-    let pool = ThreadPool::builder().threads(2).names(|n| format!("baker {n}")).build().unwrap();
+    let pool = ThreadPool::builder()
+        .threads(2)
+        .names(|n| format!("baker {n}"))
+        .build()
+        .unwrap();
     let (index, name) = names(&pool);
     assert_eq!(name, format!("baker {index}"));
 }
@@ -85,7 +89,10 @@ fn more_than_can_be_counted_are_refused_before_any_is_started() {
             .names(|_| panic!("nobody is to be named"))
             .build()
             .unwrap_err();
-        assert!(matches!(error, BuildError::TooMany { wanted: w } if w == wanted), "{error:?}");
+        assert!(
+            matches!(error, BuildError::TooMany { wanted: w } if w == wanted),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("at most 32767 threads"), "{error}");
     }
 }
@@ -133,14 +140,25 @@ fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
     };
     assert!(started > 0 && started < 64, "{started} were started: nothing was shown");
     assert_eq!(wanted, 64);
-    assert!(error.to_string().contains(&format!("gave {started} of 64 threads")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("gave {started} of 64 threads")),
+        "{error}"
+    );
     assert_eq!(error.source().unwrap().to_string(), source.to_string());
     assert_eq!(census.alive(), 0);
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
     // The harness has its own, and this test.
     assert!(tasks <= 2, "{tasks} threads are left");
     // As many as there is memory for are given.
-    assert_eq!(ThreadPool::builder().threads(2).stack_size(STACK).build().unwrap().threads(), 2);
+    assert_eq!(
+        ThreadPool::builder()
+            .threads(2)
+            .stack_size(STACK)
+            .build()
+            .unwrap()
+            .threads(),
+        2
+    );
 }
 
 #[test]
@@ -202,7 +220,10 @@ fn a_pool_can_be_built_where_one_could_not() {
             .build();
         assert!(failed.is_err());
         let pool = ThreadPool::new(7);
-        assert_eq!(sync_wait(when_all([pool.scheduler().schedule(); 100])).unwrap().len(), 100);
+        assert_eq!(
+            sync_wait(when_all([pool.scheduler().schedule(); 100])).unwrap().len(),
+            100
+        );
     }
 }
 
@@ -219,7 +240,11 @@ fn allowed() -> String {
 fn a_pinned_worker_stays_on_one_processor() {
     let workers = thread::available_parallelism().unwrap().get();
     let barrier = std::sync::Barrier::new(workers);
-    let pool = ThreadPool::builder().threads(workers).pin_to_cores(true).build().unwrap();
+    let pool = ThreadPool::builder()
+        .threads(workers)
+        .pin_to_cores(true)
+        .build()
+        .unwrap();
     let work = (0..workers).map(|_| {
         pool.scheduler().schedule().then(|()| {
             barrier.wait();
@@ -227,7 +252,10 @@ fn a_pinned_worker_stays_on_one_processor() {
         })
     });
     let processors = sync_wait(when_all_iter(work)).unwrap();
-    assert!(processors.iter().all(|list| list.parse::<usize>().is_ok()), "{processors:?}");
+    assert!(
+        processors.iter().all(|list| list.parse::<usize>().is_ok()),
+        "{processors:?}"
+    );
     // Each has its own, where there is one for each.
     assert_eq!(processors.iter().collect::<HashSet<_>>().len(), workers);
     let free = ThreadPool::new(1);

@@ -239,7 +239,11 @@ fn work_for_a_pool_that_has_ended_runs_on_the_global_one() {
     drop(pool);
     for priority in Priority::ALL {
         let work = scheduler.with_priority(priority).schedule();
-        assert!(sync_wait(work.then(|()| ThreadPool::global().worker_index())).unwrap().is_some());
+        assert!(
+            sync_wait(work.then(|()| ThreadPool::global().worker_index()))
+                .unwrap()
+                .is_some()
+        );
     }
     assert_eq!(sync_wait(starts_on(scheduler, just(7)).on(scheduler)).unwrap(), 7);
 }
@@ -255,7 +259,12 @@ fn a_scheduler_of_an_ended_pool_is_not_that_of_the_next_one_in_its_memory() {
     // Otherwise nothing is shown.
     assert_eq!(memory(old), memory(new));
     assert_ne!(old, new);
-    let place = || (pool.worker_index().is_some(), ThreadPool::global().worker_index().is_some());
+    let place = || {
+        (
+            pool.worker_index().is_some(),
+            ThreadPool::global().worker_index().is_some(),
+        )
+    };
     for priority in Priority::ALL {
         let old = old.with_priority(priority);
         let from_outside = sync_wait(old.schedule().then(|()| place())).unwrap();

@@ -21,7 +21,10 @@ const CASES: [(&str, fn()); 6] = [
     ("replaced before it is asked for", || {
         ThreadPool::new(3).make_global().unwrap();
         assert_eq!(ThreadPool::global().threads(), 3);
-        assert_eq!(bowline::join(|| ThreadPool::global().worker_index().is_some(), || 7), (true, 7));
+        assert_eq!(
+            bowline::join(|| ThreadPool::global().worker_index().is_some(), || 7),
+            (true, 7)
+        );
     }),
     ("replaced a second time", || {
         ThreadPool::new(3).make_global().unwrap();
@@ -45,7 +48,10 @@ const CASES: [(&str, fn()); 6] = [
                 ThreadPool::global().scheduler()
             };
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect::<Vec<_>>()
         });
         assert!(schedulers.iter().all(|scheduler| *scheduler == schedulers[0]));
         assert_eq!(ThreadPool::global().install(|| 7), 7);
@@ -53,7 +59,13 @@ const CASES: [(&str, fn()); 6] = [
     ("takes over what comes to a pool that has ended", || {
         let pool = ThreadPool::new(1);
         let scheduler = pool.scheduler();
-        ThreadPool::builder().threads(2).names(|_| "heir".to_owned()).build().unwrap().make_global().unwrap();
+        ThreadPool::builder()
+            .threads(2)
+            .names(|_| "heir".to_owned())
+            .build()
+            .unwrap()
+            .make_global()
+            .unwrap();
         drop(pool);
         for priority in Priority::ALL {
             let (sent, received) = mpsc::channel();
@@ -73,11 +85,18 @@ fn the_global_pool_is_made_once_and_replaced_once() {
     }
     for (name, _) in CASES {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_global_pool_is_made_once_and_replaced_once", "--nocapture"])
+            .args([
+                "--exact",
+                "the_global_pool_is_made_once_and_replaced_once",
+                "--nocapture",
+            ])
             .env(CASE, name)
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{name}: {output:?}");
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{name}: {output:?}"
+        );
     }
 }

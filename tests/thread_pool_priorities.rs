@@ -8,11 +8,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 
+use Priority::{Background, Default, UserInitiated, UserInteractive, Utility};
 use bowline::prelude::*;
 use bowline::scheduler::{PoolSchedule, PoolScheduler, ThreadPool};
 use bowline::{EmptyEnv, Operation, Panic, Transfer};
 use common::*;
-use Priority::{Background, Default, UserInitiated, UserInteractive, Utility};
 
 type Order = Arc<Mutex<Vec<usize>>>;
 
@@ -33,7 +33,10 @@ fn higher_levels_go_first_and_each_is_first_in_first_out() {
     let order = Order::default();
     let held = hold(pool.scheduler());
     for round in 0..4 {
-        for (nth, priority) in [Default, Background, UserInteractive, Utility, UserInitiated].into_iter().enumerate() {
+        for (nth, priority) in [Default, Background, UserInteractive, Utility, UserInitiated]
+            .into_iter()
+            .enumerate()
+        {
             let name = priority as usize * 100 + round * 10 + nth;
             execute(pool.scheduler().with_priority(priority), note(&order, name));
         }
@@ -50,7 +53,10 @@ fn what_a_worker_queues_itself_is_ordered_too() {
     let pool = ThreadPool::new(1);
     let order = Order::default();
     pool.install(|| {
-        for (n, priority) in [Background, Utility, UserInitiated, UserInteractive].into_iter().enumerate() {
+        for (n, priority) in [Background, Utility, UserInitiated, UserInteractive]
+            .into_iter()
+            .enumerate()
+        {
             execute(pool.scheduler().with_priority(priority), note(&order, n));
         }
         execute(pool.scheduler(), note(&order, 4));
@@ -187,7 +193,11 @@ fn the_lowest_runs_again_and_again_beside_endless_urgent_work() {
     drop(pool);
     let mut before = 0;
     for ran in ran {
-        assert!(ran - before <= ThreadPool::FAIRNESS, "{} jobs between two", ran - before);
+        assert!(
+            ran - before <= ThreadPool::FAIRNESS,
+            "{} jobs between two",
+            ran - before
+        );
         before = ran;
     }
 }
@@ -226,7 +236,11 @@ fn what_a_worker_keeps_is_not_starved_by_endless_urgent_work() {
     drop(held);
     let (first, second) = (ran.recv().unwrap(), ran.recv().unwrap());
     assert!(first <= ThreadPool::FAIRNESS, "the ring waited for {first} jobs");
-    assert!(second - first <= ThreadPool::FAIRNESS, "the slot for {} more", second - first);
+    assert!(
+        second - first <= ThreadPool::FAIRNESS,
+        "the slot for {} more",
+        second - first
+    );
 }
 
 #[test]
@@ -473,7 +487,11 @@ fn raised_by_many_at_once_each_runs_once() {
     let pool = ThreadPool::new(2);
     for round in 0..rounds {
         let order = Order::default();
-        let jobs = queued(pool.scheduler().with_priority([Background, Default][round % 2]), JOBS, &order);
+        let jobs = queued(
+            pool.scheduler().with_priority([Background, Default][round % 2]),
+            JOBS,
+            &order,
+        );
         let barrier = Barrier::new(3);
         thread::scope(|scope| {
             for raiser in 0..2 {

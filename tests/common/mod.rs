@@ -202,6 +202,44 @@ pub fn million<T>() -> impl FnMut(&T) -> bool + Send {
     }
 }
 
+/// Random numbers, the same everywhere for a seed.
+#[derive(Debug)]
+pub struct XorShift(u64);
+
+impl XorShift {
+    pub fn new(seed: u64) -> Self {
+        // Never zero, and spread out, so that neighbouring seeds do not look alike.
+        XorShift((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 11) % end
+    }
+}
+
+/// What [`quiet_panic`] panics with.
+pub const PANIC: &str = "a panic of the stress test";
+
+/// Ends as a panic does, without the panic hook's report.
+pub fn quiet_panic() -> ! {
+    std::panic::resume_unwind(Box::new(PANIC))
+}
+
+/// A number from the environment of the process.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is not a number: {text}"))
+    })
+}
+
 /// Where a sender says that it completes.
 pub fn completes<S: Sender>(_: &S) -> Completes {
     S::COMPLETES
