@@ -31,8 +31,10 @@ pub struct CrewAllocations(&'static AtomicUsize);
 
 impl CrewAllocations {
     pub fn new() -> Self {
-        // Leaked: a thread of the crew may end after the test.
-        CrewAllocations(Box::leak(Box::new(AtomicUsize::new(0))))
+        // A thread of the crew may end after the test, so they are not on anybody's stack.
+        static CREWS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        CrewAllocations(&CREWS[NEXT.fetch_add(1, Ordering::SeqCst)])
     }
 
     /// The calling thread is counted from now on.
