@@ -26,11 +26,11 @@ pub mod sender;
 pub mod stop;
 mod sync;
 
+#[cfg(feature = "std")]
+pub use adaptors::TimeoutError;
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
-#[cfg(feature = "std")]
-pub use adaptors::TimeoutError;
 #[cfg(feature = "std")]
 pub use consumers::{Prepared, WaitSlot, prepare, sync_wait};
 #[cfg(feature = "alloc")]

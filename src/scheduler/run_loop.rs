@@ -6,6 +6,7 @@ use core::mem;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
+use super::timer::Pending;
 use crate::consumers::WaitSlot;
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
@@ -13,7 +14,6 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use super::timer::Pending;
 use crate::sync::{Arc, Mutex, const_unless_loom, lock, thread, thread_id};
 use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
 
@@ -281,9 +281,7 @@ impl RunLoop {
                     if let Some(due) = timers.take_due_or_park() {
                         self.own.ready.set(due.head);
                         // Whoever pushed in between has ended the sleep already.
-                        let _ = self
-                            .pushed
-                            .compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
+                        let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
                         return;
                     }
                 }

@@ -11,12 +11,19 @@ use crate::Job;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sync::{Mutex, lock, park_timeout, thread};
 
+/// A deadline that is always past.
+pub(super) const NOW: u64 = 0;
+
 /// A deadline that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// How many timers are taken out under one lock. What is taken out is not found by a stop any more, and whoever starts or
 /// stops a timer meanwhile waits for the lock.
 const BATCH: usize = 64;
+
+/// The driver does not wake itself more often than this, in nanoseconds: where timers are that dense, several share a
+/// wake-up, which costs more than all of them.
+const PACE: u64 = 250_000;
 
 /// Timers that somebody serves. Nothing here knows who that is: it is enough to know which thread sleeps.
 pub(crate) struct Pending {
@@ -31,6 +38,8 @@ struct Inner {
     /// takes it and wakes it; nobody else has to. A thread that is gone, or does not sleep, is woken in vain at most
     /// once, which harms nobody.
     sleeper: Option<Sleeper>,
+    /// A deadline does not wake the driver before this, but [`NOW`].
+    paced: u64,
 }
 
 struct Sleeper {
@@ -60,6 +69,7 @@ impl Pending {
             inner: Mutex::new(Inner {
                 wheel: Wheel::new(),
                 sleeper: None,
+                paced: 0,
             }),
         }
     }
@@ -79,16 +89,21 @@ impl Pending {
     pub(super) unsafe fn insert(&self, entry: NonNull<Entry>) -> bool {
         let mut inner = lock(&self.inner);
         // SAFETY: the entry is alive, and its cells are ours under the lock.
-        let deadline = unsafe {
+        let wake_at = unsafe {
             if entry.as_ref().state() != State::Idle {
                 return false;
             }
+            let deadline = entry.as_ref().deadline();
             inner.wheel.insert(entry);
             entry.as_ref().set_state(State::Linked);
-            entry.as_ref().deadline()
+            if deadline == NOW {
+                NOW
+            } else {
+                deadline.max(inner.paced)
+            }
         };
         let woken = match &inner.sleeper {
-            Some(sleeper) if deadline < sleeper.until => inner.sleeper.take(),
+            Some(sleeper) if wake_at < sleeper.until => inner.sleeper.take(),
             _ => None,
         };
         drop(inner);
@@ -135,9 +150,10 @@ impl Pending {
         let mut inner = lock(&self.inner);
         let due = self.take(&mut inner, now);
         if due.is_some() {
+            inner.paced = now.saturating_add(PACE);
             return due;
         }
-        let until = inner.wheel.next().unwrap_or(NEVER);
+        let until = inner.wheel.next().unwrap_or(NEVER).max(inner.paced);
         inner.sleeper = Some(Sleeper {
             thread: thread::current(),
             until,

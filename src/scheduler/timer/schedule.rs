@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::time::Instant;
 
+use super::pending::NOW;
 use super::timer::Timer;
 use super::wheel::Entry;
 use crate::sender::stage::container_of;
@@ -46,7 +47,7 @@ impl Scheduler for TimerScheduler {
     const INFALLIBLE: bool = true;
 
     fn schedule(&self) -> TimerSchedule {
-        TimerSchedule::at(self.timer.clone(), 0)
+        TimerSchedule::at(self.timer.clone(), NOW)
     }
 }
 
@@ -103,7 +104,8 @@ impl TimerSchedule {
         TimerSchedule {
             timer,
             time: delay,
-            after: true,
+            // No delay is now, whenever that is.
+            after: delay != NOW,
         }
     }
 }
@@ -192,7 +194,9 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
         let timer = operation.timer.clone();
         if operation.after {
             let delay = operation.entry.deadline();
-            operation.entry.set_deadline(timer.pending().clock().now().saturating_add(delay));
+            operation
+                .entry
+                .set_deadline(timer.pending().clock().now().saturating_add(delay));
         }
         let token = match &operation.receiver {
             Some(receiver) => receiver.env().stop_token(),

@@ -30,8 +30,11 @@ use crate::sync::{Arc, OnceLock, thread};
 ///
 /// Timers complete on that thread, one after the other: in the order of their deadlines, those of one deadline in the
 /// order in which they were started. A deadline that has passed when the timer is started counts as the moment of the
-/// start. They are never early. They are late by what the system takes to wake a thread, and by what completes before
-/// them: work that takes long is sent on, with [`continues_on`](crate::Sender::continues_on), and does not block there.
+/// start.
+///
+/// They are never early. They are late by what the system takes to wake a thread, by a quarter of a millisecond at most
+/// where timers are so dense that they share a wake-up, and by what completes before them: work that takes long is sent
+/// on, with [`continues_on`](crate::Sender::continues_on), and does not block there.
 ///
 /// Starting and stopping a timer takes constant time and allocates nothing, however many are pending. It takes a lock,
 /// for a moment, and wakes the thread only if no other deadline is as early.
@@ -171,7 +174,9 @@ impl Eq for Timer {}
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Timer").field(&core::ptr::from_ref(self.pending())).finish()
+        f.debug_tuple("Timer")
+            .field(&core::ptr::from_ref(self.pending()))
+            .finish()
     }
 }
 
