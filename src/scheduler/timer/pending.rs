@@ -159,10 +159,12 @@ impl Pending {
             until,
         });
         drop(inner);
+        // Asked again, for the lock may have taken its time.
+        let now = self.clock.now();
         if until == NEVER {
             thread::park();
-        } else if let Some(left) = until.checked_sub(self.clock.now()) {
-            park_timeout(Duration::from_nanos(left));
+        } else if until > now {
+            park_timeout(Duration::from_nanos(until - now));
         }
         None
     }
