@@ -252,6 +252,10 @@ fn keeps_its_order_while_timers_come_and_go_and_fire() {
         assert!(in_time.is_sorted(), "{in_time:?}");
         served = after;
     }
+    for source in sources {
+        source.request_stop();
+    }
+    assert_eq!(run_loop.run_ready(), 0);
 }
 
 #[test]

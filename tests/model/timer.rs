@@ -151,6 +151,36 @@ fn a_stop_races_with_the_start_and_the_deadline() {
     });
 }
 
+/// Sees a stop that comes before a timer pends, and after. No time passes, so it is the stop that completes it.
+#[test]
+fn a_stop_races_with_the_start_of_a_later_timer() {
+    explore(3, &["stopped in the start", "stopped by the stopping thread"], |seen| {
+        let world = World::default();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let source = StopSource::new();
+        let (root, report) = world.root();
+        world.threads.spawn({
+            let source = source.clone();
+            move || drop(source.request_stop())
+        });
+        submit(
+            timer.schedule_after(SECOND).write_env(WithStopToken(source.token())),
+            root,
+        );
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() {
+            "stopped in the start"
+        } else {
+            "stopped by the stopping thread"
+        });
+        timer.advance_to(SECOND);
+        assert_eq!(run_loop.run_ready(), 0);
+        world.end();
+    });
+}
+
 /// Sees two timers of one slot, one of which fires while the other is stopped: the lists stay whole, and a third fires.
 #[test]
 fn a_stop_beside_one_that_fires_leaves_the_others() {

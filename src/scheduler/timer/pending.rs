@@ -1,6 +1,9 @@
 //! The timers of one run loop: the wheel, its lock, its clock, and who sleeps.
 
 use core::fmt;
+#[cfg(sanitized)]
+use core::ops::Deref;
+use core::ops::DerefMut;
 use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::time::Instant;
@@ -9,6 +12,8 @@ use super::wheel::{Entry, State, Wheel};
 use crate::Job;
 #[cfg(loom)]
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
+#[cfg(sanitized)]
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock, park_timeout, thread};
 
 /// A deadline that is always past.
@@ -30,6 +35,10 @@ pub(crate) struct Pending {
     clock: Clock,
     /// Held for the insertion or the removal of one timer, or the removal of a batch; never while one completes.
     inner: Mutex<Inner>,
+    /// Touched by whoever holds the lock: the half of a `Mutex` that waits is in the standard library, where
+    /// ThreadSanitizer does not see it.
+    #[cfg(sanitized)]
+    seen: AtomicUsize,
 }
 
 struct Inner {
@@ -71,7 +80,16 @@ impl Pending {
                 sleeper: None,
                 paced: 0,
             }),
+            #[cfg(sanitized)]
+            seen: AtomicUsize::new(0),
         }
+    }
+
+    fn lock(&self) -> impl DerefMut<Target = Inner> + '_ {
+        let inner = lock(&self.inner);
+        #[cfg(sanitized)]
+        let inner = Seen::new(inner, &self.seen);
+        inner
     }
 
     pub(super) fn clock(&self) -> &Clock {
@@ -87,7 +105,7 @@ impl Pending {
     /// The entry is inserted once, and stays where it is until its job has run or [`Pending::remove`] gave it back. The
     /// caller keeps the timers alive until this has returned.
     pub(super) unsafe fn insert(&self, entry: NonNull<Entry>) -> bool {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.lock();
         // SAFETY: the entry is alive, and its cells are ours under the lock.
         let wake_at = unsafe {
             if entry.as_ref().state() != State::Idle {
@@ -119,7 +137,7 @@ impl Pending {
     ///
     /// The entry is alive, and so are the timers, until this has returned.
     pub(super) unsafe fn remove(&self, entry: NonNull<Entry>) -> bool {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.lock();
         // SAFETY: the entry is alive, and its cells are ours under the lock; it is in the wheel while it is linked.
         unsafe {
             match entry.as_ref().state() {
@@ -140,14 +158,14 @@ impl Pending {
     /// Takes out what is due, or some of it, in order.
     pub(crate) fn take_due(&self) -> Option<Due> {
         let now = self.clock.now();
-        self.take(&mut lock(&self.inner), now)
+        self.take(&mut self.lock(), now)
     }
 
     /// The same; where nothing is due it sleeps until the next deadline may have come, or another is inserted, or the
     /// thread is unparked.
     pub(crate) fn take_due_or_park(&self) -> Option<Due> {
         let now = self.clock.now();
-        let mut inner = lock(&self.inner);
+        let mut inner = self.lock();
         let due = self.take(&mut inner, now);
         if due.is_some() {
             inner.paced = now.saturating_add(PACE);
@@ -203,6 +221,44 @@ impl fmt::Debug for Pending {
     }
 }
 
+/// A guard whose lock ThreadSanitizer sees.
+#[cfg(sanitized)]
+struct Seen<'a, G> {
+    guard: G,
+    seen: &'a AtomicUsize,
+}
+
+#[cfg(sanitized)]
+impl<'a, G> Seen<'a, G> {
+    fn new(guard: G, seen: &'a AtomicUsize) -> Self {
+        seen.load(Ordering::Acquire);
+        Seen { guard, seen }
+    }
+}
+
+#[cfg(sanitized)]
+impl<G: DerefMut> Deref for Seen<'_, G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+#[cfg(sanitized)]
+impl<G: DerefMut> DerefMut for Seen<'_, G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+#[cfg(sanitized)]
+impl<G> Drop for Seen<'_, G> {
+    fn drop(&mut self) {
+        self.seen.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// Nanoseconds since the timers were made. [`NEVER`] is not among them.
 ///
 /// In a model the clock stands still until the model moves it.
@@ -254,7 +310,7 @@ impl Pending {
     /// Moves the clock of a model, and ends a sleep that is over by then, as the system would.
     pub(super) fn advance_to(&self, now: u64) {
         self.clock.now.store(now, SeqCst);
-        if let Some(sleeper) = &lock(&self.inner).sleeper
+        if let Some(sleeper) = &self.lock().sleeper
             && sleeper.until <= now
         {
             sleeper.thread.unpark();
