@@ -2,6 +2,7 @@
 #![doc = "[The book]: book"]
 #![doc = "[getting started]: book::getting_started"]
 #![doc = "[the concepts]: book::concepts"]
+#![doc = "[schedulers]: book::schedulers"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[changelog]: book::changelog"]
@@ -25,7 +26,11 @@ pub mod scheduler;
 pub mod sender;
 pub mod stop;
 mod sync;
+#[cfg(feature = "std")]
+pub mod task;
 
+#[cfg(feature = "std")]
+pub use adaptors::TimeoutError;
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
@@ -53,7 +58,7 @@ pub mod prelude {
         just, just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,
     };
     #[cfg(feature = "std")]
-    pub use crate::{WaitSlot, prepare, sync_wait};
+    pub use crate::{TimeoutError, WaitSlot, prepare, sync_wait};
     #[cfg(feature = "alloc")]
     pub use crate::{execute, from_future, start_detached, submit, when_all_iter, when_any_iter};
 }

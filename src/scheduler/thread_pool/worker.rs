@@ -7,16 +7,24 @@ use core::time::Duration;
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use crate::sync::{park_for, per_thread, thread};
+use crate::sync::{park, per_thread, thread};
 use crate::{Job, Priority};
 
-/// How often a worker serves its queues in turn instead of by urgency.
-const FAIR_EVERY: u32 = 64;
-/// The queues that take turns: five levels of the injector, and the worker's own.
-const TURNS: u32 = 6;
+/// How often a worker serves its queues in turn instead of by urgency. Every other time it is the default level of the
+/// injector, which is where work from outside comes in.
+const FAIR_EVERY: u32 = 32;
+/// What takes turns the other times: the worker's own queue, and the other levels of the injector.
+const TURNS: [Option<Priority>; 5] = [
+    None,
+    Some(Priority::Background),
+    Some(Priority::Utility),
+    Some(Priority::UserInitiated),
+    Some(Priority::UserInteractive),
+];
 /// How often in a row the slot may go before the ring.
 const SLOT_RUNS: u32 = 16;
 /// How often a searcher looks at everything before it gives up.
@@ -29,8 +37,8 @@ const WATCH: Duration = Duration::from_millis(4);
 const YIELDING_ROUNDS: u32 = 8;
 
 /// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
-/// much there is in more urgent ones: a sixth of every 64th pick.
-pub(super) const FAIRNESS: u32 = FAIR_EVERY * TURNS;
+/// much there is in more urgent ones.
+pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
 
 per_thread! {
     /// The worker that this thread is.
@@ -81,6 +89,11 @@ impl Worker {
         ptr::eq(self.shared, shared) && self.generation == generation
     }
 
+    /// The scheduler of the pool.
+    pub(super) fn scheduler(&self) -> PoolScheduler {
+        PoolScheduler::new(self.shared, self.generation)
+    }
+
     /// What tells the pool from others: see [`Scheduler::place`](crate::Scheduler).
     pub(crate) fn place(&self) -> usize {
         ptr::from_ref(self.shared).addr()
@@ -107,7 +120,7 @@ impl Worker {
         CURRENT.with(|current| current.set(self));
         // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
         abort_on_unwind(|| {
-            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false)) {
+            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, park)) {
                 // SAFETY: we took it out of a queue.
                 unsafe { item.run() };
             }
@@ -120,7 +133,7 @@ impl Worker {
     /// Whoever makes `done` true must then unpark this thread, unless `done` was not asked since.
     pub(super) fn help_until(&self, done: impl Fn() -> bool) {
         while !done() {
-            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done)) else {
+            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done, park)) else {
                 return;
             };
             self.run_nested(item);
@@ -129,9 +142,14 @@ impl Worker {
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
     ///
-    /// Whoever makes `done` true must then unpark this thread.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool) -> Option<Waiting<'_>> {
-        let item = self.pick(true).or_else(|| self.idle(false, done))?;
+    /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
+    /// to do, or as it is told.
+    pub(crate) fn next_until(
+        &self,
+        done: impl Fn() -> bool,
+        nap: impl Fn(Option<Duration>),
+    ) -> Option<Waiting<'_>> {
+        let item = self.pick(true).or_else(|| self.idle(false, done, nap))?;
         Some(Waiting { item, worker: self })
     }
 
@@ -245,7 +263,7 @@ impl Worker {
             return self.pick_newest();
         }
         if picks.is_multiple_of(FAIR_EVERY)
-            && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY % TURNS)
+            && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)
         {
             return Some(item);
         }
@@ -255,7 +273,7 @@ impl Worker {
         {
             return Some(self.not_from_slot(Item::entry(entry)));
         }
-        if let Some(item) = self.pick_from_slot() {
+        if let Some(item) = self.pick_from_slot(occupied) {
             return Some(item);
         }
         let own = if newest {
@@ -299,8 +317,13 @@ impl Worker {
     /// The oldest of the queue whose turn it is.
     #[cold]
     fn pick_in_turn(&self, turn: u32) -> Option<Item> {
-        let item = match Priority::ALL.get(turn as usize) {
-            Some(&level) => {
+        let queue = if turn.is_multiple_of(2) {
+            Some(Priority::Default)
+        } else {
+            TURNS[turn as usize / 2 % TURNS.len()]
+        };
+        let item = match queue {
+            Some(level) => {
                 let levels = Levels::of(level);
                 if self.shared.injector.occupied().and(levels).is_empty() {
                     return None;
@@ -313,14 +336,15 @@ impl Worker {
     }
 
     #[inline]
-    fn pick_from_slot(&self) -> Option<Item> {
+    fn pick_from_slot(&self, occupied: Levels) -> Option<Item> {
         if self.seat().slot.load(Relaxed).is_null() {
             return None;
         }
         let item = self.empty_slot()?;
         let run = self.from_slot.get().wrapping_add(1);
         self.from_slot.set(run);
-        if run.is_multiple_of(SLOT_RUNS) && self.seat().ring.has_items() {
+        if run.is_multiple_of(SLOT_RUNS) && (!occupied.and(Levels::DEFAULT).is_empty() || self.seat().ring.has_items())
+        {
             // The others have waited long enough.
             self.push_displaced(item);
             return None;
@@ -367,7 +391,7 @@ impl Worker {
     ///
     /// `at_rest` says that nothing is beneath this on the stack.
     #[cold]
-    fn idle(&self, at_rest: bool, done: impl Fn() -> bool) -> Option<Item> {
+    fn idle(&self, at_rest: bool, done: impl Fn() -> bool, nap: impl Fn(Option<Duration>)) -> Option<Item> {
         let shared = self.shared;
         let mut searching = shared.idle.0.try_search(shared.seats.len());
         loop {
@@ -378,7 +402,7 @@ impl Worker {
                     return item;
                 }
             }
-            self.sleep(searching, at_rest, &done);
+            self.sleep(searching, at_rest, &done, &nap);
             searching = true;
             if at_rest && shared.idle.0.is_over() {
                 self.stop_searching();
@@ -435,7 +459,7 @@ impl Worker {
     }
 
     /// Sleeps until there is something to do, or until `done`. The caller searches afterwards.
-    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool) {
+    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool, nap: &impl Fn(Option<Duration>)) {
         let Shared { idle, seats, .. } = self.shared;
         let idle = &idle.0;
         let rest = idle.lie_down(self.index, seats, searched, at_rest);
@@ -452,12 +476,12 @@ impl Worker {
                 return idle.get_up(self.index, seats);
             }
             if idle.watches(self.index, seats.len()) {
-                park_for(WATCH);
+                nap(Some(WATCH));
                 if self.finds_neglected_slot() {
                     return idle.get_up(self.index, seats);
                 }
             } else {
-                thread::park();
+                nap(None);
             }
         }
     }
