@@ -19,11 +19,11 @@ type Order = Arc<Mutex<Vec<usize>>>;
 
 fn note(order: &Order, n: usize) -> impl FnOnce() + Send + 'static {
     let order = order.clone();
-    move || order.lock().unwrap().push(n)
+    move || lock(&order).push(n)
 }
 
 fn taken(order: Order) -> Vec<usize> {
-    std::mem::take(&mut order.lock().unwrap())
+    std::mem::take(&mut lock(&order))
 }
 
 #[test]

@@ -18,11 +18,11 @@ type Order = Arc<Mutex<Vec<usize>>>;
 
 fn note(order: &Order, n: usize) -> impl FnOnce() + Send + 'static {
     let order = order.clone();
-    move || order.lock().unwrap().push(n)
+    move || lock(&order).push(n)
 }
 
 fn taken(order: Order) -> Vec<usize> {
-    std::mem::take(&mut order.lock().unwrap())
+    std::mem::take(&mut lock(&order))
 }
 
 // Higher first.
@@ -85,7 +85,7 @@ fn low_work_waits_for_what_can_be_stolen() {
     execute(scheduler.with_priority(Background), note(&order, 9));
     drop(held);
     // Only the other worker runs until then.
-    while order.lock().unwrap().len() < 3 {
+    while lock(&order).len() < 3 {
         thread::yield_now();
     }
     sent.send(()).unwrap();
@@ -295,7 +295,7 @@ impl Receiver<(), Infallible> for Noting {
         if let Some(meanwhile) = self.meanwhile {
             meanwhile();
         }
-        self.order.lock().unwrap().push(self.n);
+        lock(&self.order).push(self.n);
         Transfer::none()
     }
 
@@ -511,7 +511,7 @@ fn raised_by_many_at_once_each_runs_once() {
             }
             barrier.wait();
         });
-        while order.lock().unwrap().len() < JOBS {
+        while lock(&order).len() < JOBS {
             thread::yield_now();
         }
         // Whatever would run twice has done so when everything of the lowest level has.

@@ -152,7 +152,7 @@ fn make(round: &Arc<Round>) {
             unsafe { Pin::new_unchecked(&mut *pointer.as_ptr()).start() }.run();
             // SAFETY: it was started.
             unsafe { Operation::raise(pointer, level(&mut random)) };
-            round.queued.lock().unwrap().push(operation);
+            lock(&round.queued).push(operation);
         }
         3..5 => {
             let there = somewhere(round, &mut random);
@@ -206,11 +206,11 @@ fn act(round: &Arc<Round>, mut random: XorShift) {
         }
         9 => {
             // Takes one out of those that can be raised, raises it, and puts it back.
-            let taken = round.queued.lock().unwrap().pop();
+            let taken = lock(&round.queued).pop();
             if let Some(queued) = taken {
                 // SAFETY: it was started, and is freed when the round is over.
                 unsafe { Operation::raise(queued.0, level(&mut random)) };
-                round.queued.lock().unwrap().push(queued);
+                lock(&round.queued).push(queued);
             }
         }
         10 if random.below(20) == 0 => {

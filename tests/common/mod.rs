@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
@@ -128,6 +128,20 @@ pub fn with_loop<T>(f: impl FnOnce(RunLoopScheduler<'_>) -> T) -> T {
         let _finish = Finish(&run_loop);
         f(run_loop.scheduler())
     })
+}
+
+/// Takes a lock that several threads want at once.
+///
+/// The half of a `Mutex` that waits is in the standard library, where ThreadSanitizer does not see it: there it is tried
+/// again and again.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    while cfg!(sanitized) {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(_) => thread::yield_now(),
+        }
+    }
+    mutex.lock().expect("nobody panicked while it was held")
 }
 
 /// Keeps a worker of a pool busy until it is dropped.

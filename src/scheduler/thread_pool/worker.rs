@@ -144,11 +144,7 @@ impl Worker {
     ///
     /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
     /// to do, or as it is told.
-    pub(crate) fn next_until(
-        &self,
-        done: impl Fn() -> bool,
-        nap: impl Fn(Option<Duration>),
-    ) -> Option<Waiting<'_>> {
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn(Option<Duration>)) -> Option<Waiting<'_>> {
         let item = self.pick(true).or_else(|| self.idle(false, done, nap))?;
         Some(Waiting { item, worker: self })
     }
