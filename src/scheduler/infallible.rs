@@ -73,6 +73,10 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
             action: self.action.clone(),
         }
     }
+
+    fn place(&self) -> usize {
+        self.scheduler.place()
+    }
 }
 
 /// The schedule sender of [`OrElse`].

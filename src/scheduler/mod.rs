@@ -4,16 +4,21 @@
 //! |---|---|
 //! | [`InlineScheduler`] | completes inside `start` |
 //! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, first in first out |
+//! | [`TaskScheduler`] | any of them, its type erased |
 //! | [`OrInline`], [`OrAbort`] | a scheduler that can fail, made infallible |
 //!
 //! Scheduling never allocates: the operation is the queue's node.
 
+mod erased;
 #[cfg(feature = "std")]
 mod infallible;
 mod inline;
 #[cfg(feature = "std")]
 mod run_loop;
 
+#[cfg(feature = "alloc")]
+pub use crate::memory::OutOfMemory;
+pub use erased::{TaskSchedule, TaskScheduler};
 #[cfg(feature = "std")]
 pub use infallible::{OrAbort, OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};

@@ -9,6 +9,7 @@ pub(crate) mod env;
 mod operation;
 mod outcome;
 mod panic;
+pub(crate) mod port;
 mod receiver;
 mod scheduler;
 #[allow(clippy::module_inception, reason = "the file is named for the trait in it")]

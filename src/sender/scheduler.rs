@@ -7,8 +7,9 @@ use super::{Completes, Operation, Receiver, Sender, Transfer};
 
 /// A handle to a place where work runs.
 ///
-/// Two schedulers are equal when they stand for the same place. [`schedule`](Scheduler::schedule) gives a sender that
-/// completes there.
+/// Two schedulers are equal when they stand for the same place. A comparison only looks: it must not keep anything of what
+/// it compares, since erased schedulers may be compared that borrow for different lifetimes.
+/// [`schedule`](Scheduler::schedule) gives a sender that completes there.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a scheduler",
     label = "a scheduler is needed here",
@@ -32,6 +33,13 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
 
     /// A sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
+
+    /// The address of the pool behind this scheduler, where there is one: what a `bulk` compares before it shares its
+    /// work out. 0 where there is none.
+    #[doc(hidden)]
+    fn place(&self) -> usize {
+        0
+    }
 
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
     #[cfg(feature = "std")]
