@@ -30,7 +30,8 @@ impl core::error::Error for OutOfMemory {}
 
 /// An allocator whose type is erased: in two words where it is no larger than one, else shared, in memory of its own.
 pub(crate) struct AnyAllocator<'a> {
-    vtable: &'static Vtable,
+    /// None for the global allocator, which takes nothing to clone and to drop.
+    vtable: Option<&'static Vtable>,
     /// The allocator, or a pointer to a [`Shared`] one.
     word: Words<1>,
     _allocator: PhantomData<&'a ()>,
@@ -159,7 +160,7 @@ impl<'a> AnyAllocator<'a> {
             }
         }
         Ok(AnyAllocator {
-            vtable: Of::<A>::VTABLE,
+            vtable: Some(Of::<A>::VTABLE),
             word,
             _allocator: PhantomData,
         })
@@ -168,15 +169,19 @@ impl<'a> AnyAllocator<'a> {
     /// The global one, which takes no room.
     pub(crate) const fn global() -> Self {
         AnyAllocator {
-            vtable: Of::<Global>::VTABLE,
-            word: Words::of(Global),
+            vtable: None,
+            word: Words::empty(),
             _allocator: PhantomData,
         }
     }
 
     pub(crate) fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, OutOfMemory> {
-        // SAFETY: the word was made for the vtable's type.
-        unsafe { (self.vtable.allocate)(&self.word, layout) }.ok_or(OutOfMemory { layout })
+        let memory = match self.vtable {
+            // SAFETY: the word was made for the vtable's type.
+            Some(vtable) => unsafe { (vtable.allocate)(&self.word, layout) },
+            None => Global.allocate(layout).ok().map(NonNull::cast),
+        };
+        memory.ok_or(OutOfMemory { layout })
     }
 
     /// # Safety
@@ -184,8 +189,12 @@ impl<'a> AnyAllocator<'a> {
     /// The memory is from this allocator, or from one that it was cloned from, or that was cloned from it; it is of
     /// this layout, and not used any more.
     pub(crate) unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the caller's promise.
-        unsafe { (self.vtable.deallocate)(&self.word, memory, layout) };
+        match self.vtable {
+            // SAFETY: by the caller's promise; the word was made for the vtable's type.
+            Some(vtable) => unsafe { (vtable.deallocate)(&self.word, memory, layout) },
+            // SAFETY: by the caller's promise.
+            None => unsafe { Global.deallocate(memory, layout) },
+        }
     }
 }
 
@@ -195,19 +204,26 @@ unsafe impl Send for AnyAllocator<'_> {}
 unsafe impl Sync for AnyAllocator<'_> {}
 
 impl Clone for AnyAllocator<'_> {
+    #[inline]
     fn clone(&self) -> Self {
         AnyAllocator {
             vtable: self.vtable,
-            // SAFETY: the word was made for the vtable's type.
-            word: unsafe { (self.vtable.clone)(&self.word) },
+            word: match self.vtable {
+                // SAFETY: the word was made for the vtable's type.
+                Some(vtable) => unsafe { (vtable.clone)(&self.word) },
+                None => Words::empty(),
+            },
             _allocator: PhantomData,
         }
     }
 }
 
 impl Drop for AnyAllocator<'_> {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: the word was made for the vtable's type, and this is the end of it.
-        unsafe { (self.vtable.drop)(&self.word) };
+        if let Some(vtable) = self.vtable {
+            // SAFETY: the word was made for the vtable's type, and this is the end of it.
+            unsafe { (vtable.drop)(&self.word) };
+        }
     }
 }

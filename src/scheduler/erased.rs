@@ -200,11 +200,13 @@ impl<'a> TaskScheduler<'a> {
         })
     }
 
+    #[inline]
     fn is_inline(&self) -> bool {
         Words::<3>::fit(self.vtable.layout)
     }
 
     /// Where the scheduler is. It is one of the vtable's type.
+    #[inline]
     fn scheduler(&self) -> NonNull<()> {
         #[cfg(feature = "alloc")]
         if !self.is_inline() {
@@ -225,9 +227,8 @@ impl<'a> TaskScheduler<'a> {
 }
 
 impl Clone for TaskScheduler<'_> {
+    #[inline]
     fn clone(&self) -> Self {
-        #[cfg(feature = "alloc")]
-        let allocator = self.allocator.clone();
         let words = if self.is_inline() {
             // SAFETY: there is such a scheduler.
             unsafe { self.vtable.copy(self.scheduler()) }
@@ -247,13 +248,14 @@ impl Clone for TaskScheduler<'_> {
             vtable: self.vtable,
             words,
             #[cfg(feature = "alloc")]
-            allocator,
+            allocator: self.allocator.clone(),
             _scheduler: PhantomData,
         }
     }
 }
 
 impl Drop for TaskScheduler<'_> {
+    #[inline]
     fn drop(&mut self) {
         #[cfg(feature = "alloc")]
         if !self.is_inline() {
@@ -262,14 +264,14 @@ impl Drop for TaskScheduler<'_> {
             unsafe {
                 let shared = self.shared();
                 if shared.as_ref().give_back() {
-                    (self.vtable.drop)(self.scheduler());
+                    self.vtable.drop(self.scheduler());
                     self.allocator.deallocate(shared.cast(), self.vtable.shared_layout().0);
                 }
             }
             return;
         }
         // SAFETY: the scheduler is ours, and not used any more.
-        unsafe { (self.vtable.drop)(self.scheduler()) };
+        unsafe { self.vtable.drop(self.scheduler()) };
     }
 }
 
@@ -371,14 +373,15 @@ fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     }
 }
 
-/// What is known of the scheduler inside. Pointers are to a scheduler, or to an [`Inside`], of that type.
+/// What is known of the scheduler inside. Pointers are to a scheduler of that type, or to its operation.
 struct Vtable {
     id: fn() -> TypeId,
     name: fn() -> &'static str,
     layout: Layout,
     /// Writes a clone of the first where the second points.
     clone: unsafe fn(NonNull<()>, NonNull<()>),
-    drop: unsafe fn(NonNull<()>),
+    /// None where nothing need be done.
+    drop: Option<unsafe fn(NonNull<()>)>,
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
     operation: OperationVtable,
@@ -387,18 +390,16 @@ struct Vtable {
 /// What is known of its operation.
 struct OperationVtable {
     layout: Layout,
-    /// Writes the schedule sender of the first where the second points.
-    schedule: unsafe fn(NonNull<()>, NonNull<()>),
-    /// Connects the sender, in its place. It is pinned from here on.
-    connect: unsafe fn(NonNull<()>, PortReceiver<(), Infallible>),
-    /// Starts what was connected.
+    /// Connects, in place. The operation is pinned from here on.
+    connect: unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>),
     start: unsafe fn(NonNull<()>) -> Transfer,
-    /// Drops what is there. Nothing is left that need be dropped, and this may be called again.
-    clear: unsafe fn(NonNull<()>),
+    /// Both, and lets the scheduler go in between, after which it may be too late.
+    run: unsafe fn(TaskScheduler<'_>, NonNull<()>, PortReceiver<(), Infallible>) -> Transfer,
+    drop: unsafe fn(NonNull<()>),
 }
 
-/// The schedule sender, then its operation.
-type Inside<S> = Stage<<S as Scheduler>::Schedule, <<S as Scheduler>::Schedule as Sender>::Operation<Reply>>;
+/// The operation of a scheduler.
+type Inside<S> = <<S as Scheduler>::Schedule as Sender>::Operation<Reply>;
 
 struct Of<S>(PhantomData<S>);
 
@@ -408,15 +409,15 @@ impl<S: Scheduler> Of<S> {
         name: type_name::<S>,
         layout: Layout::new::<S>(),
         clone: Self::clone,
-        drop: Self::drop,
+        drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
         equal: Self::equal,
         place: Self::place,
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
-            schedule: Self::schedule,
             connect: Self::connect,
             start: Self::start,
-            clear: Self::clear,
+            run: Self::run,
+            drop: Self::drop_operation,
         },
     };
 
@@ -454,54 +455,64 @@ impl<S: Scheduler> Of<S> {
 
     /// # Safety
     ///
-    /// The first is a scheduler, the second room for an inside.
-    unsafe fn schedule(scheduler: NonNull<()>, room: NonNull<()>) {
+    /// The first is a scheduler, the second room for its operation, which does not move any more.
+    #[inline]
+    unsafe fn connect(scheduler: NonNull<()>, room: NonNull<()>, receiver: PortReceiver<(), Infallible>) {
         // SAFETY: by the caller's promise.
         unsafe {
             let schedule = scheduler.cast::<S>().as_ref().schedule();
-            room.cast::<Inside<S>>().write(Stage::Sender(schedule));
+            room.cast::<Inside<S>>().write(schedule.connect(Reply(receiver)));
         }
     }
 
     /// # Safety
     ///
-    /// It is an inside that was not connected, and does not move any more.
-    unsafe fn connect(inside: NonNull<()>, receiver: PortReceiver<(), Infallible>) {
-        let stage = inside.cast::<Inside<S>>().as_ptr();
-        // SAFETY: it was not connected, so the sender is there. It is pinned from here on.
-        unsafe {
-            let sender = Stage::take_sender(stage);
-            Stage::set_running(stage, sender.connect(Reply(receiver)));
-        }
+    /// It is an operation that was not started. It stays until it has completed.
+    #[inline]
+    unsafe fn start(operation: NonNull<()>) -> Transfer {
+        // SAFETY: it is pinned since it was connected, and started once.
+        unsafe { Pin::new_unchecked(&mut *operation.cast::<Inside<S>>().as_ptr()).start() }
     }
 
     /// # Safety
     ///
-    /// It is an inside that was connected and not started. It stays until it has completed.
-    unsafe fn start(inside: NonNull<()>) -> Transfer {
-        // SAFETY: nobody else looks at it now.
-        match unsafe { &mut *inside.cast::<Inside<S>>().as_ptr() } {
-            // SAFETY: it is pinned since it was connected, started once, and cleared after its completion.
-            Stage::Running(operation) => unsafe { Pin::new_unchecked(operation).start() },
-            _ => Transfer::none(),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// It is an inside that is not running.
-    unsafe fn clear(inside: NonNull<()>) {
+    /// As for `connect` and `start`.
+    unsafe fn run(scheduler: TaskScheduler<'_>, room: NonNull<()>, receiver: PortReceiver<(), Infallible>) -> Transfer {
         // SAFETY: by the caller's promise.
-        unsafe { Stage::clear(inside.cast::<Inside<S>>().as_ptr()) };
+        unsafe {
+            Self::connect(scheduler.scheduler(), room, receiver);
+            drop(scheduler);
+            Self::start(room)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is an operation that is not running, and not used any more.
+    unsafe fn drop_operation(operation: NonNull<()>) {
+        // SAFETY: by the caller's promise.
+        unsafe { operation.cast::<Inside<S>>().drop_in_place() };
     }
 }
 
 impl Vtable {
+    /// # Safety
+    ///
+    /// It is a scheduler of this type, and not used any more.
+    #[inline]
+    unsafe fn drop(&self, scheduler: NonNull<()>) {
+        if let Some(drop) = self.drop {
+            // SAFETY: by the caller's promise.
+            unsafe { drop(scheduler) };
+        }
+    }
+
     /// A clone of the scheduler, in words.
     ///
     /// # Safety
     ///
     /// It is one of this type, which fits.
+    #[inline]
     unsafe fn copy(&self, scheduler: NonNull<()>) -> Words<3> {
         let words = Words::empty();
         // SAFETY: by the caller's promise.
@@ -623,9 +634,10 @@ unsafe impl<'a> Sender for TaskSchedule<'a> {
     type Operation<R: Receiver<(), Infallible>> = TaskScheduleOperation<'a, R>;
 
     #[track_caller]
+    #[inline]
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> TaskScheduleOperation<'a, R> {
         let place = if InlineOperation::fit(self.scheduler.vtable.operation.layout) {
-            Place::Here(Here::new(&self.scheduler, receiver))
+            Place::Here(Here::new(self.scheduler, receiver))
         } else {
             #[cfg(feature = "alloc")]
             match There::new(&self.scheduler, receiver) {
@@ -687,22 +699,17 @@ type InlineOperation = Words<16>;
 struct Here<'a, R: Receiver<(), Infallible>> {
     outside: Outside<(), Infallible, R>,
     vtable: &'static OperationVtable,
-    inside: InlineOperation,
-    _scheduler: PhantomData<&'a ()>,
+    /// The words hold the operation while it runs; it is dropped in its completion.
+    stage: Stage<TaskScheduler<'a>, InlineOperation>,
 }
 
 impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
-    fn new(scheduler: &TaskScheduler<'a>, receiver: R) -> Self {
-        let outside = Outside::new(receiver, Self::complete);
-        let vtable = &scheduler.vtable.operation;
-        let inside = Words::empty();
-        // SAFETY: it is a scheduler of this type, and the inside fits.
-        unsafe { (vtable.schedule)(scheduler.scheduler(), inside.place()) };
+    #[inline]
+    fn new(scheduler: TaskScheduler<'a>, receiver: R) -> Self {
         Here {
-            outside,
-            vtable,
-            inside,
-            _scheduler: PhantomData,
+            outside: Outside::new(receiver, Self::complete),
+            vtable: &scheduler.vtable.operation,
+            stage: Stage::Sender(scheduler),
         }
     }
 
@@ -713,9 +720,9 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     unsafe fn start(this: *mut Self) -> Transfer {
         // SAFETY: by the caller's promise. Nothing is touched once the inside was started.
         unsafe {
-            let (vtable, inside) = ((*this).vtable, (*this).inside.place());
-            (vtable.connect)(inside, Outside::port_receiver(&raw mut (*this).outside));
-            (vtable.start)(inside)
+            let scheduler = Stage::take_sender(&raw mut (*this).stage);
+            let inside = Stage::set_running(&raw mut (*this).stage, Words::empty()).place();
+            ((*this).vtable.run)(scheduler, inside, Outside::port_receiver(&raw mut (*this).outside))
         }
     }
 
@@ -727,20 +734,15 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
         // operation is ours.
         let receiver = unsafe {
             let this = container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside).as_ptr();
-            ((*this).vtable.clear)((*this).inside.place());
+            if let Stage::Running(inside) = &(*this).stage {
+                ((*this).vtable.drop)(inside.place());
+            }
             (*this).outside.receiver.take()
         };
         match receiver {
             Some(receiver) => completion.deliver(receiver),
             None => Transfer::none(),
         }
-    }
-}
-
-impl<R: Receiver<(), Infallible>> Drop for Here<'_, R> {
-    fn drop(&mut self) {
-        // SAFETY: what is inside was either not connected or has completed.
-        unsafe { (self.vtable.clear)(self.inside.place()) };
     }
 }
 
@@ -760,6 +762,8 @@ struct Heap<'a, R: Receiver<(), Infallible>> {
     outside: Outside<(), Infallible, R>,
     vtable: &'static OperationVtable,
     allocator: AnyAllocator<'a>,
+    /// Whether there is an inside to drop.
+    connected: bool,
     completion: Option<Completion<(), Infallible>>,
     /// Starts the inside.
     begin: Job,
@@ -774,24 +778,24 @@ impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
         let vtable = &scheduler.vtable.operation;
         let memory = Memory::new(scheduler.allocator.clone(), Heap::<'a, R>::layout(vtable).0)?;
         let heap = memory.memory.cast::<Heap<'a, R>>();
-        // SAFETY: it is a scheduler of this type, and there is room for the inside.
-        unsafe { (vtable.schedule)(scheduler.scheduler(), Heap::inside_of(heap, vtable)) };
         // SAFETY: the memory is ours, and has room; from here on it belongs to what is returned.
         unsafe {
             heap.write(Heap {
                 outside,
                 vtable,
                 allocator: memory.keep(),
+                connected: false,
                 completion: None,
                 begin: Job::new(Heap::<'a, R>::begin),
                 end: Job::new(Heap::<'a, R>::end),
             });
         }
         let there = There { heap };
-        // SAFETY: the inside was not connected, and stays where it is. A completion finds its way through `heap`.
+        // SAFETY: it is a scheduler of this type, and there is room for its operation, which stays where it is.
         unsafe {
             let receiver = Outside::port_receiver(&raw mut (*heap.as_ptr()).outside);
-            (vtable.connect)(Heap::inside_of(heap, vtable), receiver);
+            (vtable.connect)(scheduler.scheduler(), Heap::inside_of(heap, vtable), receiver);
+            (*heap.as_ptr()).connected = true;
         }
         Ok(there)
     }
@@ -805,11 +809,10 @@ impl<R: Receiver<(), Infallible>> Drop for There<'_, R> {
         unsafe {
             // An inside that was connected and not started drops its receiver, which must find nobody to complete.
             let receiver = (*heap).outside.receiver.take();
-            let vtable = (*heap).vtable;
-            (vtable.clear)(Heap::inside_of(self.heap, vtable));
+            Heap::drop_inside(self.heap);
             drop(receiver);
             let memory = Memory {
-                layout: Heap::<R>::layout(vtable).0,
+                layout: Heap::<R>::layout((*heap).vtable).0,
                 memory: self.heap.cast(),
                 allocator: (*heap).allocator.clone(),
             };
@@ -832,6 +835,19 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
     unsafe fn inside_of(this: NonNull<Self>, vtable: &OperationVtable) -> NonNull<()> {
         // SAFETY: by the caller's promise.
         unsafe { this.cast::<()>().byte_add(Self::layout(vtable).1) }
+    }
+
+    /// # Safety
+    ///
+    /// The inside is not running.
+    unsafe fn drop_inside(this: NonNull<Self>) {
+        // SAFETY: by the caller's promise. It is dropped once, since this is noted first.
+        unsafe {
+            if mem::take(&mut (*this.as_ptr()).connected) {
+                let vtable = (*this.as_ptr()).vtable;
+                (vtable.drop)(Self::inside_of(this, vtable));
+            }
+        }
     }
 
     /// # Safety
@@ -878,8 +894,7 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
         // SAFETY: the job is a field of an operation, which nobody else touches any more.
         let (completion, receiver) = unsafe {
             let this = container_of!(job, Self, end);
-            let vtable = (*this.as_ptr()).vtable;
-            (vtable.clear)(Self::inside_of(this, vtable));
+            Self::drop_inside(this);
             let this = this.as_ptr();
             ((*this).completion.take(), (*this).outside.receiver.take())
         };

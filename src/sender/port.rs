@@ -102,6 +102,7 @@ pub(crate) struct Outside<T, E, R: Receiver<T, E>> {
 
 impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
     /// `complete` gets the address of the port, and finds its operation with [`Outside::of_port`].
+    #[inline]
     pub(crate) fn new(receiver: R, complete: Complete<T, E>) -> Self {
         let env = receiver.env();
         let token = env.stop_token();
