@@ -263,7 +263,8 @@ fn copies_stay_equal_when_the_original_is_gone() {
     fn check<S: Scheduler>(scheduler: S, other: S) {
         let original = TaskScheduler::new(scheduler.clone());
         let copy = original.clone();
-        assert!(copy == original && original == copy);
+        assert!(copy == original);
+        assert!(original == copy);
         drop(original);
         let second = copy.clone();
         assert!(copy == scheduler && second == scheduler && second == copy);

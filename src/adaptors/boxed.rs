@@ -29,8 +29,10 @@ use crate::{Completion, Job, Operation, Receiver, Sender, Transfer};
 /// # Completions
 ///
 /// Those of the sender inside. It sees the stop token and the user's own values of the environment outside, and no
-/// scheduler: give it one from inside, with [`starts_on`](crate::starts_on) or
-/// [`write_env`](Sender::write_env)`(`[`WithScheduler`](crate::WithScheduler)`(..))`.
+/// scheduler, since a box may be started where there is none: give it one from inside, with
+/// [`starts_on`](crate::starts_on) or
+/// [`write_env`](Sender::write_env)`(`[`WithScheduler`](crate::WithScheduler)`(..))`; a
+/// [`TaskScheduler`](crate::scheduler::TaskScheduler) is one that can be passed to whatever builds the box.
 ///
 /// # Panics
 ///

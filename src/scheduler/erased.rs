@@ -17,7 +17,7 @@ use crate::memory::Words;
 use crate::memory::{AnyAllocator, Count, OutOfMemory};
 use crate::sender::demand::demand;
 use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
-use crate::sender::stage::{Stage, container_of};
+use crate::sender::stage::container_of;
 use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
@@ -57,7 +57,8 @@ use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer}
 /// starting cannot fail. Both use the allocator that was given, or else the global one. An allocator larger than a word
 /// keeps itself in one more allocation, from itself.
 ///
-/// Without the `alloc` feature a scheduler or an operation that is too large is refused at compile time.
+/// Without the `alloc` feature a scheduler or an operation that is too large is refused at compile time, and with them
+/// another `TaskScheduler`, of which a clone does.
 pub struct TaskScheduler<'a> {
     vtable: &'static Vtable,
     /// The scheduler, where it fits; else a pointer to a count, with the scheduler behind it.
@@ -391,10 +392,12 @@ struct Vtable {
 struct OperationVtable {
     layout: Layout,
     /// Connects, in place. The operation is pinned from here on.
+    #[cfg(feature = "alloc")]
     connect: unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>),
+    #[cfg(feature = "alloc")]
     start: unsafe fn(NonNull<()>) -> Transfer,
-    /// Both, and lets the scheduler go in between, after which it may be too late.
-    run: unsafe fn(TaskScheduler<'_>, NonNull<()>, PortReceiver<(), Infallible>) -> Transfer,
+    /// Connects, drops the scheduler, in place, and starts: once the operation was started it would be too late.
+    run: unsafe fn(NonNull<TaskScheduler<'_>>, NonNull<()>, PortReceiver<(), Infallible>) -> Transfer,
     drop: unsafe fn(NonNull<()>),
 }
 
@@ -414,7 +417,9 @@ impl<S: Scheduler> Of<S> {
         place: Self::place,
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
+            #[cfg(feature = "alloc")]
             connect: Self::connect,
+            #[cfg(feature = "alloc")]
             start: Self::start,
             run: Self::run,
             drop: Self::drop_operation,
@@ -476,12 +481,16 @@ impl<S: Scheduler> Of<S> {
 
     /// # Safety
     ///
-    /// As for `connect` and `start`.
-    unsafe fn run(scheduler: TaskScheduler<'_>, room: NonNull<()>, receiver: PortReceiver<(), Infallible>) -> Transfer {
+    /// As for `connect` and `start`; the scheduler is not used any more.
+    unsafe fn run(
+        scheduler: NonNull<TaskScheduler<'_>>,
+        room: NonNull<()>,
+        receiver: PortReceiver<(), Infallible>,
+    ) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe {
-            Self::connect(scheduler.scheduler(), room, receiver);
-            drop(scheduler);
+            Self::connect(scheduler.as_ref().scheduler(), room, receiver);
+            scheduler.drop_in_place();
             Self::start(room)
         }
     }
@@ -664,6 +673,10 @@ pub struct TaskScheduleOperation<'a, R: Receiver<(), Infallible>> {
 }
 
 /// Where the operation inside is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the rule, and is not to be allocated"
+)]
 enum Place<'a, R: Receiver<(), Infallible>> {
     Here(Here<'a, R>),
     #[cfg(feature = "alloc")]
@@ -698,9 +711,12 @@ type InlineOperation = Words<16>;
 /// started and completes directly.
 struct Here<'a, R: Receiver<(), Infallible>> {
     outside: Outside<(), Infallible, R>,
+    /// Dropped by `start`.
+    scheduler: ManuallyDrop<TaskScheduler<'a>>,
     vtable: &'static OperationVtable,
-    /// The words hold the operation while it runs; it is dropped in its completion.
-    stage: Stage<TaskScheduler<'a>, InlineOperation>,
+    started: bool,
+    /// Filled by `start`, and what is there dropped in its completion.
+    inside: InlineOperation,
 }
 
 impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
@@ -709,7 +725,9 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
         Here {
             outside: Outside::new(receiver, Self::complete),
             vtable: &scheduler.vtable.operation,
-            stage: Stage::Sender(scheduler),
+            scheduler: ManuallyDrop::new(scheduler),
+            started: false,
+            inside: Words::empty(),
         }
     }
 
@@ -720,9 +738,10 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     unsafe fn start(this: *mut Self) -> Transfer {
         // SAFETY: by the caller's promise. Nothing is touched once the inside was started.
         unsafe {
-            let scheduler = Stage::take_sender(&raw mut (*this).stage);
-            let inside = Stage::set_running(&raw mut (*this).stage, Words::empty()).place();
-            ((*this).vtable.run)(scheduler, inside, Outside::port_receiver(&raw mut (*this).outside))
+            (*this).started = true;
+            let scheduler = NonNull::new_unchecked(&raw mut (*this).scheduler).cast();
+            let receiver = Outside::port_receiver(&raw mut (*this).outside);
+            ((*this).vtable.run)(scheduler, (*this).inside.place(), receiver)
         }
     }
 
@@ -734,14 +753,22 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
         // operation is ours.
         let receiver = unsafe {
             let this = container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside).as_ptr();
-            if let Stage::Running(inside) = &(*this).stage {
-                ((*this).vtable.drop)(inside.place());
-            }
+            ((*this).vtable.drop)((*this).inside.place());
             (*this).outside.receiver.take()
         };
         match receiver {
             Some(receiver) => completion.deliver(receiver),
             None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Drop for Here<'_, R> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.started {
+            // SAFETY: it is dropped here, or else by `start`.
+            unsafe { ManuallyDrop::drop(&mut self.scheduler) };
         }
     }
 }

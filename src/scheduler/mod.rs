@@ -10,7 +10,6 @@
 //! Scheduling never allocates: the operation is the queue's node.
 
 mod erased;
-#[cfg(feature = "std")]
 mod infallible;
 mod inline;
 #[cfg(feature = "std")]
@@ -20,7 +19,8 @@ mod run_loop;
 pub use crate::memory::OutOfMemory;
 pub use erased::{TaskSchedule, TaskScheduler};
 #[cfg(feature = "std")]
-pub use infallible::{OrAbort, OrElse, OrElseSchedule, OrInline};
+pub use infallible::OrAbort;
+pub use infallible::{OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
 #[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};

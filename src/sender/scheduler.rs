@@ -42,7 +42,6 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     }
 
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
-    #[cfg(feature = "std")]
     fn or_inline(self) -> crate::scheduler::OrInline<Self> {
         crate::scheduler::OrInline::inline(self)
     }
