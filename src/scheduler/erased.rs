@@ -623,7 +623,8 @@ impl fmt::Debug for Reply {
 /// # Allocation
 ///
 /// None where the operation of the scheduler inside is no larger than [`TaskScheduler::INLINE_OPERATION`]; else one,
-/// when it is connected, with the scheduler's allocator. Starting never allocates.
+/// when it is connected, with the scheduler's allocator. Starting does not allocate, unless the scheduler inside does in
+/// its own `schedule` and `connect`: those run here when an inline operation starts, and must not panic.
 ///
 /// # Stack
 ///
