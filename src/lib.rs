@@ -22,6 +22,7 @@ pub mod adaptors;
 pub mod book;
 pub mod consumers;
 pub mod factories;
+mod memory;
 pub mod scheduler;
 pub mod sender;
 pub mod stop;

@@ -14,5 +14,6 @@ mod run_loop;
 mod shared;
 mod stop;
 mod support;
+mod task_scheduler;
 mod timer;
 mod when_all;
