@@ -10,6 +10,7 @@
 
 mod affine;
 mod from_future;
+mod ring;
 mod run_loop;
 mod shared;
 mod stop;

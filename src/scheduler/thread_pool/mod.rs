@@ -11,6 +11,7 @@
 //! | `ring.rs` | the queue of one worker |
 //! | `injector.rs` | the queues of all, one per priority |
 //! | `idle.rs` | who is awake |
+//! | `model.rs` | all of this as the models in `tests/model/` see it |
 
 mod affinity;
 mod builder;
@@ -18,6 +19,8 @@ mod entry;
 mod idle;
 mod injector;
 mod join;
+#[cfg(loom)]
+pub mod model;
 mod pool;
 mod ring;
 mod schedule;

@@ -28,8 +28,8 @@ const TURNS: [Option<Priority>; 5] = [
 const SLOT_RUNS: u32 = 16;
 /// How often a searcher looks at everything before it gives up.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
-/// From this round on a searcher makes way for other threads between two looks.
-const YIELDING_ROUNDS: u32 = 8;
+/// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
+const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
 /// much there is in more urgent ones.
@@ -107,15 +107,20 @@ impl Worker {
 
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
-        self.seat().occupy();
-        CURRENT.with(|current| current.set(self));
-        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
-        abort_on_unwind(|| {
+        self.enter(|| {
             while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, thread::park)) {
                 // SAFETY: we took it out of a queue.
                 unsafe { item.run() };
             }
         });
+    }
+
+    /// Makes the calling thread this worker while `body` runs.
+    pub(super) fn enter(&self, body: impl FnOnce()) {
+        self.seat().occupy();
+        CURRENT.with(|current| current.set(self));
+        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
+        abort_on_unwind(body);
         CURRENT.with(|current| current.set(ptr::null()));
     }
 
@@ -390,6 +395,10 @@ impl Worker {
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
                 return Some(item);
             }
+            // To `loom`, to yield is to wait until all others are stuck, and so to leave out what a model is about.
+            if cfg!(loom) {
+                continue;
+            }
             if patient {
                 thread::yield_now();
             } else {
@@ -435,6 +444,22 @@ impl Worker {
             }
             nap();
         }
+    }
+}
+
+/// Steps of a worker, one at a time.
+#[cfg(loom)]
+impl Worker {
+    /// Runs what is there to be run, without looking for it.
+    pub(super) fn run_next(&self, newest: bool) -> bool {
+        // SAFETY: it is taken out of a queue.
+        self.pick(newest).map(|item| unsafe { item.run() }).is_some()
+    }
+
+    /// Runs what a searcher finds.
+    pub(super) fn run_found(&self) -> bool {
+        // SAFETY: it is taken out of a queue.
+        self.search(&|| false).map(|item| unsafe { item.run() }).is_some()
     }
 }
 
