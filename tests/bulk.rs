@@ -241,8 +241,11 @@ fn dropped_unstarted_it_runs_nothing() {
 
 #[test]
 fn completes_where_the_sender_does() {
-    assert_eq!(completes(&just(1).bulk(1, |_, _| ())), Completes::Inline);
-    assert_eq!(completes(&just(1).bulk_chunked(1, |_, _| ())), Completes::Inline);
+    assert_eq!(completes(&just(1).bulk(1, |_, _| ())), Completes::OnStartScheduler);
+    assert_eq!(
+        completes(&just(1).bulk_chunked(1, |_, _| ())),
+        Completes::OnStartScheduler
+    );
     assert_eq!(completes(&never::<(), ()>().bulk(1, |_, ()| ())), Completes::Anywhere);
 }
 

@@ -6,6 +6,7 @@ use core::ptr::{self, NonNull};
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
@@ -51,6 +52,8 @@ pub(crate) struct Worker {
     from_slot: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
+    /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
+    away: Cell<bool>,
 }
 
 impl Worker {
@@ -63,6 +66,7 @@ impl Worker {
             from_slot: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
+            away: Cell::new(false),
         }
     }
 
@@ -73,6 +77,23 @@ impl Worker {
     pub(crate) fn current<'a>() -> Option<&'a Worker> {
         // SAFETY: set by `run`, which outlives everything that runs in it, and unset at its end.
         unsafe { CURRENT.with(Cell::get).as_ref() }
+    }
+
+    /// The worker that the calling thread is, if what runs now is the pool's work.
+    #[inline]
+    pub(crate) fn at_work<'a>() -> Option<&'a Worker> {
+        Worker::current().filter(|worker| !worker.away.get())
+    }
+
+    /// Says that the calling thread drives a run loop until what is returned is dropped. What it runs for the pool
+    /// meanwhile is the pool's work nevertheless.
+    #[inline]
+    pub(crate) fn step_away<'a>() -> Away<'a> {
+        let worker = Worker::current();
+        Away {
+            worker,
+            before: worker.is_some_and(|worker| worker.away.replace(true)),
+        }
     }
 
     #[inline]
@@ -105,6 +126,16 @@ impl Worker {
         &self.shared.seats[self.index]
     }
 
+    #[inline]
+    pub(super) fn ring(&self) -> &'static Ring {
+        &self.seat().ring
+    }
+
+    /// Wakes another worker, if need be, for what was pushed into the ring.
+    pub(super) fn wake_another(&self) {
+        self.shared.idle.0.wake(&self.shared.seats);
+    }
+
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
         self.enter(|| {
@@ -133,21 +164,35 @@ impl Worker {
                 return;
             };
             // SAFETY: we took it out of a queue.
-            unsafe { item.run() };
+            unsafe { self.run_on_top(item) };
         }
+    }
+
+    /// Runs a job of the pool on top of something else.
+    ///
+    /// # Safety
+    ///
+    /// The item was taken out of a queue by the caller, who runs it this one time.
+    unsafe fn run_on_top(&self, item: Item) {
+        let away = self.away.replace(false);
+        // SAFETY: the caller's promise.
+        unsafe { item.run() };
+        self.away.set(away);
     }
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
     ///
     /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
     /// to do.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn()) -> Option<Waiting> {
-        self.pick(true).or_else(|| self.idle(false, done, nap)).map(Waiting)
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn()) -> Option<Waiting<'_>> {
+        let item = self.pick(true).or_else(|| self.idle(false, done, nap))?;
+        Some(Waiting { worker: self, item })
     }
 
     /// A job that is there already, to be run while something is waited for.
-    pub(crate) fn next_now(&self) -> Option<Waiting> {
-        self.pick(true).map(Waiting)
+    pub(crate) fn next_now(&self) -> Option<Waiting<'_>> {
+        let item = self.pick(true)?;
+        Some(Waiting { worker: self, item })
     }
 
     /// Queues an entry of the default level with this worker.
@@ -214,7 +259,7 @@ impl Worker {
                 return true;
             }
             // SAFETY: we took it out of the ring.
-            unsafe { item.run() };
+            unsafe { self.run_on_top(item) };
         }
         false
     }
@@ -465,11 +510,29 @@ impl Worker {
 
 /// A job of the pool, found by somebody who waits for something else. It is to be run.
 #[must_use = "a job that is not run is lost"]
-pub(crate) struct Waiting(Item);
+pub(crate) struct Waiting<'a> {
+    worker: &'a Worker,
+    item: Item,
+}
 
-impl Waiting {
+impl Waiting<'_> {
     pub(crate) fn run(self) {
         // SAFETY: it was taken out of a queue.
-        abort_on_unwind(|| unsafe { self.0.run() });
+        abort_on_unwind(|| unsafe { self.worker.run_on_top(self.item) });
+    }
+}
+
+/// A thread that drives a run loop, and is not at the work of its pool if it is a worker: see [`Worker::step_away`].
+#[must_use = "it is for as long as this is there"]
+pub(crate) struct Away<'a> {
+    worker: Option<&'a Worker>,
+    before: bool,
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker {
+            worker.away.set(self.before);
+        }
     }
 }
