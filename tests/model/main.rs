@@ -9,6 +9,7 @@
 #![cfg(loom)]
 
 mod affine;
+mod bulk;
 mod from_future;
 mod ring;
 mod run_loop;
