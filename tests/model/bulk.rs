@@ -75,7 +75,7 @@ impl Crew {
 #[test]
 fn the_last_to_leave_completes() {
     explore(
-        3,
+        4,
         &[
             "alone",
             "alone, then the other",
@@ -108,7 +108,7 @@ fn the_last_to_leave_completes() {
 /// Sees the invitation go from the first to the second to the third, and be taken back by each who sent it.
 #[test]
 fn an_invitation_is_sent_on() {
-    explore(2, &["one", "two", "three"], |seen| {
+    explore(3, &["one", "two", "three"], |seen| {
         let crew = Crew::new(3);
         let (root, report) = crew.world.root();
         let value = crew.world.census.value(6);
@@ -129,7 +129,7 @@ fn an_invitation_is_sent_on() {
 /// Sees one call panic and the other not be made, and both panic. One panic arrives, and the value is dropped by then.
 #[test]
 fn the_first_panic_arrives() {
-    explore(3, &["one", "two"], |seen| {
+    explore(4, &["one", "two"], |seen| {
         let crew = Crew::new(2);
         let (root, report) = crew.world.root();
         let value = crew.world.census.value(6);
