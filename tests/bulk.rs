@@ -381,6 +381,21 @@ mod on_a_pool {
     }
 
     #[test]
+    fn calls_of_an_unchunked_one_may_wait_for_each_other() {
+        for threads in [2, 4] {
+            let pool = ThreadPool::new(threads);
+            let made = (0..1000).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
+            let work = pool.scheduler().schedule().bulk_unchunked(1000, |index, ()| {
+                made[index].store(true, Ordering::SeqCst);
+                while !made[index ^ 1].load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+            });
+            sync_wait(work).unwrap();
+        }
+    }
+
+    #[test]
     fn wherever_it_gets_onto_the_pool_it_is_shared() {
         let pool = ThreadPool::new(2);
         let there = pool.scheduler();

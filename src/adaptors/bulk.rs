@@ -12,6 +12,10 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Sender, Tran
 /// Calls a function for every index, with the value, then hands the value on. Made by [`Sender::bulk`] and
 /// [`Sender::bulk_unchunked`].
 ///
+/// On a thread pool the calls are made side by side. Each worker takes some indices at a time, more or fewer; of
+/// `bulk_unchunked` it takes one, so that as many calls may wait for each other as there are workers with nothing else to
+/// do.
+///
 /// ```
 /// use bowline::prelude::*;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,9 +31,15 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Sender, Tran
 /// The value, after the function was called for each index exactly once. Errors, stops and panics pass; the function is
 /// not called for them.
 ///
+/// Where the sender completes on a worker of a [`ThreadPool`](crate::scheduler::ThreadPool), the workers of the pool share
+/// the work: each that has nothing else to do takes part, and the last to finish completes. That is then on one of
+/// the pool's threads, not always the one that it began on. It is so on the pool of the environment's scheduler, and,
+/// after a sender that completes [anywhere](Completes::Anywhere), as `continues_on` does, on whatever pool that is.
+/// Elsewhere the calls are made one after another, in order, where the sender completes.
+///
 /// # Panics
 ///
-/// A panic of the function ends the rest and is the completion.
+/// A panic of the function ends the rest and is the completion; it goes before a stop. Of several, one arrives.
 ///
 /// # Cancellation
 ///
@@ -47,6 +57,7 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Sender, Tran
 pub struct Bulk<S, F> {
     sender: S,
     shape: usize,
+    longest: usize,
     function: F,
 }
 
@@ -56,10 +67,23 @@ impl<S, F> Bulk<S, F> {
         Bulk {
             sender,
             shape,
+            longest: LONGEST,
             function,
         }
     }
+
+    /// The same, of which workers take one index at a time.
+    #[inline]
+    pub(crate) fn unchunked(sender: S, shape: usize, function: F) -> Self {
+        Bulk {
+            longest: 1,
+            ..Bulk::new(sender, shape, function)
+        }
+    }
 }
+
+/// The longest piece that a worker takes: what it still calls after a panic elsewhere.
+const LONGEST: usize = 1 << 16;
 
 // SAFETY: `BulkOperation` keeps the promises. Where the work is shared out, it completes on the pool that the sender
 // completed on: that of the start scheduler, unless nothing is promised.
@@ -75,15 +99,22 @@ where
     type Operation<R: Receiver<S::Value, S::Error>> = BulkOperation<S, EachIndex<F>, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        BulkOperation::new(self.sender, self.shape, EachIndex(self.function), receiver)
+        BulkOperation::new(
+            self.sender,
+            self.shape,
+            self.longest,
+            EachIndex(self.function),
+            receiver,
+        )
     }
 }
 
 /// Calls a function for ranges that cover every index once, with the value, then hands the value on. Made by
 /// [`Sender::bulk_chunked`].
 ///
-/// How the range is cut is the scheduler's choice; where there is none to choose, it is cut into pieces between which
-/// the stop token is asked.
+/// How the range is cut is nobody's business but the scheduler's: on a [`ThreadPool`](crate::scheduler::ThreadPool) into
+/// pieces that its workers share, shorter at the beginning and at the end; elsewhere into pieces between which the stop
+/// token is asked.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -101,11 +132,11 @@ where
 /// # Completions
 ///
 /// The value, after the function was called. Errors, stops and panics pass; the function is not called for them, nor
-/// for an empty range.
+/// for an empty range. Where it completes, and on which threads the calls are made, is as for [`Bulk`].
 ///
 /// # Panics
 ///
-/// A panic of the function ends the rest and is the completion.
+/// A panic of the function ends the rest and is the completion; it goes before a stop. Of several, one arrives.
 ///
 /// # Cancellation
 ///
@@ -151,7 +182,7 @@ where
     type Operation<R: Receiver<S::Value, S::Error>> = BulkOperation<S, EachChunk<F>, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        BulkOperation::new(self.sender, self.shape, EachChunk(self.function), receiver)
+        BulkOperation::new(self.sender, self.shape, LONGEST, EachChunk(self.function), receiver)
     }
 }
 
@@ -213,6 +244,9 @@ where
     /// `Next` is the value, while the work is shared. Nobody but the last to take part changes it then.
     stage: Stage<S, S::Operation<ChildReceiver<Self, 0>>, S::Value>,
     shape: usize,
+    /// The longest piece that a worker takes.
+    #[cfg(feature = "std")]
+    longest: usize,
     /// Taken for the completion.
     rest: Option<(B, R)>,
     #[cfg(feature = "std")]
@@ -227,10 +261,14 @@ where
     R: Receiver<S::Value, S::Error>,
 {
     #[inline]
-    fn new(sender: S, shape: usize, body: B, receiver: R) -> Self {
+    fn new(sender: S, shape: usize, longest: usize, body: B, receiver: R) -> Self {
+        #[cfg(not(feature = "std"))]
+        let _ = longest;
         BulkOperation {
             stage: Stage::Sender(sender),
             shape,
+            #[cfg(feature = "std")]
+            longest,
             rest: Some((body, receiver)),
             #[cfg(feature = "std")]
             shared: shared::Shared::new(Self::come),
@@ -438,9 +476,6 @@ mod shared {
     const STOPPED: u8 = 1;
     const PANICKED: u8 = 2;
 
-    /// The longest piece: what is still called after a panic elsewhere.
-    const LONGEST: usize = 1 << 16;
-
     impl<K> Shared<K> {
         #[inline]
         pub(super) fn new(come: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
@@ -458,8 +493,7 @@ mod shared {
         /// Pieces are short at the beginning and at the end, so that indices that cost much there are spread, and longer
         /// between.
         #[inline]
-        fn claim(&self, shape: usize, crew: usize) -> Option<Range<usize>> {
-            let longest = (shape / (16 * crew)).clamp(1, LONGEST);
+        fn claim(&self, shape: usize, longest: usize, crew: usize) -> Option<Range<usize>> {
             let mut begin = self.next.load(Relaxed);
             loop {
                 let left = shape - begin;
@@ -547,10 +581,12 @@ mod shared {
         /// The caller is a member of the party and holds the invitation; the calling thread is that of the worker.
         unsafe fn take_part(this: NonNull<Self>, worker: &Worker) -> Transfer {
             // SAFETY: until the caller leaves the party, the operation is there and nobody changes these.
-            let (shared, stage, rest, shape) = unsafe {
+            let (shared, stage, rest) = unsafe {
                 let this = this.as_ptr();
-                (&(*this).shared, &(*this).stage, &(*this).rest, (*this).shape)
+                (&(*this).shared, &(*this).stage, &(*this).rest)
             };
+            // SAFETY: as above.
+            let (shape, longest) = unsafe { ((*this.as_ptr()).shape, (*this.as_ptr()).longest) };
             // SAFETY: the party is a field of the operation. Its address is made from the operation's, which it leads back
             // to.
             let party = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).shared.party) };
@@ -559,9 +595,11 @@ mod shared {
                 unsafe { core::hint::unreachable_unchecked() }
             };
             let crew = worker.crew();
+            let longest = longest.min(shape / (16 * crew)).max(1);
+            let claim = || shared.claim(shape, longest, crew);
             let mut invited = None;
             let called = Panic::catch(|| {
-                let mut next = shared.claim(shape, crew);
+                let mut next = claim();
                 if next.as_ref().is_some_and(|piece| piece.end < shape) {
                     // SAFETY: the caller's promise.
                     invited = unsafe { Party::invite(party, worker) };
@@ -570,7 +608,7 @@ mod shared {
                     if !body.call(piece, value, token) {
                         return false;
                     }
-                    next = shared.claim(shape, crew);
+                    next = claim();
                 }
                 true
             });
