@@ -49,6 +49,13 @@ pub use sender::{
     Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
 };
 
+/// What the models look into.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model {
+    pub use crate::scheduler::thread_pool::model::*;
+}
+
 /// What a program that uses senders wants in scope.
 pub mod prelude {
     #[cfg(feature = "alloc")]

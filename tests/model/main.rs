@@ -9,7 +9,9 @@
 #![cfg(loom)]
 
 mod affine;
+mod bulk;
 mod from_future;
+mod ring;
 mod run_loop;
 mod shared;
 mod stop;
