@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
@@ -33,8 +34,8 @@ const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 const NESTED: u32 = 16;
 /// How long the one that watches sleeps at a time.
 const WATCH: Duration = Duration::from_millis(4);
-/// From this round on a searcher makes way for other threads between two looks.
-const YIELDING_ROUNDS: u32 = 8;
+/// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
+const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
 /// much there is in more urgent ones.
@@ -58,6 +59,8 @@ pub(crate) struct Worker {
     nested: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
+    /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
+    away: Cell<bool>,
 }
 
 impl Worker {
@@ -71,6 +74,7 @@ impl Worker {
             nested: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
+            away: Cell::new(false),
         }
     }
 
@@ -81,6 +85,23 @@ impl Worker {
     pub(crate) fn current<'a>() -> Option<&'a Worker> {
         // SAFETY: set by `run`, which outlives everything that runs in it, and unset at its end.
         unsafe { CURRENT.with(Cell::get).as_ref() }
+    }
+
+    /// The worker that the calling thread is, if what runs now is the pool's work.
+    #[inline]
+    pub(crate) fn at_work<'a>() -> Option<&'a Worker> {
+        Worker::current().filter(|worker| !worker.away.get())
+    }
+
+    /// Says that the calling thread drives a run loop until what is returned is dropped. What it runs for the pool
+    /// meanwhile is the pool's work nevertheless.
+    #[inline]
+    pub(crate) fn step_away<'a>() -> Away<'a> {
+        let worker = Worker::current();
+        Away {
+            worker,
+            before: worker.is_some_and(|worker| worker.away.replace(true)),
+        }
     }
 
     /// Whether this is a worker of that pool: the memory alone does not tell, as it is used again.
@@ -114,17 +135,32 @@ impl Worker {
         &self.shared.seats[self.index]
     }
 
+    #[inline]
+    pub(super) fn ring(&self) -> &'static Ring {
+        &self.seat().ring
+    }
+
+    /// Wakes another worker, if need be, for what was pushed into the ring.
+    pub(super) fn wake_another(&self) {
+        self.shared.idle.0.wake(&self.shared.seats);
+    }
+
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
-        self.seat().occupy();
-        CURRENT.with(|current| current.set(self));
-        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
-        abort_on_unwind(|| {
+        self.enter(|| {
             while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, park)) {
                 // SAFETY: we took it out of a queue.
                 unsafe { item.run() };
             }
         });
+    }
+
+    /// Makes the calling thread this worker while `body` runs.
+    pub(super) fn enter(&self, body: impl FnOnce()) {
+        self.seat().occupy();
+        CURRENT.with(|current| current.set(self));
+        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
+        abort_on_unwind(body);
         CURRENT.with(|current| current.set(ptr::null()));
     }
 
@@ -136,8 +172,24 @@ impl Worker {
             let Some(item) = self.pick(true).or_else(|| self.idle(false, &done, park)) else {
                 return;
             };
-            self.run_nested(item);
+            // SAFETY: we took it out of a queue.
+            unsafe { self.run_on_top(item) };
         }
+    }
+
+    /// Runs a job of the pool on top of something else.
+    ///
+    /// # Safety
+    ///
+    /// The item was taken out of a queue by the caller, who runs it this one time.
+    unsafe fn run_on_top(&self, item: Item) {
+        let away = self.away.replace(false);
+        let nested = self.nested.get();
+        self.nested.set(nested + 1);
+        // SAFETY: the caller's promise.
+        unsafe { item.run() };
+        self.nested.set(nested);
+        self.away.set(away);
     }
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
@@ -153,15 +205,6 @@ impl Worker {
     pub(crate) fn next_now(&self) -> Option<Waiting<'_>> {
         let item = self.pick(true)?;
         Some(Waiting { item, worker: self })
-    }
-
-    /// Runs a job that was taken while something is waited for.
-    fn run_nested(&self, item: Item) {
-        let nested = self.nested.get();
-        self.nested.set(nested + 1);
-        // SAFETY: it was taken out of a queue.
-        unsafe { item.run() };
-        self.nested.set(nested);
     }
 
     /// Queues an entry of the default level with this worker.
@@ -230,7 +273,7 @@ impl Worker {
                 return true;
             }
             // SAFETY: we took it out of the ring.
-            unsafe { item.run() };
+            unsafe { self.run_on_top(item) };
             if done() {
                 return false;
             }
@@ -431,6 +474,10 @@ impl Worker {
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
                 return Some(item);
             }
+            // To `loom`, to yield is to wait until all others are stuck, and so to leave out what a model is about.
+            if cfg!(loom) {
+                continue;
+            }
             if patient {
                 thread::yield_now();
             } else {
@@ -493,6 +540,24 @@ fn neglected(seat: &Seat) -> Option<Item> {
     (seat.picks.load(Relaxed) == picks).then_some(item)
 }
 
+/// Steps of a worker, one at a time.
+#[cfg(loom)]
+impl Worker {
+    /// Runs what is there to be run, without looking for it.
+    pub(super) fn run_next(&self, newest: bool) -> bool {
+        // SAFETY: it is taken out of a queue.
+        self.pick(newest).map(|item| unsafe { item.run() }).is_some()
+    }
+
+    /// Runs what a searcher finds.
+    pub(super) fn run_found(&self) -> bool {
+        // SAFETY: it is taken out of a queue.
+        self.search(false, &|| false)
+            .map(|item| unsafe { item.run() })
+            .is_some()
+    }
+}
+
 /// A job of the pool, found by somebody who waits for something else. It is to be run.
 #[must_use = "a job that is not run is lost"]
 pub(crate) struct Waiting<'a> {
@@ -502,6 +567,22 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiting<'_> {
     pub(crate) fn run(self) {
-        abort_on_unwind(|| self.worker.run_nested(self.item));
+        // SAFETY: it was taken out of a queue.
+        abort_on_unwind(|| unsafe { self.worker.run_on_top(self.item) });
+    }
+}
+
+/// A thread that drives a run loop, and is not at the work of its pool if it is a worker: see [`Worker::step_away`].
+#[must_use = "it is for as long as this is there"]
+pub(crate) struct Away<'a> {
+    worker: Option<&'a Worker>,
+    before: bool,
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker {
+            worker.away.set(self.before);
+        }
     }
 }
