@@ -22,6 +22,7 @@ pub mod adaptors;
 pub mod book;
 pub mod consumers;
 pub mod factories;
+mod memory;
 pub mod scheduler;
 pub mod sender;
 pub mod stop;
@@ -29,6 +30,8 @@ mod sync;
 #[cfg(feature = "std")]
 pub mod task;
 
+#[cfg(feature = "std")]
+pub use adaptors::TimeoutError;
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
@@ -63,7 +66,7 @@ pub mod prelude {
         just, just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,
     };
     #[cfg(feature = "std")]
-    pub use crate::{WaitSlot, prepare, sync_wait};
+    pub use crate::{TimeoutError, WaitSlot, prepare, sync_wait};
     #[cfg(feature = "alloc")]
     pub use crate::{execute, from_future, start_detached, submit, when_all_iter, when_any_iter};
 }

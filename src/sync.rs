@@ -7,14 +7,67 @@ pub(crate) use loom::sync::atomic;
 
 #[cfg(all(feature = "std", loom))]
 pub(crate) use loom::{
-    sync::{Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
 };
+#[cfg(feature = "std")]
+pub(crate) use std::sync::OnceLock;
 #[cfg(all(feature = "std", not(loom)))]
 pub(crate) use std::{
-    sync::{Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
 };
+
+/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
+#[cfg(feature = "std")]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The half of a `Mutex` that waits is in the standard library, where ThreadSanitizer does not see it: there it is
+    // tried again and again.
+    #[cfg(all(sanitized, not(loom)))]
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => thread::yield_now(),
+        }
+    }
+    #[cfg(not(all(sanitized, not(loom))))]
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Gives such a lock back until `condvar` is notified, or for a moment.
+#[cfg(feature = "std")]
+pub(crate) fn wait<'a, T>(condvar: &Condvar, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    if cfg!(sanitized) {
+        // As in `lock`.
+        drop(guard);
+        thread::yield_now();
+        lock(mutex)
+    } else {
+        condvar.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Sleeps until this thread is unparked, or for this long. In a model no time passes by itself.
+#[cfg(feature = "std")]
+pub(crate) fn park_timeout(timeout: core::time::Duration) {
+    #[cfg(not(loom))]
+    thread::park_timeout(timeout);
+    #[cfg(loom)]
+    {
+        let _ = timeout;
+        thread::park();
+    }
+}
+
+/// Parks the thread, for no longer than that if it is given.
+#[cfg(feature = "std")]
+pub(crate) fn park(at_most: Option<core::time::Duration>) {
+    match at_most {
+        None => thread::park(),
+        Some(timeout) => park_timeout(timeout),
+    }
+}
 
 /// A function that is `const`, but under `loom`, whose primitives cannot be made at compile time.
 macro_rules! const_unless_loom {
@@ -82,15 +135,6 @@ pub(crate) fn spin(rounds: &mut u32) {
 pub(crate) fn sequenced() {
     #[cfg(loom)]
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
-}
-
-/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
-#[cfg(feature = "std")]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {
-    match mutex.lock() {
-        Ok(guard) => guard,
-        Err(poisoned) => poisoned.into_inner(),
-    }
 }
 
 /// A number that is this thread's alone while the thread lives.

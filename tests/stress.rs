@@ -6,7 +6,6 @@
 
 mod common;
 
-use std::env;
 use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
@@ -66,27 +65,6 @@ impl Clone for Leaf {
 /// An error that is counted.
 #[derive(Clone, Debug)]
 struct Failure(#[allow(dead_code, reason = "counted while it is kept")] Leaf);
-
-/// Small, and the same everywhere.
-struct XorShift(u64);
-
-impl XorShift {
-    fn new(seed: u64) -> Self {
-        // Never zero, and spread out, so that neighbouring seeds do not look alike.
-        XorShift((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 11) % end
-    }
-}
 
 /// What a nest is made of.
 struct Maker {
@@ -186,13 +164,6 @@ impl Maker {
     }
 }
 
-const PANIC: &str = "a panic of the stress test";
-
-/// Ends as a panic does, without the panic hook's report.
-fn quiet_panic() -> ! {
-    panic::resume_unwind(Box::new(PANIC))
-}
-
 /// Is pending once, and woken by a loop, which may be quicker than the end of the poll.
 struct YieldOnce {
     value: Option<Leaf>,
@@ -219,13 +190,6 @@ impl Future for YieldOnce {
         execute(scheduler, move || waker.wake());
         Poll::Pending
     }
-}
-
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is not a number: {text}"))
-    })
 }
 
 /// Counts its completions.

@@ -19,11 +19,11 @@ type Order = Arc<Mutex<Vec<usize>>>;
 
 fn note(order: &Order, n: usize) -> impl FnOnce() + Send + 'static {
     let order = order.clone();
-    move || order.lock().unwrap().push(n)
+    move || lock(&order).push(n)
 }
 
 fn taken(order: Order) -> Vec<usize> {
-    std::mem::take(&mut order.lock().unwrap())
+    std::mem::take(&mut lock(&order))
 }
 
 #[test]
@@ -251,6 +251,28 @@ fn many_queued_waits_of_low_priority_do_not_pile_up() {
 }
 
 #[test]
+fn many_queued_jobs_that_wait_often_do_not_pile_up() {
+    // So often that the oldest have their turn during each job, who then wait in turn.
+    let waits = 3 * ThreadPool::FAIRNESS;
+    for priority in [Priority::Default, Priority::UserInteractive] {
+        let pool = ThreadPool::builder().threads(1).stack_size(DEEP_STACK).build().unwrap();
+        let (plain, scheduler) = (pool.scheduler(), pool.scheduler().with_priority(priority));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let held = hold(plain);
+        for _ in 0..MANY / 20 {
+            let ran = ran.clone();
+            execute(scheduler, move || {
+                (0..waits).for_each(|_| sync_wait(plain.schedule()).unwrap());
+                ran.fetch_add(1, SeqCst);
+            });
+        }
+        drop(held);
+        drop(pool);
+        assert_eq!(ran.load(SeqCst), MANY / 20);
+    }
+}
+
+#[test]
 fn a_wait_on_a_worker_ends_while_others_keep_the_pool_busy() {
     let pool = ThreadPool::new(1);
     let stop = StopSource::new();
@@ -279,7 +301,8 @@ fn what_a_job_pushed_runs_although_the_job_blocks() {
     for hops in 0..40 {
         // Hops first: what comes straight out of the worker's own slot again and again.
         let work = starts_on(scheduler, scheduler.schedule().repeat_n(hops)).then(move |()| {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            // The other worker may have gone to sleep by then, or not: both must do.
+            (0..1_000).for_each(|_| thread::yield_now());
             let (sent, received) = mpsc::channel();
             execute(scheduler, move || sent.send(()).unwrap());
             // Not a wait that the pool knows of: the other worker must come for it.

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
@@ -31,8 +31,10 @@ pub struct CrewAllocations(&'static AtomicUsize);
 
 impl CrewAllocations {
     pub fn new() -> Self {
-        // Leaked: a thread of the crew may end after the test.
-        CrewAllocations(Box::leak(Box::new(AtomicUsize::new(0))))
+        // A thread of the crew may end after the test, so they are not on anybody's stack.
+        static CREWS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        CrewAllocations(&CREWS[NEXT.fetch_add(1, Ordering::SeqCst)])
     }
 
     /// The calling thread is counted from now on.
@@ -84,6 +86,11 @@ pub fn allocations<T>(f: impl FnOnce() -> T) -> (T, usize) {
     (result, ALLOCATIONS.with(Cell::get) - before)
 }
 
+/// How often this thread has allocated so far.
+pub fn allocations_so_far() -> usize {
+    ALLOCATIONS.with(Cell::get)
+}
+
 /// How much larger stacks are under a sanitizer, whose frames are several times as large and whose runtime takes some
 /// of the stack for itself. That the sizes hold is for the other runs to show. Set by `scripts/sanitizers`.
 const STACK_SCALE: usize = if cfg!(sanitized) { 16 } else { 1 };
@@ -126,6 +133,20 @@ pub fn with_loop<T>(f: impl FnOnce(RunLoopScheduler<'_>) -> T) -> T {
         let _finish = Finish(&run_loop);
         f(run_loop.scheduler())
     })
+}
+
+/// Takes a lock that several threads want at once.
+///
+/// The half of a `Mutex` that waits is in the standard library, where ThreadSanitizer does not see it: there it is tried
+/// again and again.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    while cfg!(sanitized) {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(_) => thread::yield_now(),
+        }
+    }
+    mutex.lock().expect("nobody panicked while it was held")
 }
 
 /// Keeps a worker of a pool busy until it is dropped.
@@ -200,6 +221,44 @@ pub fn million<T>() -> impl FnMut(&T) -> bool + Send {
         left -= 1;
         left == 0
     }
+}
+
+/// Random numbers, the same everywhere for a seed.
+#[derive(Debug)]
+pub struct XorShift(u64);
+
+impl XorShift {
+    pub fn new(seed: u64) -> Self {
+        // Never zero, and spread out, so that neighbouring seeds do not look alike.
+        XorShift((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 11) % end
+    }
+}
+
+/// What [`quiet_panic`] panics with.
+pub const PANIC: &str = "a panic of the stress test";
+
+/// Ends as a panic does, without the panic hook's report.
+pub fn quiet_panic() -> ! {
+    std::panic::resume_unwind(Box::new(PANIC))
+}
+
+/// A number from the environment of the process.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is not a number: {text}"))
+    })
 }
 
 /// Where a sender says that it completes.

@@ -9,6 +9,7 @@
 #![cfg(loom)]
 
 mod affine;
+mod bulk;
 mod from_future;
 mod injector;
 mod ring;
@@ -16,5 +17,7 @@ mod run_loop;
 mod shared;
 mod stop;
 mod support;
+mod task_scheduler;
 mod thread_pool;
+mod timer;
 mod when_all;

@@ -285,6 +285,40 @@ fn a_searcher_that_has_found_something_wakes_the_next() {
     });
 }
 
+/// The same where what the first one found did not come from the injector, and the second job comes while it takes it: who
+/// pushes it sees one that searches, and leaves the waking to that one.
+#[test]
+fn a_searcher_that_has_found_something_sees_what_came_meanwhile() {
+    explore(2, &["both"], |seen| {
+        let pool = PoolModel::new(3);
+        let (first, second) = (Signal::default(), Signal::default());
+        let one = Task::with(1, {
+            let (first, second) = (first.clone(), second.clone());
+            move || {
+                second.wait();
+                first.give();
+            }
+        });
+        let two = second.task(2);
+        let busy = pool.worker(0);
+        busy.within(|| assert!(pool.push(&one)));
+        let push = actor({
+            let two = two.clone();
+            move || {
+                assert!(pool.push(&two));
+                first.wait();
+                pool.close();
+                busy.run();
+            }
+        });
+        let worker = |index| actor(move || pool.worker(index).run());
+        play(Order::AsNamed, [push, worker(1), worker(2)]);
+        assert_eq!((one.runs(), two.runs()), (1, 1));
+        seen.note("both");
+        pool.free();
+    });
+}
+
 /// A worker that is about to park sees an entry that is just being raised.
 #[test]
 fn a_raise_meets_a_worker_that_lies_down() {
@@ -429,6 +463,39 @@ fn two_workers_end_together() {
         let worker = |index| actor(move || pool.worker(index).run());
         play(order, [worker(0), worker(1), actor(move || pool.close())]);
         seen.note("ended");
+        pool.free();
+    });
+}
+
+/// A pool does not end when one that was at rest has gone back to work, though another was the last to come to rest. Sees
+/// both.
+#[test]
+fn the_last_to_rest_meets_one_that_gets_up() {
+    explore_both_ways(3, &["over", "not over"], |seen, order| {
+        let pool = PoolModel::new(2);
+        pool.close();
+        let (over, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let up = actor({
+            let over = over.clone();
+            move || {
+                // The first of two is not the last, unless the other lay down before.
+                if !pool.lie_down(0) {
+                    pool.get_up(0);
+                    over.set(pool.is_over());
+                }
+            }
+        });
+        let last = actor({
+            let ended = ended.clone();
+            move || {
+                if pool.lie_down(1) {
+                    ended.set(pool.end());
+                }
+            }
+        });
+        play(order, [up, last]);
+        assert_eq!(ended.get(), over.get());
+        seen.note(if over.get() { "over" } else { "not over" });
         pool.free();
     });
 }

@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::format;
 use std::io;
 use std::string::String;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::vec::Vec;
 
 use super::affinity;
@@ -13,7 +13,7 @@ use super::pool::ThreadPool;
 use super::shared::{self, Shared};
 use super::worker::Worker;
 use crate::Panic;
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Mutex, lock, thread, wait};
 
 /// How a [`ThreadPool`] is to be. Made by [`ThreadPool::builder`].
 ///
@@ -250,14 +250,14 @@ impl Gate {
 
     /// Changes the state, then waits until it answers.
     fn when<T>(&self, change: impl FnOnce(&mut GateState), answer: impl Fn(&mut GateState) -> Option<T>) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         change(&mut state);
         self.changed.notify_all();
         loop {
             if let Some(answer) = answer(&mut state) {
                 return answer;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, &self.state, state);
         }
     }
 }

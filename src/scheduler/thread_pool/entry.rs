@@ -117,6 +117,7 @@ impl Entry {
     }
 
     /// Says so, before it is queued there.
+    #[cfg(not(loom))]
     pub(super) fn set_forwarded(&self) {
         self.forwarded.store(true, Relaxed);
     }

@@ -17,6 +17,12 @@ use crate::sync::{Mutex, lock, sequenced};
 /// search, changes `state`, then looks at all queues ([`Shared::has_work`](super::shared::Shared::has_work)). All four are
 /// sequentially consistent, so one of the two sees the other.
 ///
+/// There is one place where nobody is woken for each job: the slot of a worker, which that worker as a rule empties itself a
+/// moment later. In case it does not, because what it runs now takes long or blocks, one of the sleepers *watches*: while
+/// others are awake it sleeps for a moment at a time, and looks at the slots. Who fills a slot while nobody watches
+/// wakes a sleeper after all, who will watch when it goes back to sleep; and so does a searcher that has found a job
+/// and was the last to search, if a slot is full then.
+///
 /// | from | to | how |
 /// |---|---|---|
 /// | running | searching | [`Idle::try_search`], unless half of all search already |
@@ -28,6 +34,10 @@ pub(super) struct Idle {
     /// change under the lock of `sleepers`.
     state: AtomicUsize,
     sleepers: Mutex<Sleepers>,
+    /// The worker that watches, counted from 1; 0 when nobody does. Written under the lock of `sleepers`: a worker makes
+    /// itself the watcher when it lies down while others are awake, and gives it up when it has found a job, or when
+    /// all are asleep.
+    watcher: AtomicUsize,
     /// There is nobody left to run anything, and nothing left to run: the workers leave. Set under the lock of
     /// `sleepers`.
     over: AtomicBool,
@@ -51,6 +61,9 @@ const fn sleeping(state: usize) -> usize {
     state >> 16
 }
 
+/// A model has no time in which to watch.
+const WATCHES: bool = !cfg!(loom);
+
 /// The largest number of workers that the counts above can hold.
 pub(super) const MAX_WORKERS: usize = (1 << 15) - 1;
 
@@ -72,6 +85,7 @@ impl Idle {
                 at_rest: 0,
                 closing: false,
             }),
+            watcher: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         }
     }
@@ -83,6 +97,7 @@ impl Idle {
         sleepers.at_rest = 0;
         sleepers.closing = false;
         self.state.store(0, SeqCst);
+        self.watcher.store(0, SeqCst);
         self.over.store(false, SeqCst);
     }
 
@@ -157,6 +172,9 @@ impl Idle {
         let was_searching = if searched { SEARCHING } else { 0 };
         self.state.fetch_add(SLEEPING - was_searching, SeqCst);
         let last = sleepers.closing && sleepers.at_rest == seats.len();
+        if WATCHES && self.watcher.load(SeqCst) == 0 && sleepers.list.len() < seats.len() {
+            self.watcher.store(worker + 1, SeqCst);
+        }
         drop(sleepers);
         sequenced();
         if last { Rest::Last } else { Rest::Asleep }
@@ -171,6 +189,34 @@ impl Idle {
             self.rouse(&mut sleepers, Some(&seats[worker]));
         }
         seats[worker].woken.store(false, SeqCst);
+    }
+
+    /// Whether a sleeper looks at the slots now and then.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        !WATCHES || self.watcher.load(SeqCst) != 0
+    }
+
+    /// Whether that is the caller, which sleeps. It is so no more once all others sleep too.
+    pub(super) fn watches(&self, worker: usize, workers: usize) -> bool {
+        if !WATCHES || self.watcher.load(SeqCst) != worker + 1 {
+            return false;
+        }
+        // Under the lock, so that whoever gets up afterwards knows that nobody watches.
+        let sleepers = lock(&self.sleepers);
+        let others_awake = sleepers.list.len() < workers;
+        if !others_awake {
+            self.watcher.store(0, SeqCst);
+        }
+        others_awake
+    }
+
+    /// The caller goes to work, so it does not watch any more. To be called before [`Idle::found`].
+    pub(super) fn watch_no_more(&self, worker: usize) {
+        if WATCHES && self.watcher.load(SeqCst) == worker + 1 {
+            let _sleepers = lock(&self.sleepers);
+            self.watcher.store(0, SeqCst);
+        }
     }
 
     /// From now on, the last worker that comes to rest ends the pool. If all are at rest already, one is woken to do so.

@@ -5,6 +5,7 @@
 //! | `pool.rs`, `builder.rs`, `affinity.rs` | the pool, how it is made and ended |
 //! | `schedule.rs` | its scheduler, sender and operation |
 //! | `join.rs`, `scope.rs` | fork-join of closures |
+//! | `party.rs` | work that several workers take part in |
 //! | `shared.rs` | what all workers share: push, raise |
 //! | `worker.rs` | what a worker does: pick, search, sleep, help |
 //! | `entry.rs` | the nodes of the queues |
@@ -20,7 +21,8 @@ mod idle;
 mod injector;
 mod join;
 #[cfg(loom)]
-pub mod model;
+pub(crate) mod model;
+mod party;
 mod pool;
 mod ring;
 mod schedule;
@@ -30,6 +32,7 @@ mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};
 pub use join::join;
+pub(crate) use party::Party;
 pub use pool::ThreadPool;
 pub use schedule::{PoolSchedule, PoolScheduler};
 pub use scope::{Scope, scope};

@@ -1,4 +1,5 @@
 //! What the models in `tests/model/` see of a pool: its parts, to be driven by hand.
+#![allow(missing_debug_implementations, reason = "for the models alone")]
 
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
@@ -8,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::cell::UnsafeCell;
 
 use super::entry::{Entry, Item, Place};
+use super::idle::Rest;
 use super::injector::Levels;
+use super::pool::forward;
 use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::shared::Shared;
@@ -202,7 +205,10 @@ impl PoolModel {
     pub fn raise(self, task: &Arc<Task>, level: Priority) {
         let scheduler = PoolScheduler::new(self.shared, self.generation);
         // SAFETY: the models keep a task until the end, and push it to one pool.
-        unsafe { scheduler.raise(task.entry(), level) }
+        if unsafe { scheduler.raise(task.entry(), level) }.is_err() {
+            // SAFETY: it was taken out of its queue, and is in none now.
+            unsafe { forward(task.entry()) }.run();
+        }
     }
 
     /// Takes the oldest of a level from the injector.
@@ -224,6 +230,30 @@ impl PoolModel {
     /// One worker leaves; `true` for the last.
     pub fn leave(self) -> bool {
         self.shared.leave(self.generation)
+    }
+
+    /// A worker comes to rest. Whether it is the last, and asks for the end.
+    pub fn lie_down(self, worker: usize) -> bool {
+        let rest = self.shared.idle.0.lie_down(worker, &self.shared.seats, false, true);
+        rest == Rest::Last
+    }
+
+    /// It goes back to work.
+    pub fn get_up(self, worker: usize) {
+        self.shared.idle.0.get_up(worker, &self.shared.seats);
+    }
+
+    /// What the last one does.
+    pub fn end(self) -> bool {
+        self.shared
+            .idle
+            .0
+            .end(&self.shared.seats, || self.shared.injector.close())
+    }
+
+    /// Whether the workers are to leave.
+    pub fn is_over(self) -> bool {
+        self.shared.idle.0.is_over()
     }
 
     /// What the drop of a pool begins with.

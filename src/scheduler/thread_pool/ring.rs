@@ -94,38 +94,44 @@ impl Ring {
     #[inline]
     pub(super) fn pop_newest(&self) -> Option<Item> {
         loop {
-            let bottom = self.bottom.0.load(Relaxed);
-            if is_empty(self.top.0.load(Relaxed), bottom) {
-                // The top only grows, so this is no stale news.
-                return None;
-            }
-            let newest = bottom.wrapping_sub(1);
-            // A swap, where a store and a fence would be slower.
-            self.bottom.0.swap(newest, SeqCst);
-            sequenced();
-            let top = self.top.0.load(SeqCst);
-            let claimed = if top == newest {
-                // The last one: a thief may be at it. Either way the ring is empty afterwards.
-                let claimed = self
-                    .top
-                    .0
-                    .compare_exchange(top, top.wrapping_add(1), SeqCst, Relaxed)
-                    .is_ok();
-                self.bottom.0.store(bottom, Release);
-                claimed
-            } else if is_empty(top, newest) {
-                self.bottom.0.store(bottom, Release);
-                false
-            } else {
-                true
-            };
-            if !claimed {
-                return None;
-            }
+            let newest = self.claim_newest()?;
             if let Some(item) = self.empty(newest) {
                 return Some(item);
             }
         }
+    }
+
+    /// Claims the newest number, if there is one.
+    ///
+    /// The caller is the owner.
+    #[inline]
+    fn claim_newest(&self) -> Option<usize> {
+        let bottom = self.bottom.0.load(Relaxed);
+        if is_empty(self.top.0.load(Relaxed), bottom) {
+            // The top only grows, so this is no stale news.
+            return None;
+        }
+        let newest = bottom.wrapping_sub(1);
+        // A swap, where a store and a fence would be slower.
+        self.bottom.0.swap(newest, SeqCst);
+        sequenced();
+        let top = self.top.0.load(SeqCst);
+        let claimed = if top == newest {
+            // The last one: a thief may be at it. Either way the ring is empty afterwards.
+            let claimed = self
+                .top
+                .0
+                .compare_exchange(top, top.wrapping_add(1), SeqCst, Relaxed)
+                .is_ok();
+            self.bottom.0.store(bottom, Release);
+            claimed
+        } else if is_empty(top, newest) {
+            self.bottom.0.store(bottom, Release);
+            false
+        } else {
+            true
+        };
+        claimed.then_some(newest)
     }
 
     /// Takes the oldest item. Anybody may.
@@ -152,6 +158,21 @@ impl Ring {
         self.slots[number & MASK]
             .compare_exchange(item.into_raw(), GAP, AcqRel, Relaxed)
             .is_ok()
+    }
+
+    /// As [`Ring::remove`], and closes the gap if that was the newest: nobody has to look at it.
+    ///
+    /// The caller is the owner.
+    pub(super) fn take_back(&self, number: usize, item: Item) -> bool {
+        let removed = self.remove(number, item);
+        if removed
+            && self.next_number() == number.wrapping_add(1)
+            && let Some(newest) = self.claim_newest()
+        {
+            let nothing = self.empty(newest);
+            debug_assert!(nothing.is_none(), "it was removed");
+        }
+        removed
     }
 
     /// Whether anything is in. Sequentially consistent.

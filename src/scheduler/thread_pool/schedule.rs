@@ -7,6 +7,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
 use super::entry::{Entry, Place};
+use super::injector::Closed;
 use super::pool::{forward, forwarded_to};
 use super::shared::Shared;
 use crate::sender::stage::container_of;
@@ -78,31 +79,31 @@ impl PoolScheduler {
 
     /// Makes an entry at least as urgent as `priority`, and moves it to where it belongs then, if it still waits.
     ///
+    /// `Err` when it was taken out of the queue of a worker and the pool has ended since: it is the caller's then.
+    ///
     /// # Safety
     ///
     /// The entry is alive until this returns, and was pushed by a scheduler of this pool, if at all.
-    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) {
+    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) -> Result<(), Closed> {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         if !this.raise(priority) {
-            return;
+            return Ok(());
         }
         let mut rounds = 0;
         loop {
             let place = this.place();
             if place == Place::Nowhere {
-                return;
+                return Ok(());
             }
             // Asked after the place: what waits in the injector of another pool was forwarded before it came there.
             let pool = if this.is_forwarded() { forwarded_to() } else { None }.unwrap_or(self);
             // SAFETY: the caller's promise, and as just said.
-            match unsafe { pool.shared.move_up(entry, place, pool.generation) } {
-                Ok(true) => return,
-                // A worker has just taken it, to run it or to put it elsewhere, and is about to say so.
-                Ok(false) => spin(&mut rounds),
-                // SAFETY: it was taken out of its queue, and is in none now.
-                Err(_) => return unsafe { forward(entry) }.run(),
+            if unsafe { pool.shared.move_up(entry, place, pool.generation) }? {
+                return Ok(());
             }
+            // A worker has just taken it, to run it or to put it elsewhere, and is about to say so.
+            spin(&mut rounds);
         }
     }
 }
@@ -234,7 +235,10 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
             (NonNull::new_unchecked(&raw mut (*this).entry), (*this).scheduler)
         };
         // SAFETY: as above; the operation pushes its entry to this pool.
-        unsafe { scheduler.raise(entry, priority) };
+        if unsafe { scheduler.raise(entry, priority) }.is_err() {
+            // SAFETY: it was taken out of its queue, and is in none now.
+            unsafe { forward(entry) }.run();
+        }
     }
 }
 

@@ -161,9 +161,15 @@ impl Shared {
 
     /// Whether a worker would find anything to do: what it must look at between lying down and parking.
     ///
-    /// Not the slots: their workers are awake, and look there first.
+    /// Not the slots: their workers are awake, and look there first. What becomes of a slot whose worker does not, see
+    /// [`Idle`].
     pub(super) fn has_work(&self) -> bool {
         !self.injector.occupied().and(Levels::ALL).is_empty() || self.seats.iter().any(|seat| seat.ring.has_items())
+    }
+
+    /// Whether a worker has something in its slot.
+    pub(super) fn has_full_slots(&self) -> bool {
+        self.seats.iter().any(|seat| !seat.slot.load(SeqCst).is_null())
     }
 
     /// One worker leaves. The last one wakes who waits for that; `true` for that one.

@@ -2,15 +2,17 @@
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
+use core::time::Duration;
 
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use crate::sync::{per_thread, thread};
+use crate::sync::{park, per_thread, thread};
 use crate::{Job, Priority};
 
 /// How often a worker serves its queues in turn instead of by urgency. Every other time it is the default level of the
@@ -30,6 +32,8 @@ const SLOT_RUNS: u32 = 16;
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 /// How many jobs may be nested on one stack, each while the one beneath waits, before the newest goes before everything.
 const NESTED: u32 = 16;
+/// How long the one that watches sleeps at a time.
+const WATCH: Duration = Duration::from_millis(4);
 /// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
 const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
@@ -55,6 +59,8 @@ pub(crate) struct Worker {
     nested: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
+    /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
+    away: Cell<bool>,
 }
 
 impl Worker {
@@ -68,6 +74,7 @@ impl Worker {
             nested: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
+            away: Cell::new(false),
         }
     }
 
@@ -78,6 +85,23 @@ impl Worker {
     pub(crate) fn current<'a>() -> Option<&'a Worker> {
         // SAFETY: set by `run`, which outlives everything that runs in it, and unset at its end.
         unsafe { CURRENT.with(Cell::get).as_ref() }
+    }
+
+    /// The worker that the calling thread is, if what runs now is the pool's work.
+    #[inline]
+    pub(crate) fn at_work<'a>() -> Option<&'a Worker> {
+        Worker::current().filter(|worker| !worker.away.get())
+    }
+
+    /// Says that the calling thread drives a run loop until what is returned is dropped. What it runs for the pool
+    /// meanwhile is the pool's work nevertheless.
+    #[inline]
+    pub(crate) fn step_away<'a>() -> Away<'a> {
+        let worker = Worker::current();
+        Away {
+            worker,
+            before: worker.is_some_and(|worker| worker.away.replace(true)),
+        }
     }
 
     /// Whether this is a worker of that pool: the memory alone does not tell, as it is used again.
@@ -111,10 +135,20 @@ impl Worker {
         &self.shared.seats[self.index]
     }
 
+    #[inline]
+    pub(super) fn ring(&self) -> &'static Ring {
+        &self.seat().ring
+    }
+
+    /// Wakes another worker, if need be, for what was pushed into the ring.
+    pub(super) fn wake_another(&self) {
+        self.shared.idle.0.wake(&self.shared.seats);
+    }
+
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
         self.enter(|| {
-            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false)) {
+            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, park)) {
                 // SAFETY: we took it out of a queue.
                 unsafe { item.run() };
             }
@@ -135,18 +169,35 @@ impl Worker {
     /// Whoever makes `done` true must then unpark this thread, unless `done` was not asked since.
     pub(super) fn help_until(&self, done: impl Fn() -> bool) {
         while !done() {
-            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done)) else {
+            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done, park)) else {
                 return;
             };
-            self.run_nested(item);
+            // SAFETY: we took it out of a queue.
+            unsafe { self.run_on_top(item) };
         }
+    }
+
+    /// Runs a job of the pool on top of something else.
+    ///
+    /// # Safety
+    ///
+    /// The item was taken out of a queue by the caller, who runs it this one time.
+    unsafe fn run_on_top(&self, item: Item) {
+        let away = self.away.replace(false);
+        let nested = self.nested.get();
+        self.nested.set(nested + 1);
+        // SAFETY: the caller's promise.
+        unsafe { item.run() };
+        self.nested.set(nested);
+        self.away.set(away);
     }
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
     ///
-    /// Whoever makes `done` true must then unpark this thread.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool) -> Option<Waiting<'_>> {
-        let item = self.pick(true).or_else(|| self.idle(false, done))?;
+    /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
+    /// to do, or as it is told.
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn(Option<Duration>)) -> Option<Waiting<'_>> {
+        let item = self.pick(true).or_else(|| self.idle(false, done, nap))?;
         Some(Waiting { item, worker: self })
     }
 
@@ -154,15 +205,6 @@ impl Worker {
     pub(crate) fn next_now(&self) -> Option<Waiting<'_>> {
         let item = self.pick(true)?;
         Some(Waiting { item, worker: self })
-    }
-
-    /// Runs a job that was taken while something is waited for.
-    fn run_nested(&self, item: Item) {
-        let nested = self.nested.get();
-        self.nested.set(nested + 1);
-        // SAFETY: it was taken out of a queue.
-        unsafe { item.run() };
-        self.nested.set(nested);
     }
 
     /// Queues an entry of the default level with this worker.
@@ -183,8 +225,9 @@ impl Worker {
             Some(item) => self.push_displaced(item),
             None => {
                 let run = self.from_slot.get();
-                if run.is_power_of_two() || run.is_multiple_of(4096) {
-                    self.shared.idle.0.wake(&self.shared.seats);
+                let idle = &self.shared.idle.0;
+                if run.is_power_of_two() || run.is_multiple_of(4096) || !idle.is_watched() {
+                    idle.wake(&self.shared.seats);
                 }
             }
         }
@@ -230,7 +273,7 @@ impl Worker {
                 return true;
             }
             // SAFETY: we took it out of the ring.
-            unsafe { item.run() };
+            unsafe { self.run_on_top(item) };
             if done() {
                 return false;
             }
@@ -387,7 +430,7 @@ impl Worker {
     ///
     /// `at_rest` says that nothing is beneath this on the stack.
     #[cold]
-    fn idle(&self, at_rest: bool, done: impl Fn() -> bool) -> Option<Item> {
+    fn idle(&self, at_rest: bool, done: impl Fn() -> bool, nap: impl Fn(Option<Duration>)) -> Option<Item> {
         let shared = self.shared;
         let mut searching = shared.idle.0.try_search(shared.seats.len());
         loop {
@@ -398,7 +441,7 @@ impl Worker {
                     return item;
                 }
             }
-            self.sleep(searching, at_rest, &done);
+            self.sleep(searching, at_rest, &done, &nap);
             searching = true;
             if at_rest && shared.idle.0.is_over() {
                 self.stop_searching();
@@ -410,7 +453,8 @@ impl Worker {
     /// What a searcher does when it has found something: somebody else takes over, if there is more.
     fn stop_searching(&self) {
         let idle = &self.shared.idle.0;
-        if idle.found() && self.shared.has_work() {
+        idle.watch_no_more(self.index);
+        if idle.found() && (self.shared.has_work() || !idle.is_watched() && self.shared.has_full_slots()) {
             idle.wake(&self.shared.seats);
         }
     }
@@ -448,20 +492,17 @@ impl Worker {
     /// What is in the slot of another worker that is busy with something else for longer than a moment.
     fn steal_from_slot(&self) -> Option<Item> {
         self.others().find_map(|seat| {
-            let item = Item::from_raw(seat.slot.load(Acquire))?;
-            let picks = seat.picks.load(Relaxed);
-            for _ in 0..64 {
-                core::hint::spin_loop();
-            }
-            if seat.picks.load(Relaxed) != picks || !seat.take_from_slot(item) {
-                return None;
-            }
-            Some(self.not_from_slot(item))
+            let item = neglected(seat)?;
+            seat.take_from_slot(item).then(|| self.not_from_slot(item))
         })
     }
 
+    fn finds_neglected_slot(&self) -> bool {
+        self.others().any(|seat| neglected(seat).is_some())
+    }
+
     /// Sleeps until there is something to do, or until `done`. The caller searches afterwards.
-    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool) {
+    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool, nap: &impl Fn(Option<Duration>)) {
         let Shared { idle, seats, .. } = self.shared;
         let idle = &idle.0;
         let rest = idle.lie_down(self.index, seats, searched, at_rest);
@@ -477,9 +518,26 @@ impl Worker {
             if done() {
                 return idle.get_up(self.index, seats);
             }
-            thread::park();
+            if idle.watches(self.index, seats.len()) {
+                nap(Some(WATCH));
+                if self.finds_neglected_slot() {
+                    return idle.get_up(self.index, seats);
+                }
+            } else {
+                nap(None);
+            }
         }
     }
+}
+
+/// What is in the slot of a worker that does not get to it.
+fn neglected(seat: &Seat) -> Option<Item> {
+    let item = Item::from_raw(seat.slot.load(Acquire))?;
+    let picks = seat.picks.load(Relaxed);
+    for _ in 0..64 {
+        core::hint::spin_loop();
+    }
+    (seat.picks.load(Relaxed) == picks).then_some(item)
 }
 
 /// Steps of a worker, one at a time.
@@ -509,6 +567,22 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiting<'_> {
     pub(crate) fn run(self) {
-        abort_on_unwind(|| self.worker.run_nested(self.item));
+        // SAFETY: it was taken out of a queue.
+        abort_on_unwind(|| unsafe { self.worker.run_on_top(self.item) });
+    }
+}
+
+/// A thread that drives a run loop, and is not at the work of its pool if it is a worker: see [`Worker::step_away`].
+#[must_use = "it is for as long as this is there"]
+pub(crate) struct Away<'a> {
+    worker: Option<&'a Worker>,
+    before: bool,
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker {
+            worker.away.set(self.before);
+        }
     }
 }
