@@ -4,7 +4,9 @@ mod common;
 
 use bowline::factories::JustError;
 use bowline::prelude::*;
-use bowline::scheduler::{OrAbort, OrInline, RunLoop};
+use bowline::scheduler::{
+    InlineScheduler, OrAbort, OrInline, PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, TimerScheduler,
+};
 use bowline::stop::StopSource;
 use common::*;
 
@@ -35,6 +37,12 @@ const _: () = {
     assert!(!<Told as Scheduler>::INFALLIBLE);
     assert!(<OrInline<Told> as Scheduler>::INFALLIBLE);
     assert!(<OrAbort<Told> as Scheduler>::INFALLIBLE);
+    // Those of the library cannot fail.
+    assert!(<InlineScheduler as Scheduler>::INFALLIBLE);
+    assert!(<RunLoopScheduler<'_> as Scheduler>::INFALLIBLE);
+    assert!(<PoolScheduler as Scheduler>::INFALLIBLE);
+    assert!(<TimerScheduler as Scheduler>::INFALLIBLE);
+    assert!(<TaskScheduler<'_> as Scheduler>::INFALLIBLE);
 };
 
 #[test]

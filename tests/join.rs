@@ -70,8 +70,7 @@ fn borrows_what_is_around_it() {
             return numbers.sort_unstable();
         }
         let middle = numbers.len() / 2;
-        let (_, pivot, _) = numbers.select_nth_unstable(middle);
-        let _ = pivot;
+        numbers.select_nth_unstable(middle);
         let (left, right) = numbers.split_at_mut(middle);
         join(|| sort(left), || sort(right));
     }

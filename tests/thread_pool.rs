@@ -140,7 +140,7 @@ fn two_pools_schedule_onto_each_other() {
 #[test]
 fn borrowed_data_is_used_on_the_pool() {
     let pool = ThreadPool::new(2);
-    let words = vec!["hold".to_owned(), "fast".to_owned()];
+    let words = ["hold".to_owned(), "fast".to_owned()];
     let mut lengths = [0; 2];
     let (first, second) = lengths.split_at_mut(1);
     sync_wait(when_all((

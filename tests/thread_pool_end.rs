@@ -317,7 +317,7 @@ fn what_the_global_pool_took_over_is_raised_there() {
             let (sent, received) = mpsc::channel();
             let operations: Vec<_> = (0..10)
                 .map(|_| NonNull::from(Box::leak(Box::new(scheduler.schedule().connect(Tell(sent.clone()))))))
-                .map(|operation| Shared::<Queued>(operation))
+                .map(Shared::<Queued>)
                 .collect();
             let start_and_raise = || {
                 for operation in &operations {

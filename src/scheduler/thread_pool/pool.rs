@@ -35,22 +35,25 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 /// first in line and the rest in order, and others steal from it when they have nothing to do.
 ///
 /// A worker that blocks in [`sync_wait`], in [`join`](crate::join) or at the end of a [`scope`](crate::task::scope) runs
-/// other work of its pool meanwhile. That work then sits on top of the wait on the same stack; a worker takes the newest
-/// first then, which is as a rule what it waits for. Blocking in other ways, on a channel say, takes the thread away from the
-/// pool.
+/// other work of its pool meanwhile. That work then sits on top of the wait on the same stack; of what is equally urgent
+/// a worker takes the newest first then, which is as a rule what it waits for. With sixteen jobs on top of each other it takes
+/// the newest before everything, so that waits do not pile up. Blocking in other ways, on a channel say, takes the thread
+/// away from the pool; what it had queued for itself is run by the others.
 ///
 /// # Priorities
 ///
 /// There are five levels: see [`Priority`](crate::Priority). Work at a higher level is taken first. None starves: of each
 /// level, and of its own queue, a worker takes the oldest job at least once in
-/// [`FAIRNESS`](ThreadPool::FAIRNESS) picks, whatever else there is. [`Operation::raise`](crate::Operation::raise) moves
-/// what is queued to a higher level.
+/// [`FAIRNESS`](ThreadPool::FAIRNESS) picks, whatever else there is, unless it waits with sixteen jobs on top of each other.
+/// [`Operation::raise`](crate::Operation::raise) moves what is queued to a higher level.
 ///
 /// # The end
 ///
 /// Dropping the pool waits until everything that it has accepted, and what comes of that, has run; then its threads
 /// end. Dropped by one of its own workers, which cannot wait for itself, it returns at once, and the threads do the same on
-/// their own. Work that arrives later, by a scheduler that was kept, goes to the [global](ThreadPool::global) pool.
+/// their own. Dropped by a worker of another pool, that one runs its pool's work while it waits. Two jobs that each drop
+/// the pool of the other wait for each other for ever. Work that arrives later, by a scheduler that was kept, goes to the
+/// [global](ThreadPool::global) pool.
 ///
 /// # Panics in jobs
 ///

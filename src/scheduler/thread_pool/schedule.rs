@@ -155,7 +155,8 @@ impl fmt::Debug for PoolScheduler {
 ///
 /// # Allocation
 ///
-/// None: the operation is the queue's node.
+/// None: the operation is the queue's node. Only when the pool has ended, and nobody has asked for the global one yet, is
+/// that made.
 ///
 /// # Stack
 ///
