@@ -2,6 +2,7 @@
 #![doc = "[Concepts]: concepts"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
+#![doc = "[Performance]: performance"]
 #![doc = "[Conformance]: conformance"]
 #![doc = "[Contributing]: contributing"]
 #![doc = ""]
@@ -32,6 +33,9 @@ pub mod algorithms {}
 #[doc = ""]
 #[doc = include_str!("../docs/writing-your-own.md")]
 pub mod writing_your_own {}
+
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
 
 #[doc = include_str!("../docs/conformance.md")]
 pub mod conformance {}

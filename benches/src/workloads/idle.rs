@@ -1,0 +1,78 @@
+//! What a pool that has worked and has nothing to do any more uses.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::scheduler::Timer;
+use futures_lite::future;
+
+use crate::clock::{others_cpu, others_sleeps};
+use crate::harness::{Case, Config, Measured, Metric, Sample};
+use crate::pools::{self, AsyncExecutor};
+
+const METRICS: &[Metric] = &[
+    Metric::new("cpu", "CPU µs per second"),
+    Metric::new("sleeps", "times gone to sleep per second"),
+];
+
+pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+    let time = Duration::from_millis(config.size(1000, 50) as u64);
+    // Each pool is alive for its own turn only, so that nothing but its workers is counted.
+    let case = Case::new(
+        "idle/pool",
+        "A pool that has run a job, for a second, without work.",
+        METRICS,
+    )
+    .most_rounds(3)
+    .bowline(|| {
+        let pool = pools::bowline(config.threads);
+        idle(time, || {
+            sync_wait(pool.scheduler().schedule().then(|()| black_box(1))).unwrap()
+        })
+    })
+    .peer("tokio", || {
+        let runtime = pools::tokio(config.threads);
+        idle(time, || {
+            runtime
+                .block_on(runtime.spawn(async { black_box(1) }))
+                .expect("the task ends")
+        })
+    })
+    .shown("rayon", || {
+        let pool = pools::rayon(config.threads);
+        idle(time, || pool.install(|| black_box(1)))
+    })
+    .shown("async-executor", || {
+        let executor = AsyncExecutor::new(config.threads);
+        idle(time, || future::block_on(executor.spawn(async { black_box(1) })))
+    })
+    .shown("bowline, a timer", || {
+        let timer = Timer::new();
+        idle(time, || {
+            sync_wait(timer.schedule_after(Duration::ZERO).then(|()| black_box(1))).unwrap()
+        })
+    })
+    .run(config)?;
+    Ok(vec![case])
+}
+
+fn idle(time: Duration, work: impl FnOnce() -> u64) -> Sample {
+    let check = work();
+    // Until the pool has found that there is no more.
+    thread::sleep(Duration::from_millis(20));
+    let (cpu, sleeps) = (others_cpu(), others_sleeps());
+    thread::sleep(time);
+    let seconds = time.as_secs_f64();
+    let cpu = others_cpu()
+        .zip(cpu)
+        .map(|(now, then)| now.saturating_sub(then).as_secs_f64() * 1e6 / seconds);
+    let sleeps = others_sleeps()
+        .zip(sleeps)
+        .map(|(now, then)| now.saturating_sub(then) as f64 / seconds);
+    Sample {
+        values: vec![cpu, sleeps],
+        check,
+    }
+}

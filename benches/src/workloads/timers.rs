@@ -1,0 +1,130 @@
+//! Very many timers at once: what they cost, and how late they are.
+
+use std::time::{Duration, Instant};
+
+use bowline::prelude::*;
+use bowline::scheduler::Timer;
+
+use super::work::scramble;
+use crate::clock::Stopwatch;
+use crate::harness::{Case, Config, Measured, Metric, Sample, percentile};
+
+const METRICS: &[Metric] = &[
+    Metric::new("cpu", "CPU ns per timer"),
+    Metric::new("late p50", "µs"),
+    Metric::new("late p99", "µs"),
+    Metric::new("late max", "µs"),
+];
+
+pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+    let hundred_thousand = Timers {
+        count: config.size(100_000, 2_000),
+        lead: Duration::from_millis(config.size(200, 20) as u64),
+        window: Duration::from_millis(config.size(100, 20) as u64),
+    };
+    let about = "100 000 timers, the first due in 200 ms, the rest within 100 ms of it, in no order.";
+    let dense = hundred_thousand.compare("timers/100k", about, usize::MAX, config)?;
+
+    let spread = Timers {
+        window: Duration::from_millis(config.size(1000, 50) as u64),
+        ..hundred_thousand
+    };
+    let about = "The same, within a second: one every 10 µs.";
+    let spread = spread.compare("timers/100k-spread", about, 5, config)?;
+
+    let million = Timers {
+        count: config.size(1_000_000, 20_000),
+        lead: Duration::from_millis(config.size(2000, 100) as u64),
+        window: Duration::from_millis(config.size(1000, 20) as u64),
+    };
+    let about = "A million timers, the first due in two seconds, the rest within a second of it.";
+    let million = million.compare("timers/1M", about, 3, config)?;
+    Ok(vec![dense, spread, million])
+}
+
+#[derive(Clone, Copy)]
+struct Timers {
+    count: usize,
+    /// Until the first is due: all are set by then.
+    lead: Duration,
+    /// From the first to the last.
+    window: Duration,
+}
+
+impl Timers {
+    fn compare(
+        self,
+        name: &'static str,
+        about: &'static str,
+        most_rounds: usize,
+        config: &Config,
+    ) -> Result<Measured, String> {
+        let timer = Timer::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.expect("tokio starts");
+        Case::new(name, about, METRICS)
+            .most_rounds(most_rounds)
+            .bowline(|| self.bowline(&timer))
+            .peer("tokio", || self.tokio(&runtime))
+            .run(config)
+    }
+
+    fn deadline(&self, begin: Instant, index: usize) -> Instant {
+        let window = self.window.as_nanos() as u64;
+        begin + self.lead + Duration::from_nanos(scramble(index as u64) % window)
+    }
+
+    /// Runs `run`, which gives how late each timer was when told when all of them begin.
+    fn measure(self, run: impl FnOnce(Instant) -> Vec<Option<Duration>>) -> Sample {
+        let watch = Stopwatch::start();
+        let late = run(Instant::now());
+        let elapsed = watch.stop();
+        let late: Option<Vec<Duration>> = late.into_iter().collect();
+        let late = late.expect("no timer is early");
+        let mut late: Vec<f64> = late.into_iter().map(|late| late.as_secs_f64() * 1e6).collect();
+        Sample {
+            values: vec![
+                elapsed.cpu_each(self.count),
+                Some(percentile(&mut late, 0.5)),
+                Some(percentile(&mut late, 0.99)),
+                Some(percentile(&mut late, 1.0)),
+            ],
+            check: late.len() as u64,
+        }
+    }
+
+    fn bowline(self, timer: &Timer) -> Sample {
+        self.measure(|begin| {
+            let timers = (0..self.count).map(|index| {
+                let deadline = self.deadline(begin, index);
+                timer.schedule_at(deadline).then(move |()| lateness(deadline))
+            });
+            sync_wait(when_all_iter(timers)).unwrap()
+        })
+    }
+
+    fn tokio(self, runtime: &tokio::runtime::Runtime) -> Sample {
+        self.measure(|begin| {
+            runtime.block_on(async {
+                let start = |index| {
+                    let deadline = self.deadline(begin, index);
+                    tokio::spawn(async move {
+                        tokio::time::sleep_until(deadline.into()).await;
+                        lateness(deadline)
+                    })
+                };
+                let timers: Vec<_> = (0..self.count).map(start).collect();
+                let mut late = Vec::with_capacity(self.count);
+                for timer in timers {
+                    late.push(timer.await.expect("the timer ends"));
+                }
+                late
+            })
+        })
+    }
+}
+
+/// `None` if it is early.
+fn lateness(deadline: Instant) -> Option<Duration> {
+    Instant::now().checked_duration_since(deadline)
+}
