@@ -36,6 +36,8 @@ pub use consumers::{execute, start_detached, submit};
 #[cfg(feature = "alloc")]
 pub use factories::from_future;
 pub use factories::{Get, Query, StopRequested, just, just_error, just_from, just_stopped, never, read_env};
+#[cfg(feature = "std")]
+pub use scheduler::thread_pool::join;
 pub use sender::{
     Completes, Completion, EmptyEnv, Env, Job, NoScheduler, Operation, Outcome, Panic, Patch, Patched, Priority,
     Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,

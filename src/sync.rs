@@ -6,9 +6,15 @@ pub(crate) use core::sync::atomic;
 pub(crate) use loom::sync::atomic;
 
 #[cfg(all(feature = "std", loom))]
-pub(crate) use loom::{sync::Mutex, thread};
+pub(crate) use loom::{
+    sync::{Condvar, Mutex},
+    thread,
+};
 #[cfg(all(feature = "std", not(loom)))]
-pub(crate) use std::{sync::Mutex, thread};
+pub(crate) use std::{
+    sync::{Condvar, Mutex},
+    thread,
+};
 
 /// A function that is `const`, but under `loom`, whose primitives cannot be made at compile time.
 macro_rules! const_unless_loom {
@@ -23,6 +29,25 @@ macro_rules! const_unless_loom {
     };
 }
 pub(crate) use const_unless_loom;
+
+/// A value that each thread has one of.
+#[cfg(feature = "std")]
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        #[cfg(not(loom))]
+        std::thread_local! {
+            $(#[$attribute])*
+            static $name: $type = const { $value };
+        }
+        #[cfg(loom)]
+        loom::thread_local! {
+            $(#[$attribute])*
+            static $name: $type = $value;
+        }
+    };
+}
+#[cfg(feature = "std")]
+pub(crate) use per_thread;
 
 /// One step of a wait that is known to be short: another thread is between two instructions of ours.
 #[inline]
@@ -46,6 +71,25 @@ pub(crate) fn spin(rounds: &mut u32) {
             return;
         }
         core::hint::spin_loop();
+    }
+}
+
+/// Stands between two sequentially consistent accesses of one thread whose order matters to another thread that does the
+/// same the other way round. The language orders all of these, so there is nothing to do; `loom` knows such an order of
+/// fences alone, so it gets one.
+#[cfg(feature = "std")]
+#[inline(always)]
+pub(crate) fn sequenced() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+}
+
+/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
+#[cfg(feature = "std")]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`InlineScheduler`] | completes inside `start` |
 //! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, first in first out |
+//! | [`ThreadPool`] | work-stealing threads, with priorities |
 //! | [`OrInline`], [`OrAbort`] | a scheduler that can fail, made infallible |
 //!
 //! Scheduling never allocates: the operation is the queue's node.
@@ -13,9 +14,13 @@ mod infallible;
 mod inline;
 #[cfg(feature = "std")]
 mod run_loop;
+#[cfg(feature = "std")]
+pub(crate) mod thread_pool;
 
 #[cfg(feature = "std")]
 pub use infallible::{OrAbort, OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
 #[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
+#[cfg(feature = "std")]
+pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, ThreadPool, ThreadPoolBuilder};

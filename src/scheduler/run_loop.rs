@@ -6,6 +6,7 @@ use core::mem;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
+use super::thread_pool::Worker;
 use crate::consumers::WaitSlot;
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
@@ -13,7 +14,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{Mutex, const_unless_loom, thread, thread_id};
+use crate::sync::{Mutex, const_unless_loom, lock, thread, thread_id};
 use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
 
 /// A queue of work that one thread at a time drives, first in, first out.
@@ -233,7 +234,8 @@ impl RunLoop {
         EndOfDrive { driver: &self.driver }
     }
 
-    /// Runs the oldest job, and what it resumes; sleeps until there is one.
+    /// Runs the oldest job, and what it resumes; sleeps until there is one, or, on a worker of a pool, runs the pool's work
+    /// meanwhile.
     ///
     /// # Safety
     ///
@@ -244,6 +246,12 @@ impl RunLoop {
             if unsafe { self.try_run_one() } {
                 return;
             }
+            // A worker of a pool does not merely wait: others may wait for what it would have run.
+            let worker = Worker::current();
+            if let Some(job) = worker.and_then(Worker::next_now) {
+                job.run();
+                continue;
+            }
             // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
             let sleep = self.own.sleep.get().wrapping_add(2);
             self.own.sleep.set(sleep);
@@ -251,10 +259,24 @@ impl RunLoop {
             if self
                 .pushed
                 .compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed)
-                .is_ok()
+                .is_err()
             {
-                while self.pushed.load(Acquire) == asleep {
-                    thread::park();
+                continue;
+            }
+            let sleeps = || self.pushed.load(Acquire) == asleep;
+            match worker {
+                None => {
+                    while sleeps() {
+                        thread::park();
+                    }
+                }
+                Some(worker) => {
+                    if let Some(job) = worker.next_until(|| !sleeps()) {
+                        // What runs now may drive this loop in turn, so the sleep ends first; if a producer has not
+                        // ended it already.
+                        let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
+                        job.run();
+                    }
                 }
             }
         }
@@ -308,14 +330,6 @@ impl RunLoop {
 
 fn is_sleep(pushed: *mut Job) -> bool {
     pushed.addr() & 1 == 1
-}
-
-/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
-fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {
-    match mutex.lock() {
-        Ok(guard) => guard,
-        Err(poisoned) => poisoned.into_inner(),
-    }
 }
 
 struct EndOfDrive<'a> {

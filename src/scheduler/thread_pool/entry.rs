@@ -1,0 +1,176 @@
+//! What waits in the queues of a pool.
+
+use core::ptr::{self, NonNull};
+
+use crate::sync::atomic::{
+    AtomicPtr, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::{Job, Priority, Transfer};
+
+/// A job that a pool was asked to run: it may wait in any queue of the pool, and be raised there.
+///
+/// The job comes first, so that the address of one is that of the other.
+#[repr(C)]
+pub(super) struct Entry {
+    pub(super) job: Job,
+    /// The one before, in the list of an injector. Only touched under its lock, so relaxed accesses do. The one after is
+    /// the job's link.
+    pub(super) previous: AtomicPtr<Entry>,
+    /// The level, as a number. It only grows. Written before the entry is queued, and by whoever raises it; read when it
+    /// is put into a list of the injector, under the lock, which orders the two.
+    level: AtomicUsize,
+    /// Where the entry waits: see [`Place`].
+    ///
+    /// Written by whoever has the entry to itself: who queues it, before it can be found there; who takes it out to run
+    /// it, before it runs. Between, it may be read by who raises it, who is the only one to touch an entry that it
+    /// does not have. In the injector, under its lock, it is the truth. Of a slot or a ring it is a hint: who does not
+    /// find the entry there came between two steps of another, and looks again until the place has changed.
+    place: AtomicUsize,
+}
+
+/// Where an entry waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Nowhere,
+    /// In the injector, in the list of its level.
+    Injector(Priority),
+    /// In the slot of a worker.
+    Slot(usize),
+    /// In the ring of a worker, with the lowest bits of its number there.
+    Ring(usize, usize),
+}
+
+const RING_BITS: u32 = 12;
+
+impl Place {
+    fn encode(self) -> usize {
+        match self {
+            Place::Nowhere => 0,
+            Place::Injector(level) => (level as usize) << 2 | 1,
+            Place::Slot(worker) => worker << 2 | 2,
+            Place::Ring(worker, number) => (worker << RING_BITS | number & ((1 << RING_BITS) - 1)) << 2 | 3,
+        }
+    }
+
+    fn decode(place: usize) -> Place {
+        let rest = place >> 2;
+        match place & 3 {
+            0 => Place::Nowhere,
+            1 => Place::Injector(level(rest)),
+            2 => Place::Slot(rest),
+            _ => Place::Ring(rest >> RING_BITS, rest & ((1 << RING_BITS) - 1)),
+        }
+    }
+}
+
+const _: () = assert!(super::ring::CAPACITY <= 1 << RING_BITS);
+
+/// The level of a number.
+fn level(number: usize) -> Priority {
+    match number {
+        0 => Priority::Background,
+        1 => Priority::Utility,
+        2 => Priority::Default,
+        3 => Priority::UserInitiated,
+        _ => Priority::UserInteractive,
+    }
+}
+
+impl Entry {
+    pub(super) fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+        Entry {
+            job: Job::new(run),
+            previous: AtomicPtr::new(ptr::null_mut()),
+            level: AtomicUsize::new(Priority::Default as usize),
+            place: AtomicUsize::new(Place::Nowhere.encode()),
+        }
+    }
+
+    /// The level at which it waits, or is to wait.
+    #[inline]
+    pub(super) fn level(&self) -> Priority {
+        level(self.level.load(Relaxed))
+    }
+
+    /// Sets the level, before the entry is queued for the first time.
+    #[inline]
+    pub(super) fn set_level(&self, level: Priority) {
+        self.level.store(level as usize, Relaxed);
+    }
+
+    /// Makes it at least as urgent as `level`; tells whether that is more than it was.
+    pub(super) fn raise(&self, level: Priority) -> bool {
+        self.level.fetch_max(level as usize, Relaxed) < level as usize
+    }
+
+    #[inline]
+    pub(super) fn place(&self) -> Place {
+        Place::decode(self.place.load(Acquire))
+    }
+
+    /// Says where it is going to wait, or that it waits no more.
+    #[inline]
+    pub(super) fn set_place(&self, place: Place) {
+        self.place.store(place.encode(), Release);
+    }
+}
+
+/// What the queues of a worker hold: the address of an [`Entry`], with the lowest bit set, or that of a plain [`Job`],
+/// which is a fork that its owner waits for and nobody raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Item(NonNull<Job>);
+
+impl Item {
+    #[inline]
+    pub(super) fn fork(job: NonNull<Job>) -> Item {
+        Item(job)
+    }
+
+    #[inline]
+    pub(super) fn entry(entry: NonNull<Entry>) -> Item {
+        Item(entry.cast::<Job>().map_addr(|address| address | 1))
+    }
+
+    #[inline]
+    pub(super) fn is_entry(self) -> bool {
+        self.0.addr().get() & 1 == 1
+    }
+
+    /// The entry, where it is one.
+    #[inline]
+    pub(super) fn as_entry(self) -> Option<NonNull<Entry>> {
+        self.is_entry().then(|| self.job().cast())
+    }
+
+    #[inline]
+    pub(super) fn job(self) -> NonNull<Job> {
+        // SAFETY: a job is aligned to a word and not at null, so there is more to its address than the lowest bit.
+        unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & !1)) }
+    }
+
+    #[inline]
+    pub(super) fn into_raw(self) -> *mut Job {
+        self.0.as_ptr()
+    }
+
+    #[inline]
+    pub(super) fn from_raw(raw: *mut Job) -> Option<Item> {
+        NonNull::new(raw).map(Item)
+    }
+
+    /// Runs the job, and what it resumes.
+    ///
+    /// # Safety
+    ///
+    /// The job was taken out of a queue by the caller, who runs it this one time.
+    #[inline]
+    pub(super) unsafe fn run(self) {
+        if let Some(entry) = self.as_entry() {
+            // SAFETY: the caller's promise: it is alive until it runs.
+            unsafe { entry.as_ref() }.set_place(Place::Nowhere);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Job::run(self.job()) }.run();
+    }
+}

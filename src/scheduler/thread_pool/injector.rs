@@ -1,0 +1,205 @@
+//! The queues that all workers of a pool share: one for each level of priority.
+
+use core::ptr::{self, NonNull};
+
+use super::entry::{Entry, Place};
+use crate::Priority;
+use crate::sync::Mutex;
+use crate::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use crate::sync::lock;
+
+/// A set of levels: bit `n` is the level of number `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels(usize);
+
+impl Levels {
+    pub(super) const ALL: Levels = Levels(0b11111);
+    /// What goes before the queues of the workers.
+    pub(super) const URGENT: Levels = Levels(0b11000);
+    pub(super) const DEFAULT: Levels = Levels(0b00100);
+
+    pub(super) const fn of(level: Priority) -> Levels {
+        Levels(1 << level as usize)
+    }
+
+    #[inline]
+    pub(super) const fn and(self, other: Levels) -> Levels {
+        Levels(self.0 & other.0)
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn highest(self) -> Option<usize> {
+        self.0.checked_ilog2().map(|level| level as usize)
+    }
+}
+
+/// Five intrusive lists, first in, first out, under one lock.
+///
+/// A lock, because an entry is taken out of the middle when it is raised. It is held for a few instructions, and nothing
+/// but links is touched under it.
+pub(super) struct Injector {
+    /// The levels that have entries. Written under the lock, sequentially consistently: whoever pushes, and then looks
+    /// whether anybody is awake, is seen by a worker that says it sleeps and then looks here. Read without the lock, to
+    /// know whether taking it is worth while.
+    occupied: AtomicUsize,
+    lists: Mutex<Lists>,
+}
+
+struct Lists {
+    ends: [Ends; 5],
+    /// Which life of the pool's memory this is; see `Shared`. A push for another one is refused.
+    generation: u32,
+    /// No worker will look any more.
+    closed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    first: *mut Entry,
+    last: *mut Entry,
+}
+
+// SAFETY: the entries of a list are reached under its lock alone, and may be run on any thread.
+unsafe impl Send for Lists {}
+
+/// The pool is gone, so the entry is still the caller's.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+impl Injector {
+    /// One that refuses everything until it is opened.
+    pub(super) fn new() -> Self {
+        Injector {
+            occupied: AtomicUsize::new(0),
+            lists: Mutex::new(Lists {
+                ends: [Ends {
+                    first: ptr::null_mut(),
+                    last: ptr::null_mut(),
+                }; 5],
+                generation: 0,
+                closed: true,
+            }),
+        }
+    }
+
+    /// Begins a new life, and returns its number.
+    pub(super) fn open(&self) -> u32 {
+        let mut lists = lock(&self.lists);
+        lists.closed = false;
+        lists.generation = lists.generation.wrapping_add(1);
+        lists.generation
+    }
+
+    /// Refuses what comes from now on, unless there is still something to run.
+    pub(super) fn close(&self) -> bool {
+        let mut lists = lock(&self.lists);
+        lists.closed = self.occupied().is_empty();
+        lists.closed
+    }
+
+    /// The levels that have entries.
+    #[inline]
+    pub(super) fn occupied(&self) -> Levels {
+        Levels(self.occupied.load(SeqCst))
+    }
+
+    /// Appends an entry to the list of its level.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in no queue, and stays where it is until it runs.
+    pub(super) unsafe fn push(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
+        let mut lists = lock(&self.lists);
+        if lists.closed || lists.generation != generation {
+            return Err(Closed);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.link(&mut lists, entry) };
+        Ok(())
+    }
+
+    /// Takes the oldest entry of the highest of `levels` that has one.
+    pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
+        let mut lists = lock(&self.lists);
+        let level = Levels(self.occupied.load(Relaxed)).and(levels).highest()?;
+        let entry = NonNull::new(lists.ends[level].first)?;
+        // SAFETY: it is in that list.
+        unsafe { self.unlink(&mut lists, entry, level) };
+        Some(entry)
+    }
+
+    /// Moves an entry that waits here to the list of its level, which it was raised to. `false` when it does not wait
+    /// here.
+    ///
+    /// # Safety
+    ///
+    /// The entry is alive.
+    pub(super) unsafe fn raise(&self, entry: NonNull<Entry>) -> bool {
+        let mut lists = lock(&self.lists);
+        // SAFETY: the caller's promise.
+        let Place::Injector(level) = (unsafe { entry.as_ref() }).place() else {
+            return false;
+        };
+        // SAFETY: under the lock, its place is the truth.
+        unsafe {
+            self.unlink(&mut lists, entry, level as usize);
+            self.link(&mut lists, entry);
+        }
+        true
+    }
+
+    /// # Safety
+    ///
+    /// The entry is in no queue, and stays where it is until it runs.
+    unsafe fn link(&self, lists: &mut Lists, entry: NonNull<Entry>) {
+        // SAFETY: the caller's promise.
+        let this = unsafe { entry.as_ref() };
+        let level = this.level();
+        let ends = &mut lists.ends[level as usize];
+        this.set_place(Place::Injector(level));
+        this.job.set_next(ptr::null_mut());
+        this.previous.store(ends.last, Relaxed);
+        match NonNull::new(ends.last) {
+            // SAFETY: an entry in a list is alive.
+            Some(last) => unsafe { last.as_ref() }.job.set_next(entry.as_ptr().cast()),
+            None => ends.first = entry.as_ptr(),
+        }
+        ends.last = entry.as_ptr();
+        let occupied = self.occupied.load(Relaxed);
+        if occupied & 1 << level as usize == 0 {
+            self.occupied.store(occupied | 1 << level as usize, SeqCst);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The entry is in the list of `level`.
+    unsafe fn unlink(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) {
+        // SAFETY: an entry in a list is alive.
+        let this = unsafe { entry.as_ref() };
+        let ends = &mut lists.ends[level];
+        let next = this.job.next().cast::<Entry>();
+        let previous = this.previous.load(Relaxed);
+        match NonNull::new(previous) {
+            // SAFETY: an entry in a list is alive.
+            Some(previous) => unsafe { previous.as_ref() }.job.set_next(next.cast()),
+            None => ends.first = next,
+        }
+        match NonNull::new(next) {
+            // SAFETY: as above.
+            Some(next) => unsafe { next.as_ref() }.previous.store(previous, Relaxed),
+            None => ends.last = previous,
+        }
+        this.set_place(Place::Nowhere);
+        if ends.first.is_null() {
+            self.occupied.store(self.occupied.load(Relaxed) & !(1 << level), SeqCst);
+        }
+    }
+}

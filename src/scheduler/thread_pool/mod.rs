@@ -1,0 +1,31 @@
+//! A work-stealing pool of threads.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `pool.rs`, `builder.rs`, `affinity.rs` | the pool, how it is made and ended |
+//! | `schedule.rs` | its scheduler, sender and operation |
+//! | `join.rs` | fork-join of two closures |
+//! | `shared.rs` | what all workers share: push, raise |
+//! | `worker.rs` | what a worker does: pick, search, sleep, help |
+//! | `entry.rs` | the nodes of the queues |
+//! | `ring.rs` | the queue of one worker |
+//! | `injector.rs` | the queues of all, one per priority |
+//! | `idle.rs` | who is awake |
+
+mod affinity;
+mod builder;
+mod entry;
+mod idle;
+mod injector;
+mod join;
+mod pool;
+mod ring;
+mod schedule;
+mod shared;
+mod worker;
+
+pub use builder::{BuildError, ThreadPoolBuilder};
+pub use join::join;
+pub use pool::ThreadPool;
+pub use schedule::{PoolSchedule, PoolScheduler};
+pub(crate) use worker::Worker;

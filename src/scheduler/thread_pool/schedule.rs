@@ -1,0 +1,217 @@
+//! The scheduler of a pool, its sender and its operation.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+
+use super::entry::Entry;
+use super::pool::forward;
+use super::shared::Shared;
+use crate::sender::stage::container_of;
+use crate::stop::StopToken;
+use crate::{Env, Job, Operation, Priority, Receiver, Scheduler, Sender, Transfer};
+
+/// A handle to a [`ThreadPool`](super::ThreadPool): two words, free to copy. Equal to another when both are of one pool,
+/// at whatever priority.
+///
+/// It may outlive the pool. Work that is scheduled on a pool that has ended runs on the
+/// [global](super::ThreadPool::global) one: scheduling never fails, and nothing is lost.
+#[derive(Clone, Copy)]
+pub struct PoolScheduler {
+    pub(super) shared: &'static Shared,
+    pub(super) generation: u32,
+    priority: Option<Priority>,
+}
+
+impl PoolScheduler {
+    pub(super) fn new(shared: &'static Shared, generation: u32) -> Self {
+        PoolScheduler {
+            shared,
+            generation,
+            priority: None,
+        }
+    }
+
+    /// The same pool, at a priority of its own.
+    ///
+    /// Without one, the receiver's environment is asked for a [`Priority`], as `write_env(With(priority))` puts there;
+    /// where there is none it is [`Priority::Default`].
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::scheduler::ThreadPool;
+    ///
+    /// let pool = ThreadPool::new(1);
+    /// let tidy_up = pool.scheduler().with_priority(Priority::Background).schedule().then(|()| "tidy");
+    /// assert_eq!(sync_wait(tidy_up).unwrap(), "tidy");
+    /// ```
+    #[must_use = "the scheduler itself is not changed"]
+    pub fn with_priority(self, priority: Priority) -> Self {
+        PoolScheduler {
+            priority: Some(priority),
+            ..self
+        }
+    }
+
+    /// The priority that was set.
+    pub fn priority(&self) -> Option<Priority> {
+        self.priority
+    }
+
+    /// Queues an entry with the pool, or with the global one if that has ended.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
+    #[inline]
+    pub(super) unsafe fn push(self, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: the caller's promise.
+        match unsafe { self.shared.push(entry, self.generation) } {
+            Ok(()) => Transfer::none(),
+            // SAFETY: it was refused, so it is still in no queue.
+            Err(_) => unsafe { forward(entry) },
+        }
+    }
+}
+
+impl Scheduler for PoolScheduler {
+    type Schedule = PoolSchedule;
+    const INFALLIBLE: bool = true;
+
+    #[inline]
+    fn schedule(&self) -> PoolSchedule {
+        PoolSchedule { scheduler: *self }
+    }
+
+    fn place(&self) -> usize {
+        ptr::from_ref(self.shared).addr()
+    }
+}
+
+impl PartialEq for PoolScheduler {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.shared, other.shared) && self.generation == other.generation
+    }
+}
+
+impl Eq for PoolScheduler {}
+
+impl fmt::Debug for PoolScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolScheduler")
+            .field("pool", &format_args!("{:p}.{}", self.shared, self.generation))
+            .field("priority", &self.priority)
+            .finish()
+    }
+}
+
+/// The schedule sender of a [`ThreadPool`](super::ThreadPool).
+///
+/// # Completions
+///
+/// The value, on one of the pool's threads. Stopped, there too, when the stop was requested by then.
+///
+/// # Panics
+///
+/// None: it runs no user code.
+///
+/// # Cancellation
+///
+/// The stop token is asked when its turn comes; waiting is not cut short.
+///
+/// # Allocation
+///
+/// None: the operation is the queue's node.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct PoolSchedule {
+    scheduler: PoolScheduler,
+}
+
+// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+unsafe impl Sender for PoolSchedule {
+    type Value = ();
+    type Error = Infallible;
+    type Operation<R: Receiver<(), Infallible>> = PoolOperation<R>;
+
+    #[inline]
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> PoolOperation<R> {
+        PoolOperation {
+            entry: Entry::new(PoolOperation::<R>::run),
+            scheduler: self.scheduler,
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`PoolSchedule`].
+pub struct PoolOperation<R> {
+    entry: Entry,
+    scheduler: PoolScheduler,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> PoolOperation<R> {
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is that of an entry, which is a field of an operation.
+        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
+        // SAFETY: it is out of the queue, so nobody else touches the receiver.
+        match unsafe { (*this.as_ptr()).receiver.take() } {
+            Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
+            Some(receiver) => receiver.set_value(()),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: it is ours until it is pushed.
+        let (scheduler, asked) = unsafe {
+            let priority = match (*this).scheduler.priority {
+                None => (*this).receiver.as_ref().and_then(|receiver| receiver.env().get()),
+                given => given,
+            };
+            ((*this).scheduler, priority)
+        };
+        if let Some(priority) = asked {
+            // SAFETY: as above.
+            unsafe { (*this).entry.set_level(priority) };
+        }
+        // SAFETY: the entry is pinned with the operation, which stays until the job has completed it.
+        unsafe { scheduler.push(NonNull::new_unchecked(&raw mut (*this).entry)) }
+    }
+
+    unsafe fn raise(this: NonNull<Self>, priority: Priority) {
+        // SAFETY: the operation is alive, by the caller's promise. What is read was written before the start.
+        let (entry, scheduler) = unsafe {
+            let this = this.as_ptr();
+            (NonNull::new_unchecked(&raw mut (*this).entry), (*this).scheduler)
+        };
+        // SAFETY: as above; the operation pushes its entry to this pool.
+        if unsafe { scheduler.shared.raise(entry, priority, scheduler.generation) }.is_err() {
+            // SAFETY: it was taken out of its queue, and is in none now.
+            unsafe { forward(entry) }.run();
+        }
+    }
+}
+
+impl<R> fmt::Debug for PoolOperation<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolOperation").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,430 @@
+//! A worker: the thread's side of a pool. How it picks its next job, searches, sleeps, and helps while it waits.
+
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+
+use super::entry::{Entry, Item, Place};
+use super::idle::Rest;
+use super::injector::Levels;
+use super::shared::{Seat, Shared};
+use crate::sender::unwind::abort_on_unwind;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use crate::sync::{per_thread, thread};
+use crate::{Job, Priority};
+
+/// How often a worker serves its queues in turn instead of by urgency.
+const FAIR_EVERY: u32 = 64;
+/// The queues that take turns: five levels of the injector, and the worker's own.
+const TURNS: u32 = 6;
+/// How often in a row the slot may go before the ring.
+const SLOT_RUNS: u32 = 16;
+/// How often a searcher looks at everything before it gives up.
+const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
+/// From this round on a searcher makes way for other threads between two looks.
+const YIELDING_ROUNDS: u32 = 8;
+
+/// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
+/// much there is in more urgent ones: a sixth of every 64th pick.
+pub(super) const FAIRNESS: u32 = FAIR_EVERY * TURNS;
+
+per_thread! {
+    /// The worker that this thread is.
+    static CURRENT: Cell<*const Worker> = Cell::new(ptr::null());
+}
+
+/// What only the thread of a worker touches.
+pub(crate) struct Worker {
+    shared: &'static Shared,
+    generation: u32,
+    index: usize,
+    /// How many jobs it picked.
+    picks: Cell<u32>,
+    /// How many of them, up to now, came from the slot in a row.
+    from_slot: Cell<u32>,
+    /// Whom to steal from first: a random number.
+    random: Cell<u32>,
+}
+
+impl Worker {
+    pub(super) fn new(shared: &'static Shared, generation: u32, index: usize) -> Self {
+        Worker {
+            shared,
+            generation,
+            index,
+            picks: Cell::new(0),
+            from_slot: Cell::new(0),
+            // Any number but 0 will do, and a different one for each.
+            random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
+        }
+    }
+
+    /// The worker that the calling thread is.
+    ///
+    /// It is gone when its thread is, so what is returned must not leave the thread: it is not `Sync`.
+    #[inline]
+    pub(crate) fn current<'a>() -> Option<&'a Worker> {
+        // SAFETY: set by `run`, which outlives everything that runs in it, and unset at its end.
+        unsafe { CURRENT.with(Cell::get).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn works_for(&self, shared: &'static Shared) -> bool {
+        ptr::eq(self.shared, shared)
+    }
+
+    /// What tells the pool from others: see [`Scheduler::place`](crate::Scheduler).
+    pub(crate) fn place(&self) -> usize {
+        ptr::from_ref(self.shared).addr()
+    }
+
+    /// Which of the pool's workers this is.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// How many workers the pool has.
+    pub(crate) fn crew(&self) -> usize {
+        self.shared.seats.len()
+    }
+
+    #[inline]
+    pub(super) fn seat(&self) -> &'static Seat {
+        &self.shared.seats[self.index]
+    }
+
+    /// Runs jobs until the pool ends.
+    pub(super) fn run(&self) {
+        self.seat().occupy();
+        CURRENT.with(|current| current.set(self));
+        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
+        abort_on_unwind(|| {
+            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false)) {
+                // SAFETY: we took it out of a queue.
+                unsafe { item.run() };
+            }
+        });
+        CURRENT.with(|current| current.set(ptr::null()));
+    }
+
+    /// Runs the pool's jobs until `done`, sleeping while there are none.
+    ///
+    /// Whoever makes `done` true must then unpark this thread, unless `done` was not asked since.
+    pub(super) fn help_until(&self, done: impl Fn() -> bool) {
+        while !done() {
+            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done)) else {
+                return;
+            };
+            // SAFETY: we took it out of a queue.
+            unsafe { item.run() };
+        }
+    }
+
+    /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
+    ///
+    /// Whoever makes `done` true must then unpark this thread.
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool) -> Option<Waiting> {
+        self.pick(true).or_else(|| self.idle(false, done)).map(Waiting)
+    }
+
+    /// A job that is there already, to be run while something is waited for.
+    pub(crate) fn next_now(&self) -> Option<Waiting> {
+        self.pick(true).map(Waiting)
+    }
+
+    /// Queues an entry of the default level with this worker.
+    ///
+    /// It goes into the slot; what was there goes into the ring, where it is worth waking somebody for. For the slot
+    /// alone, others are woken less and less often while the worker itself is quick to take it.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
+    #[inline]
+    pub(super) unsafe fn push(&self, entry: NonNull<Entry>) {
+        let seat = self.seat();
+        // SAFETY: the caller's promise.
+        unsafe { entry.as_ref() }.set_place(Place::Slot(self.index));
+        let displaced = seat.slot.swap(Item::entry(entry).into_raw(), SeqCst);
+        match Item::from_raw(displaced) {
+            Some(item) => self.push_displaced(item),
+            None => {
+                let run = self.from_slot.get();
+                if run.is_power_of_two() || run % 4096 == 0 {
+                    self.shared.idle.0.wake(&self.shared.seats);
+                }
+            }
+        }
+    }
+
+    /// Puts what was in the slot into the ring.
+    fn push_displaced(&self, item: Item) {
+        let Some(entry) = item.as_entry() else { return };
+        let seat = self.seat();
+        // SAFETY: we took it out of the slot, so it is ours until it is queued.
+        unsafe { entry.as_ref() }.set_place(Place::Ring(self.index, seat.ring.next_number()));
+        if seat.ring.push(item, true).is_ok() {
+            self.shared.idle.0.wake(&self.shared.seats);
+        } else {
+            self.inject(entry);
+        }
+    }
+
+    /// Gives a job that its owner waits for to whoever is idle. It is refused when there is no room: run it yourself.
+    ///
+    /// Unlike entries, forks are taken back by who pushed them, so it does not matter if once in a while nobody is woken.
+    ///
+    /// # Safety
+    ///
+    /// The job is in no list, and stays where it is until it runs, or is taken back with [`Worker::take_back`].
+    #[inline]
+    pub(crate) unsafe fn fork(&self, job: NonNull<Job>) -> bool {
+        let pushed = self.seat().ring.push(Item::fork(job), false).is_ok();
+        if pushed {
+            self.shared.idle.0.wake(&self.shared.seats);
+        }
+        pushed
+    }
+
+    /// Takes a fork back, if it is the newest that is queued here; runs what is newer.
+    ///
+    /// `false`: somebody else has it.
+    #[inline]
+    pub(super) fn take_back(&self, job: NonNull<Job>) -> bool {
+        while let Some(item) = self.seat().ring.pop_newest() {
+            if item == Item::fork(job) {
+                return true;
+            }
+            // SAFETY: we took it out of the ring.
+            unsafe { item.run() };
+        }
+        false
+    }
+
+    fn inject(&self, entry: NonNull<Entry>) {
+        // SAFETY: the entry was taken out of a queue of ours, and is in none.
+        let pushed = unsafe { self.shared.inject(entry, self.generation) };
+        debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
+    }
+
+    /// The next job that is there to be run without looking for it. `newest` where something is waited for: what was made
+    /// last is likeliest to be what the wait is for, and does not pile more waits upon this one.
+    #[inline]
+    fn pick(&self, newest: bool) -> Option<Item> {
+        let seat = self.seat();
+        let picks = self.picks.get().wrapping_add(1);
+        self.picks.set(picks);
+        seat.picks.store(picks, Relaxed);
+        if picks % FAIR_EVERY == 0
+            && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY % TURNS)
+        {
+            return Some(item);
+        }
+        let occupied = self.shared.injector.occupied();
+        if !occupied.and(Levels::URGENT).is_empty()
+            && let Some(entry) = self.shared.injector.pop(Levels::URGENT)
+        {
+            return Some(self.not_from_slot(Item::entry(entry)));
+        }
+        if let Some(item) = self.pick_from_slot() {
+            return Some(item);
+        }
+        let own = if newest {
+            seat.ring.pop_newest()
+        } else {
+            seat.ring.pop_oldest()
+        };
+        if let Some(item) = own {
+            return Some(self.not_from_slot(item));
+        }
+        if occupied.is_empty() {
+            return None;
+        }
+        self.pick_injected(occupied)
+    }
+
+    /// The next entry of the injector, after the queues of the workers.
+    fn pick_injected(&self, occupied: Levels) -> Option<Item> {
+        let injected = |levels| {
+            let entry = self.shared.injector.pop(levels)?;
+            Some(self.not_from_slot(Item::entry(entry)))
+        };
+        if !occupied.and(Levels::DEFAULT).is_empty()
+            && let Some(item) = injected(Levels::DEFAULT)
+        {
+            return Some(item);
+        }
+        self.steal().or_else(|| injected(Levels::ALL))
+    }
+
+    /// The oldest of the queue whose turn it is.
+    #[cold]
+    fn pick_in_turn(&self, turn: u32) -> Option<Item> {
+        let item = match Priority::ALL.get(turn as usize) {
+            Some(&level) => {
+                let levels = Levels::of(level);
+                if self.shared.injector.occupied().and(levels).is_empty() {
+                    return None;
+                }
+                Item::entry(self.shared.injector.pop(levels)?)
+            }
+            None => self.seat().ring.pop_oldest().or_else(|| self.empty_slot())?,
+        };
+        Some(self.not_from_slot(item))
+    }
+
+    #[inline]
+    fn pick_from_slot(&self) -> Option<Item> {
+        if self.seat().slot.load(Relaxed).is_null() {
+            return None;
+        }
+        let item = self.empty_slot()?;
+        let run = self.from_slot.get().wrapping_add(1);
+        self.from_slot.set(run);
+        if run % SLOT_RUNS == 0 && self.seat().ring.has_items() {
+            // The others have waited long enough.
+            self.push_displaced(item);
+            return None;
+        }
+        Some(item)
+    }
+
+    #[inline]
+    fn empty_slot(&self) -> Option<Item> {
+        Item::from_raw(self.seat().slot.swap(ptr::null_mut(), Acquire))
+    }
+
+    #[inline]
+    fn not_from_slot(&self, item: Item) -> Item {
+        self.from_slot.set(0);
+        item
+    }
+
+    /// The oldest of another worker's ring. The first to be asked is a random one, so that thieves spread.
+    fn steal(&self) -> Option<Item> {
+        let others = self.others();
+        others
+            .map(|seat| seat.ring.pop_oldest())
+            .find(Option::is_some)
+            .flatten()
+            .map(|item| self.not_from_slot(item))
+    }
+
+    fn others(&self) -> impl Iterator<Item = &'static Seat> {
+        let seats = &self.shared.seats;
+        // Marsaglia's xorshift.
+        let mut random = self.random.get();
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        self.random.set(random);
+        let first = random as usize % seats.len();
+        let (before, after) = seats.split_at(first);
+        let own = ptr::from_ref(self.seat());
+        after.iter().chain(before).filter(move |seat| !ptr::eq(*seat, own))
+    }
+
+    /// Searches for a job, then sleeps until there is one. `None` once `done`, or when the pool ends.
+    ///
+    /// `at_rest` says that nothing is beneath this on the stack.
+    #[cold]
+    fn idle(&self, at_rest: bool, done: impl Fn() -> bool) -> Option<Item> {
+        let shared = self.shared;
+        let mut searching = shared.idle.0.try_search(shared.seats.len());
+        loop {
+            if searching {
+                let item = self.search(&done);
+                if item.is_some() || done() {
+                    self.stop_searching();
+                    return item;
+                }
+            }
+            self.sleep(searching, at_rest, &done);
+            searching = true;
+            if at_rest && shared.idle.0.is_over() {
+                self.stop_searching();
+                return None;
+            }
+        }
+    }
+
+    /// What a searcher does when it has found something: somebody else takes over, if there is more.
+    fn stop_searching(&self) {
+        let idle = &self.shared.idle.0;
+        if idle.found() && self.shared.has_work() {
+            idle.wake(&self.shared.seats);
+        }
+    }
+
+    fn search(&self, done: &impl Fn() -> bool) -> Option<Item> {
+        for round in 0..ROUNDS {
+            if done() {
+                return None;
+            }
+            let occupied = self.shared.injector.occupied();
+            let item = if occupied.is_empty() {
+                self.steal()
+            } else {
+                self.pick(true)
+            };
+            let patient = round + 1 >= YIELDING_ROUNDS;
+            if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
+                return Some(item);
+            }
+            if patient {
+                thread::yield_now();
+            } else {
+                for _ in 0..1 << round {
+                    core::hint::spin_loop();
+                }
+            }
+        }
+        None
+    }
+
+    /// What is in the slot of another worker that is busy with something else for longer than a moment.
+    fn steal_from_slot(&self) -> Option<Item> {
+        self.others().find_map(|seat| {
+            let item = Item::from_raw(seat.slot.load(Acquire))?;
+            let picks = seat.picks.load(Relaxed);
+            for _ in 0..64 {
+                core::hint::spin_loop();
+            }
+            if seat.picks.load(Relaxed) != picks || !seat.take_from_slot(item) {
+                return None;
+            }
+            Some(self.not_from_slot(item))
+        })
+    }
+
+    /// Sleeps until there is something to do, or until `done`. The caller searches afterwards.
+    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool) {
+        let Shared { idle, seats, .. } = self.shared;
+        let idle = &idle.0;
+        let rest = idle.lie_down(self.index, seats, searched, at_rest);
+        // From here on whoever adds a job may wake us; what was added before must be seen now.
+        if self.shared.has_work() || done() {
+            return idle.get_up(self.index, seats);
+        }
+        if rest == Rest::Last && !idle.end(seats, || self.shared.injector.close()) {
+            return idle.get_up(self.index, seats);
+        }
+        let seat = self.seat();
+        while !seat.woken.load(Acquire) {
+            if done() {
+                return idle.get_up(self.index, seats);
+            }
+            thread::park();
+        }
+    }
+}
+
+/// A job of the pool, found by somebody who waits for something else. It is to be run.
+#[must_use = "a job that is not run is lost"]
+pub(crate) struct Waiting(Item);
+
+impl Waiting {
+    pub(crate) fn run(self) {
+        // SAFETY: it was taken out of a queue.
+        abort_on_unwind(|| unsafe { self.0.run() });
+    }
+}
