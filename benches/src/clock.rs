@@ -56,76 +56,94 @@ impl Stopwatch {
 }
 
 /// CPU time that all threads of this process have used.
-pub fn process_cpu() -> Option<Duration> {
-    system::process_cpu()
-}
-
-/// CPU time that the threads of this process other than the calling one have used.
-pub fn others_cpu() -> Option<Duration> {
-    // The caller's clock is read first: what it uses between the two readings then counts as the others', and the
-    // difference can only grow.
-    let own = system::thread_cpu()?;
-    Some(system::process_cpu()?.saturating_sub(own))
-}
-
-/// How often the threads of this process other than the calling one have gone to sleep.
-pub fn others_sleeps() -> Option<u64> {
-    system::others_sleeps()
-}
-
 #[cfg(unix)]
-mod system {
-    use std::time::Duration;
-
-    pub fn process_cpu() -> Option<Duration> {
-        read(libc::CLOCK_PROCESS_CPUTIME_ID)
-    }
-
-    pub fn thread_cpu() -> Option<Duration> {
-        read(libc::CLOCK_THREAD_CPUTIME_ID)
-    }
-
-    fn read(clock: libc::clockid_t) -> Option<Duration> {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer leads to a `timespec` that the call may write.
-        let read = unsafe { libc::clock_gettime(clock, &raw mut time) };
-        (read == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
-    }
-
-    #[cfg(target_os = "linux")]
-    pub fn others_sleeps() -> Option<u64> {
-        let own = sleeps_of(libc::RUSAGE_THREAD)?;
-        Some(sleeps_of(libc::RUSAGE_SELF)?.saturating_sub(own))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    pub fn others_sleeps() -> Option<u64> {
-        None
-    }
-
-    #[cfg(target_os = "linux")]
-    fn sleeps_of(whose: libc::c_int) -> Option<u64> {
-        // SAFETY: an `rusage` is made of numbers, for all of which zero is a value.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer leads to an `rusage` that the call may write.
-        let read = unsafe { libc::getrusage(whose, &raw mut usage) };
-        (read == 0).then_some(usage.ru_nvcsw as u64)
-    }
+pub fn process_cpu() -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer leads to a `timespec` that the call may write.
+    let read = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    (read == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 #[cfg(not(unix))]
-mod system {
-    use std::time::Duration;
+pub fn process_cpu() -> Option<Duration> {
+    None
+}
 
-    pub fn process_cpu() -> Option<Duration> {
-        None
+/// How many cores other processes use while something runs here: what makes a measurement unsteady.
+pub struct Neighbours {
+    busy: Option<Duration>,
+    watch: Stopwatch,
+}
+
+impl Neighbours {
+    pub fn watch() -> Self {
+        Neighbours {
+            busy: machine_busy(),
+            watch: Stopwatch::start(),
+        }
     }
 
-    pub fn thread_cpu() -> Option<Duration> {
-        None
+    /// `None` where the system does not tell.
+    pub fn cores(self) -> Option<f64> {
+        let elapsed = self.watch.stop();
+        let busy = machine_busy()?.saturating_sub(self.busy?);
+        Some(busy.saturating_sub(elapsed.cpu?).as_secs_f64() / elapsed.wall.as_secs_f64())
+    }
+}
+
+/// The time that all cores together have been busy, or taken away by the host of a virtual machine.
+fn machine_busy() -> Option<Duration> {
+    let all = std::fs::read_to_string("/proc/stat").ok()?;
+    let fields = all.lines().next()?.split_whitespace().skip(1);
+    let fields: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    let [user, nice, system, _idle, _waiting, irq, softirq, stolen, ..] = fields[..] else {
+        return None;
+    };
+    // In hundredths of a second, whatever the kernel counts in itself.
+    Some(Duration::from_millis(
+        10 * (user + nice + system + irq + softirq + stolen),
+    ))
+}
+
+/// What the threads of this process other than the calling one have done.
+#[derive(Clone, Copy, Default)]
+pub struct Others {
+    /// The CPU time that they used.
+    pub cpu: Duration,
+    /// How often one of them began to run.
+    pub runs: u64,
+}
+
+impl Others {
+    /// To the nanosecond, thread by thread: a thread that does not run adds nothing. `None` where the system does not
+    /// tell.
+    #[cfg(target_os = "linux")]
+    pub fn now() -> Option<Others> {
+        // SAFETY: it takes nothing and cannot fail.
+        let own = unsafe { libc::gettid() }.to_string();
+        let mut others = Others::default();
+        for thread in std::fs::read_dir("/proc/self/task").ok()? {
+            let thread = thread.ok()?;
+            if thread.file_name() == *own {
+                continue;
+            }
+            let Ok(line) = std::fs::read_to_string(thread.path().join("schedstat")) else {
+                // It ended a moment ago, or the kernel keeps no such account of any.
+                if std::fs::exists("/proc/self/schedstat").is_ok_and(|exists| exists) {
+                    continue;
+                }
+                return None;
+            };
+            // Nanoseconds on a CPU, nanoseconds in the queue for one, and how often it got one.
+            let mut fields = line.split_whitespace().map(str::parse);
+            others.cpu += Duration::from_nanos(fields.next()?.ok()?);
+            others.runs += fields.nth(1)?.ok()?;
+        }
+        Some(others)
     }
 
-    pub fn others_sleeps() -> Option<u64> {
+    #[cfg(not(target_os = "linux"))]
+    pub fn now() -> Option<Others> {
         None
     }
 }

@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::clock::Neighbours;
+
 /// How much is measured, and on how many threads.
 #[derive(Clone, Copy)]
 pub struct Config {
@@ -126,6 +128,7 @@ impl<'a> Case<'a> {
         eprintln!("{}: {rounds} rounds of {}", self.name, self.names());
         let mut samples: Vec<Vec<Sample>> = self.contenders.iter().map(|_| Vec::new()).collect();
         let mut agreed = None;
+        let neighbours = Neighbours::watch();
         for round in 0..=rounds {
             let mut order: Vec<usize> = (0..self.contenders.len()).collect();
             if round % 2 == 1 {
@@ -148,7 +151,7 @@ impl<'a> Case<'a> {
                 thread::sleep(Duration::from_millis(2));
             }
         }
-        Ok(self.summarise(&samples))
+        Ok(self.summarise(&samples, neighbours.cores()))
     }
 
     fn names(&self) -> String {
@@ -156,7 +159,7 @@ impl<'a> Case<'a> {
         names.join(", ")
     }
 
-    fn summarise(&self, samples: &[Vec<Sample>]) -> Measured {
+    fn summarise(&self, samples: &[Vec<Sample>], neighbours: Option<f64>) -> Measured {
         let series = |index: usize, metric: usize| -> Option<Vec<f64>> {
             samples[index].iter().map(|sample| sample.values[metric]).collect()
         };
@@ -184,6 +187,7 @@ impl<'a> Case<'a> {
             about: self.about,
             metrics: self.metrics,
             entries: contenders.collect(),
+            neighbours,
         }
     }
 }
@@ -224,6 +228,8 @@ pub struct Measured {
     pub about: &'static str,
     pub metrics: &'static [Metric],
     pub entries: Vec<Entry>,
+    /// How many cores other processes used meanwhile; `None` where it is not measured.
+    pub neighbours: Option<f64>,
 }
 
 /// What one contender came to.

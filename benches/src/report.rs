@@ -31,6 +31,9 @@ impl Report {
         for case in &self.cases {
             let _ = write!(text, "\n{}: {}\n", case.name, case.about);
             text.push_str(&table(case));
+            if let Some(cores) = case.neighbours.filter(|&cores| cores >= UNSTEADY) {
+                let _ = writeln!(text, "  unsteady: other processes used {cores:.1} cores meanwhile");
+            }
             for verdict in self.verdicts(case) {
                 let value = verdict.value.map_or("not measured here".to_owned(), number);
                 let _ = writeln!(text, "  target: {}: {value}, {}", verdict.text(case), verdict.word());
@@ -81,6 +84,14 @@ impl Report {
                     others.join(", "),
                 );
             }
+        }
+        let cores = self
+            .cases
+            .iter()
+            .filter_map(|case| case.neighbours)
+            .max_by(f64::total_cmp);
+        if let Some(cores) = cores {
+            let _ = writeln!(text, "\nOther processes used {cores:.1} cores at most meanwhile.");
         }
         text
     }
@@ -145,6 +156,7 @@ impl Report {
             ("units", Json::Object(units.collect())),
             ("contenders", contenders.collect()),
             ("targets", targets.collect()),
+            ("neighbours", case.neighbours.into()),
         ])
     }
 }
@@ -213,6 +225,9 @@ fn number(value: f64) -> String {
     };
     format!("{value:.digits$}")
 }
+
+/// From how many cores on it is worth a remark that other processes use them.
+const UNSTEADY: f64 = 0.1;
 
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
@@ -72,38 +72,41 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         METRICS,
     )
     .bowline(|| {
-        let stop = AtomicBool::new(false);
-        let (bowline, stop) = (&bowline, &stop);
+        let load = Load::default();
         thread::scope(|scope| {
-            scope.spawn(move || {
+            scope.spawn(|| {
                 let scheduler = bowline.scheduler();
-                let turns = |_| scheduler.schedule().repeat_until(|()| stop.load(Ordering::Relaxed));
+                let turns = |_| scheduler.schedule().repeat_until(|()| load.turn());
                 sync_wait(when_all_iter((0..config.threads).map(turns))).unwrap();
             });
-            let sample = batches_of_bowline(bowline, 1, loaded);
-            stop.store(true, Ordering::Relaxed);
+            load.wait_until_it_runs();
+            let sample = batches_of_bowline(&bowline, 1, loaded);
+            load.end();
             sample
         })
     })
     .peer("tokio", || {
-        let stop = Arc::new(AtomicBool::new(false));
-        let load: Vec<_> = (0..config.threads)
-            .map(|_| tokio.spawn(turns_until(stop.clone())))
+        let load = Arc::new(Load::default());
+        let tasks: Vec<_> = (0..config.threads)
+            .map(|_| tokio.spawn(turns_until_end(load.clone())))
             .collect();
+        load.wait_until_it_runs();
         let sample = batches_of_tokio(&tokio, 1, loaded);
-        stop.store(true, Ordering::Relaxed);
-        load.into_iter()
+        load.end();
+        tasks
+            .into_iter()
             .for_each(|task| tokio.block_on(task).expect("the load ends"));
         sample
     })
     .shown("async-executor", || {
-        let stop = Arc::new(AtomicBool::new(false));
-        let load: Vec<_> = (0..config.threads)
-            .map(|_| smol.spawn(turns_until(stop.clone())))
+        let load = Arc::new(Load::default());
+        let tasks: Vec<_> = (0..config.threads)
+            .map(|_| smol.spawn(turns_until_end(load.clone())))
             .collect();
+        load.wait_until_it_runs();
         let sample = batches_of_smol(&smol, 1, loaded);
-        stop.store(true, Ordering::Relaxed);
-        load.into_iter().for_each(future::block_on);
+        load.end();
+        tasks.into_iter().for_each(future::block_on);
         sample
     })
     .run(config)?;
@@ -146,14 +149,39 @@ fn turns(turns: usize) -> impl Future<Output = usize> {
     })
 }
 
-fn turns_until(stop: Arc<AtomicBool>) -> impl Future<Output = ()> {
+fn turns_until_end(load: Arc<Load>) -> impl Future<Output = ()> {
     poll_fn(move |context| {
-        if stop.load(Ordering::Relaxed) {
+        if load.turn() {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
         Poll::Pending
     })
+}
+
+/// Loops on the pool that go on until they are told to end.
+#[derive(Default)]
+struct Load {
+    turns: AtomicUsize,
+    ended: AtomicBool,
+}
+
+impl Load {
+    /// One turn; whether it was the last.
+    fn turn(&self) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn wait_until_it_runs(&self) {
+        while self.turns.load(Ordering::Relaxed) < 10_000 {
+            thread::yield_now();
+        }
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
 }
 
 fn loops_of_tokio(runtime: &tokio::runtime::Runtime, loops: usize, each: usize) -> Sample {
@@ -201,12 +229,26 @@ fn loop_of_rayon(pool: &rayon::ThreadPool, turns: usize) -> Sample {
     sample(elapsed, turns, counted)
 }
 
+/// One, if this is not the thread at `caller`: a job that its caller runs has not hopped.
+fn hopped(caller: usize) -> usize {
+    usize::from(black_box(here()) != caller)
+}
+
+/// Tells threads apart, at the cost of an addition.
+fn here() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| &raw const *here as usize)
+}
+
 fn batches_of_bowline(pool: &ThreadPool, batches: usize, each: usize) -> Sample {
+    let caller = here();
     let scheduler = pool.scheduler();
     let mut counted = 0;
     let watch = Stopwatch::start();
     for _ in 0..batches {
-        let jobs = (0..each).map(|_| scheduler.schedule().then(|()| black_box(1_usize)));
+        let jobs = (0..each).map(|_| scheduler.schedule().then(move |()| hopped(caller)));
         counted += sync_wait(when_all_iter(jobs)).unwrap().into_iter().sum::<usize>();
     }
     let elapsed = watch.stop();
@@ -214,11 +256,12 @@ fn batches_of_bowline(pool: &ThreadPool, batches: usize, each: usize) -> Sample 
 }
 
 fn batches_of_tokio(runtime: &tokio::runtime::Runtime, batches: usize, each: usize) -> Sample {
+    let caller = here();
     let mut counted = 0;
     let watch = Stopwatch::start();
     runtime.block_on(async {
         for _ in 0..batches {
-            let tasks: Vec<_> = (0..each).map(|_| tokio::spawn(async { black_box(1_usize) })).collect();
+            let tasks: Vec<_> = (0..each).map(|_| tokio::spawn(async move { hopped(caller) })).collect();
             for task in tasks {
                 counted += task.await.expect("the task ends");
             }
@@ -229,12 +272,13 @@ fn batches_of_tokio(runtime: &tokio::runtime::Runtime, batches: usize, each: usi
 }
 
 fn batches_of_smol(executor: &AsyncExecutor, batches: usize, each: usize) -> Sample {
+    let caller = here();
     let mut counted = 0;
     let watch = Stopwatch::start();
     future::block_on(async {
         for _ in 0..batches {
             let tasks: Vec<_> = (0..each)
-                .map(|_| executor.spawn(async { black_box(1_usize) }))
+                .map(|_| executor.spawn(async move { hopped(caller) }))
                 .collect();
             for task in tasks {
                 counted += task.await;
@@ -246,13 +290,14 @@ fn batches_of_smol(executor: &AsyncExecutor, batches: usize, each: usize) -> Sam
 }
 
 fn batches_of_rayon(pool: &rayon::ThreadPool, batches: usize, each: usize) -> Sample {
+    let caller = here();
     let mut counted = 0;
     let watch = Stopwatch::start();
     for _ in 0..batches {
         let mut results = vec![0_usize; each];
         pool.in_place_scope(|scope| {
             for result in &mut results {
-                scope.spawn(move |_| *result = black_box(1));
+                scope.spawn(move |_| *result = hopped(caller));
             }
         });
         counted += results.into_iter().sum::<usize>();

@@ -8,13 +8,13 @@ use bowline::prelude::*;
 use bowline::scheduler::Timer;
 use futures_lite::future;
 
-use crate::clock::{others_cpu, others_sleeps};
+use crate::clock::Others;
 use crate::harness::{Case, Config, Measured, Metric, Sample};
 use crate::pools::{self, AsyncExecutor};
 
 const METRICS: &[Metric] = &[
     Metric::new("cpu", "CPU µs per second"),
-    Metric::new("sleeps", "times gone to sleep per second"),
+    Metric::new("runs", "times a worker ran per second"),
 ];
 
 pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
@@ -62,17 +62,18 @@ fn idle(time: Duration, work: impl FnOnce() -> u64) -> Sample {
     let check = work();
     // Until the pool has found that there is no more.
     thread::sleep(Duration::from_millis(20));
-    let (cpu, sleeps) = (others_cpu(), others_sleeps());
+    let before = Others::now();
     thread::sleep(time);
+    let passed = Others::now().zip(before).map(|(now, then)| Others {
+        cpu: now.cpu.saturating_sub(then.cpu),
+        runs: now.runs.saturating_sub(then.runs),
+    });
     let seconds = time.as_secs_f64();
-    let cpu = others_cpu()
-        .zip(cpu)
-        .map(|(now, then)| now.saturating_sub(then).as_secs_f64() * 1e6 / seconds);
-    let sleeps = others_sleeps()
-        .zip(sleeps)
-        .map(|(now, then)| now.saturating_sub(then) as f64 / seconds);
     Sample {
-        values: vec![cpu, sleeps],
+        values: vec![
+            passed.map(|passed| passed.cpu.as_secs_f64() * 1e6 / seconds),
+            passed.map(|passed| passed.runs as f64 / seconds),
+        ],
         check,
     }
 }
