@@ -25,6 +25,8 @@ pub mod scheduler;
 pub mod sender;
 pub mod stop;
 mod sync;
+#[cfg(feature = "std")]
+pub mod task;
 
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]

@@ -57,8 +57,9 @@ where
     }
 }
 
+/// Runs a function on the global pool.
 #[cold]
-fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> T {
+pub(super) fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> T {
     #[cfg(not(loom))]
     return ThreadPool::global().install(function);
     #[cfg(loom)]

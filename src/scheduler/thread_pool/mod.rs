@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `pool.rs`, `builder.rs`, `affinity.rs` | the pool, how it is made and ended |
 //! | `schedule.rs` | its scheduler, sender and operation |
-//! | `join.rs` | fork-join of two closures |
+//! | `join.rs`, `scope.rs` | fork-join of closures |
 //! | `shared.rs` | what all workers share: push, raise |
 //! | `worker.rs` | what a worker does: pick, search, sleep, help |
 //! | `entry.rs` | the nodes of the queues |
@@ -21,6 +21,7 @@ mod join;
 mod pool;
 mod ring;
 mod schedule;
+mod scope;
 mod shared;
 mod worker;
 
@@ -28,4 +29,5 @@ pub use builder::{BuildError, ThreadPoolBuilder};
 pub use join::join;
 pub use pool::ThreadPool;
 pub use schedule::{PoolSchedule, PoolScheduler};
+pub use scope::{Scope, scope};
 pub(crate) use worker::Worker;

@@ -46,7 +46,7 @@ impl Ring {
         Ring {
             top: Line(AtomicUsize::new(0)),
             bottom: Line(AtomicUsize::new(0)),
-            slots: [const { () }; CAPACITY].map(|()| AtomicPtr::new(ptr::null_mut())),
+            slots: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
     }
 

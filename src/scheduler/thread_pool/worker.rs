@@ -6,16 +6,24 @@ use core::ptr::{self, NonNull};
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::{per_thread, thread};
 use crate::{Job, Priority};
 
-/// How often a worker serves its queues in turn instead of by urgency.
-const FAIR_EVERY: u32 = 64;
-/// The queues that take turns: five levels of the injector, and the worker's own.
-const TURNS: u32 = 6;
+/// How often a worker serves its queues in turn instead of by urgency. Every other time it is the default level of the
+/// injector, which is where work from outside comes in.
+const FAIR_EVERY: u32 = 32;
+/// What takes turns the other times: the worker's own queue, and the other levels of the injector.
+const TURNS: [Option<Priority>; 5] = [
+    None,
+    Some(Priority::Background),
+    Some(Priority::Utility),
+    Some(Priority::UserInitiated),
+    Some(Priority::UserInteractive),
+];
 /// How often in a row the slot may go before the ring.
 const SLOT_RUNS: u32 = 16;
 /// How often a searcher looks at everything before it gives up.
@@ -24,8 +32,8 @@ const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 const YIELDING_ROUNDS: u32 = 8;
 
 /// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
-/// much there is in more urgent ones: a sixth of every 64th pick.
-pub(super) const FAIRNESS: u32 = FAIR_EVERY * TURNS;
+/// much there is in more urgent ones.
+pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
 
 per_thread! {
     /// The worker that this thread is.
@@ -70,6 +78,11 @@ impl Worker {
     #[inline]
     pub(super) fn works_for(&self, shared: &'static Shared) -> bool {
         ptr::eq(self.shared, shared)
+    }
+
+    /// The scheduler of the pool.
+    pub(super) fn scheduler(&self) -> PoolScheduler {
+        PoolScheduler::new(self.shared, self.generation)
     }
 
     /// What tells the pool from others: see [`Scheduler::place`](crate::Scheduler).
@@ -149,7 +162,7 @@ impl Worker {
             Some(item) => self.push_displaced(item),
             None => {
                 let run = self.from_slot.get();
-                if run.is_power_of_two() || run % 4096 == 0 {
+                if run.is_power_of_two() || run.is_multiple_of(4096) {
                     self.shared.idle.0.wake(&self.shared.seats);
                 }
             }
@@ -214,8 +227,8 @@ impl Worker {
         let picks = self.picks.get().wrapping_add(1);
         self.picks.set(picks);
         seat.picks.store(picks, Relaxed);
-        if picks % FAIR_EVERY == 0
-            && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY % TURNS)
+        if picks.is_multiple_of(FAIR_EVERY)
+            && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)
         {
             return Some(item);
         }
@@ -225,7 +238,7 @@ impl Worker {
         {
             return Some(self.not_from_slot(Item::entry(entry)));
         }
-        if let Some(item) = self.pick_from_slot() {
+        if let Some(item) = self.pick_from_slot(occupied) {
             return Some(item);
         }
         let own = if newest {
@@ -259,8 +272,13 @@ impl Worker {
     /// The oldest of the queue whose turn it is.
     #[cold]
     fn pick_in_turn(&self, turn: u32) -> Option<Item> {
-        let item = match Priority::ALL.get(turn as usize) {
-            Some(&level) => {
+        let queue = if turn.is_multiple_of(2) {
+            Some(Priority::Default)
+        } else {
+            TURNS[turn as usize / 2 % TURNS.len()]
+        };
+        let item = match queue {
+            Some(level) => {
                 let levels = Levels::of(level);
                 if self.shared.injector.occupied().and(levels).is_empty() {
                     return None;
@@ -273,14 +291,14 @@ impl Worker {
     }
 
     #[inline]
-    fn pick_from_slot(&self) -> Option<Item> {
+    fn pick_from_slot(&self, occupied: Levels) -> Option<Item> {
         if self.seat().slot.load(Relaxed).is_null() {
             return None;
         }
         let item = self.empty_slot()?;
         let run = self.from_slot.get().wrapping_add(1);
         self.from_slot.set(run);
-        if run % SLOT_RUNS == 0 && self.seat().ring.has_items() {
+        if run.is_multiple_of(SLOT_RUNS) && (!occupied.and(Levels::DEFAULT).is_empty() || self.seat().ring.has_items()) {
             // The others have waited long enough.
             self.push_displaced(item);
             return None;

@@ -1,0 +1,159 @@
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use std::boxed::Box;
+
+use super::entry::Entry;
+use super::join::{Latch, elsewhere};
+use super::pool::ThreadPool;
+use super::schedule::PoolScheduler;
+use super::worker::Worker;
+use crate::sync::atomic::{
+    AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
+use crate::sync::{Mutex, lock};
+use crate::{Job, Panic, Transfer};
+
+/// Runs `body`, which may spawn any number of closures that borrow from outside, and returns when all have ended.
+///
+/// On a worker of a [`ThreadPool`] it uses that pool; elsewhere the [global](ThreadPool::global) one, where `body` runs as
+/// well.
+///
+/// ```
+/// use bowline::task;
+///
+/// let mut lines = ["tie", "the", "knot"].map(String::from);
+/// task::scope(|scope| {
+///     for line in &mut lines {
+///         scope.spawn(|_| line.make_ascii_uppercase());
+///     }
+/// });
+/// assert_eq!(lines, ["TIE", "THE", "KNOT"]);
+/// ```
+///
+/// # Panics
+///
+/// With the panic of `body`, or else with the first of a spawned closure, after all have ended. The others run on;
+/// their own panics have been reported by the panic hook.
+///
+/// # Allocation
+///
+/// One for each spawned closure, until it has run.
+///
+/// # Stack
+///
+/// While it waits, it runs other work of the pool on this stack.
+pub fn scope<'scope, T: Send>(body: impl FnOnce(&Scope<'scope>) -> T + Send) -> T {
+    match Worker::current() {
+        Some(worker) => scope_on(worker, body),
+        None => elsewhere(|| scope(body)),
+    }
+}
+
+impl ThreadPool {
+    /// [`scope`] on this pool.
+    pub fn scope<'scope, T: Send>(&self, body: impl FnOnce(&Scope<'scope>) -> T + Send) -> T {
+        self.install(|| scope(body))
+    }
+}
+
+fn scope_on<'scope, T>(worker: &Worker, body: impl FnOnce(&Scope<'scope>) -> T) -> T {
+    let scope = Scope {
+        pool: worker.scheduler(),
+        running: AtomicUsize::new(1),
+        latch: Latch::new(worker.seat()),
+        panic: Mutex::new(None),
+        _lifetime: PhantomData,
+    };
+    let result = Panic::catch(|| body(&scope));
+    // SAFETY: the body has ended, and held one count.
+    unsafe { Scope::ended(NonNull::from(&scope)) };
+    scope.latch.wait(worker);
+    let panic = lock(&scope.panic).take();
+    match (result, panic) {
+        (Ok(value), None) => value,
+        (Err(payload), _) | (_, Some(payload)) => payload.resume(),
+    }
+}
+
+/// Where closures are spawned that end before [`scope`] returns. They may borrow what outlives `'scope`.
+pub struct Scope<'scope> {
+    pool: PoolScheduler,
+    /// The spawned closures that have not ended, and one for the body. Whoever takes the last one away sets the latch, and
+    /// touches nothing after that. Giving one back releases what the closure did; the last acquires all of it.
+    running: AtomicUsize,
+    latch: Latch,
+    /// The first panic.
+    panic: Mutex<Option<Panic>>,
+    /// Neither longer nor shorter.
+    _lifetime: PhantomData<fn(&'scope ()) -> &'scope ()>,
+}
+
+impl<'scope> Scope<'scope> {
+    /// Runs a closure on the pool, some time before the scope ends. It may spawn more.
+    ///
+    /// From a worker it is the first in line there, and the older ones are for others to take.
+    pub fn spawn<F>(&self, function: F)
+    where
+        F: FnOnce(&Scope<'scope>) + Send + 'scope,
+    {
+        let spawned = Box::new(Spawned {
+            entry: Entry::new(Spawned::<'scope, F>::run),
+            function,
+            scope: NonNull::from(self),
+        });
+        // The caller has a count itself: it is the body, or a closure.
+        self.running.fetch_add(1, Relaxed);
+        let entry = NonNull::from(Box::leak(spawned)).cast::<Entry>();
+        // SAFETY: the entry stays where it is until it runs.
+        unsafe { self.pool.push(entry) }.run();
+    }
+
+    /// # Safety
+    ///
+    /// One that was counted has ended. The scope may be gone when this returns.
+    unsafe fn ended(this: NonNull<Self>) {
+        // SAFETY: it waits for the count.
+        let scope = unsafe { this.as_ref() };
+        if scope.running.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: this was the last, so the latch is set this once.
+            unsafe { Latch::set(NonNull::from(&scope.latch)) };
+        }
+    }
+}
+
+/// A spawned closure. The entry comes first, so that the address of one is that of the other.
+#[repr(C)]
+struct Spawned<'scope, F> {
+    entry: Entry,
+    function: F,
+    scope: NonNull<Scope<'scope>>,
+}
+
+impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> Spawned<'scope, F> {
+    /// # Safety
+    ///
+    /// The job is that of a `Spawned` on the heap, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: it was leaked from a box, and this is its one run.
+        let spawned = unsafe { Box::from_raw(job.cast::<Self>().as_ptr()) };
+        let Spawned { function, scope, .. } = *spawned;
+        // SAFETY: the scope waits for the count that this closure has.
+        if let Err(payload) = Panic::catch(|| function(unsafe { scope.as_ref() })) {
+            // SAFETY: as above.
+            lock(&unsafe { scope.as_ref() }.panic).get_or_insert(payload);
+        }
+        // SAFETY: the closure has ended, and what it borrowed is let go.
+        unsafe { Scope::ended(scope) };
+        Transfer::none()
+    }
+}
+
+impl fmt::Debug for Scope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("running", &self.running.load(Relaxed))
+            .finish_non_exhaustive()
+    }
+}
