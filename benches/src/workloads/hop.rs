@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -76,10 +77,14 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let scheduler = bowline.scheduler();
-                let turns = |_| scheduler.schedule().repeat_until(|()| load.turn());
+                let turns = |_| {
+                    let mut first = true;
+                    let load = &load;
+                    scheduler.schedule().repeat_until(move |()| load.turn(&mut first))
+                };
                 sync_wait(when_all_iter((0..config.threads).map(turns))).unwrap();
             });
-            load.wait_until_it_runs();
+            load.wait_until_all_have_begun(config.threads);
             let sample = batches_of_bowline(&bowline, 1, loaded);
             load.end();
             sample
@@ -90,7 +95,7 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         let tasks: Vec<_> = (0..config.threads)
             .map(|_| tokio.spawn(turns_until_end(load.clone())))
             .collect();
-        load.wait_until_it_runs();
+        load.wait_until_all_have_begun(config.threads);
         let sample = batches_of_tokio(&tokio, 1, loaded);
         load.end();
         tasks
@@ -103,7 +108,7 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         let tasks: Vec<_> = (0..config.threads)
             .map(|_| smol.spawn(turns_until_end(load.clone())))
             .collect();
-        load.wait_until_it_runs();
+        load.wait_until_all_have_begun(config.threads);
         let sample = batches_of_smol(&smol, 1, loaded);
         load.end();
         tasks.into_iter().for_each(future::block_on);
@@ -150,8 +155,9 @@ fn turns(turns: usize) -> impl Future<Output = usize> {
 }
 
 fn turns_until_end(load: Arc<Load>) -> impl Future<Output = ()> {
+    let mut first = true;
     poll_fn(move |context| {
-        if load.turn() {
+        if load.turn(&mut first) {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
@@ -162,19 +168,22 @@ fn turns_until_end(load: Arc<Load>) -> impl Future<Output = ()> {
 /// Loops on the pool that go on until they are told to end.
 #[derive(Default)]
 struct Load {
-    turns: AtomicUsize,
+    /// How many have begun.
+    begun: AtomicUsize,
     ended: AtomicBool,
 }
 
 impl Load {
-    /// One turn; whether it was the last.
-    fn turn(&self) -> bool {
-        self.turns.fetch_add(1, Ordering::Relaxed);
+    /// One turn of a loop, `first` or not; whether it is the last.
+    fn turn(&self, first: &mut bool) -> bool {
+        if mem::take(first) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
         self.ended.load(Ordering::Relaxed)
     }
 
-    fn wait_until_it_runs(&self) {
-        while self.turns.load(Ordering::Relaxed) < 10_000 {
+    fn wait_until_all_have_begun(&self, loops: usize) {
+        while self.begun.load(Ordering::Relaxed) < loops {
             thread::yield_now();
         }
     }

@@ -1,9 +1,10 @@
 //! Very many timers at once: what they cost, and how late they are.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
-use bowline::scheduler::Timer;
+use bowline::scheduler::{RunLoop, Timer};
 
 use super::work::scramble;
 use crate::clock::Stopwatch;
@@ -66,6 +67,7 @@ impl Timers {
             .most_rounds(most_rounds)
             .bowline(|| self.bowline(&timer))
             .peer("tokio", || self.tokio(&runtime))
+            .shown("bowline, on a run loop", || self.bowline_on_a_run_loop())
             .run(config)
     }
 
@@ -93,13 +95,26 @@ impl Timers {
         }
     }
 
+    /// On a thread of the timer's own.
     fn bowline(self, timer: &Timer) -> Sample {
-        self.measure(|begin| {
-            let timers = (0..self.count).map(|index| {
-                let deadline = self.deadline(begin, index);
-                timer.schedule_at(deadline).then(move |()| lateness(deadline))
-            });
-            sync_wait(when_all_iter(timers)).unwrap()
+        self.measure(|begin| sync_wait(when_all_iter(self.timers(timer, begin))).unwrap())
+    }
+
+    /// On the thread that waits.
+    fn bowline_on_a_run_loop(self) -> Sample {
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        self.measure(|begin| run_loop.run_until(when_all_iter(self.timers(&timer, begin))).unwrap())
+    }
+
+    fn timers(
+        self,
+        timer: &Timer,
+        begin: Instant,
+    ) -> impl Iterator<Item = impl Sender<Value = Option<Duration>, Error = Infallible>> {
+        (0..self.count).map(move |index| {
+            let deadline = self.deadline(begin, index);
+            timer.schedule_at(deadline).then(move |()| lateness(deadline))
         })
     }
 
