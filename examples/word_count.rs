@@ -1,12 +1,11 @@
-//! Counts words on two threads, over text that is borrowed: no copy, no `Arc`, no `'static`.
+//! Counts words on a pool of threads, over text that is borrowed: no copy, no `Arc`, no `'static`.
 //!
 //! Then what happens when a part fails, and how a search is called off once somebody has found something.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use bowline::prelude::*;
-use bowline::scheduler::{RunLoop, RunLoopScheduler};
+use bowline::scheduler::{PoolScheduler, ThreadPool};
 
 const TEXT: &str = "\
     the rabbit comes out of the hole and goes round the tree and back into the hole
@@ -21,13 +20,13 @@ fn count(text: &str) -> BTreeMap<&str, usize> {
     counts
 }
 
-/// Two halves at once, one on each thread. The whole is one object on this stack frame, and may borrow.
-fn count_in_parallel(text: &str, left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
+/// Two halves at once. The whole is one object on this stack frame, and may borrow.
+fn count_in_parallel(text: &str, pool: PoolScheduler) {
     let middle = text.lines().next().map_or(0, str::len);
     let (head, tail) = text.split_at(middle);
     let both = when_all((
-        just(head).continues_on(left).then(count),
-        just(tail).continues_on(right).then(count),
+        just(head).continues_on(pool).then(count),
+        just(tail).continues_on(pool).then(count),
     ))
     .then(|(mut counts, more)| {
         for (word, n) in more {
@@ -55,16 +54,16 @@ fn chapter(name: &'static str) -> impl Sender<Value = usize, Error = Unreadable>
 }
 
 /// The first error stops the siblings, waits for them, and is what comes out.
-fn a_part_fails(left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
+fn a_part_fails(pool: PoolScheduler) {
     let endless = just_from(|| ())
-        .starts_on(right)
+        .starts_on(pool)
         .repeat_until(|()| false)
         .upon_stopped(|| println!("the endless part was asked to stop, and did"))
         .then(|()| 0)
         .infallible_into();
     let book = when_all((
-        starts_on(left, chapter("introduction")),
-        starts_on(left, chapter("appendix")),
+        starts_on(pool, chapter("introduction")),
+        starts_on(pool, chapter("appendix")),
         endless,
     ));
     match sync_wait(book) {
@@ -75,15 +74,14 @@ fn a_part_fails(left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
 }
 
 /// Two searches race. The winner calls the other off, which has ended before the race is over.
-fn the_first_to_find(left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
+fn the_first_to_find(pool: PoolScheduler) {
     let mut words = TEXT.split_whitespace();
     let mut backwards = TEXT.split_whitespace().rev();
     let found = when_any((
-        left.schedule()
+        pool.schedule()
             .repeat_until(move |()| words.next().is_none_or(|word| word == "bowline"))
             .then(|()| "from the front"),
-        right
-            .schedule()
+        pool.schedule()
             .repeat_until(move |()| backwards.next().is_none_or(|word| word == "bowline"))
             .then(|()| "from the back"),
     ));
@@ -91,14 +89,8 @@ fn the_first_to_find(left: RunLoopScheduler<'_>, right: RunLoopScheduler<'_>) {
 }
 
 fn main() {
-    let (left, right) = (RunLoop::new(), RunLoop::new());
-    thread::scope(|scope| {
-        scope.spawn(|| left.run());
-        scope.spawn(|| right.run());
-        count_in_parallel(TEXT, left.scheduler(), right.scheduler());
-        a_part_fails(left.scheduler(), right.scheduler());
-        the_first_to_find(left.scheduler(), right.scheduler());
-        left.finish();
-        right.finish();
-    });
+    let pool = ThreadPool::new(2);
+    count_in_parallel(TEXT, pool.scheduler());
+    a_part_fails(pool.scheduler());
+    the_first_to_find(pool.scheduler());
 }

@@ -1,5 +1,6 @@
 #![doc = "[Getting started]: getting_started"]
 #![doc = "[Concepts]: concepts"]
+#![doc = "[Schedulers]: schedulers"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
 #![doc = "[Performance]: performance"]
@@ -12,6 +13,7 @@
 // first here leads to the item instead.
 
 #[doc = "[the concepts]: concepts"]
+#[doc = "[schedulers]: schedulers"]
 #[doc = "[every algorithm]: algorithms"]
 #[doc = ""]
 #[doc = include_str!("../docs/getting-started.md")]
@@ -22,6 +24,12 @@ pub mod getting_started {}
 #[doc = ""]
 #[doc = include_str!("../docs/concepts.md")]
 pub mod concepts {}
+
+#[doc = "[`Scheduler`]: crate::Scheduler"]
+#[doc = "[every algorithm]: algorithms"]
+#[doc = ""]
+#[doc = include_str!("../docs/schedulers.md")]
+pub mod schedulers {}
 
 #[doc = include_str!("../docs/algorithms.md")]
 pub mod algorithms {}

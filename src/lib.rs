@@ -2,6 +2,7 @@
 #![doc = "[The book]: book"]
 #![doc = "[getting started]: book::getting_started"]
 #![doc = "[the concepts]: book::concepts"]
+#![doc = "[schedulers]: book::schedulers"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[changelog]: book::changelog"]

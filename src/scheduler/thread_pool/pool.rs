@@ -152,7 +152,7 @@ mod global {
 
         /// Makes this the [global](ThreadPool::global) pool, once, before anybody has asked for that.
         ///
-        /// ```
+        /// ```standalone_crate
         /// use bowline::scheduler::ThreadPool;
         ///
         /// ThreadPool::new(2).make_global().expect("nobody has used the global pool yet");

@@ -298,7 +298,8 @@ impl Worker {
         let item = self.empty_slot()?;
         let run = self.from_slot.get().wrapping_add(1);
         self.from_slot.set(run);
-        if run.is_multiple_of(SLOT_RUNS) && (!occupied.and(Levels::DEFAULT).is_empty() || self.seat().ring.has_items()) {
+        if run.is_multiple_of(SLOT_RUNS) && (!occupied.and(Levels::DEFAULT).is_empty() || self.seat().ring.has_items())
+        {
             // The others have waited long enough.
             self.push_displaced(item);
             return None;
