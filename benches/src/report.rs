@@ -282,7 +282,7 @@ mod tests {
     fn the_table_shows_values_ratios_and_targets() {
         let text = report().text();
         assert!(
-            text.contains("tokio    100 (100–100)  not measured here  0.25 (0.25–0.25)"),
+            text.contains("  tokio    100 (100–100)     not measured here  0.25 (0.25–0.25)\n"),
             "{text}"
         );
         assert!(
