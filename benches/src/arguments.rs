@@ -13,12 +13,19 @@ pub enum Output {
     File(String),
 }
 
+/// A workload, or one case of it.
+pub struct Selection {
+    pub workload: &'static Workload,
+    /// By its whole name, `hop/inside`.
+    pub case: Option<String>,
+}
+
 /// What is to be done.
 pub enum Request {
     Help,
     List,
     Run {
-        workloads: Vec<&'static Workload>,
+        selections: Vec<Selection>,
         config: Config,
         json: Option<Output>,
         markdown: Option<Output>,
@@ -27,7 +34,7 @@ pub enum Request {
 
 /// Understands the arguments, the program's name left out.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, String> {
-    let mut workloads: Vec<&'static Workload> = Vec::new();
+    let mut selections = Vec::new();
     let mut rounds = None;
     let mut threads = cores();
     let mut quick = false;
@@ -53,11 +60,14 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
             name => {
                 let found =
                     find(name).ok_or_else(|| format!("there is no workload {name}; there are: all, {}", names()))?;
-                workloads.extend(found);
+                selections.extend(found.iter().map(|workload| Selection {
+                    workload,
+                    case: name.contains('/').then(|| name.to_owned()),
+                }));
             }
         }
     }
-    if workloads.is_empty() {
+    if selections.is_empty() {
         return Err(format!("name a workload: all, {}", names()));
     }
     if json == Some(Output::Stdout) && markdown == Some(Output::Stdout) {
@@ -69,17 +79,19 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
         quick,
     };
     Ok(Request::Run {
-        workloads,
+        selections,
         config,
         json,
         markdown,
     })
 }
 
+/// The workloads that a name stands for: that of a workload, of one of its cases, or `all`.
 fn find(name: &str) -> Option<&'static [Workload]> {
     if name == "all" {
         return Some(WORKLOADS);
     }
+    let name = name.split_once('/').map_or(name, |(workload, _)| workload);
     let index = WORKLOADS.iter().position(|workload| workload.name == name)?;
     Some(&WORKLOADS[index..=index])
 }
@@ -109,7 +121,7 @@ pub fn help() -> String {
         "\
 Measures bowline against its peers, in one process and in turns.
 
-usage: bowline-bench WORKLOAD... [OPTION]...
+usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
 
 workloads:
 {}  all      all of them
@@ -142,27 +154,28 @@ mod tests {
     #[test]
     fn workloads_and_options_come_in_any_order() {
         let Ok(Request::Run {
-            workloads,
+            selections,
             config,
             json,
             markdown,
-        }) = parsed("hop --rounds 3 --json join --threads=5 --markdown page.md")
+        }) = parsed("hop --rounds 3 --json join/fib --threads=5 --markdown page/hop.md")
         else {
             panic!("not understood");
         };
-        let names: Vec<&str> = workloads.iter().map(|workload| workload.name).collect();
-        assert_eq!(names, ["hop", "join"]);
+        let names = |selection: &Selection| (selection.workload.name, selection.case.clone());
+        let names: Vec<_> = selections.iter().map(names).collect();
+        assert_eq!(names, [("hop", None), ("join", Some("join/fib".to_owned()))]);
         assert_eq!((config.rounds, config.threads, config.quick), (3, 5, false));
         assert_eq!(json, Some(Output::Stdout));
-        assert_eq!(markdown, Some(Output::File("page.md".to_owned())));
+        assert_eq!(markdown, Some(Output::File("page/hop.md".to_owned())));
     }
 
     #[test]
     fn all_means_every_workload() {
-        let Ok(Request::Run { workloads, config, .. }) = parsed("all --quick") else {
+        let Ok(Request::Run { selections, config, .. }) = parsed("all --quick") else {
             panic!("not understood");
         };
-        assert_eq!(workloads.len(), WORKLOADS.len());
+        assert_eq!(selections.len(), WORKLOADS.len());
         assert!(config.quick);
     }
 

@@ -23,6 +23,27 @@ impl Config {
     }
 }
 
+/// What has been measured, and what of the rest is to be.
+pub struct Bench {
+    pub config: Config,
+    /// The case that was asked for; all of them where it is `None`.
+    only: Option<String>,
+    /// The names of all cases that there were, asked for or not.
+    pub offered: Vec<&'static str>,
+    pub measured: Vec<Measured>,
+}
+
+impl Bench {
+    pub fn new(config: Config, only: Option<String>) -> Self {
+        Bench {
+            config,
+            only,
+            offered: Vec::new(),
+            measured: Vec::new(),
+        }
+    }
+}
+
 /// What is measured of each contender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
@@ -121,9 +142,19 @@ impl<'a> Case<'a> {
         self
     }
 
+    /// Measures it, if it was asked for.
+    pub fn run(self, bench: &mut Bench) -> Result<(), String> {
+        bench.offered.push(self.name);
+        if bench.only.as_ref().is_none_or(|only| only == self.name) {
+            let measured = self.measure(&bench.config)?;
+            bench.measured.push(measured);
+        }
+        Ok(())
+    }
+
     /// Runs every contender in every round. The order is turned around from round to round, so that nobody always comes
     /// after the same one.
-    pub fn run(mut self, config: &Config) -> Result<Measured, String> {
+    pub fn measure(mut self, config: &Config) -> Result<Measured, String> {
         let rounds = config.rounds.min(self.most_rounds);
         eprintln!("{}: {rounds} rounds of {}", self.name, self.names());
         let mut samples: Vec<Vec<Sample>> = self.contenders.iter().map(|_| Vec::new()).collect();
@@ -283,11 +314,21 @@ mod tests {
         let measured = case()
             .bowline(|| sample(ours.next().unwrap(), 7))
             .peer("peer", || sample(theirs.next().unwrap(), 7))
-            .run(&CONFIG)
+            .measure(&CONFIG)
             .ok()
             .unwrap();
         let ratio = measured.entry(Role::Peer).unwrap().ratios[0].clone().unwrap();
         assert_eq!((ratio.median, ratio.min, ratio.max), (0.2, 0.1, 3.0));
+    }
+
+    #[test]
+    fn only_the_case_that_was_asked_for_is_measured() {
+        let mut bench = Bench::new(CONFIG, Some("test/other".to_owned()));
+        case().bowline(|| panic!("not asked for")).run(&mut bench).unwrap();
+        assert_eq!((bench.offered.len(), bench.measured.len()), (1, 0));
+        let mut bench = Bench::new(CONFIG, Some("test/case".to_owned()));
+        case().bowline(|| sample(1.0, 1)).run(&mut bench).unwrap();
+        assert_eq!(bench.measured.len(), 1);
     }
 
     #[test]
@@ -300,7 +341,7 @@ mod tests {
                 sample(1.0, 0)
             }
         };
-        assert!(case().bowline(turn('a')).peer("b", turn('b')).run(&CONFIG).is_ok());
+        assert!(case().bowline(turn('a')).peer("b", turn('b')).measure(&CONFIG).is_ok());
         assert_eq!(order.into_inner(), "abbaabba");
     }
 
@@ -309,7 +350,7 @@ mod tests {
         let run = case()
             .bowline(|| sample(1.0, 1))
             .peer("b", || sample(1.0, 2))
-            .run(&CONFIG);
+            .measure(&CONFIG);
         assert!(run.err().unwrap().contains("b came to another result"));
     }
 
@@ -322,7 +363,7 @@ mod tests {
         let measured = case()
             .bowline(|| sample(1.0, 1))
             .peer("b", missing)
-            .run(&CONFIG)
+            .measure(&CONFIG)
             .ok()
             .unwrap();
         assert!(measured.entries[1].values[0].is_none());

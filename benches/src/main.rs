@@ -13,11 +13,10 @@ mod workloads;
 use std::process::ExitCode;
 use std::{env, fs};
 
-use arguments::{Output, Request};
-use harness::{Config, Measured};
+use arguments::{Output, Request, Selection};
+use harness::{Bench, Config, Measured};
 use machine::Machine;
 use report::Report;
-use workloads::Workload;
 
 fn main() -> ExitCode {
     let request = match arguments::parse(env::args().skip(1)) {
@@ -41,7 +40,7 @@ fn carry_out(request: Request) -> Result<(), String> {
         Request::Help => print!("{}", arguments::help()),
         Request::List => print!("{}", arguments::list()),
         Request::Run {
-            workloads,
+            selections,
             config,
             json,
             markdown,
@@ -49,7 +48,7 @@ fn carry_out(request: Request) -> Result<(), String> {
             let report = Report {
                 machine: Machine::look(),
                 config,
-                cases: measure(&workloads, &config)?,
+                cases: measure(selections, config)?,
             };
             let mut tables = true;
             match json {
@@ -78,22 +77,27 @@ fn carry_out(request: Request) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(workloads: &[&Workload], config: &Config) -> Result<Vec<Measured>, String> {
+fn measure(selections: Vec<Selection>, config: Config) -> Result<Vec<Measured>, String> {
     let mut cases = Vec::new();
-    for workload in workloads {
-        let measured = (workload.run)(config)?;
-        let about_it = |target: &&targets::Target| target.case.split('/').next() == Some(workload.name);
-        for target in targets::TARGETS.iter().filter(about_it) {
-            let case = measured.iter().find(|case| case.name == target.case);
-            let metric = case.and_then(|case| case.metrics.iter().find(|metric| metric.name == target.metric));
-            assert!(
-                metric.is_some(),
-                "{} has no {}, for which there is a target",
-                target.case,
-                target.metric
-            );
+    for Selection { workload, case } in selections {
+        let mut bench = Bench::new(config, case.clone());
+        (workload.run)(&mut bench)?;
+        if let Some(case) = case.filter(|case| !bench.offered.contains(&case.as_str())) {
+            return Err(format!(
+                "there is no case {case}; there are: {}",
+                bench.offered.join(", ")
+            ));
         }
-        cases.extend(measured);
+        for target in targets::TARGETS {
+            if target.case.split('/').next() == Some(workload.name) {
+                assert!(
+                    bench.offered.contains(&target.case),
+                    "there is a target for {}",
+                    target.case
+                );
+            }
+        }
+        cases.extend(bench.measured);
     }
     Ok(cases)
 }

@@ -274,7 +274,7 @@ mod tests {
                 peers: vec![("tokio", "1.0".to_owned())],
             },
             config,
-            cases: vec![case.run(&config).ok().unwrap()],
+            cases: vec![case.measure(&config).ok().unwrap()],
         }
     }
 

@@ -83,8 +83,9 @@ pub fn judge(measured: &Measured, config: &Config, cores: usize) -> Vec<Verdict>
     targets
         .map(|target| {
             let metric = measured.metrics.iter().position(|metric| metric.name == target.metric);
-            let ours = || Some(measured.entry(Role::Bowline)?.values[metric?].as_ref()?.median);
-            let ratio = || Some(measured.entry(Role::Peer)?.ratios[metric?].as_ref()?.median);
+            let metric = metric.expect("a target is for something that is measured");
+            let ours = || Some(measured.entry(Role::Bowline)?.values[metric].as_ref()?.median);
+            let ratio = || Some(measured.entry(Role::Peer)?.ratios[metric].as_ref()?.median);
             let (limit, value) = match target.bound {
                 Bound::Ratio(limit) => (limit, ratio()),
                 Bound::AtMost(limit) => (limit, ours()),
@@ -125,7 +126,7 @@ mod tests {
         let case = case
             .bowline(move || sample(time, cores))
             .peer("rayon", move || sample(10.0, None));
-        case.run(&FULL).ok().unwrap()
+        case.measure(&FULL).ok().unwrap()
     }
 
     #[test]

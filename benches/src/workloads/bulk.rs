@@ -9,16 +9,19 @@ use rayon::prelude::*;
 
 use super::work::{compute, scramble};
 use crate::clock::{Elapsed, Stopwatch};
-use crate::harness::{Case, Config, Measured, Metric, Sample};
+use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools;
 
 const METRICS: &[Metric] = &[Metric::new("time", "ns per index"), Metric::new("cores", "CPU/wall")];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
-    Ok(vec![saxpy(config)?, irregular(config)?, empty(config)?])
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    saxpy(bench)?;
+    irregular(bench)?;
+    small(bench)
 }
 
-fn saxpy(config: &Config) -> Result<Measured, String> {
+fn saxpy(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let bowline = pools::bowline(config.threads);
     let rayon = pools::rayon(config.threads);
     let length = config.size(16 << 20, 1 << 16);
@@ -84,7 +87,7 @@ fn saxpy(config: &Config) -> Result<Measured, String> {
         })
     })
     .shown("one thread", || turn(&|| add(0..length)))
-    .run(config)
+    .run(bench)
 }
 
 /// What an index costs: a little, more and more towards the end, and every now and then very much.
@@ -98,7 +101,8 @@ fn steps(index: usize, length: usize) -> u64 {
     8 + slope + peak
 }
 
-fn irregular(config: &Config) -> Result<Measured, String> {
+fn irregular(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let bowline = pools::bowline(config.threads);
     let rayon = pools::rayon(config.threads);
     let length = config.size(1 << 20, 1 << 13);
@@ -125,11 +129,12 @@ fn irregular(config: &Config) -> Result<Measured, String> {
         turn(&|| rayon.install(|| (0..length).into_par_iter().for_each(call)))
     })
     .shown("one thread", || turn(&|| (0..length).for_each(call)))
-    .run(config)
+    .run(bench)
 }
 
 /// What a loop costs that has next to nothing to do.
-fn empty(config: &Config) -> Result<Measured, String> {
+fn small(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     const METRICS: &[Metric] = &[Metric::new("time", "ns per loop"), Metric::new("cores", "CPU/wall")];
     let bowline = pools::bowline(config.threads);
     let rayon = pools::rayon(config.threads);
@@ -168,7 +173,7 @@ fn empty(config: &Config) -> Result<Measured, String> {
     .peer("rayon", || {
         turn(&|sum| rayon.install(|| (0..length).into_par_iter().for_each(|index| call(index, sum))))
     })
-    .run(config)
+    .run(bench)
 }
 
 fn sample(elapsed: Elapsed, count: usize, results: impl IntoIterator<Item = u64>) -> Sample {

@@ -8,26 +8,26 @@ use futures_lite::future;
 
 use super::work::compute;
 use crate::clock::{Elapsed, Stopwatch};
-use crate::harness::{Case, Config, Measured, Metric, Sample};
+use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools::{self, AsyncExecutor};
 
 const METRICS: &[Metric] = &[Metric::new("time", "ns per job"), Metric::new("cores", "CPU/wall")];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let coarse = Jobs {
         count: config.size(4_000, 200),
         steps: 12_000,
     };
     let about = "A job on the pool starts 4 000 jobs that compute for about 20 µs each, and waits for them.";
-    let coarse = coarse.compare("fanout/coarse", about, config)?;
+    coarse.compare("fanout/coarse", about, bench)?;
 
     let fine = Jobs {
         count: config.size(100_000, 5_000),
         steps: 300,
     };
     let about = "The same with 100 000 jobs of about half a microsecond.";
-    let fine = fine.compare("fanout/fine", about, config)?;
-    Ok(vec![coarse, fine])
+    fine.compare("fanout/fine", about, bench)
 }
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,8 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn compare(self, name: &'static str, about: &'static str, config: &Config) -> Result<Measured, String> {
+    fn compare(self, name: &'static str, about: &'static str, bench: &mut Bench) -> Result<(), String> {
+        let config = bench.config;
         let bowline = pools::bowline(config.threads);
         let tokio = pools::tokio(config.threads);
         let rayon = pools::rayon(config.threads);
@@ -48,7 +49,7 @@ impl Jobs {
             .shown("tokio", || self.tokio(&tokio))
             .shown("async-executor", || self.smol(&smol))
             .shown("one thread", || self.one_thread())
-            .run(config)
+            .run(bench)
     }
 
     fn sample(self, elapsed: Elapsed, results: impl IntoIterator<Item = u64>) -> Sample {

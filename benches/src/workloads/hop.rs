@@ -14,19 +14,20 @@ use bowline::scheduler::ThreadPool;
 use futures_lite::future;
 
 use crate::clock::{Elapsed, Stopwatch};
-use crate::harness::{Case, Config, Measured, Metric, Sample};
+use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools::{self, AsyncExecutor};
 
 const METRICS: &[Metric] = &[Metric::new("time", "ns per hop"), Metric::new("cpu", "CPU ns per hop")];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let bowline = pools::bowline(config.threads);
     let tokio = pools::tokio(config.threads);
     let rayon = pools::rayon(config.threads);
     let smol = AsyncExecutor::new(config.threads);
 
     let hops = config.size(1_000_000, 20_000);
-    let inside = Case::new(
+    Case::new(
         "hop/inside",
         "One loop on the pool, every turn of which goes through the pool's queue.",
         METRICS,
@@ -35,18 +36,18 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
     .peer("tokio", || loops_of_tokio(&tokio, 1, hops))
     .shown("async-executor", || loops_of_smol(&smol, 1, hops))
     .shown("rayon", || loop_of_rayon(&rayon, hops))
-    .run(config)?;
+    .run(bench)?;
 
     let loops = 4 * config.threads;
     let each = hops / loops;
-    let inside_many = Case::new("hop/inside-many", "The same, with four loops for each worker.", METRICS)
+    Case::new("hop/inside-many", "The same, with four loops for each worker.", METRICS)
         .bowline(|| loops_of_bowline(&bowline, loops, each))
         .peer("tokio", || loops_of_tokio(&tokio, loops, each))
         .shown("async-executor", || loops_of_smol(&smol, loops, each))
-        .run(config)?;
+        .run(bench)?;
 
     let many = config.size(100_000, 5_000);
-    let outside = Case::new(
+    Case::new(
         "hop/outside",
         "A thread that is no worker puts 100 000 jobs onto the pool, whose workers run them meanwhile, and waits for all.",
         METRICS,
@@ -55,19 +56,19 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
     .peer("tokio", || batches_of_tokio(&tokio, 1, many))
     .shown("async-executor", || batches_of_smol(&smol, 1, many))
     .shown("rayon", || batches_of_rayon(&rayon, 1, many))
-    .run(config)?;
+    .run(bench)?;
 
     let few = 1_000;
     let batches = many / few;
-    let outside_few = Case::new("hop/outside-1k", "The same, in batches of 1 000.", METRICS)
+    Case::new("hop/outside-1k", "The same, in batches of 1 000.", METRICS)
         .bowline(|| batches_of_bowline(&bowline, batches, few))
         .peer("tokio", || batches_of_tokio(&tokio, batches, few))
         .shown("async-executor", || batches_of_smol(&smol, batches, few))
         .shown("rayon", || batches_of_rayon(&rayon, batches, few))
-        .run(config)?;
+        .run(bench)?;
 
     let loaded = config.size(20_000, 1_000);
-    let outside_loaded = Case::new(
+    Case::new(
         "hop/outside-loaded",
         "The same in one batch of 20 000, while a loop as in `hop/inside` keeps each worker busy.",
         METRICS,
@@ -114,9 +115,9 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         tasks.into_iter().for_each(future::block_on);
         sample
     })
-    .run(config)?;
+    .run(bench)?;
 
-    Ok(vec![inside, inside_many, outside, outside_few, outside_loaded])
+    Ok(())
 }
 
 fn sample(elapsed: Elapsed, hops: usize, counted: usize) -> Sample {

@@ -9,7 +9,7 @@ use bowline::scheduler::Timer;
 use futures_lite::future;
 
 use crate::clock::Others;
-use crate::harness::{Case, Config, Measured, Metric, Sample};
+use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools::{self, AsyncExecutor};
 
 const METRICS: &[Metric] = &[
@@ -17,10 +17,11 @@ const METRICS: &[Metric] = &[
     Metric::new("runs", "times a worker ran per second"),
 ];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let time = Duration::from_millis(config.size(1000, 50) as u64);
     // Each pool is alive for its own turn only, so that nothing but its workers is counted.
-    let case = Case::new(
+    Case::new(
         "idle/pool",
         "A pool that has run a job, for a second, without work.",
         METRICS,
@@ -54,8 +55,8 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
             sync_wait(timer.schedule_after(Duration::ZERO).then(|()| black_box(1))).unwrap()
         })
     })
-    .run(config)?;
-    Ok(vec![case])
+    .run(bench)?;
+    Ok(())
 }
 
 fn idle(time: Duration, work: impl FnOnce() -> u64) -> Sample {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock::Stopwatch;
-use crate::harness::{Case, Config, Measured, Metric, Sample};
+use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools;
 
 const METRICS: &[Metric] = &[
@@ -15,7 +15,8 @@ const METRICS: &[Metric] = &[
     Metric::new("least share", "% of the leaves"),
 ];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let bowline = pools::bowline(config.threads);
     let rayon = pools::rayon(config.threads);
 
@@ -43,7 +44,7 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
             check: sum,
         }
     };
-    let case = Case::new("join/fib", about, METRICS)
+    Case::new("join/fib", about, METRICS)
         .bowline(|| {
             turn(&|number| bowline.install(|| fib_bowline(number)), &|number, leaves| {
                 bowline.install(|| fib_bowline_counted(number, leaves))
@@ -54,8 +55,8 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
                 rayon.install(|| fib_rayon_counted(number, leaves))
             })
         })
-        .run(config)?;
-    Ok(vec![case])
+        .run(bench)?;
+    Ok(())
 }
 
 fn fib(number: u64) -> u64 {

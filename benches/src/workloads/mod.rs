@@ -9,20 +9,17 @@ mod timers;
 mod wake;
 mod work;
 
-use crate::harness::{Config, Measured};
+use crate::harness::Bench;
 
 /// A subcommand.
 pub struct Workload {
     pub name: &'static str,
     pub about: &'static str,
-    pub run: fn(&Config) -> Result<Vec<Measured>, String>,
+    /// Offers its cases to the bench, one after the other.
+    pub run: fn(&mut Bench) -> Result<(), String>,
 }
 
-const fn workload(
-    name: &'static str,
-    about: &'static str,
-    run: fn(&Config) -> Result<Vec<Measured>, String>,
-) -> Workload {
+const fn workload(name: &'static str, about: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Workload {
     Workload { name, about, run }
 }
 

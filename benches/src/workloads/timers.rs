@@ -8,7 +8,7 @@ use bowline::scheduler::{RunLoop, Timer};
 
 use super::work::scramble;
 use crate::clock::Stopwatch;
-use crate::harness::{Case, Config, Measured, Metric, Sample, percentile};
+use crate::harness::{Bench, Case, Metric, Sample, percentile};
 
 const METRICS: &[Metric] = &[
     Metric::new("cpu", "CPU ns per timer"),
@@ -17,21 +17,22 @@ const METRICS: &[Metric] = &[
     Metric::new("late max", "µs"),
 ];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let hundred_thousand = Timers {
         count: config.size(100_000, 2_000),
         lead: Duration::from_millis(config.size(200, 20) as u64),
         window: Duration::from_millis(config.size(100, 20) as u64),
     };
     let about = "100 000 timers, the first due in 200 ms, the rest within 100 ms of it, in no order.";
-    let dense = hundred_thousand.compare("timers/100k", about, usize::MAX, config)?;
+    hundred_thousand.compare("timers/100k", about, usize::MAX, bench)?;
 
     let spread = Timers {
         window: Duration::from_millis(config.size(1000, 50) as u64),
         ..hundred_thousand
     };
     let about = "The same, within a second: one every 10 µs.";
-    let spread = spread.compare("timers/100k-spread", about, 5, config)?;
+    spread.compare("timers/100k-spread", about, 5, bench)?;
 
     let million = Timers {
         count: config.size(1_000_000, 20_000),
@@ -39,8 +40,8 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         window: Duration::from_millis(config.size(1000, 20) as u64),
     };
     let about = "A million timers, the first due in two seconds, the rest within a second of it.";
-    let million = million.compare("timers/1M", about, 3, config)?;
-    Ok(vec![dense, spread, million])
+    million.compare("timers/1M", about, 3, bench)?;
+    Ok(())
 }
 
 #[derive(Clone, Copy)]
@@ -58,8 +59,8 @@ impl Timers {
         name: &'static str,
         about: &'static str,
         most_rounds: usize,
-        config: &Config,
-    ) -> Result<Measured, String> {
+        bench: &mut Bench,
+    ) -> Result<(), String> {
         let timer = Timer::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("tokio starts");
@@ -68,7 +69,7 @@ impl Timers {
             .bowline(|| self.bowline(&timer))
             .peer("tokio", || self.tokio(&runtime))
             .shown("bowline, on a run loop", || self.bowline_on_a_run_loop())
-            .run(config)
+            .run(bench)
     }
 
     fn deadline(&self, begin: Instant, index: usize) -> Instant {

@@ -7,7 +7,7 @@ use bowline::prelude::*;
 use futures_lite::future;
 
 use crate::clock::process_cpu;
-use crate::harness::{Case, Config, Measured, Metric, Sample, percentile};
+use crate::harness::{Bench, Case, Metric, Sample, percentile};
 use crate::pools::{self, AsyncExecutor};
 
 const METRICS: &[Metric] = &[
@@ -17,14 +17,15 @@ const METRICS: &[Metric] = &[
     Metric::new("cpu", "CPU µs per wake-up"),
 ];
 
-pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
     let bowline = pools::bowline(config.threads);
     let tokio = pools::tokio(config.threads);
     let rayon = pools::rayon(config.threads);
     let smol = AsyncExecutor::new(config.threads);
 
     let times = config.size(300, 30);
-    let case = Case::new(
+    Case::new(
         "wake/idle",
         "One job for a pool that sleeps: until the job runs, and until the thread that waits for it has its result.",
         METRICS,
@@ -44,8 +45,8 @@ pub fn run(config: &Config) -> Result<Vec<Measured>, String> {
         wakes(times, || future::block_on(smol.spawn(async { Instant::now() })))
     })
     .shown("rayon", || wakes(times, || rayon.install(Instant::now)))
-    .run(config)?;
-    Ok(vec![case])
+    .run(bench)?;
+    Ok(())
 }
 
 /// `run` runs one job on the pool, waits for it, and gives when it ran.
