@@ -83,9 +83,12 @@ impl Neighbours {
         }
     }
 
-    /// `None` where the system does not tell.
+    /// `None` where the system does not tell, or not exactly enough for so short a time.
     pub fn cores(self) -> Option<f64> {
         let elapsed = self.watch.stop();
+        if elapsed.wall < Duration::from_millis(500) {
+            return None;
+        }
         let busy = machine_busy()?.saturating_sub(self.busy?);
         Some(busy.saturating_sub(elapsed.cpu?).as_secs_f64() / elapsed.wall.as_secs_f64())
     }
