@@ -29,6 +29,8 @@ mod sync;
 #[cfg(feature = "std")]
 pub mod task;
 
+#[cfg(feature = "std")]
+pub use adaptors::TimeoutError;
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
@@ -56,7 +58,7 @@ pub mod prelude {
         just, just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,
     };
     #[cfg(feature = "std")]
-    pub use crate::{WaitSlot, prepare, sync_wait};
+    pub use crate::{TimeoutError, WaitSlot, prepare, sync_wait};
     #[cfg(feature = "alloc")]
     pub use crate::{execute, from_future, start_detached, submit, when_all_iter, when_any_iter};
 }

@@ -7,14 +7,37 @@ pub(crate) use loom::sync::atomic;
 
 #[cfg(all(feature = "std", loom))]
 pub(crate) use loom::{
-    sync::{Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex},
     thread,
 };
+#[cfg(feature = "std")]
+pub(crate) use std::sync::OnceLock;
 #[cfg(all(feature = "std", not(loom)))]
 pub(crate) use std::{
-    sync::{Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex},
     thread,
 };
+
+/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
+#[cfg(feature = "std")]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// Sleeps until this thread is unparked, or for this long. In a model no time passes by itself.
+#[cfg(feature = "std")]
+pub(crate) fn park_timeout(timeout: core::time::Duration) {
+    #[cfg(not(loom))]
+    thread::park_timeout(timeout);
+    #[cfg(loom)]
+    {
+        let _ = timeout;
+        thread::park();
+    }
+}
 
 /// A function that is `const`, but under `loom`, whose primitives cannot be made at compile time.
 macro_rules! const_unless_loom {
@@ -82,15 +105,6 @@ pub(crate) fn spin(rounds: &mut u32) {
 pub(crate) fn sequenced() {
     #[cfg(loom)]
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
-}
-
-/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
-#[cfg(feature = "std")]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl core::ops::DerefMut<Target = T> + '_ {
-    match mutex.lock() {
-        Ok(guard) => guard,
-        Err(poisoned) => poisoned.into_inner(),
-    }
 }
 
 /// A number that is this thread's alone while the thread lives.

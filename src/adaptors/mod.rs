@@ -44,6 +44,8 @@ mod stop_when;
 mod stopped_as_error;
 mod stopped_as_option;
 mod then;
+#[cfg(feature = "std")]
+mod timeout;
 mod try_then;
 mod tuple;
 mod unstoppable;
@@ -86,6 +88,8 @@ pub use stop_when::StopWhen;
 pub use stopped_as_error::StoppedAsError;
 pub use stopped_as_option::StoppedAsOption;
 pub use then::Then;
+#[cfg(feature = "std")]
+pub use timeout::{Timeout, TimeoutError};
 pub use try_then::TryThen;
 pub use unstoppable::Unstoppable;
 pub use upon_error::UponError;

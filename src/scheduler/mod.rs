@@ -5,6 +5,7 @@
 //! | [`InlineScheduler`] | completes inside `start` |
 //! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, first in first out |
 //! | [`ThreadPool`] | work-stealing threads, with priorities |
+//! | [`Timer`] | completes at a time, on a thread of its own or on a run loop |
 //! | [`OrInline`], [`OrAbort`] | a scheduler that can fail, made infallible |
 //!
 //! Scheduling never allocates: the operation is the queue's node.
@@ -16,6 +17,8 @@ mod inline;
 mod run_loop;
 #[cfg(feature = "std")]
 pub(crate) mod thread_pool;
+#[cfg(feature = "std")]
+mod timer;
 
 #[cfg(feature = "std")]
 pub use infallible::{OrAbort, OrElse, OrElseSchedule, OrInline};
@@ -24,3 +27,5 @@ pub use inline::{InlineSchedule, InlineScheduler};
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]
 pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, ThreadPool, ThreadPoolBuilder};
+#[cfg(feature = "std")]
+pub use timer::{Timer, TimerSchedule, TimerScheduler};

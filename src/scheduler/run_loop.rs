@@ -7,6 +7,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
 use super::thread_pool::Worker;
+use super::timer::Pending;
 use crate::consumers::WaitSlot;
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
@@ -14,7 +15,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{Mutex, const_unless_loom, lock, thread, thread_id};
+use crate::sync::{Arc, Mutex, const_unless_loom, lock, thread, thread_id};
 use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
 
 /// A queue of work that one thread at a time drives, first in, first out.
@@ -41,6 +42,8 @@ use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer}
 /// - [`run_until`](RunLoop::run_until) drives until a sender has completed.
 /// - [`run_ready`](RunLoop::run_ready) runs what is queued, without waiting.
 ///
+/// [`Timer::on`](super::Timer::on) gives timers that complete here: they are queued when they are due.
+///
 /// While one thread drives, a second one that wants to waits for its turn; the driving thread itself may nest.
 pub struct RunLoop {
     /// What was pushed, newest first; see [`RunLoop::push`]. One of:
@@ -52,9 +55,14 @@ pub struct RunLoop {
     /// | a job | the newest of a list |
     ///
     /// A producer swings null, an odd number or a job to its own job, with release. The driver takes the whole list by
-    /// swinging it to null, with acquire, and swings null to an odd number before it sleeps. Only a producer ends a
-    /// sleep. Taking all at once makes the list safe from a job that comes back while a producer looks away.
+    /// swinging it to null, with acquire, and swings null to an odd number before it sleeps. A producer ends the sleep,
+    /// or the driver itself, when a timer is due, by swinging its number back to null. Taking all at once makes the list
+    /// safe from a job that comes back while a producer looks away.
     pushed: AtomicPtr<Job>,
+    /// The timers that are served here: an `Arc` that the loop holds, or null. Set once, by [`RunLoop::timers`], which
+    /// then swings `pushed` to what it is, with release, so that a driver that sleeps is seen and woken, and one that
+    /// goes to sleep afterwards sees the timers.
+    timers: AtomicPtr<Pending>,
     /// Who is woken. Written by the driver before it publishes an odd number, so whoever saw that number sees the
     /// thread; a producer that reads a later one fails to swing.
     driver_thread: Mutex<Option<thread::Thread>>,
@@ -90,6 +98,7 @@ impl RunLoop {
         pub fn new() -> Self {
             RunLoop {
                 pushed: AtomicPtr::new(ptr::null_mut()),
+                timers: AtomicPtr::new(ptr::null_mut()),
                 driver_thread: Mutex::new(None),
                 driving: Mutex::new(()),
                 driver: AtomicUsize::new(0),
@@ -263,22 +272,70 @@ impl RunLoop {
             {
                 continue;
             }
-            let sleeps = || self.pushed.load(Acquire) == asleep;
-            match worker {
+            let due = Cell::new(ptr::null_mut::<Job>());
+            let over = || self.pushed.load(Acquire) != asleep || !due.get().is_null();
+            let nap = || match self.served().map(Pending::take_due_or_park) {
+                None => thread::park(),
+                Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
+            };
+            let job = match worker {
                 None => {
-                    while sleeps() {
-                        thread::park();
+                    while !over() {
+                        nap();
                     }
+                    None
                 }
-                Some(worker) => {
-                    if let Some(job) = worker.next_until(|| !sleeps()) {
-                        // What runs now may drive this loop in turn, so the sleep ends first; if a producer has not
-                        // ended it already.
-                        let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
-                        job.run();
-                    }
+                Some(worker) => worker.next_until(over, nap),
+            };
+            // What runs now may drive this loop in turn, so the sleep ends first; unless a producer has ended it already.
+            self.own.ready.set(due.get());
+            let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
+            if let Some(job) = job {
+                job.run();
+            }
+        }
+    }
+
+    /// The timers that are served here, if there are any.
+    fn served(&self) -> Option<&Pending> {
+        // SAFETY: the loop holds them until it goes.
+        unsafe { self.timers.load(Acquire).as_ref() }
+    }
+
+    /// The timers that are served here, from now on.
+    pub(super) fn timers(&self) -> Arc<Pending> {
+        let mut timers = self.timers.load(Acquire);
+        if timers.is_null() {
+            let new = Arc::into_raw(Arc::new(Pending::new())).cast_mut();
+            match self.timers.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+                Ok(_) => {
+                    timers = new;
+                    self.wake();
+                }
+                Err(other) => {
+                    timers = other;
+                    // SAFETY: it was made just now, and nobody else has seen it.
+                    drop(unsafe { Arc::from_raw(new) });
                 }
             }
+        }
+        // SAFETY: the loop holds one reference, as long as it is there; this is another.
+        unsafe {
+            Arc::increment_strong_count(timers);
+            Arc::from_raw(timers)
+        }
+    }
+
+    /// Has a driver that sleeps look again, and one that goes to sleep after this see what was done before.
+    fn wake(&self) {
+        let mut pushed = self.pushed.load(Relaxed);
+        while let Err(now) = self.pushed.compare_exchange_weak(pushed, pushed, AcqRel, Relaxed) {
+            pushed = now;
+        }
+        if is_sleep(pushed)
+            && let Some(thread) = &*lock(&self.driver_thread)
+        {
+            thread.unpark();
         }
     }
 
@@ -302,6 +359,11 @@ impl RunLoop {
                 newest = job.next();
                 job.set_next(ready);
                 ready = ptr::from_ref(job).cast_mut();
+            }
+            // A queue that is never empty does not keep timers waiting, nor the other way round.
+            if let Some(due) = self.served().and_then(Pending::take_due) {
+                due.append(ready);
+                ready = due.head;
             }
             self.own.ready.set(ready);
         }
@@ -339,6 +401,17 @@ struct EndOfDrive<'a> {
 impl Drop for EndOfDrive<'_> {
     fn drop(&mut self) {
         self.driver.store(0, Release);
+    }
+}
+
+impl Drop for RunLoop {
+    #[inline]
+    fn drop(&mut self) {
+        let timers = self.timers.load(Relaxed);
+        if !timers.is_null() {
+            // SAFETY: the reference that `timers` put there, which nobody takes but this.
+            drop(unsafe { Arc::from_raw(timers) });
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 use core::convert::Infallible;
 use core::marker::PhantomData;
 use core::ops::Range;
+#[cfg(feature = "std")]
+use core::time::Duration;
 
 use super::{Completes, Operation, Patch, Receiver, Scheduler};
 use crate::adaptors::{
@@ -10,6 +12,8 @@ use crate::adaptors::{
 };
 #[cfg(feature = "alloc")]
 use crate::adaptors::{BoxedSender, EnsureStarted, Split};
+#[cfg(feature = "std")]
+use crate::{adaptors::Timeout, scheduler::Timer};
 
 /// A description of work: what it will give, and how to connect it to where that goes.
 ///
@@ -254,6 +258,26 @@ pub unsafe trait Sender: Sized {
         Self::Error: Send,
     {
         StopWhen::new(self, trigger)
+    }
+
+    /// Asks this to stop when the time is up, by the global timer, and fails then. See [`Timeout`].
+    #[cfg(feature = "std")]
+    fn timeout(self, duration: Duration) -> Timeout<Self>
+    where
+        Self::Value: Send,
+        Self::Error: Send,
+    {
+        Timeout::new(self, Timer::global(), duration)
+    }
+
+    /// The same by another timer. See [`Timeout`].
+    #[cfg(feature = "std")]
+    fn timeout_on(self, timer: &Timer, duration: Duration) -> Timeout<Self>
+    where
+        Self::Value: Send,
+        Self::Error: Send,
+    {
+        Timeout::new(self, timer, duration)
     }
 
     /// Hides every stop from this. See [`Unstoppable`].

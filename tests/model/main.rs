@@ -14,4 +14,5 @@ mod run_loop;
 mod shared;
 mod stop;
 mod support;
+mod timer;
 mod when_all;

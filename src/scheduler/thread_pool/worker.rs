@@ -111,7 +111,7 @@ impl Worker {
         CURRENT.with(|current| current.set(self));
         // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
         abort_on_unwind(|| {
-            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false)) {
+            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, thread::park)) {
                 // SAFETY: we took it out of a queue.
                 unsafe { item.run() };
             }
@@ -124,7 +124,7 @@ impl Worker {
     /// Whoever makes `done` true must then unpark this thread, unless `done` was not asked since.
     pub(super) fn help_until(&self, done: impl Fn() -> bool) {
         while !done() {
-            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done)) else {
+            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done, thread::park)) else {
                 return;
             };
             // SAFETY: we took it out of a queue.
@@ -134,9 +134,10 @@ impl Worker {
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
     ///
-    /// Whoever makes `done` true must then unpark this thread.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool) -> Option<Waiting> {
-        self.pick(true).or_else(|| self.idle(false, done)).map(Waiting)
+    /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
+    /// to do.
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn()) -> Option<Waiting> {
+        self.pick(true).or_else(|| self.idle(false, done, nap)).map(Waiting)
     }
 
     /// A job that is there already, to be run while something is waited for.
@@ -346,7 +347,7 @@ impl Worker {
     ///
     /// `at_rest` says that nothing is beneath this on the stack.
     #[cold]
-    fn idle(&self, at_rest: bool, done: impl Fn() -> bool) -> Option<Item> {
+    fn idle(&self, at_rest: bool, done: impl Fn() -> bool, nap: impl Fn()) -> Option<Item> {
         let shared = self.shared;
         let mut searching = shared.idle.0.try_search(shared.seats.len());
         loop {
@@ -357,7 +358,7 @@ impl Worker {
                     return item;
                 }
             }
-            self.sleep(searching, at_rest, &done);
+            self.sleep(searching, at_rest, &done, &nap);
             searching = true;
             if at_rest && shared.idle.0.is_over() {
                 self.stop_searching();
@@ -416,7 +417,7 @@ impl Worker {
     }
 
     /// Sleeps until there is something to do, or until `done`. The caller searches afterwards.
-    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool) {
+    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool, nap: &impl Fn()) {
         let Shared { idle, seats, .. } = self.shared;
         let idle = &idle.0;
         let rest = idle.lie_down(self.index, seats, searched, at_rest);
@@ -432,7 +433,7 @@ impl Worker {
             if done() {
                 return idle.get_up(self.index, seats);
             }
-            thread::park();
+            nap();
         }
     }
 }

@@ -1,0 +1,183 @@
+use core::convert::Infallible;
+use core::error::Error;
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+
+use super::gather::{Conclude, Gather};
+use super::tuple::TupleOperation2;
+use crate::scheduler::{Timer, TimerSchedule};
+use crate::{Completion, Receiver, Sender};
+
+/// Runs a sender, asks it to stop when the time is up, and fails then. Made by [`Sender::timeout`] and
+/// [`Sender::timeout_on`].
+///
+/// The sender is waited for, also when it was asked to stop: nothing of it is running any more when this completes. One
+/// that does not listen to its stop token runs to its end.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+///
+/// let slow = never::<i32, Infallible>().timeout(Duration::from_millis(5));
+/// assert_eq!(sync_wait(slow).unwrap_error(), TimeoutError::Elapsed);
+///
+/// let quick = just(1).timeout(Duration::from_secs(5));
+/// assert_eq!(sync_wait(quick).unwrap(), 1);
+/// ```
+///
+/// The time begins when the sender was started, so even one that has no time gets to run: what completes inside its start
+/// is never too late.
+///
+/// # Completions
+///
+/// - The sender's value, also one that came after the time was up: it is there.
+/// - [`TimeoutError::Elapsed`], when the time was up and the sender stopped.
+/// - [`TimeoutError::Inner`] with the sender's error, whether the time was up or not.
+/// - Stopped, when the sender stopped and the time was not up.
+/// - The sender's panic.
+///
+/// It completes on the thread on which the last of sender and timer did.
+///
+/// # Panics
+///
+/// None of its own. [`Sender::timeout`] panics where [`Timer::global`] does, before anything runs.
+///
+/// # Cancellation
+///
+/// A stop of the receiver's token reaches the sender, and ends the timer.
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[derive(Clone, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct Timeout<S> {
+    sender: S,
+    timer: TimerSchedule,
+}
+
+impl<S> Timeout<S> {
+    #[inline]
+    pub(crate) fn new(sender: S, timer: &Timer, duration: Duration) -> Self {
+        Timeout {
+            sender,
+            timer: timer.schedule_after(duration),
+        }
+    }
+}
+
+// SAFETY: the operation touches nothing after its second child was started or the last has completed, and is `!Unpin`.
+unsafe impl<S: Sender> Sender for Timeout<S>
+where
+    S::Value: Send,
+    S::Error: Send,
+{
+    type Value = S::Value;
+    type Error = TimeoutError<S::Error>;
+    type Operation<R: Receiver<S::Value, TimeoutError<S::Error>>> =
+        TupleOperation2<TimeLimit<S::Value, S::Error>, S, TimerSchedule, R>;
+
+    fn connect<R: Receiver<S::Value, TimeoutError<S::Error>>>(self, receiver: R) -> Self::Operation<R> {
+        TupleOperation2::new((self.sender, self.timer), TimeLimit(PhantomData), receiver)
+    }
+}
+
+/// Why a sender with a [`Timeout`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeoutError<E> {
+    /// The time was up, and the sender stopped.
+    Elapsed,
+    /// The sender failed.
+    Inner(E),
+}
+
+impl<E> TimeoutError<E> {
+    /// Whether the time was up.
+    pub const fn is_elapsed(&self) -> bool {
+        matches!(self, TimeoutError::Elapsed)
+    }
+
+    /// The sender's error, where there is one.
+    pub fn into_inner(self) -> Option<E> {
+        match self {
+            TimeoutError::Elapsed => None,
+            TimeoutError::Inner(error) => Some(error),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for TimeoutError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimeoutError::Elapsed => f.write_str("the time was up"),
+            TimeoutError::Inner(error) => error.fmt(f),
+        }
+    }
+}
+
+/// It stands in for the sender's error, so that one's source is its own.
+impl<E: Error> Error for TimeoutError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            TimeoutError::Elapsed => None,
+            TimeoutError::Inner(error) => error.source(),
+        }
+    }
+}
+
+/// Whichever completes first stops the other; the work's completion counts, and a stop is an error when the time was up.
+#[derive(Debug)]
+pub struct TimeLimit<T, E>(PhantomData<fn() -> (T, E)>);
+
+/// The time is up.
+#[derive(Debug)]
+pub struct Elapsed;
+
+// SAFETY: it keeps nothing itself; value and error are `Send`.
+unsafe impl<T: Send, E: Send> Gather<0, T, E> for TimeLimit<T, E> {
+    type Kept = Completion<T, E>;
+
+    #[inline]
+    fn child_completed(&self, completion: Completion<T, E>) -> (Option<Completion<T, E>>, bool) {
+        (Some(completion), true)
+    }
+}
+
+// SAFETY: it keeps nothing itself, and leaves nothing that belongs to a thread.
+unsafe impl<T, E> Gather<1, (), Infallible> for TimeLimit<T, E> {
+    type Kept = Elapsed;
+
+    #[inline]
+    fn child_completed(&self, completion: Completion<(), Infallible>) -> (Option<Elapsed>, bool) {
+        match completion {
+            Completion::Value(()) => (Some(Elapsed), true),
+            // Stopped by whoever stops the work, or because that has completed. A timer does not panic.
+            Completion::Error(_) | Completion::Stopped | Completion::Panicked(_) => (None, false),
+        }
+    }
+}
+
+impl<T, E> Conclude<(Option<Completion<T, E>>, Option<Elapsed>)> for TimeLimit<T, E> {
+    type Value = T;
+    type Error = TimeoutError<E>;
+
+    fn conclude(
+        &mut self,
+        (work, elapsed): (Option<Completion<T, E>>, Option<Elapsed>),
+    ) -> Completion<T, TimeoutError<E>> {
+        match (work, elapsed) {
+            (Some(Completion::Value(value)), _) => Completion::Value(value),
+            (Some(Completion::Error(error)), _) => Completion::Error(TimeoutError::Inner(error)),
+            (Some(Completion::Panicked(payload)), _) => Completion::Panicked(payload),
+            (_, Some(Elapsed)) => Completion::Error(TimeoutError::Elapsed),
+            // The work always leaves its completion.
+            (Some(Completion::Stopped) | None, None) => Completion::Stopped,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Timers: starting against sleeping, firing, stopping, and the end of the last handle. No time passes in a model but by
+//! [`Timer::advance_to`], so a wake-up that is lost is a thread that sleeps for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::scheduler::{RunLoop, Timer};
+use bowline::stop::StopSource;
+use loom::thread;
+
+use crate::support::{Ended, World, explore};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Sees a timer that is due at once started while the driver is about to sleep for a later one, or sleeps: it is woken,
+/// and the later one stays.
+#[test]
+fn a_start_wakes_a_driver_that_sleeps_for_a_later_deadline() {
+    explore(3, &["fired"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let timer = Timer::on(&run_loop);
+        let later = StopSource::new();
+        let (root, report) = world.root();
+        submit(
+            timer.schedule_after(SECOND).write_env(WithStopToken(later.token())),
+            root,
+        );
+        world.threads.spawn({
+            let (run_loop, payload) = (run_loop.clone(), world.census.value(1));
+            move || {
+                start_detached(timer.scheduler().schedule().then(move |()| {
+                    assert_eq!(payload.read(), 1);
+                    run_loop.finish();
+                }));
+            }
+        });
+        run_loop.run();
+        assert!(!report.is_there());
+        later.request_stop();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note("fired");
+        world.end();
+    });
+}
+
+/// The same for a deadline that is still to come: the driver sleeps no longer than until then, and the clock ends its
+/// sleep.
+#[test]
+fn an_earlier_deadline_shortens_the_sleep() {
+    explore(3, &["fired"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let timer = Timer::on(&run_loop);
+        let later = StopSource::new();
+        let (root, report) = world.root();
+        submit(
+            timer.schedule_after(2 * SECOND).write_env(WithStopToken(later.token())),
+            root,
+        );
+        world.threads.spawn({
+            let run_loop = run_loop.clone();
+            move || {
+                start_detached(timer.schedule_after(SECOND).then(move |()| run_loop.finish()));
+                timer.advance_to(SECOND);
+            }
+        });
+        run_loop.run();
+        assert!(!report.is_there());
+        later.request_stop();
+        seen.note("fired");
+        world.end();
+    });
+}
+
+/// Sees a loop get its timer while its driver is about to sleep, or sleeps.
+#[test]
+fn a_loop_that_sleeps_gets_a_timer() {
+    explore(3, &["fired"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        world.threads.spawn({
+            let run_loop = run_loop.clone();
+            move || {
+                let timer = Timer::on(&run_loop);
+                start_detached(timer.schedule_after(SECOND).then(move |()| run_loop.finish()));
+                timer.advance_to(SECOND);
+            }
+        });
+        run_loop.run();
+        seen.note("fired");
+        world.end();
+    });
+}
+
+/// Sees both of two threads be the first that gives a loop its timer; it is one.
+#[test]
+fn two_threads_give_a_loop_its_timer() {
+    explore(3, &["one"], |seen| {
+        let world = World::default();
+        let run_loop = Arc::new(RunLoop::new());
+        let other = Arc::new(std::sync::Mutex::new(None));
+        world.threads.spawn({
+            let (run_loop, other) = (run_loop.clone(), other.clone());
+            move || *other.lock().expect("nobody panicked") = Some(Timer::on(&run_loop))
+        });
+        let timer = Timer::on(&run_loop);
+        world.threads.join();
+        assert_eq!(other.lock().expect("nobody panicked").take(), Some(timer));
+        seen.note("one");
+        world.end();
+    });
+}
+
+/// Sees a stop that comes before the start, while it pends, when it is due, and after it has fired. It completes once,
+/// and its memory goes at once.
+#[test]
+fn a_stop_races_with_the_start_and_the_deadline() {
+    let outcomes = [
+        "fired",
+        "stopped in the start",
+        "stopped by the stopping thread",
+        "stopped in its turn",
+    ];
+    explore(3, &outcomes, |seen| {
+        let world = World::default();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let source = StopSource::new();
+        let (root, report) = world.root();
+        world.threads.spawn({
+            let source = source.clone();
+            move || drop(source.request_stop())
+        });
+        let schedule = timer.scheduler().schedule();
+        submit(schedule.write_env(WithStopToken(source.token())), root);
+        let in_start = report.is_there() && report.here();
+        run_loop.run_ready();
+        world.threads.join();
+        seen.note(match (report.get(), report.here()) {
+            (Ended::Value(0), true) => "fired",
+            (Ended::Stopped, true) if in_start => "stopped in the start",
+            (Ended::Stopped, true) => "stopped in its turn",
+            (Ended::Stopped, false) => "stopped by the stopping thread",
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(run_loop.run_ready(), 0);
+        world.end();
+    });
+}
+
+/// Sees a stop that comes before a timer pends, and after. No time passes, so it is the stop that completes it.
+#[test]
+fn a_stop_races_with_the_start_of_a_later_timer() {
+    explore(3, &["stopped in the start", "stopped by the stopping thread"], |seen| {
+        let world = World::default();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let source = StopSource::new();
+        let (root, report) = world.root();
+        world.threads.spawn({
+            let source = source.clone();
+            move || drop(source.request_stop())
+        });
+        submit(
+            timer.schedule_after(SECOND).write_env(WithStopToken(source.token())),
+            root,
+        );
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() {
+            "stopped in the start"
+        } else {
+            "stopped by the stopping thread"
+        });
+        timer.advance_to(SECOND);
+        assert_eq!(run_loop.run_ready(), 0);
+        world.end();
+    });
+}
+
+/// Sees two timers of one slot, one of which fires while the other is stopped: the lists stay whole, and a third fires.
+#[test]
+fn a_stop_beside_one_that_fires_leaves_the_others() {
+    explore(3, &["fired", "stopped"], |seen| {
+        let world = World::default();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let source = StopSource::new();
+        let fired = Arc::new(AtomicBool::new(false));
+        let (root, report) = world.root();
+        start_detached(timer.schedule_after(SECOND));
+        submit(
+            timer.schedule_after(SECOND).write_env(WithStopToken(source.token())),
+            root,
+        );
+        start_detached(timer.schedule_after(SECOND).then({
+            let fired = fired.clone();
+            move |()| fired.store(true, SeqCst)
+        }));
+        timer.advance_to(SECOND);
+        world.threads.spawn(move || drop(source.request_stop()));
+        run_loop.run_ready();
+        world.threads.join();
+        assert!(fired.load(SeqCst));
+        seen.note(match report.get() {
+            Ended::Value(0) => "fired",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        });
+        world.end();
+    });
+}
+
+/// Sees a timer start and fire, on the timer's thread, while another handle is the last to go, or not. The thread ends
+/// in every order.
+#[test]
+fn the_last_handle_goes_while_a_timer_starts() {
+    explore(2, &["fired"], |seen| {
+        let world = World::default();
+        let timer = Timer::new();
+        let (root, report) = world.root();
+        world.threads.spawn({
+            let schedule = timer.scheduler().schedule();
+            move || submit(schedule, root)
+        });
+        drop(timer);
+        world.threads.join();
+        // The thread of the timer is not among those that are joined: it is done when it has nothing to do.
+        while !report.is_there() {
+            thread::yield_now();
+        }
+        assert_eq!(report.get(), Ended::Value(0));
+        assert!(!report.here());
+        seen.note("fired");
+        while world.census.alive() != 0 {
+            thread::yield_now();
+        }
+    });
+}
+
+/// Sees the stop of a timer that holds the last handle, while the thread sleeps for it or is about to. The thread ends.
+#[test]
+fn the_last_handle_goes_with_a_timer_that_is_stopped() {
+    explore(2, &["stopped"], |seen| {
+        let world = World::default();
+        let source = StopSource::new();
+        let (root, report) = world.root();
+        let schedule = Timer::new().schedule_after(SECOND);
+        submit(schedule.write_env(WithStopToken(source.token())), root);
+        source.request_stop();
+        assert_eq!(report.get(), Ended::Stopped);
+        assert!(report.here());
+        seen.note("stopped");
+        world.end();
+    });
+}
