@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 
 use bowline::prelude::*;
-use bowline::scheduler::RunLoop;
+use bowline::scheduler::{RunLoop, TaskScheduler};
 use bowline::stop::{InplaceStopSource, InplaceStopToken};
 use bowline::{EmptyEnv, Panic, Patched, Transfer};
 
@@ -92,6 +92,12 @@ pub(crate) fn table() -> Vec<Row> {
         ),
         row("never()", never::<u64, Infallible>(), LINK),
         row("run_loop.schedule()", hop, LINK),
+        row(
+            "TaskScheduler::new(run_loop).schedule()",
+            TaskScheduler::new(scheduler).schedule(),
+            // The room for an operation inside, the scheduler, and what the inside sees of the outside.
+            TaskScheduler::INLINE_OPERATION + size_of::<TaskScheduler<'_>>() + LINK + 2 * WORD,
+        ),
         row("just(1u64).let_value(f)", just(1u64).let_value(just), 6 * WORD + LINK),
         row(
             "sequence(large, large)",

@@ -22,6 +22,7 @@ pub mod adaptors;
 pub mod book;
 pub mod consumers;
 pub mod factories;
+mod memory;
 pub mod scheduler;
 pub mod sender;
 pub mod stop;
@@ -47,6 +48,13 @@ pub use sender::{
     Completes, Completion, EmptyEnv, Env, Job, NoScheduler, Operation, Outcome, Panic, Patch, Patched, Priority,
     Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
 };
+
+/// What the models look into.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model {
+    pub use crate::scheduler::thread_pool::model::*;
+}
 
 /// What a program that uses senders wants in scope.
 pub mod prelude {

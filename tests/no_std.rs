@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 
 use bowline::prelude::*;
+use bowline::scheduler::{InlineScheduler, TaskScheduler};
 use bowline::stop::InplaceStopSource;
 use bowline::{Completion, EmptyEnv, Operation, Panic, Patched, Transfer};
 
@@ -88,6 +89,16 @@ fn the_first_value_wins() {
         complete(when_any((never(), just(3))), &source, || ()),
         Completion::Value(3)
     ));
+}
+
+#[test]
+fn a_small_scheduler_is_erased() {
+    let source = InplaceStopSource::new();
+    let erased = TaskScheduler::new(InlineScheduler.or_inline());
+    assert!(erased == InlineScheduler.or_inline() && erased != InlineScheduler);
+    assert!(erased.clone() == erased);
+    let work = starts_on(erased.clone(), just(1).continues_on(erased));
+    assert!(matches!(complete(work, &source, || ()), Completion::Value(1)));
 }
 
 #[cfg(not(feature = "std"))]

@@ -90,8 +90,11 @@ impl Report {
             .iter()
             .filter_map(|case| case.neighbours)
             .max_by(f64::total_cmp);
-        if let Some(cores) = cores {
-            let _ = writeln!(text, "\nOther processes used {cores:.1} cores at most meanwhile.");
+        if let Some(cores) = cores.filter(|&cores| cores >= UNSTEADY) {
+            let _ = writeln!(
+                text,
+                "\nThe machine was not quiet: other processes used up to {cores:.1} of its cores meanwhile."
+            );
         }
         text
     }

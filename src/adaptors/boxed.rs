@@ -1,5 +1,4 @@
 use alloc::boxed::Box;
-use core::any::{Any, TypeId};
 #[cfg(feature = "std")]
 use core::cell::Cell;
 use core::fmt;
@@ -7,11 +6,9 @@ use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use crate::sender::child::{ChildReceiver, Parent};
-use crate::sender::env::{Beneath, Look, visit_all};
+use crate::sender::port::{Outside, Port, PortReceiver};
 use crate::sender::stage::{Stage, container_of};
-use crate::stop::ErasedStopToken;
-use crate::{Completion, Env, Job, NoScheduler, Operation, Receiver, Sender, Transfer};
+use crate::{Completion, Job, Operation, Receiver, Sender, Transfer};
 
 /// A sender whose type is erased, for branches that differ and for work that is built at run time. Made by
 /// [`Sender::boxed`].
@@ -32,8 +29,10 @@ use crate::{Completion, Env, Job, NoScheduler, Operation, Receiver, Sender, Tran
 /// # Completions
 ///
 /// Those of the sender inside. It sees the stop token and the user's own values of the environment outside, and no
-/// scheduler: give it one from inside, with [`starts_on`](crate::starts_on) or
-/// [`write_env`](Sender::write_env)`(`[`WithScheduler`](crate::WithScheduler)`(..))`.
+/// scheduler, since a box may be started where there is none: give it one from inside, with
+/// [`starts_on`](crate::starts_on) or
+/// [`write_env`](Sender::write_env)`(`[`WithScheduler`](crate::WithScheduler)`(..))`; a
+/// [`TaskScheduler`](crate::scheduler::TaskScheduler) is one that can be passed to whatever builds the box.
 ///
 /// # Panics
 ///
@@ -105,20 +104,10 @@ unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
     type Operation<R: Receiver<T, E>> = BoxedOperation<'a, T, E, R>;
 
     fn connect<R: Receiver<T, E>>(self, receiver: R) -> BoxedOperation<'a, T, E, R> {
-        let env = receiver.env();
-        let token = env.stop_token();
         BoxedOperation {
             inside: Some(self),
-            port: Port {
-                complete: BoxedOperation::<'a, T, E, R>::complete,
-                look: BoxedOperation::<'a, T, E, R>::look,
-                // Filled in when the token has its final address.
-                token: None,
-            },
-            token,
-            env,
+            outside: Outside::new(receiver, BoxedOperation::<'a, T, E, R>::complete),
             completion: None,
-            receiver: Some(receiver),
             begin: Job::new(BoxedOperation::<'a, T, E, R>::begin),
             end: Job::new(BoxedOperation::<'a, T, E, R>::end),
             _pinned: PhantomPinned,
@@ -247,90 +236,12 @@ unsafe fn destroy(header: NonNull<Header>, _: usize) {
 /// The operation of what is inside.
 type Running<S> = <S as Sender>::Operation<PortReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
-/// The receiver of what is inside.
-type PortReceiver<T, E> = ChildReceiver<Port<T, E>, 0>;
-
-/// What the inside sees of the outside: where it completes, and what it may ask.
-struct Port<T, E> {
-    complete: unsafe fn(NonNull<Self>, Completion<T, E>) -> Transfer,
-    /// Asks the environment outside for a value of the user's own.
-    look: Look,
-    token: Option<ErasedStopToken>,
-}
-
-// SAFETY: value, error and receiver are `Send`; the operation is touched by the completion alone.
-unsafe impl<T: Send, E: Send> Parent<0> for Port<T, E> {
-    type Value = T;
-    type Error = E;
-    type Env = PortEnv<T, E>;
-
-    unsafe fn env(this: NonNull<Self>) -> PortEnv<T, E> {
-        PortEnv { port: this }
-    }
-
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the port is alive until the child has completed.
-        let complete = unsafe { this.as_ref() }.complete;
-        // SAFETY: the child completes once.
-        unsafe { complete(this, completion) }
-    }
-}
-
-/// The environment of the inside.
-pub(super) struct PortEnv<T, E> {
-    port: NonNull<Port<T, E>>,
-}
-
-impl<T, E> Clone for PortEnv<T, E> {
-    fn clone(&self) -> Self {
-        PortEnv { port: self.port }
-    }
-}
-
-// SAFETY: what is reached through the port is the environment outside, which is `Sync`, and a token.
-unsafe impl<T, E> Send for PortEnv<T, E> {}
-// SAFETY: as above.
-unsafe impl<T, E> Sync for PortEnv<T, E> {}
-
-impl<T: Send, E: Send> Env for PortEnv<T, E> {
-    type StopToken = ErasedStopToken;
-    type Scheduler = NoScheduler;
-
-    fn stop_token(&self) -> ErasedStopToken {
-        // SAFETY: the child has not completed, so the port is alive, and its token filled in.
-        unsafe { self.port.as_ref().token.unwrap_unchecked() }
-    }
-
-    fn scheduler(&self) -> NoScheduler {
-        NoScheduler
-    }
-
-    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        visit_all(self, id, found);
-    }
-
-    fn look(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
-        // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
-        Some(unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) })
-    }
-}
-
-impl<T, E> fmt::Debug for PortEnv<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortEnv").finish_non_exhaustive()
-    }
-}
-
 /// The operation of [`BoxedSender`].
 pub struct BoxedOperation<'a, T: Send, E: Send, R: Receiver<T, E>> {
     /// Destroyed by `end`, before the receiver is completed.
     inside: Option<BoxedSender<'a, T, E>>,
-    port: Port<T, E>,
-    /// Keeps what the erased token points at.
-    token: <R::Env as Env>::StopToken,
-    env: R::Env,
+    outside: Outside<T, E, R>,
     completion: Option<Completion<T, E>>,
-    receiver: Option<R>,
     /// Starts the inside.
     begin: Job,
     /// Destroys the inside and completes.
@@ -349,8 +260,7 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
         // the inside's completion asks for.
         unsafe {
             let this = this.as_ptr();
-            (*this).port.token = Some(ErasedStopToken::new(&(*this).token));
-            let receiver = ChildReceiver::new(NonNull::new_unchecked(&raw mut (*this).port));
+            let receiver = Outside::port_receiver(&raw mut (*this).outside);
             match &(*this).inside {
                 Some(sender) => (sender.start)(sender.inside, receiver),
                 None => Transfer::none(),
@@ -362,23 +272,12 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
     ///
     /// The port is that of an operation whose inside completes.
     unsafe fn complete(port: NonNull<Port<T, E>>, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the port is a field of an operation, which stays until `end` has run, once.
+        // SAFETY: the port is in a field of an operation, which stays until `end` has run, once.
         unsafe {
-            let this = container_of!(port, Self, port).as_ptr();
+            let this = container_of!(Outside::<T, E, R>::of_port(port), Self, outside).as_ptr();
             (*this).completion = Some(completion);
             Transfer::to(NonNull::new_unchecked(&raw mut (*this).end))
         }
-    }
-
-    /// # Safety
-    ///
-    /// The port is that of an operation whose inside has not completed.
-    unsafe fn look(port: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        // SAFETY: the port is a field of an operation; the environment is `Sync`.
-        let env = unsafe { &(*container_of!(port.cast::<Port<T, E>>(), Self, port).as_ptr()).env };
-        let beneath = env.look(id, found)?;
-        // SAFETY: what is around this outlives it, and the caller does not go on once this is gone.
-        Some(unsafe { beneath.extend() })
     }
 
     /// # Safety
@@ -388,7 +287,7 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
         // SAFETY: the job is a field of an operation, which nobody else touches any more.
         let this = unsafe { &mut *container_of!(job, Self, end).as_ptr() };
         this.inside = None;
-        match (this.completion.take(), this.receiver.take()) {
+        match (this.completion.take(), this.outside.receiver.take()) {
             (Some(completion), Some(receiver)) => completion.deliver(receiver),
             _ => Transfer::none(),
         }

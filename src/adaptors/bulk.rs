@@ -1,10 +1,20 @@
+use core::fmt;
+use core::marker::PhantomPinned;
 use core::ops::Range;
+use core::pin::Pin;
+use core::ptr::NonNull;
 
+use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::stage::Stage;
 use crate::stop::StopToken;
-use crate::{Completes, Completion, Env, Panic, Receiver, Sender, Transfer};
+use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 
 /// Calls a function for every index, with the value, then hands the value on. Made by [`Sender::bulk`] and
 /// [`Sender::bulk_unchunked`].
+///
+/// On a thread pool the calls are made side by side. Each worker takes some indices at a time, more or fewer; of
+/// `bulk_unchunked` it takes one, so that as many calls may wait for each other as there are workers with nothing else to
+/// do.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -21,9 +31,15 @@ use crate::{Completes, Completion, Env, Panic, Receiver, Sender, Transfer};
 /// The value, after the function was called for each index exactly once. Errors, stops and panics pass; the function is
 /// not called for them.
 ///
+/// Where the sender completes on a worker of a [`ThreadPool`](crate::scheduler::ThreadPool), the workers of the pool share
+/// the work: each that has nothing else to do takes part, and the last to finish completes. That is then on one of
+/// the pool's threads, not always the one that it began on. It is so on the pool of the environment's scheduler, and,
+/// after a sender that completes [anywhere](Completes::Anywhere), as `continues_on` does, on whatever pool that is.
+/// Elsewhere the calls are made one after another, in order, where the sender completes.
+///
 /// # Panics
 ///
-/// A panic of the function ends the rest and is the completion.
+/// A panic of the function ends the rest and is the completion; it goes before a stop. Of several, one arrives.
 ///
 /// # Cancellation
 ///
@@ -41,6 +57,7 @@ use crate::{Completes, Completion, Env, Panic, Receiver, Sender, Transfer};
 pub struct Bulk<S, F> {
     sender: S,
     shape: usize,
+    longest: usize,
     function: F,
 }
 
@@ -50,12 +67,26 @@ impl<S, F> Bulk<S, F> {
         Bulk {
             sender,
             shape,
+            longest: LONGEST,
             function,
+        }
+    }
+
+    /// The same, of which workers take one index at a time.
+    #[inline]
+    pub(crate) fn unchunked(sender: S, shape: usize, function: F) -> Self {
+        Bulk {
+            longest: 1,
+            ..Bulk::new(sender, shape, function)
         }
     }
 }
 
-// SAFETY: the operation is the child's, and the receiver completes inside the child's completion.
+/// The longest piece that a worker takes: what it still calls after a panic elsewhere.
+const LONGEST: usize = 1 << 16;
+
+// SAFETY: `BulkOperation` keeps the promises. Where the work is shared out, it completes on the pool that the sender
+// completed on: that of the start scheduler, unless nothing is promised.
 unsafe impl<S, F> Sender for Bulk<S, F>
 where
     S: Sender,
@@ -64,23 +95,26 @@ where
 {
     type Value = S::Value;
     type Error = S::Error;
-    const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<BulkReceiver<EachIndex<F>, R>>;
+    const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
+    type Operation<R: Receiver<S::Value, S::Error>> = BulkOperation<S, EachIndex<F>, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        self.sender.connect(BulkReceiver {
-            shape: self.shape,
-            body: EachIndex(self.function),
+        BulkOperation::new(
+            self.sender,
+            self.shape,
+            self.longest,
+            EachIndex(self.function),
             receiver,
-        })
+        )
     }
 }
 
 /// Calls a function for ranges that cover every index once, with the value, then hands the value on. Made by
 /// [`Sender::bulk_chunked`].
 ///
-/// How the range is cut is the scheduler's choice; where there is none to choose, it is cut into pieces between which
-/// the stop token is asked.
+/// How the range is cut is nobody's business but the scheduler's: on a [`ThreadPool`](crate::scheduler::ThreadPool) into
+/// pieces that its workers share, shorter at the beginning and at the end; elsewhere into pieces between which the stop
+/// token is asked.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -98,11 +132,11 @@ where
 /// # Completions
 ///
 /// The value, after the function was called. Errors, stops and panics pass; the function is not called for them, nor
-/// for an empty range.
+/// for an empty range. Where it completes, and on which threads the calls are made, is as for [`Bulk`].
 ///
 /// # Panics
 ///
-/// A panic of the function ends the rest and is the completion.
+/// A panic of the function ends the rest and is the completion; it goes before a stop. Of several, one arrives.
 ///
 /// # Cancellation
 ///
@@ -134,7 +168,8 @@ impl<S, F> BulkChunked<S, F> {
     }
 }
 
-// SAFETY: the operation is the child's, and the receiver completes inside the child's completion.
+// SAFETY: `BulkOperation` keeps the promises. Where the work is shared out, it completes on the pool that the sender
+// completed on: that of the start scheduler, unless nothing is promised.
 unsafe impl<S, F> Sender for BulkChunked<S, F>
 where
     S: Sender,
@@ -143,38 +178,39 @@ where
 {
     type Value = S::Value;
     type Error = S::Error;
-    const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<BulkReceiver<EachChunk<F>, R>>;
+    const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
+    type Operation<R: Receiver<S::Value, S::Error>> = BulkOperation<S, EachChunk<F>, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        self.sender.connect(BulkReceiver {
-            shape: self.shape,
-            body: EachChunk(self.function),
-            receiver,
-        })
+        BulkOperation::new(self.sender, self.shape, LONGEST, EachChunk(self.function), receiver)
     }
 }
 
 /// What is called for a piece of the range.
-pub trait BulkBody<T>: Send {
-    /// How long a piece is when nobody else chooses: what runs between two looks at the stop token.
+pub trait BulkBody<T>: Send + Sync {
+    /// How long a piece is where nobody shares.
     const PIECE: usize;
 
-    fn call(&self, piece: Range<usize>, value: &T);
+    /// Calls the function for a piece that is not empty. `false` when a stop came before the last call.
+    fn call(&self, piece: Range<usize>, value: &T, token: &impl StopToken) -> bool;
 }
 
 /// A function of an index.
 #[derive(Debug)]
 pub struct EachIndex<F>(F);
 
-impl<T, F: Fn(usize, &T) + Send> BulkBody<T> for EachIndex<F> {
-    const PIECE: usize = 1;
+impl<T, F: Fn(usize, &T) + Send + Sync> BulkBody<T> for EachIndex<F> {
+    const PIECE: usize = usize::MAX;
 
     #[inline]
-    fn call(&self, piece: Range<usize>, value: &T) {
+    fn call(&self, piece: Range<usize>, value: &T, token: &impl StopToken) -> bool {
         for index in piece {
+            if token.stop_requested() {
+                return false;
+            }
             (self.0)(index, value);
         }
+        true
     }
 }
 
@@ -182,56 +218,114 @@ impl<T, F: Fn(usize, &T) + Send> BulkBody<T> for EachIndex<F> {
 #[derive(Debug)]
 pub struct EachChunk<F>(F);
 
-impl<T, F: Fn(Range<usize>, &T) + Send> BulkBody<T> for EachChunk<F> {
+impl<T, F: Fn(Range<usize>, &T) + Send + Sync> BulkBody<T> for EachChunk<F> {
     const PIECE: usize = 1024;
 
     #[inline]
-    fn call(&self, piece: Range<usize>, value: &T) {
+    fn call(&self, piece: Range<usize>, value: &T, token: &impl StopToken) -> bool {
+        if token.stop_requested() {
+            return false;
+        }
         (self.0)(piece, value);
+        true
     }
 }
 
-/// The receiver of [`Bulk`] and [`BulkChunked`].
-#[derive(Debug)]
-pub struct BulkReceiver<B, R> {
+/// The operation of [`Bulk`] and [`BulkChunked`].
+///
+/// On a worker of a pool it shares the work out (see [`shared`]); elsewhere it calls the function right where the sender
+/// completes.
+pub struct BulkOperation<S, B, R>
+where
+    S: Sender<Value: Send + Sync>,
+    B: BulkBody<S::Value>,
+    R: Receiver<S::Value, S::Error>,
+{
+    /// `Next` is the value, while the work is shared. Nobody but the last to take part changes it then.
+    stage: Stage<S, S::Operation<ChildReceiver<Self, 0>>, S::Value>,
     shape: usize,
-    body: B,
-    receiver: R,
+    /// The longest piece that a worker takes.
+    #[cfg(feature = "std")]
+    longest: usize,
+    /// Taken for the completion.
+    rest: Option<(B, R)>,
+    #[cfg(feature = "std")]
+    shared: shared::Shared<<R::Env as Env>::StopToken>,
+    _pinned: PhantomPinned,
 }
 
-impl<B, R> BulkReceiver<B, R> {
-    /// The receiver. The function goes before the completion, after which what it borrows may be gone.
+impl<S, B, R> BulkOperation<S, B, R>
+where
+    S: Sender<Value: Send + Sync>,
+    B: BulkBody<S::Value>,
+    R: Receiver<S::Value, S::Error>,
+{
     #[inline]
-    fn into_receiver(self) -> R {
-        self.receiver
+    fn new(sender: S, shape: usize, longest: usize, body: B, receiver: R) -> Self {
+        #[cfg(not(feature = "std"))]
+        let _ = longest;
+        BulkOperation {
+            stage: Stage::Sender(sender),
+            shape,
+            #[cfg(feature = "std")]
+            longest,
+            rest: Some((body, receiver)),
+            #[cfg(feature = "std")]
+            shared: shared::Shared::new(Self::come),
+            _pinned: PhantomPinned,
+        }
     }
-}
 
-impl<T, E, B: BulkBody<T>, R: Receiver<T, E>> Receiver<T, E> for BulkReceiver<B, R> {
-    type Env = R::Env;
-
+    /// # Safety
+    ///
+    /// The sender has completed with `value`, and nobody else touches the operation.
     #[inline]
-    fn env(&self) -> R::Env {
-        self.receiver.env()
-    }
-
-    #[inline]
-    fn set_value(self, value: T) -> Transfer {
-        let token = self.receiver.env().stop_token();
-        let ran = Panic::catch(|| {
+    unsafe fn value(this: NonNull<Self>, value: S::Value) -> Transfer {
+        // SAFETY: the caller's promise.
+        let Some((body, receiver)) = (unsafe { &(*this.as_ptr()).rest }) else {
+            return Transfer::none();
+        };
+        let env = receiver.env();
+        let token = env.stop_token();
+        // SAFETY: as above.
+        let shape = unsafe { (*this.as_ptr()).shape };
+        #[cfg(feature = "std")]
+        if shape > 1
+            && let Some(worker) = shared::pool::<S>(&env)
+        {
+            drop(env);
+            // SAFETY: as above. The child's operation touches nothing of itself any more.
+            return unsafe { Self::share(this, worker, value, token) };
+        }
+        drop(env);
+        // SAFETY: the child's operation touches nothing of itself any more.
+        unsafe { Stage::clear(&raw mut (*this.as_ptr()).stage) };
+        let called = Panic::catch(|| {
             let mut begin = 0;
-            while begin < self.shape {
-                if token.stop_requested() {
+            while begin < shape {
+                let end = begin.saturating_add(B::PIECE).min(shape);
+                if !body.call(begin..end, &value, &token) {
                     return false;
                 }
-                let end = begin.saturating_add(B::PIECE).min(self.shape);
-                self.body.call(begin..end, &value);
                 begin = end;
             }
             true
         });
         drop(token);
-        let completion = match ran {
+        // SAFETY: nobody else touches the operation.
+        unsafe { Self::conclude(this, called, value) }
+    }
+
+    /// The function was called for every index, or not for all because of a stop, or it panicked.
+    ///
+    /// What is not handed on goes before the completion, after which what it borrows may be gone.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else touches the operation any more.
+    #[inline]
+    unsafe fn conclude(this: NonNull<Self>, called: Result<bool, Panic>, value: S::Value) -> Transfer {
+        let completion = match called {
             Ok(true) => Completion::Value(value),
             Ok(false) => {
                 drop(value);
@@ -242,21 +336,302 @@ impl<T, E, B: BulkBody<T>, R: Receiver<T, E>> Receiver<T, E> for BulkReceiver<B,
                 Completion::Panicked(payload)
             }
         };
-        completion.deliver(self.into_receiver())
+        // SAFETY: the caller's promise.
+        unsafe { Self::complete(this, completion) }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody else touches the operation any more.
+    #[inline]
+    unsafe fn complete(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the caller's promise.
+        match unsafe { (*this.as_ptr()).rest.take() } {
+            Some((body, receiver)) => {
+                drop(body);
+                completion.deliver(receiver)
+            }
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<S, B, R> Operation for BulkOperation<S, B, R>
+where
+    S: Sender<Value: Send + Sync>,
+    B: BulkBody<S::Value>,
+    R: Receiver<S::Value, S::Error>,
+{
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the sender, which is not pinned.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: the operation is alive, and no child runs yet.
+        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
+        // SAFETY: it is the first start, so the sender is still there.
+        let sender = unsafe { Stage::take_sender(stage) };
+        // SAFETY: this operation is pinned, and is not destroyed before the receiver completes, which is after the child
+        // has.
+        let receiver = unsafe { ChildReceiver::new(this) };
+        // SAFETY: the stage is empty, and pinned with this operation.
+        let child = unsafe { Stage::set_running(stage, sender.connect(receiver)) };
+        // SAFETY: it is pinned in the stage, started once, and destroyed after its completion.
+        unsafe { child.start() }
+    }
+}
+
+// SAFETY: the function, the value and the receiver are `Send`, and what several threads use at once, the function and the
+// value, is `Sync`; the child's operation is only destroyed, by its own completion.
+unsafe impl<S, B, R> Parent<0> for BulkOperation<S, B, R>
+where
+    S: Sender<Value: Send + Sync>,
+    B: BulkBody<S::Value>,
+    R: Receiver<S::Value, S::Error>,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    type Env = R::Env;
+
+    #[inline]
+    unsafe fn env(this: NonNull<Self>) -> R::Env {
+        // SAFETY: the child runs, so the rest is there, and only the child asks.
+        match unsafe { &(*this.as_ptr()).rest } {
+            Some((_, receiver)) => receiver.env(),
+            // SAFETY: it is taken after the child has completed.
+            None => unsafe { core::hint::unreachable_unchecked() },
+        }
     }
 
     #[inline]
-    fn set_error(self, error: E) -> Transfer {
-        self.into_receiver().set_error(error)
+    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        match completion {
+            // SAFETY: the child has completed, so nobody but this call touches the operation.
+            Completion::Value(value) => unsafe { Self::value(this, value) },
+            other => {
+                // SAFETY: the child's operation touches nothing of itself any more.
+                unsafe { Stage::clear(&raw mut (*this.as_ptr()).stage) };
+                // SAFETY: as for a value.
+                unsafe { Self::complete(this, other) }
+            }
+        }
+    }
+}
+
+impl<S, B, R> fmt::Debug for BulkOperation<S, B, R>
+where
+    S: Sender<Value: Send + Sync>,
+    B: BulkBody<S::Value>,
+    R: Receiver<S::Value, S::Error>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BulkOperation")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sharing the work among the workers of a pool.
+///
+/// The worker on which the sender completes takes part, and so does who takes its invitation, as [`Party`] says. Each
+/// claims pieces of the range until none is left. The last to leave completes the receiver. Nobody waits for anybody.
+#[cfg(feature = "std")]
+mod shared {
+    use super::*;
+    use crate::scheduler::thread_pool::{Party, Worker};
+    use crate::sender::stage::container_of;
+    use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+    use crate::{Job, Scheduler};
+    use core::cell::UnsafeCell;
+
+    /// The pool among whose workers the work may be shared, by its worker that is here.
+    ///
+    /// What comes after may then find itself on another worker. So the sender must have completed on the pool, and, where
+    /// it says where it completes, the pool must be that of the scheduler that it says it of.
+    #[inline]
+    pub(super) fn pool<'a, S: Sender>(env: &impl Env) -> Option<&'a Worker> {
+        Worker::at_work().filter(|worker| worker.crew() > 1 && stays::<S, _>(env, worker.place()))
     }
 
     #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.into_receiver().set_stopped()
+    fn stays<S: Sender, N: Env>(env: &N, place: usize) -> bool {
+        !S::COMPLETES.stays_on_scheduler() || !N::Scheduler::PRESENT || env.scheduler().place() == place
     }
 
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.into_receiver().set_panicked(payload)
+    /// What those who take part share, besides the function and the value.
+    pub(super) struct Shared<K> {
+        party: Party,
+        /// The first index that nobody has claimed. Who moves it on, by a compare and exchange, has claimed what it moved
+        /// over. Set to the end to leave the rest out. It hands nothing over but numbers: what the calls did is handed over
+        /// when those who made them leave the party.
+        next: AtomicUsize,
+        /// Why indices were left out: `NONE_LEFT_OUT`, then perhaps `STOPPED`, then perhaps `PANICKED`. It only grows. Who
+        /// takes it to `PANICKED` leaves its payload in `panic`. Read by the last to leave the party.
+        left_out: AtomicU8,
+        panic: UnsafeCell<Option<Panic>>,
+        /// Written before anybody is invited, dropped before the completion.
+        token: Option<K>,
+    }
+
+    const NONE_LEFT_OUT: u8 = 0;
+    const STOPPED: u8 = 1;
+    const PANICKED: u8 = 2;
+
+    impl<K> Shared<K> {
+        #[inline]
+        pub(super) fn new(come: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+            Shared {
+                party: Party::new(come),
+                next: AtomicUsize::new(0),
+                left_out: AtomicU8::new(NONE_LEFT_OUT),
+                panic: UnsafeCell::new(None),
+                token: None,
+            }
+        }
+
+        /// Claims the next piece.
+        ///
+        /// Pieces are short at the beginning and at the end, so that indices that cost much there are spread, and longer
+        /// between.
+        #[inline]
+        fn claim(&self, shape: usize, longest: usize, crew: usize) -> Option<Range<usize>> {
+            let mut begin = self.next.load(Relaxed);
+            loop {
+                let left = shape - begin;
+                if left == 0 {
+                    return None;
+                }
+                let end = begin + (begin.min(left) / (4 * crew)).clamp(1, longest);
+                match self.next.compare_exchange_weak(begin, end, Relaxed, Relaxed) {
+                    Ok(_) => return Some(begin..end),
+                    Err(now) => begin = now,
+                }
+            }
+        }
+
+        /// Indices were left out: so is the rest.
+        #[cold]
+        fn leave_out(&self, shape: usize, panic: Option<Panic>) {
+            let why = if panic.is_some() { PANICKED } else { STOPPED };
+            self.next.store(shape, Relaxed);
+            if self.left_out.fetch_max(why, Relaxed) < why && panic.is_some() {
+                // SAFETY: one alone takes it to `PANICKED`, and nobody reads before all have left.
+                unsafe { *self.panic.get() = panic };
+            }
+        }
+
+        /// What became of the calls. All have left.
+        fn called(&mut self) -> Result<bool, Panic> {
+            self.token = None;
+            match self.panic.get_mut().take() {
+                Some(payload) => Err(payload),
+                None => Ok(self.left_out.load(Relaxed) == NONE_LEFT_OUT),
+            }
+        }
+    }
+
+    impl<S, B, R> BulkOperation<S, B, R>
+    where
+        S: Sender<Value: Send + Sync>,
+        B: BulkBody<S::Value>,
+        R: Receiver<S::Value, S::Error>,
+    {
+        /// Takes part in a work that begins here.
+        ///
+        /// # Safety
+        ///
+        /// The sender has completed with `value`, and nobody else touches the operation. The calling thread is that of
+        /// the worker.
+        pub(super) unsafe fn share(
+            this: NonNull<Self>,
+            worker: &Worker,
+            value: S::Value,
+            token: <R::Env as Env>::StopToken,
+        ) -> Transfer {
+            // SAFETY: the caller's promise; the child's operation touches nothing of itself any more.
+            unsafe {
+                Stage::set_kept(&raw mut (*this.as_ptr()).stage, Some(value));
+                (*this.as_ptr()).shared.token = Some(token);
+                (*this.as_ptr()).shared.party.begin();
+                Self::take_part(this, worker)
+            }
+        }
+
+        /// Somebody has taken the invitation.
+        ///
+        /// # Safety
+        ///
+        /// The job is that of the invitation, taken out of a ring.
+        pub(super) unsafe fn come(job: NonNull<Job>) -> Transfer {
+            // SAFETY: the party is a field of what is shared, and that of an operation.
+            let shared = unsafe { container_of!(Party::of(job), Shared<<R::Env as Env>::StopToken>, party) };
+            // SAFETY: as above.
+            let this = unsafe { container_of!(shared, Self, shared) };
+            match Worker::current() {
+                // SAFETY: who takes the invitation is a member.
+                Some(worker) => unsafe { Self::take_part(this, worker) },
+                // SAFETY: only workers take from a ring.
+                None => unsafe { core::hint::unreachable_unchecked() },
+            }
+        }
+
+        /// Calls the function for pieces of the range until there are no more.
+        ///
+        /// # Safety
+        ///
+        /// The caller is a member of the party and holds the invitation; the calling thread is that of the worker.
+        unsafe fn take_part(this: NonNull<Self>, worker: &Worker) -> Transfer {
+            // SAFETY: until the caller leaves the party, the operation is there and nobody changes these.
+            let (shared, stage, rest) = unsafe {
+                let this = this.as_ptr();
+                (&(*this).shared, &(*this).stage, &(*this).rest)
+            };
+            // SAFETY: as above.
+            let (shape, longest) = unsafe { ((*this.as_ptr()).shape, (*this.as_ptr()).longest) };
+            // SAFETY: the party is a field of the operation. Its address is made from the operation's, which it leads back
+            // to.
+            let party = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).shared.party) };
+            let (Stage::Next(value), Some((body, _)), Some(token)) = (stage, rest, &shared.token) else {
+                // SAFETY: they were put there before the party began, and are taken when it is over.
+                unsafe { core::hint::unreachable_unchecked() }
+            };
+            let crew = worker.crew();
+            let longest = longest.min(shape / (16 * crew)).max(1);
+            let claim = || shared.claim(shape, longest, crew);
+            let mut invited = None;
+            let called = Panic::catch(|| {
+                let mut next = claim();
+                if next.as_ref().is_some_and(|piece| piece.end < shape) {
+                    // SAFETY: the caller's promise.
+                    invited = unsafe { Party::invite(party, worker) };
+                }
+                while let Some(piece) = next {
+                    if !body.call(piece, value, token) {
+                        return false;
+                    }
+                    next = claim();
+                }
+                true
+            });
+            match called {
+                Ok(true) => {}
+                Ok(false) => shared.leave_out(shape, None),
+                Err(payload) => shared.leave_out(shape, Some(payload)),
+            }
+            // SAFETY: the caller's promise.
+            if !unsafe { Party::leave(party, worker, invited) } {
+                return Transfer::none();
+            }
+            // SAFETY: all have left, so nobody else touches the operation.
+            let (called, value) = unsafe {
+                let this = this.as_ptr();
+                ((*this).shared.called(), (*this).stage.take_next())
+            };
+            match value {
+                // SAFETY: as above.
+                Some(value) => unsafe { Self::conclude(this, called, value) },
+                // SAFETY: the value was there until now.
+                None => unsafe { core::hint::unreachable_unchecked() },
+            }
+        }
     }
 }

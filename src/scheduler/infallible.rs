@@ -22,9 +22,11 @@ impl OnFailure for Inline {
 }
 
 /// Ends the process.
+#[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort;
 
+#[cfg(feature = "std")]
 impl OnFailure for Abort {
     fn failed<R: Receiver<(), Infallible>>(_: R) -> Transfer {
         std::eprintln!("bowline: a scheduler wrapped in `or_abort` could not schedule; aborting");
@@ -43,6 +45,7 @@ pub struct OrElse<C, A> {
 pub type OrInline<C> = OrElse<C, Inline>;
 
 /// A scheduler that ends the process when the one beneath fails.
+#[cfg(feature = "std")]
 pub type OrAbort<C> = OrElse<C, Abort>;
 
 impl<C> OrInline<C> {
@@ -54,6 +57,7 @@ impl<C> OrInline<C> {
     }
 }
 
+#[cfg(feature = "std")]
 impl<C> OrAbort<C> {
     pub(crate) fn abort(scheduler: C) -> Self {
         OrElse {
@@ -72,6 +76,10 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
             schedule: self.scheduler.schedule(),
             action: self.action.clone(),
         }
+    }
+
+    fn place(&self) -> usize {
+        self.scheduler.place()
     }
 }
 

@@ -6,11 +6,12 @@
 //! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, first in first out |
 //! | [`ThreadPool`] | work-stealing threads, with priorities |
 //! | [`Timer`] | completes at a time, on a thread of its own or on a run loop |
+//! | [`TaskScheduler`] | any of them, its type erased |
 //! | [`OrInline`], [`OrAbort`] | a scheduler that can fail, made infallible |
 //!
 //! Scheduling never allocates: the operation is the queue's node.
 
-#[cfg(feature = "std")]
+mod erased;
 mod infallible;
 mod inline;
 #[cfg(feature = "std")]
@@ -20,8 +21,12 @@ pub(crate) mod thread_pool;
 #[cfg(feature = "std")]
 mod timer;
 
+#[cfg(feature = "alloc")]
+pub use crate::memory::OutOfMemory;
+pub use erased::{TaskSchedule, TaskScheduler};
 #[cfg(feature = "std")]
-pub use infallible::{OrAbort, OrElse, OrElseSchedule, OrInline};
+pub use infallible::OrAbort;
+pub use infallible::{OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
 #[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};

@@ -209,6 +209,7 @@ impl RunLoop {
 
     /// Runs `body` as the driver.
     fn drive<T>(&self, body: impl FnOnce() -> T) -> T {
+        let _away = Worker::step_away();
         let me = thread_id();
         if self.driver.load(Relaxed) == me {
             // A job of this loop drives it further: the outer call holds the lock.
@@ -229,6 +230,7 @@ impl RunLoop {
     ///
     /// Nobody else drives the loop.
     pub(crate) unsafe fn drive_alone<T>(&self, body: impl FnOnce() -> T) -> T {
+        let _away = Worker::step_away();
         // SAFETY: by the caller's promise.
         let _end = unsafe { self.become_driver(thread_id()) };
         body()

@@ -61,7 +61,6 @@ pub struct Beneath<'a> {
 /// What it returns is used only while the place is there.
 pub(crate) type Look = unsafe fn(NonNull<()>, TypeId, &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>>;
 
-#[cfg(feature = "alloc")]
 impl Beneath<'_> {
     /// # Safety
     ///

@@ -9,6 +9,7 @@ pub(crate) mod env;
 mod operation;
 mod outcome;
 mod panic;
+pub(crate) mod port;
 mod priority;
 mod receiver;
 mod scheduler;

@@ -7,8 +7,9 @@ use super::{Completes, Operation, Receiver, Sender, Transfer};
 
 /// A handle to a place where work runs.
 ///
-/// Two schedulers are equal when they stand for the same place. [`schedule`](Scheduler::schedule) gives a sender that
-/// completes there.
+/// Two schedulers are equal when they stand for the same place. A comparison only looks: it must not keep anything of what
+/// it compares, since erased schedulers may be compared that borrow for different lifetimes.
+/// [`schedule`](Scheduler::schedule) gives a sender that completes there.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a scheduler",
     label = "a scheduler is needed here",
@@ -41,7 +42,6 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     }
 
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
-    #[cfg(feature = "std")]
     fn or_inline(self) -> crate::scheduler::OrInline<Self> {
         crate::scheduler::OrInline::inline(self)
     }

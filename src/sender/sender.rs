@@ -349,7 +349,7 @@ pub unsafe trait Sender: Sized {
         Self::Value: Send + Sync,
         F: Fn(usize, &Self::Value) + Send + Sync,
     {
-        Bulk::new(self, shape, function)
+        Bulk::unchunked(self, shape, function)
     }
 
     /// Calls a function for ranges that cover every index once. See [`BulkChunked`].

@@ -199,7 +199,7 @@ impl fmt::Debug for InplaceStopToken<'_> {
 
 /// Any token, with its type erased: the registry beneath it, or none.
 ///
-/// What a sender behind [`boxed`](crate::Sender::boxed) sees. It is not used once the token it was made of is gone,
+/// What a sender behind [`boxed`](crate::Sender::boxed), or a [`TaskScheduler`](crate::scheduler::TaskScheduler), sees. It is not used once the token it was made of is gone,
 /// which whoever makes one promises.
 #[derive(Clone, Copy)]
 pub struct ErasedStopToken {
@@ -214,8 +214,7 @@ unsafe impl Sync for ErasedStopToken {}
 impl ErasedStopToken {
     /// # Safety
     ///
-    /// It is not used once `token` is gone.
-    #[cfg(feature = "alloc")]
+    /// It is not used once `token` is gone. That may move: no token holds its registry in itself.
     pub(crate) unsafe fn new<K: StopToken>(token: &K) -> Self {
         ErasedStopToken {
             registry: token.registry().map(NonNull::from),

@@ -55,6 +55,11 @@ pub fn allocations<T>(f: impl FnOnce() -> T) -> (T, usize) {
     (result, ALLOCATIONS.with(Cell::get) - before)
 }
 
+/// How often this thread has allocated so far.
+pub fn allocations_so_far() -> usize {
+    ALLOCATIONS.with(Cell::get)
+}
+
 /// How much larger stacks are under a sanitizer, whose frames are several times as large and whose runtime takes some
 /// of the stack for itself. That the sizes hold is for the other runs to show. Set by `scripts/sanitizers`.
 const STACK_SCALE: usize = if cfg!(sanitized) { 16 } else { 1 };

@@ -9,10 +9,13 @@
 #![cfg(loom)]
 
 mod affine;
+mod bulk;
 mod from_future;
+mod ring;
 mod run_loop;
 mod shared;
 mod stop;
 mod support;
+mod task_scheduler;
 mod timer;
 mod when_all;

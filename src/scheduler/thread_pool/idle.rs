@@ -209,4 +209,10 @@ impl Idle {
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
+
+    /// How many sleep.
+    #[cfg(loom)]
+    pub(super) fn asleep(&self) -> usize {
+        sleeping(self.state.load(SeqCst))
+    }
 }

@@ -5,12 +5,14 @@
 //! | `pool.rs`, `builder.rs`, `affinity.rs` | the pool, how it is made and ended |
 //! | `schedule.rs` | its scheduler, sender and operation |
 //! | `join.rs`, `scope.rs` | fork-join of closures |
+//! | `party.rs` | work that several workers take part in |
 //! | `shared.rs` | what all workers share: push, raise |
 //! | `worker.rs` | what a worker does: pick, search, sleep, help |
 //! | `entry.rs` | the nodes of the queues |
 //! | `ring.rs` | the queue of one worker |
 //! | `injector.rs` | the queues of all, one per priority |
 //! | `idle.rs` | who is awake |
+//! | `model.rs` | all of this as the models in `tests/model/` see it |
 
 mod affinity;
 mod builder;
@@ -18,6 +20,9 @@ mod entry;
 mod idle;
 mod injector;
 mod join;
+#[cfg(loom)]
+pub mod model;
+mod party;
 mod pool;
 mod ring;
 mod schedule;
@@ -27,6 +32,7 @@ mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};
 pub use join::join;
+pub(crate) use party::Party;
 pub use pool::ThreadPool;
 pub use schedule::{PoolSchedule, PoolScheduler};
 pub use scope::{Scope, scope};

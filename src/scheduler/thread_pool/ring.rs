@@ -21,9 +21,11 @@ const MASK: usize = CAPACITY - 1;
 /// capacity.
 ///
 /// An item is taken in two steps. First its *number* is claimed, by moving `top` or `bottom` over it; then its slot is
-/// emptied. A slot that is found empty by then was a raised item, which somebody took out of the middle with
-/// [`Ring::remove`]; the claim is good for nothing and the next number is tried. The owner reuses a slot only when it is
-/// empty, so one who claimed and has not yet emptied is in nobody's way.
+/// emptied. The owner reuses a slot only when it is empty, so one who claimed and has not yet emptied is in nobody's way.
+///
+/// A raised item is taken out of the middle, with [`Ring::remove`]. Its number cannot be claimed from there, so a *gap* is
+/// left, which whoever claims the number finds, clears, and tries the next. Were the slot empty at once, the owner could
+/// fill it again before one that has claimed the old number comes to look.
 pub(super) struct Ring {
     /// The number of the oldest item. It only grows. Whoever moves it by one, with a compare and exchange, has claimed
     /// the item.
@@ -33,9 +35,18 @@ pub(super) struct Ring {
     /// consistent where a claim is made: of an owner that went down and a thief that read the bottom before, one sees
     /// the other.
     bottom: Line<AtomicUsize>,
-    /// Null, or an item. Filled by the owner alone; emptied by whoever has claimed its number, or by `remove`.
+    /// | from | to | by |
+    /// |---|---|---|
+    /// | null | an item | the owner, when the number is that of `bottom` |
+    /// | an item that is an entry | [`GAP`] | `remove` |
+    /// | an item, [`GAP`] | null | whoever has claimed the number, once |
+    ///
+    /// So a slot is null exactly when its number is free, and nobody but who claimed it takes a fork.
     slots: [AtomicPtr<Job>; CAPACITY],
 }
+
+/// In the slot of an item that was taken out of the middle. It looks like an entry, so that forks need no test for it.
+const GAP: *mut Job = ptr::without_provenance_mut(1);
 
 /// A cache line (two, as they are fetched in pairs) of its own.
 #[repr(align(128))]
@@ -67,9 +78,7 @@ impl Ring {
     pub(super) fn push(&self, item: Item, ordered: bool) -> Result<(), Item> {
         let bottom = self.bottom.0.load(Relaxed);
         let slot = &self.slots[bottom & MASK];
-        // The top is looked at as well as the slot, since the slot of a removed item is empty before its turn.
-        let full = bottom.wrapping_sub(self.top.0.load(Acquire)) >= CAPACITY;
-        if full || !slot.load(Acquire).is_null() {
+        if !slot.load(Acquire).is_null() {
             return Err(item);
         }
         slot.store(item.into_raw(), Release);
@@ -85,38 +94,44 @@ impl Ring {
     #[inline]
     pub(super) fn pop_newest(&self) -> Option<Item> {
         loop {
-            let bottom = self.bottom.0.load(Relaxed);
-            if is_empty(self.top.0.load(Relaxed), bottom) {
-                // The top only grows, so this is no stale news.
-                return None;
-            }
-            let newest = bottom.wrapping_sub(1);
-            // A swap, where a store and a fence would be slower.
-            self.bottom.0.swap(newest, SeqCst);
-            sequenced();
-            let top = self.top.0.load(SeqCst);
-            let claimed = if top == newest {
-                // The last one: a thief may be at it. Either way the ring is empty afterwards.
-                let claimed = self
-                    .top
-                    .0
-                    .compare_exchange(top, top.wrapping_add(1), SeqCst, Relaxed)
-                    .is_ok();
-                self.bottom.0.store(bottom, Release);
-                claimed
-            } else if is_empty(top, newest) {
-                self.bottom.0.store(bottom, Release);
-                false
-            } else {
-                true
-            };
-            if !claimed {
-                return None;
-            }
+            let newest = self.claim_newest()?;
             if let Some(item) = self.empty(newest) {
                 return Some(item);
             }
         }
+    }
+
+    /// Claims the newest number, if there is one.
+    ///
+    /// The caller is the owner.
+    #[inline]
+    fn claim_newest(&self) -> Option<usize> {
+        let bottom = self.bottom.0.load(Relaxed);
+        if is_empty(self.top.0.load(Relaxed), bottom) {
+            // The top only grows, so this is no stale news.
+            return None;
+        }
+        let newest = bottom.wrapping_sub(1);
+        // A swap, where a store and a fence would be slower.
+        self.bottom.0.swap(newest, SeqCst);
+        sequenced();
+        let top = self.top.0.load(SeqCst);
+        let claimed = if top == newest {
+            // The last one: a thief may be at it. Either way the ring is empty afterwards.
+            let claimed = self
+                .top
+                .0
+                .compare_exchange(top, top.wrapping_add(1), SeqCst, Relaxed)
+                .is_ok();
+            self.bottom.0.store(bottom, Release);
+            claimed
+        } else if is_empty(top, newest) {
+            self.bottom.0.store(bottom, Release);
+            false
+        } else {
+            true
+        };
+        claimed.then_some(newest)
     }
 
     /// Takes the oldest item. Anybody may.
@@ -138,11 +153,26 @@ impl Ring {
         }
     }
 
-    /// Takes `item` out, which was pushed with `number`, unless it is not there any more.
+    /// Takes `item` out, an entry, which was pushed with `number`, unless it is not there any more.
     pub(super) fn remove(&self, number: usize, item: Item) -> bool {
         self.slots[number & MASK]
-            .compare_exchange(item.into_raw(), ptr::null_mut(), AcqRel, Relaxed)
+            .compare_exchange(item.into_raw(), GAP, AcqRel, Relaxed)
             .is_ok()
+    }
+
+    /// As [`Ring::remove`], and closes the gap if that was the newest: nobody has to look at it.
+    ///
+    /// The caller is the owner.
+    pub(super) fn take_back(&self, number: usize, item: Item) -> bool {
+        let removed = self.remove(number, item);
+        if removed
+            && self.next_number() == number.wrapping_add(1)
+            && let Some(newest) = self.claim_newest()
+        {
+            let nothing = self.empty(newest);
+            debug_assert!(nothing.is_none(), "it was removed");
+        }
+        removed
     }
 
     /// Whether anything is in. Sequentially consistent.
@@ -150,14 +180,15 @@ impl Ring {
         !is_empty(self.top.0.load(SeqCst), self.bottom.0.load(SeqCst))
     }
 
-    /// Empties the slot of a claimed number.
+    /// Empties the slot of a claimed number. `None` where a gap was.
     #[inline]
     fn empty(&self, number: usize) -> Option<Item> {
         let slot = &self.slots[number & MASK];
         let item = Item::from_raw(slot.load(Acquire))?;
         if item.is_entry() {
             // Somebody may be about to remove it.
-            return Item::from_raw(slot.swap(ptr::null_mut(), AcqRel));
+            let raw = slot.swap(ptr::null_mut(), AcqRel);
+            return if ptr::eq(raw, GAP) { None } else { Item::from_raw(raw) };
         }
         slot.store(ptr::null_mut(), Release);
         Some(item)

@@ -6,6 +6,7 @@ use core::ptr::{self, NonNull};
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::shared::{Seat, Shared};
 use crate::sender::unwind::abort_on_unwind;
@@ -28,8 +29,8 @@ const TURNS: [Option<Priority>; 5] = [
 const SLOT_RUNS: u32 = 16;
 /// How often a searcher looks at everything before it gives up.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
-/// From this round on a searcher makes way for other threads between two looks.
-const YIELDING_ROUNDS: u32 = 8;
+/// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
+const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
 /// much there is in more urgent ones.
@@ -51,6 +52,8 @@ pub(crate) struct Worker {
     from_slot: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
+    /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
+    away: Cell<bool>,
 }
 
 impl Worker {
@@ -63,6 +66,7 @@ impl Worker {
             from_slot: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
+            away: Cell::new(false),
         }
     }
 
@@ -73,6 +77,23 @@ impl Worker {
     pub(crate) fn current<'a>() -> Option<&'a Worker> {
         // SAFETY: set by `run`, which outlives everything that runs in it, and unset at its end.
         unsafe { CURRENT.with(Cell::get).as_ref() }
+    }
+
+    /// The worker that the calling thread is, if what runs now is the pool's work.
+    #[inline]
+    pub(crate) fn at_work<'a>() -> Option<&'a Worker> {
+        Worker::current().filter(|worker| !worker.away.get())
+    }
+
+    /// Says that the calling thread drives a run loop until what is returned is dropped. What it runs for the pool
+    /// meanwhile is the pool's work nevertheless.
+    #[inline]
+    pub(crate) fn step_away<'a>() -> Away<'a> {
+        let worker = Worker::current();
+        Away {
+            worker,
+            before: worker.is_some_and(|worker| worker.away.replace(true)),
+        }
     }
 
     #[inline]
@@ -105,17 +126,32 @@ impl Worker {
         &self.shared.seats[self.index]
     }
 
+    #[inline]
+    pub(super) fn ring(&self) -> &'static Ring {
+        &self.seat().ring
+    }
+
+    /// Wakes another worker, if need be, for what was pushed into the ring.
+    pub(super) fn wake_another(&self) {
+        self.shared.idle.0.wake(&self.shared.seats);
+    }
+
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
-        self.seat().occupy();
-        CURRENT.with(|current| current.set(self));
-        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
-        abort_on_unwind(|| {
+        self.enter(|| {
             while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, thread::park)) {
                 // SAFETY: we took it out of a queue.
                 unsafe { item.run() };
             }
         });
+    }
+
+    /// Makes the calling thread this worker while `body` runs.
+    pub(super) fn enter(&self, body: impl FnOnce()) {
+        self.seat().occupy();
+        CURRENT.with(|current| current.set(self));
+        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
+        abort_on_unwind(body);
         CURRENT.with(|current| current.set(ptr::null()));
     }
 
@@ -128,21 +164,35 @@ impl Worker {
                 return;
             };
             // SAFETY: we took it out of a queue.
-            unsafe { item.run() };
+            unsafe { self.run_on_top(item) };
         }
+    }
+
+    /// Runs a job of the pool on top of something else.
+    ///
+    /// # Safety
+    ///
+    /// The item was taken out of a queue by the caller, who runs it this one time.
+    unsafe fn run_on_top(&self, item: Item) {
+        let away = self.away.replace(false);
+        // SAFETY: the caller's promise.
+        unsafe { item.run() };
+        self.away.set(away);
     }
 
     /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
     ///
     /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
     /// to do.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn()) -> Option<Waiting> {
-        self.pick(true).or_else(|| self.idle(false, done, nap)).map(Waiting)
+    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn()) -> Option<Waiting<'_>> {
+        let item = self.pick(true).or_else(|| self.idle(false, done, nap))?;
+        Some(Waiting { worker: self, item })
     }
 
     /// A job that is there already, to be run while something is waited for.
-    pub(crate) fn next_now(&self) -> Option<Waiting> {
-        self.pick(true).map(Waiting)
+    pub(crate) fn next_now(&self) -> Option<Waiting<'_>> {
+        let item = self.pick(true)?;
+        Some(Waiting { worker: self, item })
     }
 
     /// Queues an entry of the default level with this worker.
@@ -209,7 +259,7 @@ impl Worker {
                 return true;
             }
             // SAFETY: we took it out of the ring.
-            unsafe { item.run() };
+            unsafe { self.run_on_top(item) };
         }
         false
     }
@@ -390,6 +440,10 @@ impl Worker {
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
                 return Some(item);
             }
+            // To `loom`, to yield is to wait until all others are stuck, and so to leave out what a model is about.
+            if cfg!(loom) {
+                continue;
+            }
             if patient {
                 thread::yield_now();
             } else {
@@ -438,13 +492,47 @@ impl Worker {
     }
 }
 
+/// Steps of a worker, one at a time.
+#[cfg(loom)]
+impl Worker {
+    /// Runs what is there to be run, without looking for it.
+    pub(super) fn run_next(&self, newest: bool) -> bool {
+        // SAFETY: it is taken out of a queue.
+        self.pick(newest).map(|item| unsafe { item.run() }).is_some()
+    }
+
+    /// Runs what a searcher finds.
+    pub(super) fn run_found(&self) -> bool {
+        // SAFETY: it is taken out of a queue.
+        self.search(&|| false).map(|item| unsafe { item.run() }).is_some()
+    }
+}
+
 /// A job of the pool, found by somebody who waits for something else. It is to be run.
 #[must_use = "a job that is not run is lost"]
-pub(crate) struct Waiting(Item);
+pub(crate) struct Waiting<'a> {
+    worker: &'a Worker,
+    item: Item,
+}
 
-impl Waiting {
+impl Waiting<'_> {
     pub(crate) fn run(self) {
         // SAFETY: it was taken out of a queue.
-        abort_on_unwind(|| unsafe { self.0.run() });
+        abort_on_unwind(|| unsafe { self.worker.run_on_top(self.item) });
+    }
+}
+
+/// A thread that drives a run loop, and is not at the work of its pool if it is a worker: see [`Worker::step_away`].
+#[must_use = "it is for as long as this is there"]
+pub(crate) struct Away<'a> {
+    worker: Option<&'a Worker>,
+    before: bool,
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker {
+            worker.away.set(self.before);
+        }
     }
 }

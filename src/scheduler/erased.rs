@@ -1,0 +1,968 @@
+use core::alloc::Layout;
+use core::any::{TypeId, type_name};
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem::{self, ManuallyDrop};
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+#[cfg(feature = "alloc")]
+use allocator_api2::alloc::Allocator;
+
+#[cfg(feature = "alloc")]
+use crate::Job;
+use crate::memory::Words;
+#[cfg(feature = "alloc")]
+use crate::memory::{AnyAllocator, Count, OutOfMemory};
+use crate::sender::demand::demand;
+use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
+use crate::sender::stage::container_of;
+use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+
+/// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
+/// over where work runs.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::{InlineScheduler, RunLoop, TaskScheduler};
+///
+/// let run_loop = RunLoop::new();
+/// let choose = |there: bool| {
+///     if there {
+///         TaskScheduler::new(run_loop.scheduler())
+///     } else {
+///         TaskScheduler::new(InlineScheduler)
+///     }
+/// };
+/// assert!(choose(true) == run_loop.scheduler());
+/// assert!(choose(false) == InlineScheduler);
+/// assert!(choose(true) != choose(false));
+/// assert_eq!(run_loop.run_until(just(1).continues_on(choose(true))).unwrap(), 1);
+/// ```
+///
+/// - It equals what it was made of, and every other `TaskScheduler` made of an equal scheduler of the same type; the
+///   erased one stands on the left.
+/// - A `TaskScheduler` made of another is that one, not one around it.
+/// - A scheduler that can fail is refused at compile time: [`or_inline`](Scheduler::or_inline) and
+///   [`or_abort`](Scheduler::or_abort) make one that cannot.
+/// - `'a` is what the scheduler borrows: `TaskScheduler<'static>` for a pool, `TaskScheduler<'a>` for a run loop
+///   on somebody's stack.
+///
+/// # Allocation
+///
+/// None for a scheduler of up to three words whose operation is no larger than
+/// [`INLINE_OPERATION`](TaskScheduler::INLINE_OPERATION), which is every scheduler of this crate. A larger scheduler is
+/// kept in one allocation, which clones share; a larger operation is allocated when its sender is connected, so that
+/// starting cannot fail. Both use the allocator that was given, or else the global one. An allocator larger than a word
+/// keeps itself in one more allocation, from itself.
+///
+/// Without the `alloc` feature a scheduler or an operation that is too large is refused at compile time, and with them
+/// another `TaskScheduler`, of which a clone does.
+pub struct TaskScheduler<'a> {
+    vtable: &'static Vtable,
+    /// The scheduler, where it fits; else a pointer to a count, with the scheduler behind it.
+    words: Words<3>,
+    #[cfg(feature = "alloc")]
+    allocator: AnyAllocator<'a>,
+    _scheduler: PhantomData<&'a ()>,
+}
+
+// SAFETY: every scheduler is `Send` and `Sync`.
+unsafe impl Send for TaskScheduler<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for TaskScheduler<'_> {}
+
+impl<'a> TaskScheduler<'a> {
+    /// The size, in bytes, up to which the operation of the scheduler inside is kept in that of its user: sixteen words.
+    ///
+    /// It is a queue's link, a few words of a scheduler's own, and a receiver of one word; with room for a place in a
+    /// stop source's list.
+    pub const INLINE_OPERATION: usize = size_of::<InlineOperation>();
+
+    /// Erases the type of a scheduler that cannot fail.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory for a scheduler of more than three words.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
+        const { refuse_fallible::<S>() }
+        match unwrap(scheduler) {
+            Ok(erased) => erased,
+            Err(scheduler) => match Self::erase(scheduler, AnyAllocator::global()) {
+                Ok(erased) => erased,
+                Err(error) => panic!("cannot erase a scheduler: {error}"),
+            },
+        }
+    }
+
+    /// Erases the type of a scheduler that cannot fail.
+    #[cfg(not(feature = "alloc"))]
+    pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
+        const {
+            refuse_fallible::<S>();
+            demand(
+                type_fits::<S>(),
+                "without the `alloc` feature a `TaskScheduler` holds schedulers of up to three words, whose operation is no larger than `TaskScheduler::INLINE_OPERATION`",
+            );
+        }
+        unwrap(scheduler).unwrap_or_else(|scheduler| {
+            let words = Words::empty();
+            // SAFETY: it fits.
+            unsafe { words.place().cast().write(scheduler) };
+            TaskScheduler {
+                vtable: Of::<S>::VTABLE,
+                words,
+                _scheduler: PhantomData,
+            }
+        })
+    }
+
+    /// Erases the type of a scheduler that cannot fail. What does not fit is kept in memory from `allocator`.
+    ///
+    /// Made of a `TaskScheduler`, it is a copy that uses this allocator from here on.
+    ///
+    /// # Panics
+    ///
+    /// When the allocator has no memory. [`try_new_in`](TaskScheduler::try_new_in) says so instead.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub fn new_in<S, A>(scheduler: S, allocator: A) -> Self
+    where
+        S: Scheduler + 'a,
+        A: Allocator + Clone + Send + Sync + 'a,
+    {
+        match Self::try_new_in(scheduler, allocator) {
+            Ok(erased) => erased,
+            Err(error) => panic!("cannot erase a scheduler: {error}"),
+        }
+    }
+
+    /// The same as [`new_in`](TaskScheduler::new_in), for an allocator that may have no memory.
+    ///
+    /// # Errors
+    ///
+    /// The allocator had none.
+    #[cfg(feature = "alloc")]
+    pub fn try_new_in<S, A>(scheduler: S, allocator: A) -> Result<Self, OutOfMemory>
+    where
+        S: Scheduler + 'a,
+        A: Allocator + Clone + Send + Sync + 'a,
+    {
+        const { refuse_fallible::<S>() }
+        let allocator = AnyAllocator::new(allocator)?;
+        match unwrap(scheduler) {
+            Ok(erased) => erased.move_to(allocator),
+            Err(scheduler) => Self::erase(scheduler, allocator),
+        }
+    }
+
+    #[cfg(feature = "alloc")]
+    fn erase<S: Scheduler + 'a>(scheduler: S, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
+        let vtable = Of::<S>::VTABLE;
+        let words = if Words::<3>::fit(Layout::new::<S>()) {
+            let words = Words::empty();
+            // SAFETY: it fits.
+            unsafe { words.place().cast().write(scheduler) };
+            words
+        } else {
+            let shared = vtable.allocate_shared(&allocator)?;
+            // SAFETY: there is room for the scheduler, and nothing in it yet.
+            unsafe { vtable.behind_count(shared).cast().write(scheduler) };
+            Words::of(shared)
+        };
+        Ok(TaskScheduler {
+            vtable,
+            words,
+            allocator,
+            _scheduler: PhantomData,
+        })
+    }
+
+    /// The same scheduler, with another allocator.
+    #[cfg(feature = "alloc")]
+    fn move_to(self, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
+        let words = if self.is_inline() {
+            // SAFETY: there is such a scheduler.
+            unsafe { self.vtable.copy(self.scheduler()) }
+        } else {
+            let shared = self.vtable.allocate_shared(&allocator)?;
+            // SAFETY: there is such a scheduler, room for another, and nothing in that yet.
+            unsafe { (self.vtable.clone)(self.scheduler(), self.vtable.behind_count(shared)) };
+            Words::of(shared)
+        };
+        Ok(TaskScheduler {
+            vtable: self.vtable,
+            words,
+            allocator,
+            _scheduler: PhantomData,
+        })
+    }
+
+    #[inline]
+    fn is_inline(&self) -> bool {
+        Words::<3>::fit(self.vtable.layout)
+    }
+
+    /// Where the scheduler is. It is one of the vtable's type.
+    #[inline]
+    fn scheduler(&self) -> NonNull<()> {
+        #[cfg(feature = "alloc")]
+        if !self.is_inline() {
+            // SAFETY: a scheduler that does not fit is shared.
+            return unsafe { self.vtable.behind_count(self.shared()) };
+        }
+        self.words.place()
+    }
+
+    /// # Safety
+    ///
+    /// The scheduler does not fit into the words.
+    #[cfg(feature = "alloc")]
+    unsafe fn shared(&self) -> NonNull<Count> {
+        // SAFETY: then they hold a pointer.
+        unsafe { self.words.place().cast().read() }
+    }
+}
+
+impl Clone for TaskScheduler<'_> {
+    #[inline]
+    fn clone(&self) -> Self {
+        let words = if self.is_inline() {
+            // SAFETY: there is such a scheduler.
+            unsafe { self.vtable.copy(self.scheduler()) }
+        } else {
+            #[cfg(feature = "alloc")]
+            {
+                // SAFETY: it does not fit, and this is a handle to it.
+                let shared = unsafe { self.shared() };
+                // SAFETY: as above.
+                unsafe { shared.as_ref() }.add();
+                Words::of(shared)
+            }
+            #[cfg(not(feature = "alloc"))]
+            unreachable!("`new` refuses what does not fit")
+        };
+        TaskScheduler {
+            vtable: self.vtable,
+            words,
+            #[cfg(feature = "alloc")]
+            allocator: self.allocator.clone(),
+            _scheduler: PhantomData,
+        }
+    }
+}
+
+impl Drop for TaskScheduler<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        #[cfg(feature = "alloc")]
+        if !self.is_inline() {
+            // SAFETY: it does not fit, and this is a handle to it. Where it is the last, nobody else uses what is
+            // behind; every handle has a clone of the allocator that the memory is from.
+            unsafe {
+                let shared = self.shared();
+                if shared.as_ref().give_back() {
+                    self.vtable.drop(self.scheduler());
+                    self.allocator.deallocate(shared.cast(), self.vtable.shared_layout().0);
+                }
+            }
+            return;
+        }
+        // SAFETY: the scheduler is ours, and not used any more.
+        unsafe { self.vtable.drop(self.scheduler()) };
+    }
+}
+
+/// The same type inside, and equal there.
+impl<S: Scheduler> PartialEq<S> for TaskScheduler<'_> {
+    fn eq(&self, other: &S) -> bool {
+        let (id, other) = match as_erased(other) {
+            Some(other) => ((other.vtable.id)(), other.scheduler()),
+            None => (type_id::<S>(), NonNull::from_ref(other).cast()),
+        };
+        // SAFETY: both are schedulers of one type, but perhaps for their lifetimes. A comparison only looks at both
+        // while both are there, by the contract of `Scheduler`.
+        (self.vtable.id)() == id && unsafe { (self.vtable.equal)(self.scheduler(), other) }
+    }
+}
+
+impl fmt::Debug for TaskScheduler<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TaskScheduler")
+            .field(&format_args!("{}", (self.vtable.name)()))
+            .finish()
+    }
+}
+
+impl<'a> Scheduler for TaskScheduler<'a> {
+    type Schedule = TaskSchedule<'a>;
+    const INFALLIBLE: bool = true;
+
+    #[inline]
+    fn schedule(&self) -> TaskSchedule<'a> {
+        TaskSchedule {
+            scheduler: self.clone(),
+        }
+    }
+
+    fn place(&self) -> usize {
+        // SAFETY: there is such a scheduler.
+        unsafe { (self.vtable.place)(self.scheduler()) }
+    }
+}
+
+/// Says at compile time what cannot be erased.
+#[track_caller]
+const fn refuse_fallible<S: Scheduler>() {
+    demand(
+        S::PRESENT,
+        "`TaskScheduler` needs a scheduler, and `NoScheduler` is none: start the work on one with `starts_on(scheduler, sender)`",
+    );
+    demand(
+        S::INFALLIBLE,
+        "`TaskScheduler` needs a scheduler that cannot fail: erase `scheduler.or_inline()` or `scheduler.or_abort()`",
+    );
+}
+
+#[cfg(not(feature = "alloc"))]
+const fn type_fits<S: Scheduler>() -> bool {
+    Words::<3>::fit(Layout::new::<S>()) && InlineOperation::fit(Layout::new::<Inside<S>>())
+}
+
+/// What tells types apart, whatever they borrow: the identity of `T` with every lifetime `'static`.
+fn type_id<T>() -> TypeId {
+    trait Identify {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+    impl<T> Identify for PhantomData<T> {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<T>()
+        }
+    }
+    let phantom = PhantomData::<T>;
+    // SAFETY: only the lifetime bound of the trait object changes. The function called through it uses nothing of what
+    // `T` borrows, and lifetimes do not exist any more when it runs.
+    unsafe { mem::transmute::<&dyn Identify, &(dyn Identify + 'static)>(&phantom) }.id()
+}
+
+/// The scheduler, where it is erased already.
+fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
+    if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
+        // SAFETY: `S` is a `TaskScheduler`, of a lifetime that outlives the borrow.
+        Some(unsafe { &*(&raw const *scheduler).cast() })
+    } else {
+        None
+    }
+}
+
+/// The same, by value.
+fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
+    if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
+        let scheduler = ManuallyDrop::new(scheduler);
+        // SAFETY: `S` is a `TaskScheduler` of a lifetime that is at least `'a`, since `S` outlives `'a`; it is moved.
+        Ok(unsafe { mem::transmute_copy(&scheduler) })
+    } else {
+        Err(scheduler)
+    }
+}
+
+/// What is known of the scheduler inside. Pointers are to a scheduler of that type, or to its operation.
+struct Vtable {
+    id: fn() -> TypeId,
+    name: fn() -> &'static str,
+    layout: Layout,
+    /// Writes a clone of the first where the second points.
+    clone: unsafe fn(NonNull<()>, NonNull<()>),
+    /// None where nothing need be done.
+    drop: Option<unsafe fn(NonNull<()>)>,
+    equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
+    place: unsafe fn(NonNull<()>) -> usize,
+    operation: OperationVtable,
+}
+
+/// What is known of its operation.
+struct OperationVtable {
+    layout: Layout,
+    /// Connects, in place. The operation is pinned from here on.
+    #[cfg(feature = "alloc")]
+    connect: unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>),
+    #[cfg(feature = "alloc")]
+    start: unsafe fn(NonNull<()>) -> Transfer,
+    /// Connects, drops the scheduler, in place, and starts: once the operation was started it would be too late.
+    run: unsafe fn(NonNull<TaskScheduler<'_>>, NonNull<()>, PortReceiver<(), Infallible>) -> Transfer,
+    drop: unsafe fn(NonNull<()>),
+}
+
+/// The operation of a scheduler.
+type Inside<S> = <<S as Scheduler>::Schedule as Sender>::Operation<Reply>;
+
+struct Of<S>(PhantomData<S>);
+
+impl<S: Scheduler> Of<S> {
+    const VTABLE: &'static Vtable = &Vtable {
+        id: type_id::<S>,
+        name: type_name::<S>,
+        layout: Layout::new::<S>(),
+        clone: Self::clone,
+        drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
+        equal: Self::equal,
+        place: Self::place,
+        operation: OperationVtable {
+            layout: Layout::new::<Inside<S>>(),
+            #[cfg(feature = "alloc")]
+            connect: Self::connect,
+            #[cfg(feature = "alloc")]
+            start: Self::start,
+            run: Self::run,
+            drop: Self::drop_operation,
+        },
+    };
+
+    /// # Safety
+    ///
+    /// The first is a scheduler, the second room for one.
+    unsafe fn clone(scheduler: NonNull<()>, room: NonNull<()>) {
+        // SAFETY: by the caller's promise.
+        unsafe { room.cast().write(scheduler.cast::<S>().as_ref().clone()) };
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler, and not used any more.
+    unsafe fn drop(scheduler: NonNull<()>) {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().drop_in_place() };
+    }
+
+    /// # Safety
+    ///
+    /// Both are schedulers.
+    unsafe fn equal(this: NonNull<()>, other: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { this.cast::<S>().as_ref() == other.cast::<S>().as_ref() }
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler.
+    unsafe fn place(scheduler: NonNull<()>) -> usize {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.place()
+    }
+
+    /// # Safety
+    ///
+    /// The first is a scheduler, the second room for its operation, which does not move any more.
+    #[inline]
+    unsafe fn connect(scheduler: NonNull<()>, room: NonNull<()>, receiver: PortReceiver<(), Infallible>) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let schedule = scheduler.cast::<S>().as_ref().schedule();
+            room.cast::<Inside<S>>().write(schedule.connect(Reply(receiver)));
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is an operation that was not started. It stays until it has completed.
+    #[inline]
+    unsafe fn start(operation: NonNull<()>) -> Transfer {
+        // SAFETY: it is pinned since it was connected, and started once.
+        unsafe { Pin::new_unchecked(&mut *operation.cast::<Inside<S>>().as_ptr()).start() }
+    }
+
+    /// # Safety
+    ///
+    /// As for `connect` and `start`; the scheduler is not used any more.
+    unsafe fn run(
+        scheduler: NonNull<TaskScheduler<'_>>,
+        room: NonNull<()>,
+        receiver: PortReceiver<(), Infallible>,
+    ) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            Self::connect(scheduler.as_ref().scheduler(), room, receiver);
+            scheduler.drop_in_place();
+            Self::start(room)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is an operation that is not running, and not used any more.
+    unsafe fn drop_operation(operation: NonNull<()>) {
+        // SAFETY: by the caller's promise.
+        unsafe { operation.cast::<Inside<S>>().drop_in_place() };
+    }
+}
+
+impl Vtable {
+    /// # Safety
+    ///
+    /// It is a scheduler of this type, and not used any more.
+    #[inline]
+    unsafe fn drop(&self, scheduler: NonNull<()>) {
+        if let Some(drop) = self.drop {
+            // SAFETY: by the caller's promise.
+            unsafe { drop(scheduler) };
+        }
+    }
+
+    /// A clone of the scheduler, in words.
+    ///
+    /// # Safety
+    ///
+    /// It is one of this type, which fits.
+    #[inline]
+    unsafe fn copy(&self, scheduler: NonNull<()>) -> Words<3> {
+        let words = Words::empty();
+        // SAFETY: by the caller's promise.
+        unsafe { (self.clone)(scheduler, words.place()) };
+        words
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Vtable {
+    /// The layout of a count with a scheduler behind it, and where that is.
+    fn shared_layout(&self) -> (Layout, usize) {
+        extend(Layout::new::<Count>(), self.layout)
+    }
+
+    /// A count of one, with room behind it.
+    fn allocate_shared(&self, allocator: &AnyAllocator<'_>) -> Result<NonNull<Count>, OutOfMemory> {
+        let shared = allocator.allocate(self.shared_layout().0)?.cast();
+        // SAFETY: the memory is ours, and the count is first.
+        unsafe { shared.write(Count::one()) };
+        Ok(shared)
+    }
+
+    /// # Safety
+    ///
+    /// It is a count that was allocated for this type.
+    unsafe fn behind_count(&self, shared: NonNull<Count>) -> NonNull<()> {
+        // SAFETY: by the caller's promise.
+        unsafe { shared.cast::<()>().byte_add(self.shared_layout().1) }
+    }
+}
+
+/// The first, then the second, and where that is.
+#[cfg(feature = "alloc")]
+#[track_caller]
+fn extend(first: Layout, second: Layout) -> (Layout, usize) {
+    match first.extend(second) {
+        Ok(both) => both,
+        Err(_) => panic!("two types that are each half of what can be addressed"),
+    }
+}
+
+/// The receiver of what is inside. A scheduler that cannot fail may still have an error type.
+struct Reply(PortReceiver<(), Infallible>);
+
+impl<E> Receiver<(), E> for Reply {
+    type Env = PortEnv<(), Infallible>;
+
+    #[inline]
+    fn env(&self) -> Self::Env {
+        self.0.env()
+    }
+
+    #[inline]
+    fn set_value(self, (): ()) -> Transfer {
+        self.0.set_value(())
+    }
+
+    /// The scheduler was asked not to fail, at compile time. Where it does all the same, nobody waits for ever.
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        drop(error);
+        self.0.set_stopped()
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.0.set_stopped()
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.0.set_panicked(payload)
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reply").finish_non_exhaustive()
+    }
+}
+
+/// The schedule sender of a [`TaskScheduler`].
+///
+/// # Completions
+///
+/// Those of the scheduler inside, which sees the stop token and the user's own values of the receiver's environment. It
+/// cannot fail, and stops only when that token was stopped.
+///
+/// # Panics
+///
+/// Those of the scheduler inside pass. Connecting panics when its operation is larger than
+/// [`TaskScheduler::INLINE_OPERATION`] and there is no memory for it.
+///
+/// # Cancellation
+///
+/// That of the scheduler inside.
+///
+/// # Allocation
+///
+/// None where the operation of the scheduler inside is no larger than [`TaskScheduler::INLINE_OPERATION`]; else one,
+/// when it is connected, with the scheduler's allocator. Starting does not allocate, unless the scheduler inside does in
+/// its own `schedule` and `connect`: those run here when an inline operation starts, and must not panic.
+///
+/// # Stack
+///
+/// Constant. A scheduler of your own that has an erased one inside can be erased again, and so on; that is started and
+/// completes in constant stack too, however deep, but connecting and dropping it take some for each level.
+#[derive(Clone, Debug)]
+#[must_use = "senders do nothing until they are connected and started"]
+pub struct TaskSchedule<'a> {
+    scheduler: TaskScheduler<'a>,
+}
+
+// SAFETY: the operation touches nothing of itself once the one inside was started, but in its completion, nor after it
+// has completed its receiver; it is `!Unpin`.
+unsafe impl<'a> Sender for TaskSchedule<'a> {
+    type Value = ();
+    type Error = Infallible;
+    type Operation<R: Receiver<(), Infallible>> = TaskScheduleOperation<'a, R>;
+
+    #[track_caller]
+    #[inline]
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> TaskScheduleOperation<'a, R> {
+        let place = if InlineOperation::fit(self.scheduler.vtable.operation.layout) {
+            Place::Here(Here::new(self.scheduler, receiver))
+        } else {
+            #[cfg(feature = "alloc")]
+            match There::new(&self.scheduler, receiver) {
+                Ok(there) => Place::There(there),
+                Err(error) => panic!("cannot connect the operation of an erased scheduler: {error}"),
+            }
+            #[cfg(not(feature = "alloc"))]
+            unreachable!("`TaskScheduler::new` refuses what does not fit")
+        };
+        TaskScheduleOperation {
+            place,
+            _scheduler: PhantomData,
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`TaskSchedule`].
+pub struct TaskScheduleOperation<'a, R: Receiver<(), Infallible>> {
+    place: Place<'a, R>,
+    /// What is inside borrows what the scheduler does, also when it is dropped.
+    _scheduler: PhantomData<TaskScheduler<'a>>,
+    _pinned: PhantomPinned,
+}
+
+/// Where the operation inside is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the rule, and is not to be allocated"
+)]
+enum Place<'a, R: Receiver<(), Infallible>> {
+    Here(Here<'a, R>),
+    #[cfg(feature = "alloc")]
+    There(There<'a, R>),
+}
+
+impl<R: Receiver<(), Infallible>> Operation for TaskScheduleOperation<'_, R> {
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        match unsafe { &mut self.get_unchecked_mut().place } {
+            // SAFETY: it is pinned with this operation, which stays until the completion has begun.
+            Place::Here(here) => unsafe { Here::start(here) },
+            // SAFETY: as above.
+            #[cfg(feature = "alloc")]
+            Place::There(there) => unsafe { Heap::start(there.heap) },
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> fmt::Debug for TaskScheduleOperation<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskScheduleOperation").finish_non_exhaustive()
+    }
+}
+
+type InlineOperation = Words<16>;
+
+/// An operation that is inline. It has its address in `start`, and connects what is inside there.
+///
+/// An erased operation does not fit into another, so there is nothing of unknown depth in here, and what is inside is
+/// started and completes directly.
+struct Here<'a, R: Receiver<(), Infallible>> {
+    outside: Outside<(), Infallible, R>,
+    /// Dropped by `start`.
+    scheduler: ManuallyDrop<TaskScheduler<'a>>,
+    vtable: &'static OperationVtable,
+    started: bool,
+    /// Filled by `start`, and what is there dropped in its completion.
+    inside: InlineOperation,
+}
+
+impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
+    #[inline]
+    fn new(scheduler: TaskScheduler<'a>, receiver: R) -> Self {
+        Here {
+            outside: Outside::new(receiver, Self::complete),
+            vtable: &scheduler.vtable.operation,
+            scheduler: ManuallyDrop::new(scheduler),
+            started: false,
+            inside: Words::empty(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `this` is pinned, started once, and stays until it has completed.
+    #[inline]
+    unsafe fn start(this: *mut Self) -> Transfer {
+        // SAFETY: by the caller's promise. Nothing is touched once the inside was started.
+        unsafe {
+            (*this).started = true;
+            let scheduler = NonNull::new_unchecked(&raw mut (*this).scheduler).cast();
+            let receiver = Outside::port_receiver(&raw mut (*this).outside);
+            ((*this).vtable.run)(scheduler, (*this).inside.place(), receiver)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The port is that of an operation whose inside completes.
+    unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
+        // SAFETY: the port is in a field of an operation. What is inside touches nothing of itself any more, so the
+        // operation is ours.
+        let receiver = unsafe {
+            let this = container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside).as_ptr();
+            ((*this).vtable.drop)((*this).inside.place());
+            (*this).outside.receiver.take()
+        };
+        match receiver {
+            Some(receiver) => completion.deliver(receiver),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Drop for Here<'_, R> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.started {
+            // SAFETY: it is dropped here, or else by `start`.
+            unsafe { ManuallyDrop::drop(&mut self.scheduler) };
+        }
+    }
+}
+
+/// An operation that is not inline: in memory that it owns.
+#[cfg(feature = "alloc")]
+struct There<'a, R: Receiver<(), Infallible>> {
+    heap: NonNull<Heap<'a, R>>,
+}
+
+/// What is in that memory, with the inside behind it. It has its address from the beginning, and so connects what is
+/// inside when it is connected itself, with all the memory that may take.
+///
+/// What does not fit inline may have another of these inside, and that another, without end. So what is inside is
+/// started, completes and is then destroyed by the driver.
+#[cfg(feature = "alloc")]
+struct Heap<'a, R: Receiver<(), Infallible>> {
+    outside: Outside<(), Infallible, R>,
+    vtable: &'static OperationVtable,
+    allocator: AnyAllocator<'a>,
+    /// Whether there is an inside to drop.
+    connected: bool,
+    completion: Option<Completion<(), Infallible>>,
+    /// Starts the inside.
+    begin: Job,
+    /// Destroys the inside and completes.
+    end: Job,
+}
+
+#[cfg(feature = "alloc")]
+impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
+    fn new(scheduler: &TaskScheduler<'a>, receiver: R) -> Result<Self, OutOfMemory> {
+        let outside = Outside::new(receiver, Heap::<'a, R>::complete);
+        let vtable = &scheduler.vtable.operation;
+        let memory = Memory::new(scheduler.allocator.clone(), Heap::<'a, R>::layout(vtable).0)?;
+        let heap = memory.memory.cast::<Heap<'a, R>>();
+        // SAFETY: the memory is ours, and has room; from here on it belongs to what is returned.
+        unsafe {
+            heap.write(Heap {
+                outside,
+                vtable,
+                allocator: memory.keep(),
+                connected: false,
+                completion: None,
+                begin: Job::new(Heap::<'a, R>::begin),
+                end: Job::new(Heap::<'a, R>::end),
+            });
+        }
+        let there = There { heap };
+        // SAFETY: it is a scheduler of this type, and there is room for its operation, which stays where it is.
+        unsafe {
+            let receiver = Outside::port_receiver(&raw mut (*heap.as_ptr()).outside);
+            (vtable.connect)(scheduler.scheduler(), Heap::inside_of(heap, vtable), receiver);
+            (*heap.as_ptr()).connected = true;
+        }
+        Ok(there)
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<R: Receiver<(), Infallible>> Drop for There<'_, R> {
+    fn drop(&mut self) {
+        let heap = self.heap.as_ptr();
+        // SAFETY: what is inside was not started or has completed, so all of it is ours.
+        unsafe {
+            // An inside that was connected and not started drops its receiver, which must find nobody to complete.
+            let receiver = (*heap).outside.receiver.take();
+            Heap::drop_inside(self.heap);
+            drop(receiver);
+            let memory = Memory {
+                layout: Heap::<R>::layout((*heap).vtable).0,
+                memory: self.heap.cast(),
+                allocator: (*heap).allocator.clone(),
+            };
+            self.heap.drop_in_place();
+            drop(memory);
+        }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<R: Receiver<(), Infallible>> Heap<'_, R> {
+    /// The layout with the inside, and where that is.
+    fn layout(vtable: &OperationVtable) -> (Layout, usize) {
+        extend(Layout::new::<Self>(), vtable.layout)
+    }
+
+    /// # Safety
+    ///
+    /// `this` was allocated for this vtable.
+    unsafe fn inside_of(this: NonNull<Self>, vtable: &OperationVtable) -> NonNull<()> {
+        // SAFETY: by the caller's promise.
+        unsafe { this.cast::<()>().byte_add(Self::layout(vtable).1) }
+    }
+
+    /// # Safety
+    ///
+    /// The inside is not running.
+    unsafe fn drop_inside(this: NonNull<Self>) {
+        // SAFETY: by the caller's promise. It is dropped once, since this is noted first.
+        unsafe {
+            if mem::take(&mut (*this.as_ptr()).connected) {
+                let vtable = (*this.as_ptr()).vtable;
+                (vtable.drop)(Self::inside_of(this, vtable));
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is started once, and stays until it has completed.
+    unsafe fn start(this: NonNull<Self>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).begin)) }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn begin(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of an operation, whose inside was connected and not started. Nothing is touched
+        // once it was.
+        unsafe {
+            let this = container_of!(job, Self, begin);
+            let vtable = (*this.as_ptr()).vtable;
+            (vtable.start)(Self::inside_of(this, vtable))
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The port is that of an operation whose inside completes, or is dropped unstarted.
+    unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
+        // SAFETY: the port is in a field of an operation, which stays until `end` has run, once, or until its inside
+        // was dropped.
+        unsafe {
+            let this = container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside).as_ptr();
+            if (*this).outside.receiver.is_none() {
+                return Transfer::none();
+            }
+            (*this).completion = Some(completion);
+            Transfer::to(NonNull::new_unchecked(&raw mut (*this).end))
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of an operation whose inside has completed, and runs once.
+    unsafe fn end(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of an operation, which nobody else touches any more.
+        let (completion, receiver) = unsafe {
+            let this = container_of!(job, Self, end);
+            Self::drop_inside(this);
+            let this = this.as_ptr();
+            ((*this).completion.take(), (*this).outside.receiver.take())
+        };
+        match (completion, receiver) {
+            (Some(completion), Some(receiver)) => completion.deliver(receiver),
+            _ => Transfer::none(),
+        }
+    }
+}
+
+/// Memory that is given back when it is dropped.
+#[cfg(feature = "alloc")]
+struct Memory<'a> {
+    memory: NonNull<u8>,
+    layout: Layout,
+    allocator: AnyAllocator<'a>,
+}
+
+#[cfg(feature = "alloc")]
+impl<'a> Memory<'a> {
+    fn new(allocator: AnyAllocator<'a>, layout: Layout) -> Result<Self, OutOfMemory> {
+        Ok(Memory {
+            memory: allocator.allocate(layout)?,
+            layout,
+            allocator,
+        })
+    }
+
+    /// Keeps the memory, which is the caller's to give back, to what is returned.
+    fn keep(self) -> AnyAllocator<'a> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is moved out, and this is not dropped.
+        unsafe { (&raw const this.allocator).read() }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is from this allocator, of this layout, and not used any more.
+        unsafe { self.allocator.deallocate(self.memory, self.layout) };
+    }
+}

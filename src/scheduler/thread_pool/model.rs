@@ -1,0 +1,269 @@
+//! What the models in `tests/model/` see of a pool: its parts, to be driven by hand.
+
+use core::ptr::{self, NonNull};
+use std::boxed::Box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use loom::cell::UnsafeCell;
+
+use super::entry::{Entry, Item};
+use super::injector::Levels;
+use super::ring::Ring;
+use super::shared::Shared;
+use super::worker::Worker;
+use crate::{Job, Priority, Transfer};
+
+/// Something to be queued, whose run is watched.
+///
+/// The entry comes first, so that the address of one, of its job and of the task are the same.
+#[repr(C)]
+pub struct Task {
+    entry: Entry,
+    /// What makes the task: written by who made it, read by who runs it. `loom` refuses what is not ordered.
+    number: UnsafeCell<usize>,
+    /// How often it was taken. Unknown to `loom`, so that nothing is ordered by it.
+    runs: AtomicUsize,
+    action: Box<dyn Fn()>,
+}
+
+impl Task {
+    /// A task that does nothing.
+    pub fn new(number: usize) -> Arc<Task> {
+        Task::with(number, || ())
+    }
+
+    /// A task that does this.
+    pub fn with(number: usize, action: impl Fn() + 'static) -> Arc<Task> {
+        Arc::new(Task {
+            entry: Entry::new(Task::run),
+            number: UnsafeCell::new(number),
+            runs: AtomicUsize::new(0),
+            action: Box::new(action),
+        })
+    }
+
+    /// The same at a level.
+    pub fn at(self: Arc<Task>, level: Priority) -> Arc<Task> {
+        self.entry.set_level(level);
+        self
+    }
+
+    /// How often it has run, or was taken.
+    pub fn runs(&self) -> usize {
+        self.runs.load(SeqCst)
+    }
+
+    /// The address of the whole, as that of its entry.
+    fn entry(self: &Arc<Task>) -> NonNull<Entry> {
+        // SAFETY: the pointer of an `Arc` is not null.
+        unsafe { NonNull::new_unchecked(Arc::as_ptr(self).cast_mut().cast()) }
+    }
+
+    /// Ends the life of a task that was taken out of a queue, and gives its number.
+    fn take(&self) -> usize {
+        assert_eq!(self.runs.fetch_add(1, SeqCst), 0, "taken twice");
+        // SAFETY: `loom` refuses what is not ordered.
+        self.number.with_mut(|number| unsafe { *number })
+    }
+
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job comes first in a task; the models keep all tasks until the end.
+        let this = unsafe { job.cast::<Task>().as_ref() };
+        this.take();
+        (this.action)();
+        Transfer::none()
+    }
+
+    /// What a pusher does first: whoever takes the task must be ordered after this.
+    fn write(&self) {
+        // SAFETY: `loom` refuses what is not ordered.
+        self.number.with_mut(|number| unsafe { *number += 0 });
+    }
+
+    fn of(item: Item) -> usize {
+        // SAFETY: as above.
+        unsafe { item.job().cast::<Task>().as_ref() }.take()
+    }
+}
+
+/// How a task is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum As {
+    /// As something that can be raised.
+    Entry,
+    /// As something that its owner takes back.
+    Fork,
+}
+
+impl As {
+    fn item(self, task: &Arc<Task>) -> Item {
+        match self {
+            As::Entry => Item::entry(task.entry()),
+            As::Fork => Item::fork(task.entry().cast()),
+        }
+    }
+}
+
+/// The queue of one worker.
+pub struct RingModel(Ring);
+
+impl RingModel {
+    /// An empty one.
+    pub fn new() -> Self {
+        RingModel(Ring::new())
+    }
+
+    /// Pushes, and gives the number that it has there; `None` if there is no room.
+    pub fn push(&self, task: &Arc<Task>, how: As) -> Option<usize> {
+        task.write();
+        let number = self.0.next_number();
+        self.0.push(how.item(task), true).ok().map(|()| number)
+    }
+
+    /// As the owner.
+    pub fn pop_newest(&self) -> Option<usize> {
+        self.0.pop_newest().map(Task::of)
+    }
+
+    /// As anybody.
+    pub fn pop_oldest(&self) -> Option<usize> {
+        self.0.pop_oldest().map(Task::of)
+    }
+
+    /// As who raises.
+    pub fn remove(&self, number: usize, task: &Arc<Task>) -> bool {
+        let item = As::Entry.item(task);
+        let removed = self.0.remove(number, item);
+        if removed {
+            Task::of(item);
+        }
+        removed
+    }
+
+    /// Whether there is anything to be claimed.
+    pub fn has_items(&self) -> bool {
+        self.0.has_items()
+    }
+}
+
+/// The shared part of a pool, in one of its lives.
+#[derive(Clone, Copy)]
+pub struct PoolModel {
+    shared: &'static Shared,
+    generation: u32,
+}
+
+impl PoolModel {
+    /// One that is open, and has nobody in its seats.
+    pub fn new(workers: usize) -> Self {
+        let shared: &'static Shared = Box::leak(Box::new(Shared::new(workers)));
+        PoolModel {
+            shared,
+            generation: shared.open(),
+        }
+    }
+
+    /// Ends with the model, which has joined all threads.
+    pub fn free(self) {
+        // SAFETY: it was made by `new`, and every thread that used it has ended.
+        drop(unsafe { Box::from_raw(ptr::from_ref(self.shared).cast_mut()) });
+    }
+
+    /// The next life of the same memory.
+    pub fn reopen(self) -> Self {
+        PoolModel {
+            generation: self.shared.open(),
+            ..self
+        }
+    }
+
+    /// The calling thread takes a seat.
+    pub fn worker(self, index: usize) -> Member {
+        Member {
+            worker: Box::new(Worker::new(self.shared, self.generation, index)),
+        }
+    }
+
+    /// As a scheduler does. `false` if it was refused.
+    pub fn push(self, task: &Arc<Task>) -> bool {
+        task.write();
+        // SAFETY: the models push a task once, and keep it until the end.
+        unsafe { self.shared.push(task.entry(), self.generation) }.is_ok()
+    }
+
+    /// As a scheduler's operation does. `false` if the pool has ended and the task is the caller's.
+    pub fn raise(self, task: &Arc<Task>, level: Priority) -> bool {
+        // SAFETY: the models keep a task until the end, and push it to one pool.
+        unsafe { self.shared.raise(task.entry(), level, self.generation) }.is_ok()
+    }
+
+    /// Takes the oldest of a level from the injector.
+    pub fn pop(self, level: Priority) -> Option<usize> {
+        let entry = self.shared.injector.pop(Levels::of(level))?;
+        Some(Task::of(Item::entry(entry)))
+    }
+
+    /// How many workers sleep.
+    pub fn asleep(self) -> usize {
+        self.shared.idle.0.asleep()
+    }
+
+    /// What a worker that is about to park would see.
+    pub fn has_work(self) -> bool {
+        self.shared.has_work()
+    }
+
+    /// What the drop of a pool begins with.
+    pub fn close(self) {
+        self.shared.idle.0.close(&self.shared.seats);
+    }
+}
+
+/// The worker that the calling thread is.
+pub struct Member {
+    worker: Box<Worker>,
+}
+
+impl Member {
+    /// Until the end of the pool.
+    pub fn run(&self) {
+        self.worker.run();
+    }
+
+    /// Runs `body` as a job of this worker would be run.
+    pub fn within(&self, body: impl FnOnce()) {
+        self.worker.enter(body);
+    }
+
+    /// Runs what a worker would run next, if it is there.
+    pub fn run_next(&self, newest: bool) -> bool {
+        self.worker.run_next(newest)
+    }
+
+    /// Steals and runs what a searcher would find.
+    pub fn search(&self) -> bool {
+        self.worker.run_found()
+    }
+
+    /// Runs and sleeps until `done`.
+    pub fn help_until(&self, done: impl Fn() -> bool) {
+        self.worker.help_until(done);
+    }
+
+    /// Gives a task away. `false` if there is no room.
+    pub fn fork(&self, task: &Arc<Task>) -> bool {
+        task.write();
+        // SAFETY: the models keep a task until the end.
+        unsafe { self.worker.fork(task.entry().cast()) }
+    }
+
+    /// Takes it back, if it is still there.
+    pub fn take_back(&self, task: &Arc<Task>) -> bool {
+        let back = self.worker.take_back(task.entry().cast());
+        if back {
+            task.take();
+        }
+        back
+    }
+}

@@ -1,0 +1,159 @@
+//! The boundary at which types end: what the inside of something erased sees of the outside.
+
+use core::any::{Any, TypeId};
+use core::fmt;
+use core::ptr::NonNull;
+
+use super::child::{ChildReceiver, Parent};
+use super::env::{Beneath, Look, visit_all};
+use super::stage::container_of;
+use super::{Completion, Env, NoScheduler, Receiver, Transfer};
+use crate::stop::ErasedStopToken;
+
+/// The receiver of what is inside.
+pub(crate) type PortReceiver<T, E> = ChildReceiver<Port<T, E>, 0>;
+
+/// Where the inside completes.
+pub(crate) type Complete<T, E> = unsafe fn(NonNull<Port<T, E>>, Completion<T, E>) -> Transfer;
+
+/// What the inside sees of the outside: where it completes, and what it may ask.
+pub(crate) struct Port<T, E> {
+    complete: Complete<T, E>,
+    /// Asks the environment outside for a value of the user's own.
+    look: Look,
+    token: ErasedStopToken,
+}
+
+// SAFETY: value, error and receiver are `Send`; the operation is touched by the completion alone.
+unsafe impl<T: Send, E: Send> Parent<0> for Port<T, E> {
+    type Value = T;
+    type Error = E;
+    type Env = PortEnv<T, E>;
+
+    #[inline]
+    unsafe fn env(this: NonNull<Self>) -> PortEnv<T, E> {
+        PortEnv { port: this }
+    }
+
+    #[inline]
+    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: the port is alive until the child has completed.
+        let complete = unsafe { this.as_ref() }.complete;
+        // SAFETY: the child completes once.
+        unsafe { complete(this, completion) }
+    }
+}
+
+/// The environment of the inside: the stop token and the user's own values of that outside, and no scheduler.
+pub(crate) struct PortEnv<T, E> {
+    port: NonNull<Port<T, E>>,
+}
+
+impl<T, E> Clone for PortEnv<T, E> {
+    fn clone(&self) -> Self {
+        PortEnv { port: self.port }
+    }
+}
+
+// SAFETY: what is reached through the port is the environment outside, which is `Sync`, and a token.
+unsafe impl<T, E> Send for PortEnv<T, E> {}
+// SAFETY: as above.
+unsafe impl<T, E> Sync for PortEnv<T, E> {}
+
+impl<T: Send, E: Send> Env for PortEnv<T, E> {
+    type StopToken = ErasedStopToken;
+    type Scheduler = NoScheduler;
+
+    #[inline]
+    fn stop_token(&self) -> ErasedStopToken {
+        // SAFETY: the child has not completed, so the port is alive.
+        unsafe { self.port.as_ref() }.token
+    }
+
+    #[inline]
+    fn scheduler(&self) -> NoScheduler {
+        NoScheduler
+    }
+
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        visit_all(self, id, found);
+    }
+
+    fn look(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+        // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
+        Some(unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) })
+    }
+}
+
+impl<T, E> fmt::Debug for PortEnv<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortEnv").finish_non_exhaustive()
+    }
+}
+
+/// The outside: the receiver, and what its environment offered when the operation was connected.
+pub(crate) struct Outside<T, E, R: Receiver<T, E>> {
+    port: Port<T, E>,
+    /// Keeps what the port's token points at.
+    _token: <R::Env as Env>::StopToken,
+    env: R::Env,
+    pub(crate) receiver: Option<R>,
+}
+
+impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
+    /// `complete` gets the address of the port, and finds its operation with [`Outside::of_port`].
+    #[inline]
+    pub(crate) fn new(receiver: R, complete: Complete<T, E>) -> Self {
+        let env = receiver.env();
+        let token = env.stop_token();
+        Outside {
+            port: Port {
+                complete,
+                look: Self::look,
+                // SAFETY: the port is asked as long as this is there, and the token with it.
+                token: unsafe { ErasedStopToken::new(&token) },
+            },
+            _token: token,
+            env,
+            receiver: Some(receiver),
+        }
+    }
+
+    /// A receiver for the inside.
+    ///
+    /// # Safety
+    ///
+    /// `this` has its final address, stays until the inside has completed, and expects exactly one completion. The
+    /// pointer may be used for all of the operation that this is a field of.
+    #[inline]
+    pub(crate) unsafe fn port_receiver(this: *mut Self) -> PortReceiver<T, E>
+    where
+        T: Send,
+        E: Send,
+    {
+        // SAFETY: by the caller's promise.
+        unsafe { ChildReceiver::new(NonNull::new_unchecked(&raw mut (*this).port)) }
+    }
+
+    /// The outside that a port is a field of.
+    ///
+    /// # Safety
+    ///
+    /// The port is that of an `Outside<T, E, R>`.
+    #[inline]
+    pub(crate) unsafe fn of_port(port: NonNull<Port<T, E>>) -> NonNull<Self> {
+        // SAFETY: by the caller's promise.
+        unsafe { container_of!(port, Self, port) }
+    }
+
+    /// # Safety
+    ///
+    /// The port is that of an `Outside<T, E, R>` whose inside has not completed.
+    unsafe fn look(port: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        // SAFETY: by the caller's promise; the environment is `Sync`.
+        let env = unsafe { &(*Self::of_port(port.cast()).as_ptr()).env };
+        let beneath = env.look(id, found)?;
+        // SAFETY: what is around this outlives it, and the caller does not go on once this is gone.
+        Some(unsafe { beneath.extend() })
+    }
+}

@@ -1,0 +1,10 @@
+//! An erased scheduler borrows what it was made of.
+use bowline::scheduler::{RunLoop, TaskScheduler};
+
+fn main() {
+    let erased = {
+        let run_loop = RunLoop::new();
+        TaskScheduler::new(run_loop.scheduler())
+    };
+    let _ = erased.clone();
+}
