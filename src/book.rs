@@ -3,6 +3,7 @@
 #![doc = "[Schedulers]: schedulers"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
+#![doc = "[Performance]: performance"]
 #![doc = "[Conformance]: conformance"]
 #![doc = "[Contributing]: contributing"]
 #![doc = ""]
@@ -40,6 +41,9 @@ pub mod algorithms {}
 #[doc = ""]
 #[doc = include_str!("../docs/writing-your-own.md")]
 pub mod writing_your_own {}
+
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
 
 #[doc = include_str!("../docs/conformance.md")]
 pub mod conformance {}

@@ -1,0 +1,192 @@
+//! What was asked for on the command line.
+
+use std::fmt::Write;
+
+use crate::harness::Config;
+use crate::machine::cores;
+use crate::workloads::{WORKLOADS, Workload};
+
+/// Where a report goes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    Stdout,
+    File(String),
+}
+
+/// A workload, or one case of it.
+pub struct Selection {
+    pub workload: &'static Workload,
+    /// By its whole name, `hop/inside`.
+    pub case: Option<String>,
+}
+
+/// What is to be done.
+pub enum Request {
+    Help,
+    List,
+    Run {
+        selections: Vec<Selection>,
+        config: Config,
+        json: Option<Output>,
+        markdown: Option<Output>,
+    },
+}
+
+/// Understands the arguments, the program's name left out.
+pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, String> {
+    let mut selections = Vec::new();
+    let mut rounds = None;
+    let mut threads = cores();
+    let mut quick = false;
+    let mut json = None;
+    let mut markdown = None;
+    let mut arguments = arguments.into_iter().peekable();
+    while let Some(argument) = arguments.next() {
+        let (name, value) = match argument.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (argument.as_str(), None),
+        };
+        // The next argument, where it can only be a value.
+        let mut next = || arguments.next_if(|next| !next.starts_with('-') && find(next).is_none());
+        match name {
+            "--help" | "-h" | "help" => return Ok(Request::Help),
+            "--list" => return Ok(Request::List),
+            "--quick" => quick = true,
+            "--rounds" => rounds = Some(positive(name, value.or_else(next))?),
+            "--threads" => threads = positive(name, value.or_else(next))?,
+            "--json" => json = Some(value.or_else(&mut next).map_or(Output::Stdout, Output::File)),
+            "--markdown" => markdown = Some(value.or_else(&mut next).map_or(Output::Stdout, Output::File)),
+            option if option.starts_with('-') => return Err(format!("there is no option {option}")),
+            name => {
+                let found =
+                    find(name).ok_or_else(|| format!("there is no workload {name}; there are: all, {}", names()))?;
+                selections.extend(found.iter().map(|workload| Selection {
+                    workload,
+                    case: name.contains('/').then(|| name.to_owned()),
+                }));
+            }
+        }
+    }
+    if selections.is_empty() {
+        return Err(format!("name a workload: all, {}", names()));
+    }
+    if json == Some(Output::Stdout) && markdown == Some(Output::Stdout) {
+        return Err("only one of --json and --markdown can go to standard output".to_owned());
+    }
+    let config = Config {
+        threads,
+        rounds: rounds.unwrap_or(if quick { 1 } else { 7 }),
+        quick,
+    };
+    Ok(Request::Run {
+        selections,
+        config,
+        json,
+        markdown,
+    })
+}
+
+/// The workloads that a name stands for: that of a workload, of one of its cases, or `all`.
+fn find(name: &str) -> Option<&'static [Workload]> {
+    if name == "all" {
+        return Some(WORKLOADS);
+    }
+    let name = name.split_once('/').map_or(name, |(workload, _)| workload);
+    let index = WORKLOADS.iter().position(|workload| workload.name == name)?;
+    Some(&WORKLOADS[index..=index])
+}
+
+fn names() -> String {
+    let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+    names.join(", ")
+}
+
+fn positive(option: &str, value: Option<String>) -> Result<usize, String> {
+    let value = value.ok_or_else(|| format!("{option} needs a number"))?;
+    let number = value.parse().ok().filter(|&number| number > 0);
+    number.ok_or_else(|| format!("{option} needs a number above zero, not {value}"))
+}
+
+/// The workloads, one a line.
+pub fn list() -> String {
+    let mut text = String::new();
+    for workload in WORKLOADS {
+        let _ = writeln!(text, "  {:<8} {}", workload.name, workload.about);
+    }
+    text
+}
+
+pub fn help() -> String {
+    format!(
+        "\
+Measures bowline against its peers, in one process and in turns.
+
+usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
+
+workloads:
+{}  all      all of them
+
+options:
+  --rounds N         rounds that count, after one to warm up (7; with --quick, 1)
+  --threads N        workers of every pool (the machine's cores)
+  --quick            small sizes: shows that everything runs, judges nothing
+  --json [FILE]      everything as JSON, to FILE or instead of the tables
+  --markdown [FILE]  one table, between the marks of the page FILE or instead of the tables
+  --list             the workloads
+  --help             this
+",
+        list()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    fn error(line: &str) -> String {
+        parsed(line).err().unwrap()
+    }
+
+    #[test]
+    fn workloads_and_options_come_in_any_order() {
+        let Ok(Request::Run {
+            selections,
+            config,
+            json,
+            markdown,
+        }) = parsed("hop --rounds 3 --json join/fib --threads=5 --markdown page/hop.md")
+        else {
+            panic!("not understood");
+        };
+        let names = |selection: &Selection| (selection.workload.name, selection.case.clone());
+        let names: Vec<_> = selections.iter().map(names).collect();
+        assert_eq!(names, [("hop", None), ("join", Some("join/fib".to_owned()))]);
+        assert_eq!((config.rounds, config.threads, config.quick), (3, 5, false));
+        assert_eq!(json, Some(Output::Stdout));
+        assert_eq!(markdown, Some(Output::File("page/hop.md".to_owned())));
+    }
+
+    #[test]
+    fn all_means_every_workload() {
+        let Ok(Request::Run { selections, config, .. }) = parsed("all --quick") else {
+            panic!("not understood");
+        };
+        assert_eq!(selections.len(), WORKLOADS.len());
+        assert!(config.quick);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        assert!(error("hup").contains("no workload hup; there are: all, hop"));
+        assert!(error("hop --fast").contains("no option --fast"));
+        assert!(error("").contains("name a workload"));
+        assert!(error("hop --rounds").contains("--rounds needs a number"));
+        assert!(error("hop --rounds 0").contains("above zero, not 0"));
+        assert!(error("hop --threads many").contains("not many"));
+        assert!(error("hop --json --markdown").contains("only one"));
+    }
+}

@@ -1,0 +1,159 @@
+//! What the library is to reach, on the machine it was measured on.
+
+use crate::harness::{Config, Measured, Role};
+
+/// How a value is judged.
+#[derive(Clone, Copy)]
+pub enum Bound {
+    /// The library's value over the peer's, at most.
+    Ratio(f64),
+    /// The library's value, at most.
+    AtMost(f64),
+    /// The library's value for each worker that has a core of its own, at least.
+    PerCore(f64),
+}
+
+/// One value to reach.
+pub struct Target {
+    pub case: &'static str,
+    pub metric: &'static str,
+    pub bound: Bound,
+}
+
+const fn target(case: &'static str, metric: &'static str, bound: Bound) -> Target {
+    Target { case, metric, bound }
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    target("hop/inside", "time", Bound::Ratio(0.3)),
+    target("hop/outside", "time", Bound::Ratio(0.5)),
+    target("join/fib", "time", Bound::Ratio(1.1)),
+    target("join/fib", "cores", Bound::PerCore(0.9)),
+    target("fanout/coarse", "cores", Bound::PerCore(0.9)),
+    target("fanout/fine", "cores", Bound::PerCore(0.9)),
+    target("bulk/saxpy", "time", Bound::Ratio(1.05)),
+    target("bulk/irregular", "time", Bound::Ratio(1.1)),
+    target("timers/100k", "cpu", Bound::Ratio(0.5)),
+    target("timers/100k", "late p99", Bound::AtMost(1000.0)),
+    target("idle/pool", "cpu", Bound::AtMost(0.0)),
+];
+
+/// A target, and what became of it.
+pub struct Verdict {
+    pub target: &'static Target,
+    pub limit: f64,
+    /// What was measured; `None` where nothing was.
+    pub value: Option<f64>,
+    /// `None` where it was not measured, or at sizes that say nothing.
+    pub met: Option<bool>,
+}
+
+impl Verdict {
+    /// The target in words.
+    pub fn text(&self, measured: &Measured) -> String {
+        let metric = self.target.metric;
+        let unit = measured
+            .metrics
+            .iter()
+            .find(|known| known.name == metric)
+            .map_or("", |known| known.unit);
+        match self.target.bound {
+            Bound::Ratio(_) => {
+                let peer = measured.entry(Role::Peer).map_or("the peer", |peer| peer.name);
+                format!("{metric} at most {} of {peer}'s", self.limit)
+            }
+            Bound::AtMost(_) => format!("{metric} at most {} {unit}", self.limit),
+            Bound::PerCore(_) => format!("{metric} at least {:.1}", self.limit),
+        }
+    }
+
+    pub fn word(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not judged",
+        }
+    }
+}
+
+/// Judges what was measured by every target that is about it. `cores` is how many the machine has.
+pub fn judge(measured: &Measured, config: &Config, cores: usize) -> Vec<Verdict> {
+    let targets = TARGETS.iter().filter(|target| target.case == measured.name);
+    targets
+        .map(|target| {
+            let metric = measured.metrics.iter().position(|metric| metric.name == target.metric);
+            let metric = metric.expect("a target is for something that is measured");
+            let ours = || Some(measured.entry(Role::Bowline)?.values[metric].as_ref()?.median);
+            let ratio = || Some(measured.entry(Role::Peer)?.ratios[metric].as_ref()?.median);
+            let (limit, value) = match target.bound {
+                Bound::Ratio(limit) => (limit, ratio()),
+                Bound::AtMost(limit) => (limit, ours()),
+                Bound::PerCore(limit) => (limit * config.threads.min(cores) as f64, ours()),
+            };
+            let met = value.filter(|_| !config.quick).map(|value| match target.bound {
+                Bound::Ratio(_) | Bound::AtMost(_) => value <= limit,
+                Bound::PerCore(_) => value >= limit,
+            });
+            Verdict {
+                target,
+                limit,
+                value,
+                met,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, Metric, Sample};
+
+    const METRICS: &[Metric] = &[Metric::new("time", "ns"), Metric::new("cores", "CPU/wall")];
+    const FULL: Config = Config {
+        threads: 4,
+        rounds: 1,
+        quick: false,
+    };
+
+    fn join(time: f64, cores: Option<f64>) -> Measured {
+        let sample = move |time, cores| Sample {
+            values: vec![Some(time), cores],
+            check: 0,
+        };
+        let case = Case::new("join/fib", "", METRICS);
+        let case = case
+            .bowline(move || sample(time, cores))
+            .peer("rayon", move || sample(10.0, None));
+        case.measure(&FULL).ok().unwrap()
+    }
+
+    #[test]
+    fn ratios_and_cores_are_judged_each_in_its_direction() {
+        let met = |time, cores| -> Vec<Option<bool>> {
+            judge(&join(time, cores), &FULL, 2)
+                .iter()
+                .map(|verdict| verdict.met)
+                .collect()
+        };
+        assert_eq!(met(11.0, Some(1.9)), [Some(true), Some(true)]);
+        assert_eq!(met(11.1, Some(1.7)), [Some(false), Some(false)]);
+        assert_eq!(met(5.0, None), [Some(true), None]);
+    }
+
+    #[test]
+    fn nothing_is_judged_at_small_sizes() {
+        let quick = Config { quick: true, ..FULL };
+        assert!(
+            judge(&join(1.0, Some(2.0)), &quick, 2)
+                .iter()
+                .all(|verdict| verdict.met.is_none())
+        );
+    }
+
+    #[test]
+    fn the_limit_for_cores_counts_those_that_a_worker_can_have() {
+        assert_eq!(judge(&join(1.0, Some(2.0)), &FULL, 8)[1].limit, 3.6);
+    }
+}

@@ -1,0 +1,39 @@
+//! What is measured: one file each.
+
+mod bulk;
+mod fanout;
+mod hop;
+mod idle;
+mod join;
+mod timers;
+mod wake;
+mod work;
+
+use crate::harness::Bench;
+
+/// A subcommand.
+pub struct Workload {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Offers its cases to the bench, one after the other.
+    pub run: fn(&mut Bench) -> Result<(), String>,
+}
+
+const fn workload(name: &'static str, about: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Workload {
+    Workload { name, about, run }
+}
+
+/// All of them, in the order of `all`.
+pub const WORKLOADS: &[Workload] = &[
+    workload(
+        "hop",
+        "getting onto the pool, from one of its workers and from outside",
+        hop::run,
+    ),
+    workload("wake", "waking a pool that sleeps", wake::run),
+    workload("join", "fork and join without a cut-off", join::run),
+    workload("fanout", "many jobs pushed from one worker", fanout::run),
+    workload("bulk", "a loop over many indices, even and uneven", bulk::run),
+    workload("timers", "a hundred thousand and a million timers", timers::run),
+    workload("idle", "what a pool with nothing to do uses", idle::run),
+];
