@@ -6,6 +6,7 @@ use core::ops::Deref;
 use core::ops::DerefMut;
 use core::ptr::{self, NonNull};
 use core::time::Duration;
+use std::boxed::Box;
 use std::time::Instant;
 
 use super::wheel::{Entry, State, Wheel};
@@ -42,7 +43,7 @@ pub(crate) struct Pending {
 }
 
 struct Inner {
-    wheel: Wheel,
+    wheel: Box<Wheel>,
     /// The driver, from when it found nothing due until it looks again, or is woken. Whoever inserts an earlier deadline
     /// takes it and wakes it; nobody else has to. A thread that is gone, or does not sleep, is woken in vain at most
     /// once, which harms nobody.

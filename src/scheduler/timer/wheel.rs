@@ -4,12 +4,15 @@ use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomPinned;
 use core::ptr::{self, NonNull};
+use std::boxed::Box;
 
 use crate::{Job, Transfer};
 
-/// Six bits of a deadline choose a slot.
-const BITS: u32 = 6;
+/// So many bits of a deadline choose a slot. The entries of a slot are spread over the level below all at once, and others
+/// wait meanwhile; with ten bits that is a slot of a microsecond, of a millisecond, of a second.
+const BITS: u32 = 10;
 const SLOTS: usize = 1 << BITS;
+const WORDS: usize = SLOTS / 64;
 /// Enough digits for every `u64`.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 
@@ -105,9 +108,9 @@ impl List {
 }
 
 /// Timers in order of their deadlines, those of one deadline in order of insertion. Inserting and removing take constant
-/// time; so does taking the first, over time: an entry moves down a level at most ten times in its life.
+/// time; so does taking the first, over time: an entry moves down a level at most six times in its life.
 ///
-/// A deadline is eleven digits of six bits. An entry is at the *level* of the highest digit in which its deadline differs
+/// A deadline is seven digits of ten bits. An entry is at the *level* of the highest digit in which its deadline differs
 /// from the cursor, in the *slot* of that digit; at level 0 where it does not differ. So, as long as no deadline is before
 /// the cursor:
 ///
@@ -125,7 +128,9 @@ pub(super) struct Wheel {
     /// One bit per level that has an entry.
     levels: u16,
     /// One bit per slot that has an entry.
-    occupied: [u64; LEVELS],
+    occupied: [[u64; WORDS]; LEVELS],
+    /// One bit per word of those that is not zero.
+    words: [u16; LEVELS],
     slots: [[List; SLOTS]; LEVELS],
 }
 
@@ -133,14 +138,11 @@ pub(super) struct Wheel {
 unsafe impl Send for Wheel {}
 
 impl Wheel {
-    pub(super) fn new() -> Self {
-        Wheel {
-            cursor: 0,
-            floor: 0,
-            levels: 0,
-            occupied: [0; LEVELS],
-            slots: [[List::EMPTY; SLOTS]; LEVELS],
-        }
+    /// An empty wheel. It is large, and most of its slots are never used: memory that the system has zeroed, and gives
+    /// when it is touched, is right for it.
+    pub(super) fn new() -> Box<Self> {
+        // SAFETY: numbers and pointers, which may all be zero.
+        unsafe { Box::new_zeroed().assume_init() }
     }
 
     /// Puts an entry in.
@@ -172,7 +174,8 @@ impl Wheel {
             entry.as_ref().previous.set(list.tail);
             if list.head.is_null() {
                 list.head = entry.as_ptr();
-                self.occupied[level] |= 1 << slot;
+                self.occupied[level][slot / 64] |= 1 << (slot % 64);
+                self.words[level] |= 1 << (slot / 64);
                 self.levels |= 1 << level;
             } else {
                 (*list.tail).set_next(entry.as_ptr());
@@ -277,8 +280,8 @@ impl Wheel {
     #[inline]
     fn first(&self) -> Option<(usize, usize)> {
         let level = self.levels.trailing_zeros() as usize;
-        let occupied = self.occupied.get(level)?;
-        Some((level, occupied.trailing_zeros() as usize))
+        let word = self.words.get(level)?.trailing_zeros() as usize;
+        Some((level, word * 64 + self.occupied[level][word].trailing_zeros() as usize))
     }
 
     /// The earliest deadline of a slot.
@@ -292,9 +295,12 @@ impl Wheel {
 
     #[inline]
     fn vacate(&mut self, level: usize, slot: usize) {
-        self.occupied[level] &= !(1 << slot);
-        if self.occupied[level] == 0 {
-            self.levels &= !(1 << level);
+        self.occupied[level][slot / 64] &= !(1 << (slot % 64));
+        if self.occupied[level][slot / 64] == 0 {
+            self.words[level] &= !(1 << (slot / 64));
+            if self.words[level] == 0 {
+                self.levels &= !(1 << level);
+            }
         }
     }
 }
