@@ -53,7 +53,7 @@ static WATCH_PANICS: Once = Once::new();
 /// Outcomes are kept outside of what `loom` knows, and compared with `expected` at the end.
 pub fn explore(interruptions: usize, expected: &[&'static str], model: impl Fn(&Seen) + Send + Sync + 'static) {
     let seen = Seen::default();
-    check(interruptions, &seen, move |seen| model(seen));
+    check(interruptions, &seen, model);
     seen.compare(expected);
 }
 

@@ -382,13 +382,23 @@ impl Worker {
         let item = self.empty_slot()?;
         let run = self.from_slot.get().wrapping_add(1);
         self.from_slot.set(run);
-        if run.is_multiple_of(SLOT_RUNS) && (!occupied.and(Levels::DEFAULT).is_empty() || self.seat().ring.has_items())
+        if run.is_multiple_of(SLOT_RUNS)
+            && let Some(other) = self.pick_in_stead(occupied)
         {
-            // The others have waited long enough.
             self.push_displaced(item);
-            return None;
+            return Some(self.not_from_slot(other));
         }
         Some(item)
+    }
+
+    /// What has waited long enough while the slot went first.
+    #[cold]
+    fn pick_in_stead(&self, occupied: Levels) -> Option<Item> {
+        let own = self.seat().ring.pop_oldest();
+        if own.is_some() || occupied.and(Levels::DEFAULT).is_empty() {
+            return own;
+        }
+        self.shared.injector.pop(Levels::DEFAULT, false).map(Item::entry)
     }
 
     #[inline]

@@ -9,8 +9,9 @@ use std::boxed::Box;
 use crate::{Job, Transfer};
 
 /// So many bits of a deadline choose a slot. The entries of a slot are spread over the level below all at once, and others
-/// wait meanwhile; with ten bits that is a slot of a microsecond, of a millisecond, of a second.
-const BITS: u32 = 10;
+/// wait meanwhile; with ten bits that is a slot of a microsecond, of a millisecond, of a second. A model makes many wheels,
+/// so that they are smaller there.
+const BITS: u32 = if cfg!(loom) { 6 } else { 10 };
 const SLOTS: usize = 1 << BITS;
 const WORDS: usize = SLOTS / 64;
 /// Enough digits for every `u64`.
