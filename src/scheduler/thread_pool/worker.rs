@@ -226,7 +226,7 @@ impl Worker {
             None => {
                 let run = self.from_slot.get();
                 let idle = &self.shared.idle.0;
-                if run.is_power_of_two() || run.is_multiple_of(4096) || !idle.is_watched() {
+                if run == 0 || run.is_power_of_two() || !idle.is_watched() {
                     idle.wake(&self.shared.seats);
                 }
             }
@@ -369,7 +369,10 @@ impl Worker {
                 }
                 Item::entry(self.shared.injector.pop(levels, false)?)
             }
-            None => self.seat().ring.pop_oldest().or_else(|| self.empty_slot())?,
+            None => match self.seat().ring.pop_oldest() {
+                Some(item) => item,
+                None => return self.empty_slot(),
+            },
         };
         Some(self.not_from_slot(item))
     }
