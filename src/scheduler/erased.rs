@@ -312,6 +312,13 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         // SAFETY: there is such a scheduler.
         unsafe { (self.vtable.place)(self.scheduler()) }
     }
+
+    #[cfg(feature = "std")]
+    #[inline]
+    unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
+        // SAFETY: there is such a scheduler; the rest is the caller's promise.
+        unsafe { (self.vtable.enqueue)(self.scheduler(), entry) }
+    }
 }
 
 /// Says at compile time what cannot be erased.
@@ -385,6 +392,8 @@ struct Vtable {
     drop: Option<unsafe fn(NonNull<()>)>,
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
+    #[cfg(feature = "std")]
+    enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
     operation: OperationVtable,
 }
 
@@ -415,6 +424,8 @@ impl<S: Scheduler> Of<S> {
         drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
         equal: Self::equal,
         place: Self::place,
+        #[cfg(feature = "std")]
+        enqueue: Self::enqueue,
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
             #[cfg(feature = "alloc")]
@@ -456,6 +467,15 @@ impl<S: Scheduler> Of<S> {
     unsafe fn place(scheduler: NonNull<()>) -> usize {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.place()
+    }
+
+    /// # Safety
+    ///
+    /// The first is a scheduler; the entry is in no queue, and stays until its job runs.
+    #[cfg(feature = "std")]
+    unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref().enqueue(entry) }
     }
 
     /// # Safety

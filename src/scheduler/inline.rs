@@ -24,6 +24,12 @@ impl Scheduler for InlineScheduler {
     fn schedule(&self) -> InlineSchedule {
         InlineSchedule(())
     }
+
+    #[cfg(feature = "std")]
+    unsafe fn enqueue(&self, entry: core::ptr::NonNull<super::thread_pool::Entry>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { Transfer::to(entry.cast()) }
+    }
 }
 
 /// The schedule sender of [`InlineScheduler`].

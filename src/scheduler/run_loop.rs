@@ -455,6 +455,13 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
             run_loop: self.run_loop,
         }
     }
+
+    #[inline]
+    unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { self.run_loop.push(entry.cast()) };
+        Transfer::none()
+    }
 }
 
 impl PartialEq for RunLoopScheduler<'_> {

@@ -41,6 +41,19 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         0
     }
 
+    /// Has the job of an entry run on this scheduler: what a frame of a task does, which is a queue's node itself.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in no queue, and stays where it is until its job runs, as the scheduler itself need not. It may have
+    /// run when this returns.
+    #[cfg(feature = "std")]
+    #[doc(hidden)]
+    unsafe fn enqueue(&self, entry: core::ptr::NonNull<crate::scheduler::thread_pool::Entry>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { crate::task::hop(self.schedule(), entry) }
+    }
+
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
     fn or_inline(self) -> crate::scheduler::OrInline<Self> {
         crate::scheduler::OrInline::inline(self)

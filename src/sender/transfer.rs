@@ -140,7 +140,7 @@ impl Transfer {
         drop(self);
     }
 
-    fn pop(&mut self) -> Option<NonNull<Job>> {
+    pub(crate) fn pop(&mut self) -> Option<NonNull<Job>> {
         let job = NonNull::new(self.head)?;
         // SAFETY: a job in a `Transfer` is alive until it runs.
         self.head = unsafe { job.as_ref() }.next();

@@ -1,4 +1,17 @@
-//! Structured concurrency.
+//! Structured concurrency: coroutines, and closures that run side by side.
+
+mod await_sender;
+mod awaitable;
+mod context;
+mod frame;
+mod hop;
+#[allow(clippy::module_inception, reason = "the file is named for the type in it")]
+mod task;
+
+pub use await_sender::SenderFuture;
+pub use context::TaskEnv;
+pub(crate) use hop::hop;
+pub use task::{Task, TaskFuture, TaskOperation};
 
 pub use crate::Priority;
 pub use crate::scheduler::thread_pool::{Scope, scope};

@@ -12,7 +12,8 @@ use crate::{Job, Priority, Transfer};
 ///
 /// The job comes first, so that the address of one is that of the other.
 #[repr(C)]
-pub(super) struct Entry {
+#[doc(hidden)]
+pub struct Entry {
     pub(super) job: Job,
     /// The one before, in the list of an injector. Only touched under its lock, so relaxed accesses do. The one after is
     /// the job's link.
@@ -82,8 +83,14 @@ fn level(number: usize) -> Priority {
     }
 }
 
+impl core::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Entry").finish_non_exhaustive()
+    }
+}
+
 impl Entry {
-    pub(super) fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+    pub(crate) fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
         Entry {
             job: Job::new(run),
             previous: AtomicPtr::new(ptr::null_mut()),

@@ -120,6 +120,12 @@ impl Scheduler for PoolScheduler {
     fn place(&self) -> usize {
         ptr::from_ref(self.shared).addr()
     }
+
+    #[inline]
+    unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { self.push(entry) }
+    }
 }
 
 impl PartialEq for PoolScheduler {

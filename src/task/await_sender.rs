@@ -1,0 +1,340 @@
+//! Awaiting a sender: the bridge from senders to futures.
+
+use core::cell::{Cell, UnsafeCell};
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomPinned;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::pin::{Pin, pin};
+use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll};
+
+use super::context::TaskEnv;
+use super::frame::{self, Header};
+use crate::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
+use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
+
+/// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
+#[must_use = "futures do nothing until they are awaited"]
+pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
+    phase: Phase,
+    content: Content<S>,
+    /// Made when the sender is started, unless that completes inline.
+    shared: MaybeUninit<Await<S::Value, S::Error>>,
+    _pinned: PhantomPinned,
+}
+
+/// What is in the content. A flag beside it, so that the compiler sees what need not be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Sender,
+    Operation,
+    Empty,
+}
+
+union Content<S: Sender<Value: Send, Error: Send>> {
+    sender: ManuallyDrop<S>,
+    operation: ManuallyDrop<S::Operation<AwaitReceiver<S::Value, S::Error>>>,
+}
+
+/// What the receiver points at.
+struct Await<T, E> {
+    frame: NonNull<Header>,
+    result: UnsafeCell<Option<Completion<T, E>>>,
+    /// The sender has completed, and the result is there. Set by the completion, with release, which touches nothing of
+    /// this afterwards.
+    done: AtomicBool,
+    /// `start` is running. Only looked at by the thread that runs it.
+    starting: Cell<bool>,
+    /// The sender completes where it was started, by its own promise.
+    stays: bool,
+}
+
+// SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`.
+unsafe impl<S: Sender<Value: Send, Error: Send> + Send> Send for SenderFuture<S> {}
+
+impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+    /// Awaits a sender.
+    #[inline]
+    pub fn new(sender: S) -> Self {
+        SenderFuture {
+            phase: Phase::Sender,
+            content: Content {
+                sender: ManuallyDrop::new(sender),
+            },
+            shared: MaybeUninit::uninit(),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// What the receiver points at.
+    ///
+    /// # Safety
+    ///
+    /// The sender was started, and not inline.
+    unsafe fn shared(&self) -> &Await<S::Value, S::Error> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.shared.assume_init_ref() }
+    }
+
+    /// Starts a sender that completes inside `start`.
+    #[inline]
+    fn run_inline(sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+        let mut result = None;
+        let operation = pin!(sender.connect(InlineReceiver {
+            result: NonNull::from(&mut result),
+            frame,
+        }));
+        // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
+        unsafe { operation.start() }.run();
+        finish(frame, result)
+    }
+
+    /// Starts a sender, in place.
+    fn start(&mut self, sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+        let shared = NonNull::from(self.shared.write(Await {
+            frame,
+            result: UnsafeCell::new(None),
+            done: AtomicBool::new(false),
+            starting: Cell::new(true),
+            stays: S::COMPLETES.stays_on_scheduler(),
+        }));
+        self.content.operation = ManuallyDrop::new(sender.connect(AwaitReceiver { shared }));
+        self.phase = Phase::Operation;
+        // SAFETY: it is pinned with this future, which waits for it when it is dropped; started once.
+        let resumed = unsafe { Pin::new_unchecked(&mut *self.content.operation).start() };
+        // SAFETY: this is what the frame's poll is running.
+        unsafe { Header::resume_later(frame, resumed) };
+        // SAFETY: it was made above.
+        if unsafe { self.shared() }.starting.replace(false) {
+            // It has not completed, or elsewhere, and then it wakes the frame, needed or not.
+            // SAFETY: as above.
+            unsafe { Header::count_wait(frame) };
+        }
+        self.check(frame)
+    }
+
+    /// Takes the result, if it is there.
+    fn check(&mut self, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+        // SAFETY: the operation is there, so it was started.
+        if !unsafe { self.shared() }.done.load(Acquire) {
+            return Poll::Pending;
+        }
+        self.phase = Phase::Empty;
+        // SAFETY: the operation has completed, and is dropped this once, in place. The result is ours now.
+        let result = unsafe {
+            ManuallyDrop::drop(&mut self.content.operation);
+            (*self.shared().result.get()).take()
+        };
+        finish(frame, result)
+    }
+}
+
+impl<S> Future for SenderFuture<S>
+where
+    S: Sender<Value: Send, Error: Send> + 'static,
+{
+    type Output = Result<S::Value, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        // SAFETY: nothing is moved but the sender, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        let Some(frame) = frame::frame_of(cx.waker()) else {
+            todo!("foreign executors")
+        };
+        match this.phase {
+            Phase::Sender => {
+                this.phase = Phase::Empty;
+                // SAFETY: it is there, and taken this once.
+                let sender = unsafe { ManuallyDrop::take(&mut this.content.sender) };
+                if S::COMPLETES.is_inline() {
+                    Self::run_inline(sender, frame)
+                } else {
+                    this.start(sender, frame)
+                }
+            }
+            Phase::Operation => this.check(frame),
+            Phase::Empty => Poll::Pending,
+        }
+    }
+}
+
+/// What the code that awaits gets to see.
+#[inline]
+fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Poll<Result<T, E>> {
+    match result {
+        Some(Completion::Value(value)) => Poll::Ready(Ok(value)),
+        Some(Completion::Error(error)) => Poll::Ready(Err(error)),
+        Some(Completion::Panicked(payload)) => payload.resume(),
+        Some(Completion::Stopped) | None => {
+            // SAFETY: this is what the frame's poll is running.
+            unsafe { Header::stop(frame) };
+            Poll::Pending
+        }
+    }
+}
+
+impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.phase {
+            Phase::Empty => {}
+            // SAFETY: it is there, and dropped this once.
+            Phase::Sender => unsafe { ManuallyDrop::drop(&mut self.content.sender) },
+            Phase::Operation => self.abandon(),
+        }
+    }
+}
+
+impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+    #[cold]
+    fn abandon(&mut self) {
+        // SAFETY: the operation is there, so it was started.
+        if !unsafe { self.shared() }.done.load(Acquire) {
+            todo!("dropped in flight")
+        }
+        // SAFETY: the operation has completed; it and its result are dropped this once, in place.
+        unsafe {
+            ManuallyDrop::drop(&mut self.content.operation);
+            self.shared.assume_init_drop();
+        }
+    }
+}
+
+impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for SenderFuture<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SenderFuture").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of a sender that is awaited.
+pub struct AwaitReceiver<T, E> {
+    shared: NonNull<Await<T, E>>,
+}
+
+// SAFETY: it is used by the completion alone, which is ordered with the frame.
+unsafe impl<T: Send, E: Send> Send for AwaitReceiver<T, E> {}
+
+impl<T, E> AwaitReceiver<T, E> {
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the future waits for the completion.
+        unsafe { this.deliver(completion) }
+    }
+
+    /// # Safety
+    ///
+    /// This is the one completion.
+    unsafe fn deliver(&self, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: the future waits for the completion.
+        let shared = unsafe { self.shared.as_ref() };
+        // SAFETY: nobody looks at it before it is done.
+        unsafe { *shared.result.get() = Some(completion) };
+        let frame = shared.frame;
+        if Header::is_current(frame) && shared.starting.replace(false) {
+            // `start` is beneath us, and looks for the result when it returns.
+            shared.done.store(true, Release);
+            return Transfer::none();
+        }
+        let stays = shared.stays;
+        shared.done.store(true, Release);
+        // SAFETY: the frame counts this await.
+        unsafe { Header::wake(frame, true, |context| stays || context.is_here()) }
+    }
+}
+
+impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
+    type Env = TaskEnv;
+
+    #[inline]
+    fn env(&self) -> TaskEnv {
+        // SAFETY: the frame has not gone on, so its context is there.
+        unsafe { TaskEnv::new(Header::context(self.shared.as_ref().frame)) }
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+impl<T, E> Drop for AwaitReceiver<T, E> {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: it was not completed, so this is the one completion.
+        unsafe { self.deliver(Completion::Stopped) }.run();
+    }
+}
+
+impl<T, E> fmt::Debug for AwaitReceiver<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwaitReceiver").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of a sender that completes inside `start`.
+struct InlineReceiver<T, E> {
+    result: NonNull<Option<Completion<T, E>>>,
+    frame: NonNull<Header>,
+}
+
+// SAFETY: it completes on the thread it was made on, by the sender's promise.
+unsafe impl<T, E> Send for InlineReceiver<T, E> {}
+
+impl<T, E> InlineReceiver<T, E> {
+    #[inline]
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: whoever started the sender waits for it on this stack.
+        unsafe { self.result.write(Some(completion)) };
+        Transfer::none()
+    }
+}
+
+impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
+    type Env = TaskEnv;
+
+    #[inline]
+    fn env(&self) -> TaskEnv {
+        // SAFETY: the frame is being polled.
+        unsafe { TaskEnv::new(Header::context(self.frame)) }
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}

@@ -1,0 +1,97 @@
+//! `.await` on every sender.
+
+/// Lets a sender be awaited: implements [`IntoFuture`] for it, by [`SenderFuture`](crate::task::SenderFuture).
+///
+/// Every sender of this crate has it. For one of your own, name its type, after its parameters in brackets:
+///
+/// ```
+/// # use bowline::{Completes, Receiver, Sender};
+/// # pub struct Twice<S>(S);
+/// # unsafe impl<S: Sender> Sender for Twice<S> {
+/// #     type Value = S::Value;
+/// #     type Error = S::Error;
+/// #     const COMPLETES: Completes = S::COMPLETES;
+/// #     type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<R>;
+/// #     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> S::Operation<R> {
+/// #         self.0.connect(receiver)
+/// #     }
+/// # }
+/// bowline::awaitable!([S] Twice<S>);
+/// ```
+///
+/// It holds where the sender is `'static`, and its value and error are `Send`: a future can be forgotten, so what it
+/// awaits must not borrow while other threads can see it.
+#[macro_export]
+macro_rules! awaitable {
+    ($([$($parameter:tt)*] $sender:ty),+ $(,)?) => {$(
+        impl<$($parameter)*> ::core::future::IntoFuture for $sender
+        where
+            Self: $crate::Sender<Value: ::core::marker::Send, Error: ::core::marker::Send> + 'static,
+        {
+            type Output = ::core::result::Result<<Self as $crate::Sender>::Value, <Self as $crate::Sender>::Error>;
+            type IntoFuture = $crate::task::SenderFuture<Self>;
+
+            #[inline]
+            fn into_future(self) -> Self::IntoFuture {
+                $crate::task::SenderFuture::new(self)
+            }
+        }
+    )+};
+}
+
+use crate::adaptors::*;
+use crate::factories::*;
+use crate::scheduler::*;
+
+awaitable!(
+    [S, E] ErrInto<S, E>,
+    [S, E] InfallibleInto<S, E>,
+    [S, E] StoppedAsError<S, E>,
+    [S, F] Bulk<S, F>,
+    [S, F] BulkChunked<S, F>,
+    [S, F] LetError<S, F>,
+    [S, F] LetStopped<S, F>,
+    [S, F] LetValue<S, F>,
+    [S, F] MapErr<S, F>,
+    [S, F] RepeatUntil<S, F>,
+    [S, F] RetryIf<S, F>,
+    [S, F] Then<S, F>,
+    [S, F] TryThen<S, F>,
+    [S, F] UponError<S, F>,
+    [S, F] UponStopped<S, F>,
+    [S, C] ContinuesOn<S, C>,
+    [S, C] Finally<S, C>,
+    [S, C] On<S, C>,
+    [S, C] StartsOn<S, C>,
+    [S, G] StopWhen<S, G>,
+    [A, B] Sequence<A, B>,
+    [S, P] WriteEnv<S, P>,
+    [S] Affine<S>,
+    [S: crate::Sender] EnsureStarted<S>,
+    [S: crate::Sender] Split<S>,
+    [S] IntoOption<S>,
+    [S] IntoOutcome<S>,
+    [S] RepeatN<S>,
+    [S] Retry<S>,
+    [S] StoppedAsOption<S>,
+    [S] Unstoppable<S>,
+    [S] WhenAll<S>,
+    [S] WhenAny<S>,
+    [I] WhenAllIter<I>,
+    [I] WhenAnyIter<I>,
+    [T: Send, E: Send] BoxedSender<'static, T, E>,
+    [T] Just<T>,
+    [F] JustFrom<F>,
+    [T, E] JustError<T, E>,
+    [T, E] JustStopped<T, E>,
+    [T, E] Never<T, E>,
+    [Q] ReadEnv<Q>,
+    [F] FromFuture<F>,
+    [] InlineSchedule,
+    [] PoolSchedule,
+    [] RunLoopSchedule<'static>,
+    [] TaskSchedule<'static>,
+    [] TimerSchedule,
+    [S] Timeout<S>,
+    [S, A] OrElseSchedule<S, A>,
+);
