@@ -1,15 +1,19 @@
 //! Structured concurrency: coroutines, and closures that run side by side.
 
+mod allocator;
 mod await_sender;
 mod awaitable;
+mod builder;
 mod context;
 mod frame;
 mod hop;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 
+pub use allocator::{CurrentAllocator, TaskAllocator};
 pub use await_sender::SenderFuture;
-pub use context::TaskEnv;
+pub use builder::TaskBuilder;
+pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub(crate) use hop::hop;
 pub use task::{Task, TaskFuture, TaskOperation};
 
