@@ -22,7 +22,7 @@ use crate::scheduler::OutOfMemory;
 /// let one = tasks.clone().task(async { 1 });
 /// let two = tasks.try_task(async { "2".parse::<i32>() });
 /// assert_eq!(sync_wait(one).unwrap(), 1);
-/// assert_eq!(sync_wait(two).unwrap(), Ok(2));
+/// assert_eq!(sync_wait(two).unwrap(), 2);
 /// ```
 #[must_use = "a builder does nothing until it is given a future"]
 pub struct TaskBuilder<C: TaskContext = DefaultContext> {

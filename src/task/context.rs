@@ -152,9 +152,10 @@ impl fmt::Debug for TaskEnv {
 ///     }
 /// }
 ///
-/// let inner = Task::builder().context::<Nested>().task(async { read_env(Get::<Depth>::new()).await });
-/// let outer = Task::builder().context::<Nested>().task(async { inner.await });
-/// assert_eq!(sync_wait(outer).unwrap(), Ok(Ok(Some(Depth(2)))));
+/// let tasks = Task::builder().context::<Nested>();
+/// let inner = tasks.clone().try_task(async { read_env(Get::<Depth>::new()).await });
+/// let outer = tasks.try_task(async { inner.await });
+/// assert_eq!(sync_wait(outer).unwrap(), Some(Depth(2)));
 /// ```
 ///
 /// # How it is made
@@ -298,22 +299,19 @@ impl<A, C: fmt::Debug> fmt::Debug for InAllocator<A, C> {
 
 /// A context without a scheduler: the task goes on wherever what it awaits completes, and is never queued.
 ///
-/// It needs no scheduler to be started, and offers [`InlineScheduler`] to what it awaits.
+/// It needs no scheduler to be started, and offers [`InlineScheduler`] to what it awaits. What has completed before the task
+/// had begun to wait keeps it where it is, so an `.await` does not say where it goes on: to run something on a scheduler,
+/// write `starts_on(scheduler, task)`. A task that awaits an inline one comes back to its own scheduler.
 ///
 /// ```
 /// use bowline::prelude::*;
-/// use bowline::scheduler::ThreadPool;
 /// use bowline::task::{Inline, Task};
 ///
-/// let pool = ThreadPool::new(1)?;
-/// let scheduler = pool.scheduler();
-/// let task = Task::builder().context::<Inline>().task(async move {
-///     let before = std::thread::current().id();
-///     let Ok(()) = scheduler.schedule().await;
-///     before != std::thread::current().id()
-/// });
-/// assert!(sync_wait(task).unwrap(), "it stayed on the thread of the pool");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// // Nothing here has a scheduler.
+/// start_detached(Task::builder().context::<Inline>().task(async {
+///     let Ok(x) = just(1).await;
+///     assert_eq!(x, 1);
+/// }));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inline<C = DefaultContext>(C);
