@@ -519,11 +519,10 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         };
         let env = receiver.env();
         let token = env.stop_token();
-        let scheduler = Cx::Scheduler::of(&env);
-        let anywhere = TaskScheduler::new(scheduler.clone()) == InlineScheduler;
-        let place = scheduler.place();
+        let scheduler = TaskScheduler::new(Cx::Scheduler::of(&env));
+        let (anywhere, place) = (scheduler == InlineScheduler, scheduler.place());
         // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
-        let scheduler = unsafe { extend(TaskScheduler::new(scheduler)) };
+        let scheduler = unsafe { extend(scheduler) };
         let priority = env.priority();
         let (env, token) = this.outside.insert((env, token));
         let context = this.context.insert(Context {
