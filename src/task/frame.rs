@@ -91,6 +91,9 @@ impl Continuation {
     }
 }
 
+/// Makes a frame's own context inside another, and returns it.
+pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
+
 /// What is known of the type of a frame.
 pub(super) struct Vtable {
     /// Polls the future, or drops it if it is to stop. `true` when it is gone, and the result is there.
@@ -100,7 +103,7 @@ pub(super) struct Vtable {
     /// Drops what is still there, future or result, and frees the memory.
     pub(super) free: unsafe fn(NonNull<Header>),
     /// Makes the frame's own context, inside another. None where it uses that other.
-    pub(super) adopt: Option<unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>>,
+    pub(super) adopt: Option<Adopt>,
     /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
     pub(super) wanders: bool,
 }

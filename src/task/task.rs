@@ -26,8 +26,11 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, S
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct Task<T, E = Infallible, Cx = DefaultContext> {
     frame: NonNull<Header>,
-    _result: PhantomData<fn() -> (T, E, Cx)>,
+    _result: Produces<T, E, Cx>,
 }
+
+/// The types of a task, none of which is in it.
+type Produces<T, E, Cx> = PhantomData<fn() -> (T, E, Cx)>;
 
 // SAFETY: the future is `Send`, and so are the result, the allocator and the context.
 unsafe impl<T: Send, E: Send, Cx> Send for Task<T, E, Cx> {}
@@ -318,8 +321,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
-                // SAFETY: as above. A frame does not move.
+                // SAFETY: as above.
                 let future = match unsafe { &mut *stage } {
+                    // SAFETY: a frame does not move.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
                     ended => match mem::replace(ended, FrameStage::Empty) {
                         // It has ended before it began.
