@@ -4,12 +4,15 @@ mod common;
 
 use std::any::{Any, TypeId};
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::mem;
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
 use allocator_api2::alloc::Global;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop, TaskScheduler, ThreadPool};
+use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, TaskScheduler, ThreadPool};
 use bowline::stop::InplaceStopSource;
 use bowline::task::{FromEnv, InAllocator, Inline, Providing, Task, TaskContext};
 use bowline::{Completes, Patched, Query};
@@ -320,16 +323,7 @@ fn an_inline_task_goes_on_where_what_it_awaits_completes() {
 fn a_waker_resumes_an_inline_task_on_the_thread_that_wakes() {
     let (sender, receiver) = mpsc::channel();
     let task = Task::builder().context::<Inline>().task(async move {
-        let mut first = true;
-        std::future::poll_fn(|cx| {
-            if std::mem::take(&mut first) {
-                sender.send(cx.waker().clone()).expect("somebody wakes it");
-                std::task::Poll::Pending
-            } else {
-                std::task::Poll::Ready(())
-            }
-        })
-        .await;
+        wait(sender).await;
         here()
     });
     let (record, received) = Record::<_, Infallible>::new();
@@ -491,46 +485,58 @@ fn a_patched_environment_knows_its_priority() {
     assert_eq!(Patched::new(With(Request(1)), bowline::EmptyEnv).priority(), None);
 }
 
-/// Yields once, by its own waker.
-async fn yield_once() {
+/// Hands its waker out, and waits until that is used.
+async fn wait(wakers: mpsc::Sender<Waker>) {
     let mut first = true;
-    std::future::poll_fn(move |cx| {
-        if std::mem::take(&mut first) {
-            cx.waker().wake_by_ref();
-            std::task::Poll::Pending
+    poll_fn(move |cx| {
+        if mem::take(&mut first) {
+            wakers.send(cx.waker().clone()).expect("somebody wakes it");
+            Poll::Pending
         } else {
-            std::task::Poll::Ready(())
+            Poll::Ready(())
         }
     })
     .await;
 }
 
 #[test]
-fn a_task_that_gets_in_line_again_does_so_at_its_priority() {
+fn a_task_gets_in_line_again_at_its_priority() {
     let pool = ThreadPool::new(1);
     let scheduler = pool.scheduler();
-    let (sender, receiver) = mpsc::channel();
-    let task = |name: &'static str| {
-        let sender = sender.clone();
-        Task::new(async move {
-            yield_once().await;
-            sender.send(name).expect("somebody listens");
-        })
+    let (log, logged) = mpsc::channel();
+    let (ended, ends) = mpsc::channel::<()>();
+    // Starts a task, and returns when it waits.
+    let start = |on: PoolScheduler, priority: Option<Priority>, name: &'static str| {
+        let (log, ended) = (log.clone(), ended.clone());
+        let (wakers, woken) = mpsc::channel();
+        let task = starts_on(
+            on,
+            Task::new(async move {
+                wait(wakers).await;
+                log.send(name).expect("somebody listens");
+                drop(ended);
+            }),
+        );
+        match priority {
+            Some(priority) => start_detached(task.write_env(With(priority))),
+            None => start_detached(task),
+        }
+        let waker = woken.recv().expect("a waker");
+        sync_wait(starts_on(scheduler, just(()))).unwrap();
+        waker
     };
-    let all = when_all((
-        starts_on(scheduler, task("background")).write_env(With(Priority::Background)),
-        starts_on(scheduler.with_priority(Priority::Utility), task("utility")),
-        starts_on(scheduler, task("interactive")).write_env(With(Priority::UserInteractive)),
-    ));
+    let wakers = [
+        start(scheduler, Some(Priority::Background), "background"),
+        start(scheduler.with_priority(Priority::Utility), None, "utility"),
+        start(scheduler, None, "default"),
+        start(scheduler, Some(Priority::UserInteractive), "interactive"),
+    ];
     let held = hold(scheduler);
-    let (record, completed) = Record::new();
-    bowline::submit(all, record);
-    drop(held);
-    assert!(matches!(completed.recv(), Ok(Recorded::Value(_))));
-    assert_eq!(
-        receiver.try_iter().collect::<Vec<_>>(),
-        ["interactive", "utility", "background"]
-    );
+    wakers.into_iter().for_each(Waker::wake);
+    drop((held, ended));
+    assert!(ends.recv().is_err(), "all have ended");
+    let order = ["interactive", "default", "utility", "background"];
+    assert_eq!(logged.try_iter().collect::<Vec<_>>(), order);
 }
 
 #[test]
