@@ -43,6 +43,10 @@ impl Context {
     /// The entry is that of a frame that is busy and in no queue.
     #[inline]
     pub(super) unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
+        if let Some(priority) = self.priority {
+            // SAFETY: by the caller's promise.
+            unsafe { entry.as_ref() }.set_level(priority);
+        }
         // SAFETY: by the caller's promise.
         unsafe { self.scheduler.enqueue(entry) }
     }

@@ -157,18 +157,25 @@ impl Header {
         let header = unsafe { this.as_ref() };
         let context = match header.vtable.adopt {
             // SAFETY: the caller's promise.
-            Some(adopt) => unsafe { adopt(this, context) },
+            Some(adopt) => unsafe { Header::adopt(this, context, adopt) },
             None => context,
         };
-        // SAFETY: as above.
-        if let Some(priority) = unsafe { context.as_ref() }.priority {
-            header.entry.set_level(priority);
-        }
         header.context.set(context.as_ptr());
         header.continuation.set(continuation);
         header.state.store(COUNT | BUSY, Relaxed);
         // SAFETY: the frame stays until it is done, which it is not before it was polled.
         unsafe { Transfer::to(this.cast::<Job>()) }
+    }
+
+    /// Out of the way of the frames that have no context of their own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`begin`](Header::begin).
+    #[cold]
+    unsafe fn adopt(this: NonNull<Header>, context: NonNull<Context>, adopt: Adopt) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { adopt(this, context) }
     }
 
     /// Has a child run next, and this frame wait for it.
@@ -351,7 +358,7 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
         }
         let stopped = header.is_stopped();
         let held = frame != base;
-        let wanders = header.vtable.wanders;
+        let wanders = !held && header.vtable.wanders;
         // SAFETY: it is busy, and it is we who poll it. Where it is not held it may be gone then.
         unsafe { finish(frame) };
         // SAFETY: a task that was started has a continuation.
