@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
 use super::context::Context;
-use super::frame::{self, Continuation, Header, Vtable};
+use super::frame::{self, Continuation, Header, Polled, Vtable};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -100,6 +100,14 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
+/// What a frame with this result is. What the future gave counts, also where an await of it had stopped meanwhile.
+fn polled_as<T, E>(completion: &Completion<T, E>) -> Polled {
+    match completion {
+        Completion::Stopped => Polled::Stopped,
+        _ => Polled::Done,
+    }
+}
+
 impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
@@ -110,11 +118,16 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     /// # Safety
     ///
     /// The header is that of such a frame, which the caller may poll.
-    unsafe fn poll(header: NonNull<Header>) -> bool {
+    unsafe fn poll(header: NonNull<Header>) -> Polled {
         // SAFETY: by the caller's promise. The header is shared, the stage is ours.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
         // SAFETY: as above.
         let waker = unsafe { frame::waker(header) };
+        // SAFETY: as above.
+        if let FrameStage::Result(completion) = unsafe { &*stage } {
+            // It waited for an await that the future had let go of.
+            return polled_as(completion);
+        }
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
@@ -136,7 +149,7 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
             Some(completion)
         });
         let completion = match polled {
-            Ok(None) => return false,
+            Ok(None) => return Polled::Pending,
             Ok(Some(completion)) => completion,
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
@@ -147,9 +160,10 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
                 }
             }
         };
+        let polled = polled_as(&completion);
         // SAFETY: as above. There is nothing there to be dropped.
         unsafe { stage.write(FrameStage::Result(completion)) };
-        true
+        polled
     }
 
     /// # Safety
@@ -177,7 +191,7 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
 
 impl<T, E> Drop for Task<T, E> {
     fn drop(&mut self) {
-        // SAFETY: the frame is ours, and was not started, or is done.
+        // SAFETY: the frame is ours.
         unsafe { Header::release(self.frame) };
     }
 }
@@ -337,8 +351,13 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             unsafe { Header::await_child(parent, frame) };
             return Poll::Pending;
         }
-        // SAFETY: we own the frame.
+        // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
+            // SAFETY: as above.
+            assert!(
+                unsafe { Header::is_parent(parent, frame) },
+                "a task that is awaited was sent to another task: await it in the one where that began",
+            );
             return Poll::Pending;
         }
         // SAFETY: it is done.
