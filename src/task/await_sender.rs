@@ -120,15 +120,19 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     /// Takes the result, if it is there.
     fn check(&mut self, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
         // SAFETY: the operation is there, so it was started.
-        if !unsafe { self.shared() }.done.load(Acquire) {
+        let shared = unsafe { self.shared() };
+        if !shared.done.load(Acquire) {
+            assert_eq!(
+                shared.frame, frame,
+                "a sender that is awaited was sent to another task: await it in the one where that began",
+            );
             return Poll::Pending;
         }
+        // SAFETY: the operation has completed, so the result is ours.
+        let result = unsafe { (*shared.result.get()).take() };
         self.phase = Phase::Empty;
-        // SAFETY: the operation has completed, and is dropped this once, in place. The result is ours now.
-        let result = unsafe {
-            ManuallyDrop::drop(&mut self.content.operation);
-            (*self.shared().result.get()).take()
-        };
+        // SAFETY: as above. It is dropped this once, in place.
+        unsafe { ManuallyDrop::drop(&mut self.content.operation) };
         finish(frame, result)
     }
 }
@@ -222,14 +226,16 @@ unsafe impl<T: Send, E: Send> Send for AwaitReceiver<T, E> {}
 impl<T, E> AwaitReceiver<T, E> {
     fn complete(self, completion: Completion<T, E>) -> Transfer {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the future waits for the completion.
-        unsafe { this.deliver(completion) }
+        // SAFETY: this is the one completion.
+        unsafe { this.deliver(completion, true) }
     }
 
+    /// `promised` says that it comes where the sender promised it would.
+    ///
     /// # Safety
     ///
     /// This is the one completion.
-    unsafe fn deliver(&self, completion: Completion<T, E>) -> Transfer {
+    unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
         // SAFETY: the future waits for the completion.
         let shared = unsafe { self.shared.as_ref() };
         // SAFETY: nobody looks at it before it is done.
@@ -240,10 +246,10 @@ impl<T, E> AwaitReceiver<T, E> {
             shared.done.store(true, Release);
             return Transfer::none();
         }
-        let stays = shared.stays;
+        let stays = shared.stays && promised;
         shared.done.store(true, Release);
         // SAFETY: the frame counts this await.
-        unsafe { Header::wake(frame, true, |context| stays || context.is_here()) }
+        unsafe { Header::end_wait(frame, |context| stays || context.is_here()) }
     }
 }
 
@@ -281,7 +287,8 @@ impl<T, E> Drop for AwaitReceiver<T, E> {
     #[cold]
     fn drop(&mut self) {
         // SAFETY: it was not completed, so this is the one completion.
-        unsafe { self.deliver(Completion::Stopped) }.run();
+        // The sender's promise is about completions, and not about where its operation lets go of a receiver.
+        unsafe { self.deliver(Completion::Stopped, false) }.run();
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::per_thread;
-use crate::{Job, Transfer};
+use crate::{Job, Panic, Transfer};
 
 /// What all frames have in common. It comes first in each, so that the address of one is that of the other.
 #[repr(C)]
@@ -23,7 +23,7 @@ pub(crate) struct Header {
     /// Waits in the queue of the task's scheduler. First, so that its address is the frame's.
     entry: Entry,
     vtable: &'static Vtable,
-    /// Flags, and a count of who may still touch the header:
+    /// Flags, and two counts of who may still touch the header:
     ///
     /// | flag | means | set by | cleared by |
     /// |---|---|---|---|
@@ -31,11 +31,13 @@ pub(crate) struct Header {
     /// | `NOTIFIED` | it was woken while it was busy, and is queued again afterwards | who wakes it | who polls it |
     /// | `DONE` | the future is gone; there is a result | who polls it | |
     ///
-    /// The count is in units of `COUNT`: one for the owner (the operation, or the future that awaits it), one for each
-    /// waker, and one for each sender or child that it awaits and that will wake it. Those last are added when the
-    /// polling is over, all at once; one that completes before has been subtracted by then, so the count may be
-    /// too small while the frame is busy, and means nothing then. Whoever takes the last one of a frame that is done frees
-    /// the memory.
+    /// In units of `COUNT`: one for the owner (the operation, or the future that awaits it), and one for each waker.
+    /// Whoever takes the last one of a frame that is done frees the memory.
+    ///
+    /// In units of `AWAIT`: one for each sender or child that it awaits and that will wake it. They are added when the
+    /// polling is over, all at once; one that completes before has been subtracted by then, so while the frame is
+    /// busy both counts may be off, and mean nothing to anyone but who polls. The frame is not done before this count
+    /// is zero, though the future be gone: an await may have been forgotten, or sent away, and uses the context.
     ///
     /// Every change acquires and releases: who polls sees what was done before each wake, and who frees sees everything.
     state: AtomicUsize,
@@ -45,10 +47,11 @@ pub(crate) struct Header {
     /// How many awaits began to wait since the frame became busy: what is to be added to the count. From here on, all
     /// belongs to whoever polls.
     waits: Cell<usize>,
-    /// Where the task runs. Valid from its start until it is done.
+    /// Where the task runs. Null before its start; valid until it is done.
     context: Cell<*const Context>,
     continuation: Cell<Continuation>,
-    /// The child that is to run next, or null.
+    /// The last of the children that are to run when the polling is over, or null. They are linked by this field of
+    /// theirs, the last to the first. Of a frame that waits to be freed: the next of them.
     child: Cell<*mut Header>,
     /// What else is to be resumed when the polling is over.
     resumed: UnsafeCell<Transfer>,
@@ -57,7 +60,11 @@ pub(crate) struct Header {
 const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
 const DONE: usize = 4;
-const COUNT: usize = 8;
+const AWAIT: usize = 8;
+/// The awaits have half of the word, and borrow from the other half while there are fewer than none.
+const COUNT: usize = 1 << (usize::BITS / 2 + 2);
+/// More than this of either is an error of whoever made them.
+const MANY: usize = usize::MAX / COUNT / 4;
 
 /// Who learns that the task is done.
 #[derive(Clone, Copy)]
@@ -94,16 +101,28 @@ impl Continuation {
 /// Makes a frame's own context inside another, and returns it.
 pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
 
+/// What came of polling a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    Pending,
+    /// The future is gone, and the result is there.
+    Done,
+    /// The same, and the result is that it stopped.
+    Stopped,
+}
+
 /// What is known of the type of a frame.
 pub(super) struct Vtable {
-    /// Polls the future, or drops it if it is to stop. `true` when it is gone, and the result is there.
-    pub(super) poll: unsafe fn(NonNull<Header>) -> bool,
+    /// Polls the future, or drops it if it is to stop.
+    pub(super) poll: unsafe fn(NonNull<Header>) -> Polled,
     /// Moves the result to where the pointer points.
     pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops what is still there, future or result, and frees the memory.
     pub(super) free: unsafe fn(NonNull<Header>),
     /// Makes the frame's own context, inside another. None where it uses that other.
     pub(super) adopt: Option<Adopt>,
+    /// Drops the frame's own context. None where it has none.
+    pub(super) leave: Option<unsafe fn(NonNull<Header>)>,
     /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
     pub(super) wanders: bool,
 }
@@ -188,14 +207,67 @@ impl Header {
         let header = unsafe { this.as_ref() };
         header.waits.set(header.waits.get() + 1);
         // SAFETY: the context is there until this frame is done, and it waits for the child.
-        let job = unsafe { Header::begin(child, Header::context(this), Continuation::parent(this)) };
-        if header.child.get().is_null() {
-            header.child.set(child.as_ptr());
-            mem::forget(job);
+        mem::forget(unsafe { Header::begin(child, Header::context(this), Continuation::parent(this)) });
+        let first = match NonNull::new(header.child.replace(child.as_ptr())) {
+            // SAFETY: a child that is to run is alive.
+            Some(last) => unsafe { last.as_ref() }.child.replace(child.as_ptr()),
+            None => child.as_ptr(),
+        };
+        // SAFETY: as above.
+        unsafe { child.as_ref() }.child.set(first);
+    }
+
+    /// Takes the first of the children that are to run.
+    fn take_child(&self) -> Option<NonNull<Header>> {
+        let last = NonNull::new(self.child.get())?;
+        let first = header_of(last).child.get();
+        let after = header_of(NonNull::new(first)?).child.replace(ptr::null_mut());
+        if first == last.as_ptr() {
+            self.child.set(ptr::null_mut());
         } else {
-            // SAFETY: by the caller's promise.
-            unsafe { Header::resume_later(this, job) };
+            header_of(last).child.set(after);
         }
+        NonNull::new(first)
+    }
+
+    /// Takes back a child that is to run, and has not. `false` where it has run, or may have.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was given to [`await_child`](Header::await_child).
+    unsafe fn recall(child: NonNull<Header>) -> bool {
+        let Some(parent) = NonNull::new(header_of(child).continuation.get().whom.cast::<Header>()) else {
+            return false;
+        };
+        if !Header::is_current(parent) {
+            return false;
+        }
+        // It is polled by this thread, so the list is ours.
+        let parent = header_of(parent);
+        let Some(last) = NonNull::new(parent.child.get()) else {
+            return false;
+        };
+        let mut before = last;
+        loop {
+            let at = header_of(before).child.get();
+            if at == child.as_ptr() {
+                break;
+            }
+            match NonNull::new(at) {
+                Some(at) if at != last => before = at,
+                _ => return false,
+            }
+        }
+        if before == child {
+            parent.child.set(ptr::null_mut());
+        } else {
+            header_of(before).child.set(header_of(child).child.get());
+            if last == child {
+                parent.child.set(before.as_ptr());
+            }
+        }
+        parent.waits.set(parent.waits.get() - 1);
+        true
     }
 
     /// Has something resumed when the polling is over.
@@ -243,12 +315,23 @@ impl Header {
         unsafe { this.as_ref() }.state.load(Acquire) & DONE != 0
     }
 
-    /// Wakes the frame. `release` gives a count back; `here` says that this is a place where it may run.
+    /// Wakes the frame for an await that is over. `here` says whether this is a place where it may run.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that await, and counted as one.
+    pub(super) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Context) -> bool) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { Header::wake(this, AWAIT, here) }
+    }
+
+    /// Wakes the frame, and gives a count back.
     ///
     /// # Safety
     ///
     /// The caller is counted.
-    pub(super) unsafe fn wake(this: NonNull<Header>, release: bool, here: impl FnOnce(&Context) -> bool) -> Transfer {
+    #[inline]
+    unsafe fn wake(this: NonNull<Header>, counted: usize, here: impl FnOnce(&Context) -> bool) -> Transfer {
         // SAFETY: the caller is counted, so the header is there.
         let header = unsafe { this.as_ref() };
         let mut state = header.state.load(Relaxed);
@@ -259,11 +342,8 @@ impl Header {
                 (false, true) => 0,
                 (false, false) => NOTIFIED,
             };
-            let counted = state.wrapping_sub(if release { COUNT } else { 0 });
-            match header
-                .state
-                .compare_exchange_weak(state, counted | flag, AcqRel, Relaxed)
-            {
+            let next = state.wrapping_sub(counted);
+            match header.state.compare_exchange_weak(state, next | flag, AcqRel, Relaxed) {
                 Err(now) => state = now,
                 Ok(_) if idle => {
                     // SAFETY: we made it busy, so it is not done before it runs, and its context is there.
@@ -273,14 +353,14 @@ impl Header {
                         if here(context) {
                             Transfer::to(this.cast::<Job>())
                         } else {
-                            context.enqueue(NonNull::from(&header.entry))
+                            context.enqueue(this.cast::<Entry>())
                         }
                     };
                 }
                 Ok(_) => {
-                    if release && state & DONE != 0 && counted / COUNT == 0 {
+                    if counted == COUNT && state & DONE != 0 && next / COUNT == 0 {
                         // SAFETY: that was the last count.
-                        unsafe { (header.vtable.free)(this) };
+                        unsafe { free(this) };
                     }
                     return Transfer::none();
                 }
@@ -288,7 +368,17 @@ impl Header {
         }
     }
 
-    /// Lets go of a frame that is done, or was not started.
+    /// Whether this is the frame that the child's end will wake.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was started.
+    pub(super) unsafe fn is_parent(this: NonNull<Header>, child: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise. It does not change once the child was started.
+        unsafe { child.as_ref() }.continuation.get().whom == this.as_ptr().cast()
+    }
+
+    /// Lets go of a frame. One that runs goes on running, and whoever awaited it is not done before it is.
     ///
     /// # Safety
     ///
@@ -296,10 +386,17 @@ impl Header {
     pub(super) unsafe fn release(this: NonNull<Header>) {
         // SAFETY: the caller's promise.
         let header = unsafe { this.as_ref() };
-        let state = header.state.load(Acquire);
-        if state / COUNT == 1 || header.state.fetch_sub(COUNT, AcqRel) / COUNT == 1 {
-            // SAFETY: that was the last count.
-            unsafe { (header.vtable.free)(this) };
+        // The context does not change once there is one.
+        let unstarted = header.context.get().is_null();
+        let is_last = |state: usize| state & DONE != 0 && state / COUNT == 1;
+        // SAFETY: by the caller's promise.
+        if unstarted
+            || is_last(header.state.load(Acquire))
+            || unsafe { Header::recall(this) }
+            || is_last(header.state.fetch_sub(COUNT, AcqRel))
+        {
+            // SAFETY: that was the last count, or nobody else knows the frame.
+            unsafe { free(this) };
         }
     }
 
@@ -336,7 +433,7 @@ impl Header {
 ///
 /// The frame is busy, and in no queue.
 unsafe fn run(mut base: NonNull<Header>) -> Transfer {
-    let _outer = Polling::new();
+    let outer = Polling::new();
     let mut frame = base;
     let mut resumed = Transfer::none();
     loop {
@@ -344,31 +441,36 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
         let header = unsafe { frame.as_ref() };
         CURRENT.with(|current| current.set(frame.as_ptr()));
         // SAFETY: it is busy, and we are the one who polls it.
-        let done = unsafe { (header.vtable.poll)(frame) };
+        let polled = unsafe { (header.vtable.poll)(frame) };
         // SAFETY: as above.
         resumed.append(mem::take(unsafe { &mut *header.resumed.get() }));
         let Continuation { whom, complete } = header.continuation.get();
-        if !done {
-            if let Some(child) = NonNull::new(header.child.replace(ptr::null_mut())) {
-                frame = child;
-                continue;
+        if let Some(child) = header.take_child() {
+            while let Some(sibling) = header.take_child() {
+                // SAFETY: it is busy, and in no queue.
+                resumed.append(unsafe { Transfer::to(sibling.cast::<Job>()) });
             }
+            frame = child;
+            continue;
+        }
+        let held = frame != base;
+        let wanders = !held && header.vtable.wanders;
+        // SAFETY: it is busy, and it is we who poll it. Where it is done and not held it may be gone then.
+        if polled == Polled::Pending || !unsafe { finish(frame) } {
+            // From here on others may poll these frames, and what runs below is not under our poll.
+            drop(outer);
             // SAFETY: the frames from here to the base are held.
             return unsafe { suspend_all(frame, base, resumed) };
         }
-        let stopped = header.is_stopped();
-        let held = frame != base;
-        let wanders = !held && header.vtable.wanders;
-        // SAFETY: it is busy, and it is we who poll it. Where it is not held it may be gone then.
-        unsafe { finish(frame) };
         // SAFETY: a task that was started has a continuation.
         let whom = unsafe { NonNull::new_unchecked(whom) };
         if let Some(complete) = complete {
+            drop(outer);
             // SAFETY: the operation waits for this.
             return unsafe { complete(whom) }.and(resumed);
         }
         let parent = whom.cast::<Header>();
-        if stopped {
+        if polled == Polled::Stopped {
             // SAFETY: it is held, or counts this child.
             unsafe { Header::stop(parent) };
         }
@@ -379,7 +481,7 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             let mut here = false;
             // SAFETY: it counts this child.
             let next = unsafe {
-                Header::wake(parent, true, |context| {
+                Header::end_wait(parent, |context| {
                     here = !wanders || context.is_here();
                     here
                 })
@@ -428,9 +530,9 @@ impl Drop for Polling {
     }
 }
 
-/// A frame that is held.
+/// A frame that is known to be there: one that is held, is to run, or waits to be freed.
 fn header_of<'a>(frame: NonNull<Header>) -> &'a Header {
-    // SAFETY: a held frame is busy, and so alive.
+    // SAFETY: a held frame is busy, and so alive; and the others were not freed.
     unsafe { frame.as_ref() }
 }
 
@@ -442,36 +544,146 @@ fn header_of<'a>(frame: NonNull<Header>) -> &'a Header {
 unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.take() * COUNT;
+    let waits = header.waits.take() * AWAIT;
     let mut state = header.state.load(Relaxed);
     loop {
         let notified = state & NOTIFIED != 0;
         let counted = state.wrapping_add(waits);
+        refuse_too_many(counted % COUNT / AWAIT > MANY);
         let next = if notified { counted & !NOTIFIED } else { counted & !BUSY };
         match header.state.compare_exchange_weak(state, next, AcqRel, Relaxed) {
             Err(now) => state = now,
             // Woken meanwhile: it gets in line again.
             // SAFETY: it is still busy, so its context is there; it is in no queue.
-            Ok(_) if notified => return unsafe { (*header.context.get()).enqueue(NonNull::from(&header.entry)) },
+            Ok(_) if notified => return unsafe { (*header.context.get()).enqueue(frame.cast::<Entry>()) },
             Ok(_) => return Transfer::none(),
         }
     }
 }
 
-/// Ends the polling of a frame whose result is there.
+/// Ends the polling of a frame whose result is there, unless it still counts an await: then it is not done.
 ///
 /// # Safety
 ///
 /// As for [`suspend`].
-unsafe fn finish(frame: NonNull<Header>) {
+unsafe fn finish(frame: NonNull<Header>) -> bool {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.take() * COUNT;
-    if waits == 0 && header.state.load(Acquire) == COUNT | BUSY {
+    let waits = header.waits.get() * AWAIT;
+    let mut state = header.state.load(Acquire);
+    if waits == 0 && state == COUNT | BUSY {
+        // SAFETY: by the caller's promise, and nothing that it awaited is left.
+        unsafe { leave(frame) };
         // Nobody else knows the frame.
         header.state.store(COUNT | DONE, Release);
+        return true;
+    }
+    loop {
+        let counted = state.wrapping_add(waits);
+        if counted % COUNT / AWAIT != 0 {
+            return false;
+        }
+        // SAFETY: as above. Once there is nothing left, nothing comes: the future is gone.
+        unsafe { leave(frame) };
+        match header
+            .state
+            .compare_exchange_weak(state, counted - BUSY + DONE, AcqRel, Relaxed)
+        {
+            Err(now) => state = now,
+            Ok(_) => {
+                if counted / COUNT == 0 {
+                    // SAFETY: whoever awaited it has let go of it, and that was the last count.
+                    unsafe { free(frame) };
+                }
+                return true;
+            }
+        }
+    }
+}
+
+/// Drops the own context of a frame, if it has one and has not dropped it.
+///
+/// # Safety
+///
+/// As for [`suspend`]; the future is gone, and so is all that it awaited.
+#[inline]
+unsafe fn leave(frame: NonNull<Header>) {
+    if let Some(leave) = header_of(frame).vtable.leave {
+        // SAFETY: by the caller's promise.
+        unsafe { leave(frame) };
+    }
+}
+
+/// A count that is about to run over, as only code that forgets what it counts gets it to.
+#[inline]
+fn refuse_too_many(too_many: bool) {
+    if too_many {
+        // As the counts of the standard library do: there is no way on.
+        std::process::abort();
+    }
+}
+
+/// How many frames are freed inside one another before they wait for each other.
+const NESTED: usize = 16;
+
+per_thread! {
+    /// How many frames this thread is freeing, inside one another; and those that wait until the innermost is.
+    static FREEING: Cell<(usize, *mut Header)> = Cell::new((0, ptr::null_mut()));
+}
+
+/// Frees a frame, with what is still in it. A few frames that are inside one another are freed one inside the
+/// other, as everything in Rust is. Where they go deeper, those further in wait for those further out, which they may:
+/// they borrow nothing.
+///
+/// # Safety
+///
+/// Nobody uses the frame any more.
+unsafe fn free(frame: NonNull<Header>) {
+    /// One level less, also when a destructor unwinds.
+    struct Level;
+    impl Drop for Level {
+        fn drop(&mut self) {
+            FREEING.with(|freeing| freeing.set((freeing.get().0 - 1, freeing.get().1)));
+        }
+    }
+
+    let (nested, waiting) = FREEING.with(Cell::get);
+    if nested > NESTED {
+        header_of(frame).child.set(waiting);
+        FREEING.with(|freeing| freeing.set((nested, frame.as_ptr())));
+        return;
+    }
+    FREEING.with(|freeing| freeing.set((nested + 1, waiting)));
+    let _level = Level;
+    if nested < NESTED {
+        // SAFETY: by the caller's promise.
+        unsafe { (header_of(frame).vtable.free)(frame) };
     } else {
-        header.state.fetch_add(waits.wrapping_add(DONE - BUSY), AcqRel);
+        // SAFETY: as above.
+        unsafe { free_all(frame) };
+    }
+}
+
+/// Frees a frame, and those that come to wait meanwhile. Goes on with the first panic when all of them are gone.
+///
+/// # Safety
+///
+/// As for [`free`].
+#[cold]
+unsafe fn free_all(mut frame: NonNull<Header>) {
+    let mut panicked = None;
+    loop {
+        // SAFETY: by the caller's promise; and what waits is freed by us.
+        if let Err(payload) = Panic::catch(|| unsafe { (header_of(frame).vtable.free)(frame) }) {
+            panicked.get_or_insert(payload);
+        }
+        let (nested, first) = FREEING.with(Cell::get);
+        let Some(first) = NonNull::new(first) else { break };
+        FREEING.with(|freeing| freeing.set((nested, header_of(first).child.get())));
+        frame = first;
+    }
+    if let Some(payload) = panicked {
+        payload.resume();
     }
 }
 
@@ -502,7 +714,9 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(clone_waker, wake_waker, wake
 /// The data is that of a waker of a frame.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: whoever has a waker is counted, or polls.
-    unsafe { &*data.cast::<Header>() }.state.fetch_add(COUNT, Relaxed);
+    let state = unsafe { &*data.cast::<Header>() }.state.fetch_add(COUNT, Relaxed);
+    // Less than nothing is possible for a moment, when awaits have borrowed.
+    refuse_too_many(state.cast_signed() / COUNT.cast_signed() > MANY.cast_signed());
     RawWaker::new(data, &WAKER)
 }
 
@@ -512,7 +726,7 @@ unsafe fn clone_waker(data: *const ()) -> RawWaker {
 unsafe fn wake_waker(data: *const ()) {
     // SAFETY: as above.
     unsafe {
-        Header::wake(NonNull::new_unchecked(data.cast::<Header>().cast_mut()), true, |_| {
+        Header::wake(NonNull::new_unchecked(data.cast::<Header>().cast_mut()), COUNT, |_| {
             false
         })
     }
@@ -524,12 +738,7 @@ unsafe fn wake_waker(data: *const ()) {
 /// As above.
 unsafe fn wake_waker_by_ref(data: *const ()) {
     // SAFETY: as above.
-    unsafe {
-        Header::wake(NonNull::new_unchecked(data.cast::<Header>().cast_mut()), false, |_| {
-            false
-        })
-    }
-    .run();
+    unsafe { Header::wake(NonNull::new_unchecked(data.cast::<Header>().cast_mut()), 0, |_| false) }.run();
 }
 
 /// # Safety
@@ -541,6 +750,6 @@ unsafe fn drop_waker(data: *const ()) {
     let state = unsafe { &(*frame).state }.fetch_sub(COUNT, AcqRel);
     if state / COUNT == 1 && state & DONE != 0 {
         // SAFETY: that was the last count of a frame that is done.
-        unsafe { ((*frame).vtable.free)(NonNull::new_unchecked(frame)) };
+        unsafe { free(NonNull::new_unchecked(frame)) };
     }
 }

@@ -14,22 +14,28 @@ use crate::{EmptyEnv, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// The entry is in no queue, and stays where it is until its job runs.
 pub(crate) unsafe fn hop<S: Sender<Value = ()>>(schedule: S, entry: NonNull<Entry>) -> Transfer {
-    let mut hop = Box::<Hop<S>>::new_uninit();
-    let place = NonNull::new(hop.as_mut_ptr());
-    let receiver = HopReceiver::<S> {
-        entry,
-        hop: place.unwrap_or(NonNull::dangling()),
-    };
-    hop.write(Hop {
-        operation: schedule.connect(receiver),
-    });
-    let hop = Box::into_raw(hop).cast::<Hop<S>>();
-    // SAFETY: the box does not move; it is started once, and freed by the completion.
-    unsafe { Pin::new_unchecked(&mut (*hop).operation).start() }
+    let hop = NonNull::from(Box::leak(Box::new(Hop::<S> {
+        connected: false,
+        operation: None,
+    })));
+    match Panic::catch(|| schedule.connect(HopReceiver { entry, hop })) {
+        // SAFETY: the box does not move; the operation is started once, and freed by the completion.
+        Ok(operation) => unsafe {
+            (*hop.as_ptr()).connected = true;
+            Pin::new_unchecked((*hop.as_ptr()).operation.insert(operation)).start()
+        },
+        Err(_) => {
+            // SAFETY: nobody else knows the box: the receiver let go of it when it was dropped.
+            drop(unsafe { Box::from_raw(hop.as_ptr()) });
+            // SAFETY: by the caller's promise.
+            unsafe { Transfer::to(entry.cast()) }
+        }
+    }
 }
 
 struct Hop<S: Sender<Value = ()>> {
-    operation: S::Operation<HopReceiver<S>>,
+    connected: bool,
+    operation: Option<S::Operation<HopReceiver<S>>>,
 }
 
 /// The receiver of a [`hop`]. Nothing stops it.
@@ -86,6 +92,11 @@ impl<S: Sender<Value = ()>, E> Receiver<(), E> for HopReceiver<S> {
 impl<S: Sender<Value = ()>> Drop for HopReceiver<S> {
     #[cold]
     fn drop(&mut self) {
+        // SAFETY: the box is freed by the completion, which this is, or by who connects.
+        if !unsafe { (*self.hop.as_ptr()).connected } {
+            // Connecting panicked: who asked for it goes on.
+            return;
+        }
         self.land().run();
     }
 }

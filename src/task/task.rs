@@ -12,7 +12,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
-use super::frame::{self, Continuation, Header, Vtable};
+use super::frame::{self, Continuation, Header, Polled, Vtable};
 use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -226,12 +226,21 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
+/// What a frame with this result is. What the future gave counts, also where an await of it had stopped meanwhile.
+fn polled_as<T, E>(completion: &Completion<T, E>) -> Polled {
+    match completion {
+        Completion::Stopped => Polled::Stopped,
+        _ => Polled::Done,
+    }
+}
+
 impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
         take: Self::take,
         free: Self::free,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
+        leave: if Cx::INHERITS { None } else { Some(Self::leave) },
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
     };
 
@@ -295,29 +304,37 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         unsafe { stage.write(FrameStage::Result(completion)) };
     }
 
-    /// Drops the frame's own context.
+    /// Drops the frame's own context. A panic in there is the result.
     ///
     /// # Safety
     ///
-    /// The frame is polled by the caller, and what it awaited is done.
-    #[inline]
+    /// The frame is polled by the caller, its result is there, and what it awaited is gone.
     unsafe fn leave(header: NonNull<Header>) {
+        let this = header.cast::<Self>();
         // SAFETY: by the caller's promise.
-        unsafe {
-            if let Some(own) = Self::own(header.cast()) {
-                *own = None;
-            }
+        let (own, stage) = unsafe { (Self::own(this), &raw mut (*this.as_ptr()).stage) };
+        // SAFETY: as above.
+        if let Some(own) = own
+            && let Err(payload) = Panic::catch(|| unsafe { *own = None })
+        {
+            // SAFETY: as above.
+            unsafe { Self::end(stage, Completion::Panicked(payload)) };
         }
     }
 
     /// # Safety
     ///
     /// The header is that of such a frame, which the caller may poll.
-    unsafe fn poll(header: NonNull<Header>) -> bool {
+    unsafe fn poll(header: NonNull<Header>) -> Polled {
         // SAFETY: by the caller's promise. The header is shared, the stage is ours.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
         // SAFETY: as above.
         let waker = unsafe { frame::waker(header) };
+        // SAFETY: as above.
+        if let FrameStage::Result(completion) = unsafe { &*stage } {
+            // It waited for an await that the future had let go of; or it ended before it began.
+            return polled_as(completion);
+        }
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
@@ -325,11 +342,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 let future = match unsafe { &mut *stage } {
                     // SAFETY: a frame does not move.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
-                    ended => match mem::replace(ended, FrameStage::Empty) {
-                        // It has ended before it began.
-                        FrameStage::Result(completion) => return Some(completion),
-                        _ => return None,
-                    },
+                    _ => return None,
                 };
                 match future.poll(&mut core::task::Context::from_waker(&waker)) {
                     Poll::Ready(Ok(value)) => completion = Completion::Value(value),
@@ -340,30 +353,25 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
             }
             // Its locals go before the result is seen.
             // SAFETY: as above.
-            unsafe {
-                *stage = FrameStage::Empty;
-                Self::leave(header);
-            }
+            unsafe { *stage = FrameStage::Empty };
             Some(completion)
         });
         let completion = match polled {
-            Ok(None) => return false,
+            Ok(None) => return Polled::Pending,
             Ok(Some(completion)) => completion,
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
                 // SAFETY: as above.
-                let dropped = Panic::catch(|| unsafe { *stage = FrameStage::Empty });
-                // SAFETY: as above.
-                let left = Panic::catch(|| unsafe { Self::leave(header) });
-                match dropped.and(left) {
+                match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
                     Ok(()) => Completion::Panicked(payload),
                     Err(second) => Completion::Panicked(second),
                 }
             }
         };
+        let polled = polled_as(&completion);
         // SAFETY: as above. There is nothing there to be dropped.
         unsafe { stage.write(FrameStage::Result(completion)) };
-        true
+        polled
     }
 
     /// # Safety
@@ -418,7 +426,7 @@ impl<A: Allocator> Drop for Memory<A> {
 
 impl<T, E, Cx> Drop for Task<T, E, Cx> {
     fn drop(&mut self) {
-        // SAFETY: the frame is ours, and was not started, or is done.
+        // SAFETY: the frame is ours.
         unsafe { Header::release(self.frame) };
     }
 }
@@ -592,8 +600,13 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             unsafe { Header::await_child(parent, frame) };
             return Poll::Pending;
         }
-        // SAFETY: we own the frame.
+        // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
+            // SAFETY: as above.
+            assert!(
+                unsafe { Header::is_parent(parent, frame) },
+                "a task that is awaited was sent to another task: await it in the one where that began",
+            );
             return Poll::Pending;
         }
         // SAFETY: it is done.

@@ -17,6 +17,7 @@ mod run_loop;
 mod shared;
 mod stop;
 mod support;
+mod task;
 mod task_scheduler;
 mod thread_pool;
 mod timer;

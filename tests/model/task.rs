@@ -1,0 +1,345 @@
+//! Tasks: completions, wake-ups and stops against the polling of a frame.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use bowline::Completion;
+use bowline::prelude::*;
+use bowline::scheduler::{InlineScheduler, RunLoop};
+use bowline::stop::StopSource;
+use bowline::task::{SenderFuture, Task};
+use loom::thread;
+
+use crate::support::{Ended, Remote, Root, Watched, World, explore};
+
+/// The threads of a model are one to the system, and what they share is `loom`'s to watch.
+struct Sendable<F>(F);
+
+// SAFETY: see above.
+unsafe impl<F> Send for Sendable<F> {}
+
+impl<F: Future> Future for Sendable<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: it is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(context)
+    }
+}
+
+type Failure = &'static str;
+
+fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
+    Task::try_new(Sendable(future))
+}
+
+fn awaited(remote: Remote<Failure>) -> SenderFuture<Remote<Failure>> {
+    SenderFuture::new(remote)
+}
+
+/// Starts a task right here. It is resumed wherever something wakes it.
+fn begin(task: Task<Watched, Failure>, root: Root) {
+    submit(task.write_env(WithScheduler(InlineScheduler)), root);
+}
+
+/// Sees the completion come while `start` is running, and after, for a value and for an error.
+#[test]
+fn a_completion_races_with_the_return_of_start() {
+    for (value, expected) in [(true, Ended::Value(6)), (false, Ended::Error("failed"))] {
+        explore(3, &["start", "the completion"], move |seen| {
+            let world = World::default();
+            let (root, report) = world.root();
+            let remote = if value {
+                world.remote(6)
+            } else {
+                world.remote_of(Completion::Error("failed"))
+            };
+            let local = world.census.value(1);
+            let inside = async move {
+                let result = awaited(remote).await;
+                // Whichever thread goes on is ordered after the one that did before.
+                assert_eq!(local.read(), 1);
+                result
+            };
+            begin(task(inside), root);
+            world.end();
+            assert_eq!(report.get(), expected);
+            seen.note(if report.here() { "start" } else { "the completion" });
+        });
+    }
+}
+
+/// The same for a stop, which the task does not survive.
+#[test]
+fn a_stopped_completion_races_with_the_return_of_start() {
+    explore(3, &["start", "the completion"], move |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let remote = world.remote_of(Completion::Stopped);
+        let local = world.census.value(1);
+        let inside = async move {
+            let result = awaited(remote).await;
+            drop(local);
+            assert!(result.is_err(), "it goes on after a stop");
+            result
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() { "start" } else { "the completion" });
+    });
+}
+
+/// Sees a child complete on another thread early and late, and its parent, which is held or not, go on where it did.
+#[test]
+fn a_child_that_completes_elsewhere_resumes_its_parent() {
+    explore(3, &["here", "there"], move |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let remote = world.remote(6);
+        let local = world.census.value(1);
+        let inside = async move {
+            let result = task(async move { awaited(remote).await }).await;
+            assert_eq!(local.read(), 1);
+            result
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// A task on a loop comes back to the loop's thread, however early the completion is.
+#[test]
+fn it_comes_back_to_the_loop() {
+    explore(2, &["done"], |seen| {
+        let world = World::default();
+        let here = thread::current().id();
+        let run_loop = RunLoop::new();
+        let remote = world.remote(6);
+        let inside = async move {
+            let result = awaited(remote).await;
+            assert_eq!(thread::current().id(), here);
+            result
+        };
+        let value = run_loop.run_until(task(inside)).unwrap();
+        assert_eq!(value.read(), 6);
+        drop(value);
+        drop(run_loop);
+        world.end();
+        seen.note("done");
+    });
+}
+
+/// Something that happens once, and who waits for it.
+#[derive(Clone, Default)]
+struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
+
+impl Event {
+    fn happen(&self) {
+        let waker = {
+            let mut state = self.0.lock().expect("nobody panicked");
+            state.0 = true;
+            state.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock().expect("nobody panicked");
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Sees the event happen before the first poll, during it, and after it.
+#[test]
+fn a_wake_up_races_with_the_poll() {
+    explore(3, &["before", "while", "after"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let event = Event::default();
+        let polls = Arc::new(AtomicUsize::new(0));
+        world.threads.spawn({
+            let event = event.clone();
+            move || event.happen()
+        });
+        let (value, counted) = (world.census.value(5), polls.clone());
+        let inside = async move {
+            poll_fn(|context| {
+                counted.fetch_add(1, SeqCst);
+                assert_eq!(value.read(), 5);
+                event.poll(context)
+            })
+            .await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note(match (polls.load(SeqCst), report.here()) {
+            (1, true) => "before",
+            (2, true) => "while",
+            (2, false) => "after",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// A task that completes while one thread wakes it and another drops the last waker but one. Sees it complete on the first
+/// thread, and on the one that wakes it.
+#[test]
+fn a_wake_up_races_with_completion_and_with_the_drop_of_a_waker() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads) = (world.census.value(5), world.threads.clone());
+        let mut polled = false;
+        let inside = async move {
+            poll_fn(|context| {
+                if std::mem::replace(&mut polled, true) {
+                    return Poll::Ready(());
+                }
+                let (wakes, drops) = (context.waker().clone(), context.waker().clone());
+                threads.spawn(move || wakes.wake());
+                threads.spawn(move || drop(drops));
+                Poll::Pending
+            })
+            .await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// A task that is done while two threads wake it by wakers that outlive it. Nobody polls it again, and the memory goes with
+/// the last of them.
+#[test]
+fn wakers_outlive_the_task() {
+    explore(3, &["done"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads) = (world.census.value(5), world.threads.clone());
+        let inside = async move {
+            let mut polled = false;
+            poll_fn(|context| {
+                assert!(!std::mem::replace(&mut polled, true), "polled after its end");
+                let (first, second) = (context.waker().clone(), context.waker().clone());
+                threads.spawn(move || {
+                    first.wake_by_ref();
+                    drop(first);
+                });
+                threads.spawn(move || second.wake());
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note("done");
+    });
+}
+
+/// Sees the sender complete, and the stop come first.
+#[test]
+fn a_stop_races_with_the_completion() {
+    explore(2, &["value", "stopped"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let source = StopSource::new();
+        let sender = world.stoppable(6);
+        let local = world.census.value(1);
+        let inside = async move {
+            let result = SenderFuture::new(sender).await;
+            assert_eq!(local.read(), 1);
+            result
+        };
+        let token = source.token();
+        world.threads.spawn(move || _ = source.request_stop());
+        submit(
+            task(inside)
+                .write_env(WithScheduler(InlineScheduler))
+                .write_env(WithStopToken(token)),
+            root,
+        );
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "value",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// A child completes on another thread while its parent is woken by something else, polls the child again, and perhaps
+/// finds it done before it was told. Sees the parent end on each of the three threads.
+#[test]
+fn a_child_completes_while_its_parent_is_polled() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let event = Event::default();
+        let remote = world.remote(6);
+        world.threads.spawn({
+            let event = event.clone();
+            move || event.happen()
+        });
+        let inside = async move {
+            let mut child = Box::pin(task(async move { awaited(remote).await }).into_future());
+            poll_fn(|context| {
+                let _ = event.poll(context);
+                child.as_mut().poll(context)
+            })
+            .await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// A task gives its value while a sender that it awaited is still under way. It completes when that has: on the first
+/// thread, where it was in time, and otherwise on the sender's.
+#[test]
+fn a_task_waits_for_an_await_that_it_let_go_of() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value) = (world.remote(6), world.census.value(5));
+        let away = Arc::new(Mutex::new(None));
+        let kept = away.clone();
+        let inside = async move {
+            let mut sender = Some(Box::pin(awaited(remote)));
+            poll_fn(|context| {
+                let mut sender = sender.take().expect("polled once");
+                if sender.as_mut().poll(context).is_pending() {
+                    *kept.lock().expect("nobody panicked") = Some(sender);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note(if report.here() { "here" } else { "there" });
+        drop(away.lock().expect("nobody panicked").take());
+        world.end();
+    });
+}

@@ -1,0 +1,20 @@
+//! A task comes back to its scheduler without fail, so that must not fail.
+use bowline::factories::JustError;
+use bowline::prelude::*;
+use bowline::task::Task;
+
+#[derive(Clone, PartialEq)]
+struct MayRefuse;
+
+impl Scheduler for MayRefuse {
+    type Schedule = JustError<(), &'static str>;
+    const INFALLIBLE: bool = false;
+
+    fn schedule(&self) -> Self::Schedule {
+        just_error("full")
+    }
+}
+
+fn main() {
+    let _ = sync_wait(Task::new(async { 1 }).write_env(WithScheduler(MayRefuse)));
+}
