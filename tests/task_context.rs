@@ -241,17 +241,20 @@ impl Drop for Says {
     }
 }
 
+/// Says when it is dropped, if the environment has a log.
+struct Logged(#[expect(dead_code, reason = "it is dropped")] Option<Says>);
+
+impl TaskContext for Logged {
+    type Allocator = Global;
+    type Scheduler = TaskScheduler<'static>;
+
+    fn new<N: Env>(env: &N) -> Self {
+        Logged(env.get().map(|log| Says(log, "context")))
+    }
+}
+
 #[test]
 fn a_context_goes_after_the_locals_and_before_the_completion() {
-    struct Logged(#[expect(dead_code, reason = "it is dropped")] Option<Says>);
-    impl TaskContext for Logged {
-        type Allocator = Global;
-        type Scheduler = TaskScheduler<'static>;
-
-        fn new<N: Env>(env: &N) -> Self {
-            Logged(env.get().map(|log| Says(log, "context")))
-        }
-    }
     let (sender, receiver) = mpsc::channel();
     let log = Log(sender);
     let local = Says(log.clone(), "local");
@@ -268,6 +271,29 @@ fn a_context_goes_after_the_locals_and_before_the_completion() {
         receiver.try_iter().collect::<Vec<_>>(),
         ["local", "context", "completion"]
     );
+}
+
+#[test]
+fn a_context_stays_for_an_await_that_was_forgotten() {
+    let pool = ThreadPool::new(1);
+    let scheduler = pool.scheduler();
+    let (sender, receiver) = mpsc::channel();
+    let held = hold(scheduler);
+    let task = Task::builder().context::<Inline<Logged>>().task(async move {
+        let mut forgotten = Box::pin(scheduler.schedule().into_future());
+        poll_fn(|cx| {
+            assert!(forgotten.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        mem::forget(forgotten);
+    });
+    let (record, completed) = Record::<_, Infallible>::new();
+    bowline::submit(task.write_env(With(Log(sender))), record);
+    assert!(receiver.try_recv().is_err(), "it is still used");
+    drop(held);
+    assert_eq!(completed.recv(), Ok(Recorded::Value(())));
+    assert_eq!(receiver.try_recv(), Ok("context"));
 }
 
 #[test]
