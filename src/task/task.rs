@@ -313,10 +313,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         let this = header.cast::<Self>();
         // SAFETY: by the caller's promise.
         let (own, stage) = unsafe { (Self::own(this), &raw mut (*this.as_ptr()).stage) };
+        let Some(own) = own else { return };
         // SAFETY: as above.
-        if let Some(own) = own
-            && let Err(payload) = Panic::catch(|| unsafe { *own = None })
-        {
+        if let Err(payload) = Panic::catch(|| unsafe { *own = None }) {
             // SAFETY: as above.
             unsafe { Self::end(stage, Completion::Panicked(payload)) };
         }
