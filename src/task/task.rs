@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
 use super::context::Context;
-use super::frame::{self, Continuation, Header, Polled, Vtable};
+use super::frame::{self, Continuation, Header, Vtable};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -100,14 +100,6 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
-/// What a frame with this result is. What the future gave counts, also where an await of it had stopped meanwhile.
-fn polled_as<T, E>(completion: &Completion<T, E>) -> Polled {
-    match completion {
-        Completion::Stopped => Polled::Stopped,
-        _ => Polled::Done,
-    }
-}
-
 impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
@@ -118,21 +110,22 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     /// # Safety
     ///
     /// The header is that of such a frame, which the caller may poll.
-    unsafe fn poll(header: NonNull<Header>) -> Polled {
+    unsafe fn poll(header: NonNull<Header>) -> bool {
         // SAFETY: by the caller's promise. The header is shared, the stage is ours.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
         // SAFETY: as above.
         let waker = unsafe { frame::waker(header) };
         // SAFETY: as above.
-        if let FrameStage::Result(completion) = unsafe { &*stage } {
+        if let FrameStage::Result(_) = unsafe { &*stage } {
             // It waited for an await that the future had let go of.
-            return polled_as(completion);
+            return true;
         }
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
                 // SAFETY: as above. A frame does not move.
                 let future = match unsafe { &mut *stage } {
+                    // SAFETY: as above.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
                     _ => return None,
                 };
@@ -149,7 +142,7 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
             Some(completion)
         });
         let completion = match polled {
-            Ok(None) => return Polled::Pending,
+            Ok(None) => return false,
             Ok(Some(completion)) => completion,
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
@@ -160,10 +153,9 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
                 }
             }
         };
-        let polled = polled_as(&completion);
         // SAFETY: as above. There is nothing there to be dropped.
         unsafe { stage.write(FrameStage::Result(completion)) };
-        polled
+        true
     }
 
     /// # Safety
@@ -354,8 +346,9 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
             // SAFETY: as above.
+            let here = unsafe { Header::is_parent(parent, frame) };
             assert!(
-                unsafe { Header::is_parent(parent, frame) },
+                here,
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
             return Poll::Pending;
@@ -365,7 +358,11 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             Completion::Value(value) => Poll::Ready(Ok(value)),
             Completion::Error(error) => Poll::Ready(Err(error)),
             Completion::Panicked(payload) => payload.resume(),
-            Completion::Stopped => Poll::Pending,
+            Completion::Stopped => {
+                // SAFETY: this is what the parent's poll is running.
+                unsafe { Header::stop(parent) };
+                Poll::Pending
+            }
         }
     }
 }
