@@ -844,11 +844,12 @@ fn a_child_that_was_awaited_and_dropped_before_it_ran_does_not_run() {
 }
 
 #[test]
-fn a_task_is_not_done_before_an_await_that_it_forgot() {
+fn a_task_is_not_done_before_an_await_that_it_sent_away() {
     let pool = ThreadPool::new(1);
     for child in [false, true] {
         let finished = Arc::new(AtomicUsize::new(0));
         let (let_go, waits) = mpsc::channel::<()>();
+        let (away, received) = mpsc::channel();
         let (scheduler, finish) = (pool.scheduler(), finished.clone());
         let task = Task::new(async move {
             let slow = starts_on(
@@ -860,25 +861,26 @@ fn a_task_is_not_done_before_an_await_that_it_forgot() {
             );
             if child {
                 let child = Task::new(async move { slow.await_it().await });
-                poll_and_forget(child.into_future()).await;
+                poll_and_send(child.into_future(), away).await;
             } else {
-                poll_and_forget(slow.await_it()).await;
+                poll_and_send(slow.await_it(), away).await;
             }
             let_go.send(()).unwrap();
         });
         sync_wait(task).unwrap();
         assert_eq!(finished.load(SeqCst), 1, "with a child: {child}");
+        drop(received.recv().unwrap());
     }
 }
 
-/// Starts a future and forgets it.
-async fn poll_and_forget(future: impl Future) {
+/// Starts a future and sends it away.
+async fn poll_and_send(future: impl Future + Send + 'static, away: mpsc::Sender<Box<dyn Send>>) {
     let mut future = Some(Box::pin(future));
     let mut polled = false;
     poll_fn(move |cx| {
         if polled {
             // A child that was awaited begins when the poll is over.
-            std::mem::forget(future.take());
+            away.send(Box::new(future.take())).unwrap();
             return Poll::Ready(());
         }
         polled = true;
