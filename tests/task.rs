@@ -490,7 +490,8 @@ fn wait_deep(depth: usize, arrived: mpsc::Sender<()>) -> Task<()> {
 #[test]
 fn a_task_that_waits_a_million_deep_is_cancelled_in_constant_stack() {
     let pool = ThreadPool::builder().threads(2).stack_size(DEEP_STACK).build().unwrap();
-    let run: [&(dyn Fn(Task<()>, &StopSource) -> Outcome<(), Infallible> + Sync); 3] = [
+    type Run<'a> = &'a (dyn Fn(Task<()>, &StopSource) -> Outcome<(), Infallible> + Sync);
+    let run: [Run<'_>; 3] = [
         &|task, source| sync_wait(task.write_env(WithStopToken(source.token()))),
         &|task, source| sync_wait(starts_on(InlineScheduler, task).write_env(WithStopToken(source.token()))),
         &|task, source| sync_wait(starts_on(pool.scheduler(), task).write_env(WithStopToken(source.token()))),
@@ -720,7 +721,8 @@ fn wakers_on_many_threads_neither_lose_a_wake_nor_poll_twice_at_once() {
                     scope.spawn(move || {
                         for _ in 0..WAKES {
                             count.fetch_add(1, SeqCst);
-                            waker.clone().wake();
+                            let waker = waker.clone();
+                            waker.wake();
                         }
                     });
                 }
@@ -737,15 +739,15 @@ async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (Box::pin(a), Box::pin(b));
     let (mut first, mut second) = (None, None);
     poll_fn(move |cx| {
-        if first.is_none() {
-            if let Poll::Ready(value) = a.as_mut().poll(cx) {
-                first = Some(value);
-            }
+        if first.is_none()
+            && let Poll::Ready(value) = a.as_mut().poll(cx)
+        {
+            first = Some(value);
         }
-        if second.is_none() {
-            if let Poll::Ready(value) = b.as_mut().poll(cx) {
-                second = Some(value);
-            }
+        if second.is_none()
+            && let Poll::Ready(value) = b.as_mut().poll(cx)
+        {
+            second = Some(value);
         }
         if first.is_some() && second.is_some() {
             return Poll::Ready((first.take().unwrap(), second.take().unwrap()));
@@ -842,11 +844,12 @@ fn a_child_that_was_awaited_and_dropped_before_it_ran_does_not_run() {
 }
 
 #[test]
-fn a_task_is_not_done_before_an_await_that_it_forgot() {
+fn a_task_is_not_done_before_an_await_that_it_sent_away() {
     let pool = ThreadPool::new(1);
     for child in [false, true] {
         let finished = Arc::new(AtomicUsize::new(0));
         let (let_go, waits) = mpsc::channel::<()>();
+        let (away, received) = mpsc::channel();
         let (scheduler, finish) = (pool.scheduler(), finished.clone());
         let task = Task::new(async move {
             let slow = starts_on(
@@ -858,25 +861,26 @@ fn a_task_is_not_done_before_an_await_that_it_forgot() {
             );
             if child {
                 let child = Task::new(async move { slow.await_it().await });
-                poll_and_forget(child.into_future()).await;
+                poll_and_send(child.into_future(), away).await;
             } else {
-                poll_and_forget(slow.await_it()).await;
+                poll_and_send(slow.await_it(), away).await;
             }
             let_go.send(()).unwrap();
         });
         sync_wait(task).unwrap();
         assert_eq!(finished.load(SeqCst), 1, "with a child: {child}");
+        drop(received.recv().unwrap());
     }
 }
 
-/// Starts a future and forgets it.
-async fn poll_and_forget(future: impl Future) {
+/// Starts a future and sends it away.
+async fn poll_and_send(future: impl Future + Send + 'static, away: mpsc::Sender<Box<dyn Send>>) {
     let mut future = Some(Box::pin(future));
     let mut polled = false;
     poll_fn(move |cx| {
         if polled {
             // A child that was awaited begins when the poll is over.
-            std::mem::forget(future.take());
+            away.send(Box::new(future.take())).unwrap();
             return Poll::Ready(());
         }
         polled = true;
@@ -926,6 +930,42 @@ fn a_task_is_not_done_before_a_child_that_it_dropped() {
         sync_wait(task).unwrap();
         assert_eq!(census.alive(), 0);
     });
+}
+
+#[test]
+fn a_child_that_was_dropped_and_stops_leaves_its_parent_alone() {
+    let signal = Signal::default();
+    let task = Task::new({
+        let signal = signal.clone();
+        async move {
+            let told = signal.clone();
+            let mut child = Some(Box::pin(
+                Task::new(async move {
+                    told.await;
+                    let _ = just_stopped::<(), Infallible>().await;
+                })
+                .into_future(),
+            ));
+            let mut polled = false;
+            poll_fn(move |cx| {
+                if polled {
+                    child = None;
+                    return Poll::Ready(());
+                }
+                polled = true;
+                assert!(child.as_mut().unwrap().as_mut().poll(cx).is_pending());
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            signal.set();
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            3
+        }
+    });
+    assert_eq!(sync_wait(task).unwrap(), 3);
 }
 
 // Affinity.

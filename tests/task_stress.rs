@@ -173,10 +173,10 @@ async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 }
 
 fn poll_once<F: Future>(future: &mut Pin<Box<F>>, output: &mut Option<F::Output>, cx: &mut std::task::Context<'_>) {
-    if output.is_none() {
-        if let Poll::Ready(value) = future.as_mut().poll(cx) {
-            *output = Some(value);
-        }
+    if output.is_none()
+        && let Poll::Ready(value) = future.as_mut().poll(cx)
+    {
+        *output = Some(value);
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Header {
     ///
     /// Every change acquires and releases: who polls sees what was done before each wake, and who frees sees everything.
     state: AtomicUsize,
-    /// An awaited sender, or child, has stopped: the future is not polled again, but dropped. Set before the wake that
-    /// makes it seen.
+    /// An awaited sender, or child, has stopped: the future is not polled again, but dropped. Set by who polls, when it
+    /// sees that.
     stopped: AtomicBool,
     /// How many awaits began to wait since the frame became busy: what is to be added to the count. From here on, all
     /// belongs to whoever polls.
@@ -101,20 +101,10 @@ impl Continuation {
 /// Makes a frame's own context inside another, and returns it.
 pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
 
-/// What came of polling a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Polled {
-    Pending,
-    /// The future is gone, and the result is there.
-    Done,
-    /// The same, and the result is that it stopped.
-    Stopped,
-}
-
 /// What is known of the type of a frame.
 pub(super) struct Vtable {
-    /// Polls the future, or drops it if it is to stop.
-    pub(super) poll: unsafe fn(NonNull<Header>) -> Polled,
+    /// Polls the future, or drops it if it is to stop. `true` when it is gone, and the result is there.
+    pub(super) poll: unsafe fn(NonNull<Header>) -> bool,
     /// Moves the result to where the pointer points.
     pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops what is still there, future or result, and frees the memory.
@@ -389,12 +379,12 @@ impl Header {
         // The context does not change once there is one.
         let unstarted = header.context.get().is_null();
         let is_last = |state: usize| state & DONE != 0 && state / COUNT == 1;
-        // SAFETY: by the caller's promise.
-        if unstarted
+        let free_it = unstarted
             || is_last(header.state.load(Acquire))
+            // SAFETY: by the caller's promise; it was started.
             || unsafe { Header::recall(this) }
-            || is_last(header.state.fetch_sub(COUNT, AcqRel))
-        {
+            || is_last(header.state.fetch_sub(COUNT, AcqRel));
+        if free_it {
             // SAFETY: that was the last count, or nobody else knows the frame.
             unsafe { free(this) };
         }
@@ -441,7 +431,7 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
         let header = unsafe { frame.as_ref() };
         CURRENT.with(|current| current.set(frame.as_ptr()));
         // SAFETY: it is busy, and we are the one who polls it.
-        let polled = unsafe { (header.vtable.poll)(frame) };
+        let done = unsafe { (header.vtable.poll)(frame) };
         // SAFETY: as above.
         resumed.append(mem::take(unsafe { &mut *header.resumed.get() }));
         let Continuation { whom, complete } = header.continuation.get();
@@ -456,7 +446,7 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
         let held = frame != base;
         let wanders = !held && header.vtable.wanders;
         // SAFETY: it is busy, and it is we who poll it. Where it is done and not held it may be gone then.
-        if polled == Polled::Pending || !unsafe { finish(frame) } {
+        if !done || !unsafe { finish(frame) } {
             // From here on others may poll these frames, and what runs below is not under our poll.
             drop(outer);
             // SAFETY: the frames from here to the base are held.
@@ -470,10 +460,6 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             return unsafe { complete(whom) }.and(resumed);
         }
         let parent = whom.cast::<Header>();
-        if polled == Polled::Stopped {
-            // SAFETY: it is held, or counts this child.
-            unsafe { Header::stop(parent) };
-        }
         if held {
             let waits = &header_of(parent).waits;
             waits.set(waits.get() - 1);

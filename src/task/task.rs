@@ -12,7 +12,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
-use super::frame::{self, Continuation, Header, Polled, Vtable};
+use super::frame::{self, Continuation, Header, Vtable};
 use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -226,14 +226,6 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
-/// What a frame with this result is. What the future gave counts, also where an await of it had stopped meanwhile.
-fn polled_as<T, E>(completion: &Completion<T, E>) -> Polled {
-    match completion {
-        Completion::Stopped => Polled::Stopped,
-        _ => Polled::Done,
-    }
-}
-
 impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
@@ -324,15 +316,15 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     /// # Safety
     ///
     /// The header is that of such a frame, which the caller may poll.
-    unsafe fn poll(header: NonNull<Header>) -> Polled {
+    unsafe fn poll(header: NonNull<Header>) -> bool {
         // SAFETY: by the caller's promise. The header is shared, the stage is ours.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
         // SAFETY: as above.
         let waker = unsafe { frame::waker(header) };
         // SAFETY: as above.
-        if let FrameStage::Result(completion) = unsafe { &*stage } {
+        if let FrameStage::Result(_) = unsafe { &*stage } {
             // It waited for an await that the future had let go of; or it ended before it began.
-            return polled_as(completion);
+            return true;
         }
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
@@ -356,7 +348,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
             Some(completion)
         });
         let completion = match polled {
-            Ok(None) => return Polled::Pending,
+            Ok(None) => return false,
             Ok(Some(completion)) => completion,
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
@@ -367,10 +359,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 }
             }
         };
-        let polled = polled_as(&completion);
         // SAFETY: as above. There is nothing there to be dropped.
         unsafe { stage.write(FrameStage::Result(completion)) };
-        polled
+        true
     }
 
     /// # Safety
@@ -602,8 +593,9 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
             // SAFETY: as above.
+            let here = unsafe { Header::is_parent(parent, frame) };
             assert!(
-                unsafe { Header::is_parent(parent, frame) },
+                here,
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
             return Poll::Pending;
@@ -613,7 +605,11 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             Completion::Value(value) => Poll::Ready(Ok(value)),
             Completion::Error(error) => Poll::Ready(Err(error)),
             Completion::Panicked(payload) => payload.resume(),
-            Completion::Stopped => Poll::Pending,
+            Completion::Stopped => {
+                // SAFETY: this is what the parent's poll is running.
+                unsafe { Header::stop(parent) };
+                Poll::Pending
+            }
         }
     }
 }
