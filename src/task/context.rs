@@ -4,6 +4,7 @@ use core::any::{Any, TypeId};
 use core::fmt;
 use core::ptr::NonNull;
 
+use super::await_state::{AwaitState, TaskToken};
 use crate::scheduler::TaskScheduler;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::sender::env::{Beneath, Look, visit_all};
@@ -45,6 +46,8 @@ impl Context {
 #[derive(Clone)]
 pub struct TaskEnv {
     context: NonNull<Context>,
+    /// The await, if it can be stopped alone.
+    state: Option<NonNull<AwaitState>>,
 }
 
 // SAFETY: the context is `Sync`: a scheduler, a token, and an environment.
@@ -55,9 +58,10 @@ unsafe impl Sync for TaskEnv {}
 impl TaskEnv {
     /// # Safety
     ///
-    /// The context is there for as long as this is used.
-    pub(super) unsafe fn new(context: NonNull<Context>) -> Self {
-        TaskEnv { context }
+    /// The context, and the state, are there for as long as this is used.
+    #[inline]
+    pub(super) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
+        TaskEnv { context, state }
     }
 
     fn context(&self) -> &Context {
@@ -67,12 +71,13 @@ impl TaskEnv {
 }
 
 impl Env for TaskEnv {
-    type StopToken = ErasedStopToken;
+    type StopToken = TaskToken;
     type Scheduler = TaskScheduler<'static>;
 
     #[inline]
-    fn stop_token(&self) -> ErasedStopToken {
-        self.context().token
+    fn stop_token(&self) -> TaskToken {
+        // SAFETY: as for this environment.
+        unsafe { TaskToken::new(self.context().token, self.state) }
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use core::ptr::{self, NonNull};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
+use super::wait::wait_until;
 use crate::scheduler::thread_pool::Entry;
 use crate::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -185,6 +186,65 @@ impl Header {
         unsafe { (*this.as_ref().resumed.get()).append(transfer) };
     }
 
+    /// Resumes at once what the frame that this thread polls wanted resumed later. `false` where there is nothing.
+    pub(super) fn run_resumed() -> bool {
+        // SAFETY: what a thread polls is there.
+        let Some(header) = (unsafe { CURRENT.with(Cell::get).as_ref() }) else {
+            return false;
+        };
+        // SAFETY: it belongs to whoever polls, and that is who called us.
+        let resumed = mem::take(unsafe { &mut *header.resumed.get() });
+        !resumed.is_none() && {
+            resumed.run();
+            true
+        }
+    }
+
+    /// Ends a child that is not awaited any more: its future is dropped, by whoever polls it, and this waits for that. The
+    /// caller releases it.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was started by a frame that is not done.
+    #[cold]
+    pub(super) unsafe fn abandon(child: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if Header::is_done(child) || Header::recall(child) {
+                return;
+            }
+            Header::stop(child);
+            let parent = child.as_ref().continuation.get().whom.cast::<Header>();
+            // Its parent runs where it does, on this thread, as a rule.
+            Header::wake(child, false, |context| {
+                ptr::eq(CURRENT.with(Cell::get), parent) || context.is_here()
+            })
+            .run();
+            wait_until(child, || Header::is_done(child));
+        }
+    }
+
+    /// Takes a child back that was to run next. `false` if it was not.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was started by another frame.
+    unsafe fn recall(child: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        let parent = unsafe { child.as_ref() }.continuation.get().whom.cast::<Header>();
+        let Some(parent) = NonNull::new(parent).filter(|parent| Header::is_current(*parent)) else {
+            return false;
+        };
+        // SAFETY: it is being polled, by what called us.
+        let header = unsafe { parent.as_ref() };
+        let recalled = ptr::eq(header.child.get(), child.as_ptr());
+        if recalled {
+            header.child.set(ptr::null_mut());
+            header.waits.set(header.waits.get() - 1);
+        }
+        recalled
+    }
+
     /// Counts an await that will wake the frame.
     ///
     /// # Safety
@@ -319,11 +379,17 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
     loop {
         // SAFETY: a busy frame is alive.
         let header = unsafe { frame.as_ref() };
+        if !resumed.is_none() {
+            // Where it can be found, should the frame wait for some of it.
+            // SAFETY: it is busy, and we are the one who polls it.
+            unsafe { Header::resume_later(frame, mem::take(&mut resumed)) };
+        }
         CURRENT.with(|current| current.set(frame.as_ptr()));
-        // SAFETY: it is busy, and we are the one who polls it.
-        let done = unsafe { (header.vtable.poll)(frame) };
         // SAFETY: as above.
-        resumed.append(mem::take(unsafe { &mut *header.resumed.get() }));
+        let done = unsafe { (header.vtable.poll)(frame) };
+        CURRENT.with(|current| current.set(ptr::null()));
+        // SAFETY: as above.
+        resumed = mem::take(unsafe { &mut *header.resumed.get() });
         let Continuation { whom, complete } = header.continuation.get();
         if !done {
             if let Some(child) = NonNull::new(header.child.replace(ptr::null_mut())) {
@@ -333,7 +399,6 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             // SAFETY: the frames from here to the base are held.
             return unsafe { suspend_all(frame, base, resumed) };
         }
-        let stopped = header.is_stopped();
         let held = frame != base;
         // SAFETY: it is busy, and it is we who poll it. Where it is not held it may be gone then.
         unsafe { finish(frame) };
@@ -344,10 +409,6 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             return unsafe { complete(whom) }.and(resumed);
         }
         let parent = whom.cast::<Header>();
-        if stopped {
-            // SAFETY: it is held, or counts this child.
-            unsafe { Header::stop(parent) };
-        }
         if held {
             let waits = &header_of(parent).waits;
             waits.set(waits.get() - 1);

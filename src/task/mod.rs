@@ -1,14 +1,17 @@
 //! Structured concurrency: coroutines, and closures that run side by side.
 
 mod await_sender;
+mod await_state;
 mod awaitable;
 mod context;
 mod frame;
 mod hop;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
+mod wait;
 
 pub use await_sender::SenderFuture;
+pub use await_state::TaskToken;
 pub use context::TaskEnv;
 pub(crate) use hop::hop;
 pub use task::{Task, TaskFuture, TaskOperation};

@@ -322,6 +322,17 @@ pub struct TaskFuture<T, E> {
     started: bool,
 }
 
+/// Dropped before its end was seen, the child is stopped: its future is dropped, and this waits until it was.
+impl<T, E> Drop for TaskFuture<T, E> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.started {
+            // SAFETY: we own the frame. The parent does not end before what it awaits is gone.
+            unsafe { Header::abandon(self.task.frame) };
+        }
+    }
+}
+
 impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
     type Output = Result<T, E>;
 
@@ -346,7 +357,11 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             Completion::Value(value) => Poll::Ready(Ok(value)),
             Completion::Error(error) => Poll::Ready(Err(error)),
             Completion::Panicked(payload) => payload.resume(),
-            Completion::Stopped => Poll::Pending,
+            Completion::Stopped => {
+                // SAFETY: this is what the parent's poll is running.
+                unsafe { Header::stop(parent) };
+                Poll::Pending
+            }
         }
     }
 }
