@@ -253,16 +253,38 @@ fn a_child_task_is_ended_with_what_it_awaits() {
     child_at_depth(1);
 }
 
+/// Ends a chain of a hundred thousand tasks, by dropping its outermost.
+async fn end_a_deep_chain() {
+    let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+    let leaf = counted(&stops);
+    let child = nested(100_000, || async { drop(awaited(leaf).await) }, &census);
+    assert!(race(child.into_future(), hops(3)).await.is_err());
+    assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
+}
+
 #[test]
-fn a_deep_chain_of_tasks_is_ended() {
-    with_stack(64 << 20, || {
-        sync_wait(Task::new(async {
-            let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
-            let leaf = counted(&stops);
-            let child = nested(1000, || async { drop(awaited(leaf).await) }, &census);
-            assert!(race(child.into_future(), hops(3)).await.is_err());
-            assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
-        }))
+fn a_deep_chain_of_tasks_is_ended_in_a_small_stack() {
+    with_stack(DEEP_STACK, || {
+        assert!(sync_wait(Task::new(end_a_deep_chain())).is_value());
+    });
+    for workers in [1, 2] {
+        let pool = ThreadPool::new(workers);
+        assert!(sync_wait(starts_on(pool.scheduler(), Task::new(end_a_deep_chain()))).is_value());
+    }
+}
+
+#[test]
+fn a_stopped_task_waits_for_all_the_children_it_is_left_with() {
+    everywhere(|| async {
+        let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+        let leaves = [counted(&stops), counted(&stops), counted(&stops)];
+        let children = leaves.map(|leaf| nested(2, || async { drop(awaited(leaf).await) }, &census));
+        let parent = Task::new(async move {
+            let [a, b, c] = children.map(IntoFuture::into_future);
+            let _ = race(a, race(b, c)).await;
+        });
+        assert!(race(parent.into_future(), hops(3)).await.is_err());
+        assert_eq!((census.alive(), stops.load(SeqCst)), (0, 3));
     });
 }
 

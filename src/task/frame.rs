@@ -16,7 +16,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::per_thread;
-use crate::{Job, Transfer};
+use crate::{Job, Panic, Transfer};
 
 /// What all frames have in common. It comes first in each, so that the address of one is that of the other.
 #[repr(C)]
@@ -31,6 +31,7 @@ pub(crate) struct Header {
     /// | `BUSY` | somebody polls the frame, or it is queued to be polled | who wakes it when it is idle | who polls it, when that is over |
     /// | `NOTIFIED` | it was woken while it was busy, and is queued again afterwards | who wakes it | who polls it |
     /// | `DONE` | the future is gone; there is a result | who polls it | |
+    /// | `ORPHAN` | who awaited it has stopped, and left it to its frame: who finishes it lets go of it | its owner, who is none then | |
     ///
     /// The count is in units of `COUNT`: one for the owner (the operation, or the future that awaits it), one for each
     /// waker, and one for each sender or child that it awaits and that will wake it. Those last are added when the
@@ -43,8 +44,13 @@ pub(crate) struct Header {
     /// An awaited sender, or child, has stopped: the future is not polled again, but dropped. Set before the wake that
     /// makes it seen.
     stopped: AtomicBool,
-    /// How many awaits began to wait since the frame became busy: what is to be added to the count. From here on, all
-    /// belongs to whoever polls.
+    /// Children that were left to this frame when its future was dropped: it is not done before they are. Added to by who
+    /// polls this frame, before the child is an orphan; taken from by who finishes the child, with release, before it wakes
+    /// this frame.
+    orphans: AtomicUsize,
+    /// How many awaits began to wait since the frame became busy, less the children that ended while it was held for them:
+    /// what is to be added to the count. It may be less than nothing, by orphans that were counted before. From here on,
+    /// all belongs to whoever polls.
     waits: Cell<usize>,
     /// Where the task runs. Valid from its start until it is done.
     context: Cell<*const Context>,
@@ -58,7 +64,8 @@ pub(crate) struct Header {
 const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
 const DONE: usize = 4;
-const COUNT: usize = 8;
+const ORPHAN: usize = 8;
+const COUNT: usize = 16;
 
 /// Who learns that the task is done.
 #[derive(Clone, Copy)]
@@ -114,6 +121,7 @@ impl Header {
             vtable,
             state: AtomicUsize::new(COUNT),
             stopped: AtomicBool::new(false),
+            orphans: AtomicUsize::new(0),
             waits: Cell::new(0),
             context: Cell::new(ptr::null()),
             continuation: Cell::new(Continuation::NOBODY),
@@ -164,7 +172,7 @@ impl Header {
     pub(super) unsafe fn await_child(this: NonNull<Header>, child: NonNull<Header>) {
         // SAFETY: the frame is being polled.
         let header = unsafe { this.as_ref() };
-        header.waits.set(header.waits.get() + 1);
+        header.waits.set(header.waits.get().wrapping_add(1));
         // SAFETY: the context is there until this frame is done, and it waits for the child.
         let job = unsafe { Header::begin(child, Header::context(this), Continuation::parent(this)) };
         if header.child.get().is_null() {
@@ -200,49 +208,86 @@ impl Header {
         }
     }
 
-    /// Ends a child that is not awaited any more: its future is dropped, by whoever polls it, and this waits for that. The
-    /// caller releases it.
+    /// Ends a child that is not awaited any more: its future is dropped, by whoever polls it. `true` when the caller is to
+    /// release it; otherwise it is left to the frame that awaited it, which is stopping itself.
+    ///
+    /// In a frame that goes on, this waits for the child. In one that stops, which is how it goes from there down a chain
+    /// of tasks, it does not: the frame waits, as it would for an await, and nothing is kept on the stack. So of a chain
+    /// that is ended in this way the outer futures are dropped before the inner ones.
     ///
     /// # Safety
     ///
     /// The caller owns the child, which was started by a frame that is not done.
     #[cold]
-    pub(super) unsafe fn abandon(child: NonNull<Header>) {
+    pub(super) unsafe fn abandon(child: NonNull<Header>) -> bool {
         // SAFETY: the caller's promise.
-        unsafe {
-            if Header::is_done(child) || Header::recall(child) {
-                return;
+        if unsafe { Header::is_done(child) } {
+            return true;
+        }
+        // SAFETY: as above; the continuation is not changed any more.
+        let parent = unsafe { child.as_ref() }.continuation.get().whom.cast::<Header>();
+        let parent = NonNull::new(parent).filter(|parent| Header::is_current(*parent));
+        if let Some(parent) = parent {
+            // SAFETY: it is being polled, by what called us.
+            let header = unsafe { parent.as_ref() };
+            if ptr::eq(header.child.get(), child.as_ptr()) {
+                // It was to run next, and was not polled yet.
+                header.child.set(ptr::null_mut());
+                header.waits.set(header.waits.get().wrapping_sub(1));
+                return true;
             }
+            if header.is_stopped() {
+                // SAFETY: as above.
+                return unsafe { !Header::leave(child, parent) };
+            }
+        }
+        // SAFETY: by the caller's promise.
+        unsafe {
             Header::stop(child);
-            let parent = child.as_ref().continuation.get().whom.cast::<Header>();
-            // Its parent runs where it does, on this thread, as a rule.
-            Header::wake(child, false, |context| {
-                ptr::eq(CURRENT.with(Cell::get), parent) || context.is_here()
-            })
-            .run();
+            // Its parent runs where it does.
+            Header::wake(child, false, |context| parent.is_some() || context.is_here()).run();
             wait_until(child, || Header::is_done(child));
         }
+        true
     }
 
-    /// Takes a child back that was to run next. `false` if it was not.
+    /// Leaves a child to the frame that awaited it. `false` if it is done.
     ///
     /// # Safety
     ///
-    /// The caller owns the child, which was started by another frame.
-    unsafe fn recall(child: NonNull<Header>) -> bool {
-        // SAFETY: the caller's promise.
-        let parent = unsafe { child.as_ref() }.continuation.get().whom.cast::<Header>();
-        let Some(parent) = NonNull::new(parent).filter(|parent| Header::is_current(*parent)) else {
-            return false;
-        };
-        // SAFETY: it is being polled, by what called us.
-        let header = unsafe { parent.as_ref() };
-        let recalled = ptr::eq(header.child.get(), child.as_ptr());
-        if recalled {
-            header.child.set(ptr::null_mut());
-            header.waits.set(header.waits.get() - 1);
+    /// The caller owns the child, and is what the parent's poll is running.
+    unsafe fn leave(child: NonNull<Header>, parent: NonNull<Header>) -> bool {
+        // SAFETY: by the caller's promise.
+        let (this, header) = unsafe { (child.as_ref(), parent.as_ref()) };
+        // SAFETY: as above.
+        unsafe { Header::stop(child) };
+        header.orphans.fetch_add(1, Relaxed);
+        let mut state = this.state.load(Relaxed);
+        loop {
+            if state & DONE != 0 {
+                header.orphans.fetch_sub(1, Relaxed);
+                // The result is the caller's to drop.
+                this.state.load(Acquire);
+                return false;
+            }
+            let flag = if state & BUSY == 0 { BUSY } else { NOTIFIED };
+            match this
+                .state
+                .compare_exchange_weak(state, state | ORPHAN | flag, AcqRel, Relaxed)
+            {
+                Err(now) => state = now,
+                Ok(_) if flag == NOTIFIED => return true,
+                Ok(_) => break,
+            }
         }
-        recalled
+        // We made it busy, and it runs where its parent does.
+        if header.child.get().is_null() {
+            header.child.set(child.as_ptr());
+        } else {
+            // SAFETY: it is in no queue, and stays until it is done. The rest is the caller's promise.
+            unsafe { Header::resume_later(parent, Transfer::to(child.cast::<Job>())) };
+        }
+        true
     }
 
     /// Counts an await that will wake the frame.
@@ -253,7 +298,7 @@ impl Header {
     pub(super) unsafe fn count_wait(this: NonNull<Header>) {
         // SAFETY: the caller's promise.
         let header = unsafe { this.as_ref() };
-        header.waits.set(header.waits.get() + 1);
+        header.waits.set(header.waits.get().wrapping_add(1));
     }
 
     /// Has the future dropped instead of polled again. A wake follows, or the end of the poll.
@@ -399,9 +444,18 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             // SAFETY: the frames from here to the base are held.
             return unsafe { suspend_all(frame, base, resumed) };
         }
+        if header.orphans.load(Acquire) != 0 {
+            // Its future is gone, and it waits for what it left behind.
+            if let Some(child) = NonNull::new(header.child.replace(ptr::null_mut())) {
+                frame = child;
+                continue;
+            }
+            // SAFETY: the frames from here to the base are held.
+            return unsafe { suspend_all(frame, base, resumed) };
+        }
         let held = frame != base;
         // SAFETY: it is busy, and it is we who poll it. Where it is not held it may be gone then.
-        unsafe { finish(frame) };
+        let orphan = unsafe { finish(frame, held || complete.is_some()) };
         // SAFETY: a task that was started has a continuation.
         let whom = unsafe { NonNull::new_unchecked(whom) };
         if let Some(complete) = complete {
@@ -409,9 +463,15 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             return unsafe { complete(whom) }.and(resumed);
         }
         let parent = whom.cast::<Header>();
+        if orphan {
+            // Nobody looks at the result; nor at a panic that comes of dropping it.
+            // SAFETY: its owner left it to us.
+            drop(Panic::catch(|| unsafe { Header::release(frame) }));
+            header_of(parent).orphans.fetch_sub(1, Release);
+        }
         if held {
             let waits = &header_of(parent).waits;
-            waits.set(waits.get() - 1);
+            waits.set(waits.get().wrapping_sub(1));
         } else {
             // SAFETY: it counts this child.
             let next = unsafe { Header::wake(parent, true, |_| true) };
@@ -473,7 +533,7 @@ fn header_of<'a>(frame: NonNull<Header>) -> &'a Header {
 unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.take() * COUNT;
+    let waits = header.waits.take().wrapping_mul(COUNT);
     let mut state = header.state.load(Relaxed);
     loop {
         let notified = state & NOTIFIED != 0;
@@ -489,21 +549,23 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     }
 }
 
-/// Ends the polling of a frame whose result is there.
+/// Ends the polling of a frame whose result is there. Says whether it is an orphan.
+///
+/// `kept`: whoever owns it does not let go of it before it learns of this.
 ///
 /// # Safety
 ///
 /// As for [`suspend`].
-unsafe fn finish(frame: NonNull<Header>) {
+unsafe fn finish(frame: NonNull<Header>, kept: bool) -> bool {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.take() * COUNT;
-    if waits == 0 && header.state.load(Acquire) == COUNT | BUSY {
+    let waits = header.waits.take().wrapping_mul(COUNT);
+    if kept && waits == 0 && header.state.load(Acquire) == COUNT | BUSY {
         // Nobody else knows the frame.
         header.state.store(COUNT | DONE, Release);
-    } else {
-        header.state.fetch_add(waits.wrapping_add(DONE - BUSY), AcqRel);
+        return false;
     }
+    header.state.fetch_add(waits.wrapping_add(DONE - BUSY), AcqRel) & ORPHAN != 0
 }
 
 /// The waker of a frame, for the time of one poll. It is not counted: who keeps it clones it.

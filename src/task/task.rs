@@ -2,7 +2,7 @@ use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
@@ -113,6 +113,11 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     unsafe fn poll(header: NonNull<Header>) -> bool {
         // SAFETY: by the caller's promise. The header is shared, the stage is ours.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
+        // SAFETY: as above.
+        if let FrameStage::Result(_) = unsafe { &*stage } {
+            // It only waited for children that it was left with.
+            return true;
+        }
         // SAFETY: as above.
         let waker = unsafe { frame::waker(header) };
         let polled = Panic::catch(|| {
@@ -308,7 +313,7 @@ impl<T: Send + 'static, E: Send + 'static> IntoFuture for Task<T, E> {
     #[inline]
     fn into_future(self) -> TaskFuture<T, E> {
         TaskFuture {
-            task: self,
+            task: ManuallyDrop::new(self),
             started: false,
         }
     }
@@ -318,7 +323,8 @@ impl<T: Send + 'static, E: Send + 'static> IntoFuture for Task<T, E> {
 #[must_use = "futures do nothing until they are awaited"]
 #[derive(Debug)]
 pub struct TaskFuture<T, E> {
-    task: Task<T, E>,
+    /// Taken out where the frame that awaits it is left with it.
+    task: ManuallyDrop<Task<T, E>>,
     started: bool,
 }
 
@@ -326,9 +332,10 @@ pub struct TaskFuture<T, E> {
 impl<T, E> Drop for TaskFuture<T, E> {
     #[inline]
     fn drop(&mut self) {
-        if self.started {
-            // SAFETY: we own the frame. The parent does not end before what it awaits is gone.
-            unsafe { Header::abandon(self.task.frame) };
+        // SAFETY: we own the frame. The parent does not end before what it awaits is gone.
+        if !self.started || unsafe { Header::abandon(self.task.frame) } {
+            // SAFETY: it is dropped this once.
+            unsafe { ManuallyDrop::drop(&mut self.task) };
         }
     }
 }
