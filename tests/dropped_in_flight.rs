@@ -277,13 +277,25 @@ fn a_deep_chain_of_tasks_is_ended_in_a_small_stack() {
 fn a_stopped_task_waits_for_all_the_children_it_is_left_with() {
     everywhere(|| async {
         let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
-        let leaves = [counted(&stops), counted(&stops), counted(&stops)];
-        let children = leaves.map(|leaf| nested(2, || async { drop(awaited(leaf).await) }, &census));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let children = [(); 3].map(|()| {
+            let (leaf, begun) = (counted(&stops), begun.clone());
+            let leaf = async move {
+                begun.fetch_add(1, SeqCst);
+                drop(awaited(leaf).await);
+            };
+            nested(2, || leaf, &census)
+        });
         let parent = Task::new(async move {
             let [a, b, c] = children.map(IntoFuture::into_future);
             let _ = race(a, race(b, c)).await;
         });
-        assert!(race(parent.into_future(), hops(3)).await.is_err());
+        let all_begun = async {
+            while begun.load(SeqCst) < 3 {
+                hops(1).await;
+            }
+        };
+        assert!(race(parent.into_future(), all_begun).await.is_err());
         assert_eq!((census.alive(), stops.load(SeqCst)), (0, 3));
     });
 }
