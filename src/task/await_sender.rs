@@ -16,6 +16,10 @@ use super::wait::wait_until;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
+///
+/// Inside a task, dropping it before the sender has completed asks that sender to stop, and nothing else, and waits until it
+/// has completed; meanwhile the thread runs the work of the task's scheduler. So a sender that does not stop keeps the drop
+/// waiting, and so does a stop callback beneath on the same stack that blocks until this drop is over.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
     phase: Phase,
