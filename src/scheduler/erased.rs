@@ -313,6 +313,11 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         unsafe { (self.vtable.place)(self.scheduler()) }
     }
 
+    fn help(&self) -> bool {
+        // SAFETY: there is such a scheduler.
+        unsafe { (self.vtable.help)(self.scheduler()) }
+    }
+
     #[cfg(feature = "std")]
     #[inline]
     unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
@@ -392,6 +397,7 @@ struct Vtable {
     drop: Option<unsafe fn(NonNull<()>)>,
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
+    help: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
     operation: OperationVtable,
@@ -424,6 +430,7 @@ impl<S: Scheduler> Of<S> {
         drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
         equal: Self::equal,
         place: Self::place,
+        help: Self::help,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
         operation: OperationVtable {
@@ -467,6 +474,14 @@ impl<S: Scheduler> Of<S> {
     unsafe fn place(scheduler: NonNull<()>) -> usize {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.place()
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler.
+    unsafe fn help(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.help()
     }
 
     /// # Safety

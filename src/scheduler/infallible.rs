@@ -81,6 +81,10 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
     fn place(&self) -> usize {
         self.scheduler.place()
     }
+
+    fn help(&self) -> bool {
+        self.scheduler.help()
+    }
 }
 
 /// The schedule sender of [`OrElse`].

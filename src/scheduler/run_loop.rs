@@ -462,6 +462,11 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
         unsafe { self.run_loop.push(entry.cast()) };
         Transfer::none()
     }
+
+    fn help(&self) -> bool {
+        // SAFETY: only the driver finds its own number there.
+        self.run_loop.driver.load(Relaxed) == thread_id() && unsafe { self.run_loop.try_run_one() }
+    }
 }
 
 impl PartialEq for RunLoopScheduler<'_> {

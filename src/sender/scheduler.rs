@@ -54,6 +54,13 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         unsafe { crate::task::hop(self.schedule(), entry) }
     }
 
+    /// Runs a piece of this scheduler's work, if there is one and the calling thread is the one that runs it: what a task
+    /// does while it waits for something it dropped. Workers of a pool see to themselves.
+    #[doc(hidden)]
+    fn help(&self) -> bool {
+        false
+    }
+
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
     fn or_inline(self) -> crate::scheduler::OrInline<Self> {
         crate::scheduler::OrInline::inline(self)

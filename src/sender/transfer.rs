@@ -150,13 +150,102 @@ impl Transfer {
     #[inline(never)]
     fn drain(&mut self) {
         let guard = AbortOnUnwind::new();
-        while let Some(job) = self.pop() {
+        let list = ptr::from_mut(self);
+        // What is left may be run by a job that waits for it, through this pointer, so nothing else is used from here on.
+        #[cfg(feature = "std")]
+        let beneath = beneath::Beneath::new(list);
+        // SAFETY: it is ours, and not used otherwise while a job runs.
+        while let Some(job) = unsafe { (*list).pop() } {
+            #[cfg(feature = "std")]
+            // SAFETY: as above; it is taken out before it goes.
+            unsafe {
+                if !(*list).is_none() {
+                    beneath.enter();
+                }
+            }
             // SAFETY: the job was in this list, so it is alive and this is its one run.
             let mut resumed = unsafe { Job::run(job) };
-            resumed.append(mem::take(self));
-            mem::forget(mem::replace(self, resumed));
+            // SAFETY: as above.
+            let list = unsafe { &mut *list };
+            resumed.append(mem::take(list));
+            mem::forget(mem::replace(list, resumed));
         }
         guard.defuse();
+    }
+
+    /// Runs one of the jobs that are left in the lists beneath us on this stack, where whatever runs now waits for it.
+    #[cfg(feature = "std")]
+    pub(crate) fn run_beneath() -> bool {
+        match beneath::take() {
+            None => false,
+            Some(job) => {
+                // SAFETY: it was in a list, so it is alive and this is its one run.
+                unsafe { Transfer::to(job) }.run();
+                true
+            }
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+mod beneath {
+    use core::cell::Cell;
+    use core::ptr::{self, NonNull};
+
+    use super::{Job, Transfer};
+    use crate::sync::per_thread;
+
+    per_thread! {
+        /// The topmost of the lists on this stack that have more than the job that runs.
+        static TOP: Cell<*const Beneath> = Cell::new(ptr::null());
+    }
+
+    /// A list that is being run, and the one beneath it. It is known from the time it has more than one job.
+    pub(super) struct Beneath {
+        list: *mut Transfer,
+        entered: Cell<bool>,
+        outer: Cell<*const Beneath>,
+    }
+
+    impl Beneath {
+        pub(super) fn new(list: *mut Transfer) -> Self {
+            Beneath {
+                list,
+                entered: Cell::new(false),
+                outer: Cell::new(ptr::null()),
+            }
+        }
+
+        /// # Safety
+        ///
+        /// It does not move until it is dropped, nor does the list, which is not used while a job runs.
+        pub(super) unsafe fn enter(&self) {
+            if !self.entered.replace(true) {
+                self.outer.set(TOP.with(|top| top.replace(self)));
+            }
+        }
+    }
+
+    impl Drop for Beneath {
+        fn drop(&mut self) {
+            if self.entered.get() {
+                TOP.with(|top| top.set(self.outer.get()));
+            }
+        }
+    }
+
+    /// Takes a job out of a list, the topmost first.
+    pub(super) fn take() -> Option<NonNull<Job>> {
+        let mut at = TOP.with(Cell::get);
+        // SAFETY: they are on the stack beneath us.
+        while let Some(beneath) = unsafe { at.as_ref() } {
+            // SAFETY: a job runs, and this is what it runs, so nobody else uses the list.
+            if let Some(job) = unsafe { (*beneath.list).pop() } {
+                return Some(job);
+            }
+            at = beneath.outer.get();
+        }
+        None
     }
 }
 

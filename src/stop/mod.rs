@@ -26,7 +26,11 @@ mod token;
 #[cfg(feature = "std")]
 pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;
+#[cfg(feature = "std")]
+pub(crate) use registry::{Entry, Registry};
 #[cfg(feature = "alloc")]
 pub use shared::{SharedStopToken, StopSource};
 pub use slot::StopSlot;
+#[cfg(feature = "std")]
+pub(crate) use token::private::Raw;
 pub use token::{ErasedStopToken, InplaceStopToken, NeverStop, StopToken};

@@ -1,23 +1,25 @@
 //! Awaiting a sender: the bridge from senders to futures.
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomPinned;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::{Pin, pin};
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
+use super::await_state::AwaitState;
 use super::context::TaskEnv;
 use super::frame::{self, Header};
-use crate::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
-};
+use super::wait::wait_until;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
+///
+/// Inside a task, dropping it before the sender has completed asks that sender to stop, and nothing else, and waits until it
+/// has completed; meanwhile the thread runs the work of the task's scheduler. So a sender that does not stop keeps the drop
+/// waiting, and so does a stop callback beneath on the same stack that blocks until this drop is over.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
     phase: Phase,
@@ -31,6 +33,8 @@ pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Sender,
+    /// The sender is being connected, or panicked when it was.
+    Connecting,
     Operation,
     Empty,
 }
@@ -42,15 +46,9 @@ union Content<S: Sender<Value: Send, Error: Send>> {
 
 /// What the receiver points at.
 struct Await<T, E> {
-    frame: NonNull<Header>,
+    state: AwaitState,
+    /// Written by the completion, and the frame's once it is done.
     result: UnsafeCell<Option<Completion<T, E>>>,
-    /// The sender has completed, and the result is there. Set by the completion, with release, which touches nothing of
-    /// this afterwards.
-    done: AtomicBool,
-    /// `start` is running. Only looked at by the thread that runs it.
-    starting: Cell<bool>,
-    /// The sender completes where it was started, by its own promise.
-    stays: bool,
 }
 
 // SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`.
@@ -96,12 +94,10 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     /// Starts a sender, in place.
     fn start(&mut self, sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
         let shared = NonNull::from(self.shared.write(Await {
-            frame,
+            state: AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()),
             result: UnsafeCell::new(None),
-            done: AtomicBool::new(false),
-            starting: Cell::new(true),
-            stays: S::COMPLETES.stays_on_scheduler(),
         }));
+        self.phase = Phase::Connecting;
         self.content.operation = ManuallyDrop::new(sender.connect(AwaitReceiver { shared }));
         self.phase = Phase::Operation;
         // SAFETY: it is pinned with this future, which waits for it when it is dropped; started once.
@@ -109,7 +105,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
         // SAFETY: this is what the frame's poll is running.
         unsafe { Header::resume_later(frame, resumed) };
         // SAFETY: it was made above.
-        if unsafe { self.shared() }.starting.replace(false) {
+        if unsafe { self.shared() }.state.starting.replace(false) {
             // It has not completed, or elsewhere, and then it wakes the frame, needed or not.
             // SAFETY: as above.
             unsafe { Header::count_wait(frame) };
@@ -121,9 +117,9 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     fn check(&mut self, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
         // SAFETY: the operation is there, so it was started.
         let shared = unsafe { self.shared() };
-        if !shared.done.load(Acquire) {
+        if !shared.state.is_done() {
             assert_eq!(
-                shared.frame, frame,
+                shared.state.frame, frame,
                 "a sender that is awaited was sent to another task: await it in the one where that began",
             );
             return Poll::Pending;
@@ -162,7 +158,7 @@ where
                 }
             }
             Phase::Operation => this.check(frame),
-            Phase::Empty => Poll::Pending,
+            Phase::Connecting | Phase::Empty => Poll::Pending,
         }
     }
 }
@@ -189,22 +185,36 @@ impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
             Phase::Empty => {}
             // SAFETY: it is there, and dropped this once.
             Phase::Sender => unsafe { ManuallyDrop::drop(&mut self.content.sender) },
-            Phase::Operation => self.abandon(),
+            Phase::Connecting | Phase::Operation => self.abandon(),
         }
     }
 }
 
 impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+    /// Dropped before its end was seen: asks the sender to stop, and waits until it has completed.
     #[cold]
     fn abandon(&mut self) {
-        // SAFETY: the operation is there, so it was started.
-        if !unsafe { self.shared() }.done.load(Acquire) {
-            todo!("dropped in flight")
+        /// Also when dropping the operation panics.
+        struct DropShared<'a, T, E>(&'a mut MaybeUninit<Await<T, E>>);
+
+        impl<T, E> Drop for DropShared<'_, T, E> {
+            fn drop(&mut self) {
+                // SAFETY: it was made when the sender was started, and is dropped this once.
+                unsafe { self.0.assume_init_drop() };
+            }
         }
-        // SAFETY: the operation has completed; it and its result are dropped this once, in place.
-        unsafe {
-            ManuallyDrop::drop(&mut self.content.operation);
-            self.shared.assume_init_drop();
+
+        // SAFETY: the state is made before the sender is connected.
+        let state = unsafe { &self.shared().state };
+        if !state.is_done() {
+            state.request_stop().run();
+            // SAFETY: the frame is not done before its future is gone, nor its context.
+            unsafe { wait_until(state.frame, || state.is_done()) };
+        }
+        let _shared = DropShared(&mut self.shared);
+        if mem::replace(&mut self.phase, Phase::Empty) == Phase::Operation {
+            // SAFETY: the operation has completed, and is dropped this once, in place.
+            unsafe { ManuallyDrop::drop(&mut self.content.operation) };
         }
     }
 }
@@ -224,6 +234,13 @@ pub struct AwaitReceiver<T, E> {
 unsafe impl<T: Send, E: Send> Send for AwaitReceiver<T, E> {}
 
 impl<T, E> AwaitReceiver<T, E> {
+    /// Its address is made from that of the whole.
+    #[inline]
+    fn state(&self) -> NonNull<AwaitState> {
+        // SAFETY: the future waits for the completion, and the state is a field of what is there.
+        unsafe { NonNull::new_unchecked(&raw mut (*self.shared.as_ptr()).state) }
+    }
+
     fn complete(self, completion: Completion<T, E>) -> Transfer {
         let this = ManuallyDrop::new(self);
         // SAFETY: this is the one completion.
@@ -240,16 +257,8 @@ impl<T, E> AwaitReceiver<T, E> {
         let shared = unsafe { self.shared.as_ref() };
         // SAFETY: nobody looks at it before it is done.
         unsafe { *shared.result.get() = Some(completion) };
-        let frame = shared.frame;
-        if Header::is_current(frame) && shared.starting.replace(false) {
-            // `start` is beneath us, and looks for the result when it returns.
-            shared.done.store(true, Release);
-            return Transfer::none();
-        }
-        let stays = shared.stays && promised;
-        shared.done.store(true, Release);
-        // SAFETY: the frame counts this await.
-        unsafe { Header::end_wait(frame, |context| stays || context.is_here()) }
+        // SAFETY: this is the one completion.
+        unsafe { AwaitState::completed(self.state(), promised) }
     }
 }
 
@@ -259,7 +268,7 @@ impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
     #[inline]
     fn env(&self) -> TaskEnv {
         // SAFETY: the frame has not gone on, so its context is there.
-        unsafe { TaskEnv::new(Header::context(self.shared.as_ref().frame)) }
+        unsafe { TaskEnv::new(Header::context(self.shared.as_ref().state.frame), Some(self.state())) }
     }
 
     #[inline]
@@ -322,7 +331,7 @@ impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
     #[inline]
     fn env(&self) -> TaskEnv {
         // SAFETY: the frame is being polled.
-        unsafe { TaskEnv::new(Header::context(self.frame)) }
+        unsafe { TaskEnv::new(Header::context(self.frame), None) }
     }
 
     #[inline]

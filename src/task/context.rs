@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 use allocator_api2::alloc::{Allocator, Global};
 
 use super::allocator::TaskAllocator;
+use super::await_state::{AwaitState, TaskToken};
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look, visit_all};
@@ -56,6 +57,8 @@ impl Context {
 #[derive(Clone)]
 pub struct TaskEnv {
     context: NonNull<Context>,
+    /// The await, if it can be stopped alone.
+    state: Option<NonNull<AwaitState>>,
 }
 
 // SAFETY: the context is `Sync`: a scheduler, a token, and an environment.
@@ -66,9 +69,10 @@ unsafe impl Sync for TaskEnv {}
 impl TaskEnv {
     /// # Safety
     ///
-    /// The context is there for as long as this is used.
-    pub(super) unsafe fn new(context: NonNull<Context>) -> Self {
-        TaskEnv { context }
+    /// The context, and the state, are there for as long as this is used.
+    #[inline]
+    pub(super) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
+        TaskEnv { context, state }
     }
 
     fn context(&self) -> &Context {
@@ -78,12 +82,13 @@ impl TaskEnv {
 }
 
 impl Env for TaskEnv {
-    type StopToken = ErasedStopToken;
+    type StopToken = TaskToken;
     type Scheduler = TaskScheduler<'static>;
 
     #[inline]
-    fn stop_token(&self) -> ErasedStopToken {
-        self.context().token
+    fn stop_token(&self) -> TaskToken {
+        // SAFETY: as for this environment.
+        unsafe { TaskToken::new(self.context().token, self.state) }
     }
 
     #[inline]
@@ -422,7 +427,7 @@ impl<C: TaskContext> Own<C> {
         allocator: NonNull<C::Allocator>,
     ) -> Result<NonNull<Context>, Panic> {
         // SAFETY: by the caller's promise.
-        let (env, outside) = unsafe { (TaskEnv::new(outer), outer.as_ref()) };
+        let (env, outside) = unsafe { (TaskEnv::new(outer, None), outer.as_ref()) };
         let (user, priority) = Panic::catch(|| {
             let user = C::new(&env);
             let mut priority = None;

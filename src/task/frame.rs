@@ -358,6 +358,42 @@ impl Header {
         }
     }
 
+    /// Resumes at once what the frame that this thread polls wanted resumed later. `false` where there is nothing.
+    pub(super) fn run_resumed() -> bool {
+        // SAFETY: what a thread polls is there.
+        let Some(header) = (unsafe { CURRENT.with(Cell::get).as_ref() }) else {
+            return false;
+        };
+        // SAFETY: it belongs to whoever polls, and that is who called us.
+        let resumed = mem::take(unsafe { &mut *header.resumed.get() });
+        !resumed.is_none() && {
+            resumed.run();
+            true
+        }
+    }
+
+    /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it. The frame that
+    /// awaited it goes on, and is not done before that.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was started, and lets go of it next.
+    #[cold]
+    pub(super) unsafe fn abandon(child: NonNull<Header>) {
+        // SAFETY: the caller's promise. The continuation is not changed any more.
+        let parent = unsafe { child.as_ref() }.continuation.get().whom.cast::<Header>();
+        let parent = NonNull::new(parent).filter(|parent| Header::is_current(*parent));
+        // SAFETY: as above. A frame that is polled is there.
+        unsafe {
+            Header::stop(child);
+            let polled = Header::wake(child, 0, |context| parent.is_some() || context.is_here());
+            match parent {
+                Some(parent) => Header::resume_later(parent, polled),
+                None => polled.run(),
+            }
+        }
+    }
+
     /// Whether this is the frame that the child's end will wake.
     ///
     /// # Safety
@@ -429,6 +465,11 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
     loop {
         // SAFETY: a busy frame is alive.
         let header = unsafe { frame.as_ref() };
+        if !resumed.is_none() {
+            // Where it can be found, should the frame wait for some of it.
+            // SAFETY: it is busy, and we are the one who polls it.
+            unsafe { Header::resume_later(frame, mem::take(&mut resumed)) };
+        }
         CURRENT.with(|current| current.set(frame.as_ptr()));
         // SAFETY: it is busy, and we are the one who polls it.
         let done = unsafe { (header.vtable.poll)(frame) };

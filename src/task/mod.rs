@@ -2,6 +2,7 @@
 
 mod allocator;
 mod await_sender;
+mod await_state;
 mod awaitable;
 mod builder;
 mod context;
@@ -9,9 +10,11 @@ mod frame;
 mod hop;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
+mod wait;
 
 pub use allocator::{CurrentAllocator, TaskAllocator};
 pub use await_sender::SenderFuture;
+pub use await_state::TaskToken;
 pub use builder::TaskBuilder;
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub(crate) use hop::hop;

@@ -575,6 +575,17 @@ pub struct TaskFuture<T, E> {
     started: bool,
 }
 
+impl<T, E> Drop for TaskFuture<T, E> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: we own the frame, and let go of it next.
+        if self.started && !unsafe { Header::is_done(self.task.frame) } {
+            // SAFETY: as above; it was started.
+            unsafe { Header::abandon(self.task.frame) };
+        }
+    }
+}
+
 impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
     type Output = Result<T, E>;
 

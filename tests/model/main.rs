@@ -9,6 +9,8 @@
 #![cfg(loom)]
 
 mod affine;
+#[path = "await.rs"]
+mod awaits;
 mod bulk;
 mod from_future;
 mod injector;

@@ -1,0 +1,426 @@
+//! Dropping what a task awaits before it has completed: it is asked to stop, and waited for.
+
+mod common;
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use bowline::WithStopToken;
+use bowline::factories::Never;
+use bowline::prelude::*;
+use bowline::scheduler::{ThreadPool, Timer};
+use bowline::stop::StopSource;
+use bowline::task::Task;
+use common::*;
+
+/// Polls a future once, drops it, and says whether it was ready.
+async fn poll_and_drop<F: Future>(future: F) -> bool {
+    let mut future = Box::pin(future);
+    let ready = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await;
+    drop(future);
+    ready
+}
+
+/// Polls both until one is ready, and drops the other before it returns.
+async fn race<A: Future, B: Future>(a: A, b: B) -> Result<A::Output, B::Output> {
+    let (mut a, mut b) = (Box::pin(a), Box::pin(b));
+    poll_fn(move |cx| {
+        if let Poll::Ready(value) = a.as_mut().poll(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        b.as_mut().poll(cx).map(Err)
+    })
+    .await
+}
+
+/// Goes through its scheduler's queue this often.
+async fn hops(rounds: usize) {
+    for _ in 0..rounds {
+        let mut waited = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+fn forever() -> Never<(), Infallible> {
+    never()
+}
+
+/// What never completes but by a stop, and counts how often it was stopped.
+fn counted(stops: &Arc<AtomicUsize>) -> impl Sender<Value = (), Error = Infallible> + Send + 'static {
+    let stops = stops.clone();
+    forever().let_stopped(move || {
+        stops.fetch_add(1, SeqCst);
+        just_stopped()
+    })
+}
+
+/// A future for any sender.
+fn awaited<S>(sender: S) -> bowline::task::SenderFuture<S>
+where
+    S: Sender<Value: Send, Error: Send> + 'static,
+{
+    bowline::task::SenderFuture::new(sender)
+}
+
+/// A future for a sender whose type is erased: it sees an erased token.
+fn behind_a_box<S>(sender: S) -> Pin<Box<dyn Future<Output = ()> + Send>>
+where
+    S: Sender<Value = (), Error = Infallible> + Send + 'static,
+{
+    let future = awaited(sender.boxed());
+    Box::pin(async { drop(future.await) })
+}
+
+/// Runs a task made by `body` on a run loop, and on pools with one and two workers.
+fn everywhere<F>(body: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    assert!(sync_wait(Task::new(body())).is_value());
+    for workers in [1, 2] {
+        let pool = ThreadPool::new(workers);
+        assert!(sync_wait(starts_on(pool.scheduler(), Task::new(body()))).is_value());
+    }
+}
+
+/// A task that awaits a task that awaits ... what `leaf` makes.
+fn nested<F>(depth: usize, leaf: impl FnOnce() -> F, census: &Census) -> Task<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let value = census.value();
+    let leaf = leaf();
+    let mut task = Task::new(async move {
+        let _value = value;
+        leaf.await;
+    });
+    for _ in 0..depth {
+        let (inner, value) = (task, census.value());
+        task = Task::new(async move {
+            let _value = value;
+            let Ok(()) = inner.await;
+        });
+    }
+    task
+}
+
+#[test]
+fn a_sender_dropped_in_flight_is_stopped_once_and_has_ended() {
+    everywhere(|| async {
+        let stops = Arc::new(AtomicUsize::new(0));
+        assert!(!poll_and_drop(awaited(counted(&stops))).await);
+        assert_eq!(stops.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn it_is_stopped_in_a_later_poll_too() {
+    everywhere(|| async {
+        let stops = Arc::new(AtomicUsize::new(0));
+        let won = race(awaited(counted(&stops)), hops(3)).await;
+        assert_eq!(won, Err(()));
+        assert_eq!(stops.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn a_task_that_can_be_stopped_goes_on_when_only_an_await_is() {
+    let source = StopSource::new();
+    let task = Task::new(async {
+        let stops = Arc::new(AtomicUsize::new(0));
+        for round in 1..=3 {
+            assert!(race(awaited(counted(&stops)), hops(1)).await.is_err());
+            assert_eq!(stops.load(SeqCst), round);
+        }
+    });
+    assert!(sync_wait(task.write_env(WithStopToken(source.token()))).is_value());
+    assert!(!source.stop_requested());
+}
+
+#[test]
+fn several_at_once_behind_a_box_too() {
+    everywhere(|| async {
+        let stops = Arc::new(AtomicUsize::new(0));
+        let all = when_all((counted(&stops), counted(&stops), counted(&stops)));
+        assert!(race(awaited(all), hops(2)).await.is_err());
+        assert_eq!(stops.load(SeqCst), 3);
+        assert!(race(behind_a_box(counted(&stops)), hops(2)).await.is_err());
+        assert_eq!(stops.load(SeqCst), 4);
+    });
+}
+
+#[test]
+fn timers_are_not_waited_out() {
+    everywhere(|| async {
+        let timer = Timer::global();
+        assert!(
+            race(awaited(timer.schedule_after(Duration::from_secs(3600))), hops(2))
+                .await
+                .is_err()
+        );
+    });
+}
+
+#[test]
+fn what_is_queued_on_the_only_worker_is_run_by_the_wait() {
+    let pool = ThreadPool::new(1);
+    let scheduler = pool.scheduler();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let seen = ran.clone();
+    let task = Task::new(async move {
+        for _ in 0..100 {
+            let ran = ran.clone();
+            // It does not listen, and can only end by being run.
+            let queued = scheduler
+                .schedule()
+                .unstoppable()
+                .then(move |()| ran.fetch_add(1, SeqCst));
+            assert!(!poll_and_drop(awaited(queued)).await);
+        }
+        assert_eq!(ran.load(SeqCst), 100);
+    });
+    assert!(sync_wait(starts_on(scheduler, task)).is_value());
+    assert_eq!(seen.load(SeqCst), 100);
+}
+
+#[test]
+fn what_was_to_be_resumed_after_the_poll_is_resumed_by_the_wait() {
+    // The operation of a task is resumed by who started it, when that is over.
+    everywhere(|| async {
+        let census = Census::new();
+        let value = census.value();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let seen = ran.clone();
+        let task = Task::new(async move {
+            ran.fetch_add(1, SeqCst);
+            let Ok(()) = forever().await;
+            drop(value);
+        });
+        assert!(!poll_and_drop(awaited(task.then(|()| ()))).await);
+        assert_eq!((seen.load(SeqCst), census.alive()), (1, 0));
+    });
+}
+
+#[test]
+fn a_child_that_was_not_polled_is_just_dropped() {
+    everywhere(|| async {
+        let census = Census::new();
+        let value = census.value();
+        let (first, second) = (
+            Task::new(async move {
+                drop(value);
+                panic!("it was dropped before")
+            }),
+            Task::new(async { panic!("it was dropped before") }),
+        );
+        let mut both = (Box::pin(first.into_future()), Box::pin(second.into_future()));
+        poll_fn(|cx| {
+            let pending = both.0.as_mut().poll(cx).is_pending() && both.1.as_mut().poll(cx).is_pending();
+            assert!(pending);
+            Poll::Ready(())
+        })
+        .await;
+        drop(both);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+fn child_at_depth(depth: usize) {
+    everywhere(move || async move {
+        let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+        let leaf = counted(&stops);
+        let child = nested(depth, || async { drop(awaited(leaf).await) }, &census);
+        assert!(race(child.into_future(), hops(3)).await.is_err());
+        assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
+    });
+}
+
+#[test]
+fn a_child_task_is_ended_with_what_it_awaits() {
+    child_at_depth(0);
+    child_at_depth(1);
+}
+
+/// Ends a chain of a hundred thousand tasks, by dropping its outermost.
+async fn end_a_deep_chain() {
+    let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+    let leaf = counted(&stops);
+    let child = nested(100_000, || async { drop(awaited(leaf).await) }, &census);
+    assert!(race(child.into_future(), hops(3)).await.is_err());
+    assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
+}
+
+#[test]
+fn a_deep_chain_of_tasks_is_ended_in_a_small_stack() {
+    with_stack(DEEP_STACK, || {
+        assert!(sync_wait(Task::new(end_a_deep_chain())).is_value());
+    });
+    for workers in [1, 2] {
+        let pool = ThreadPool::new(workers);
+        assert!(sync_wait(starts_on(pool.scheduler(), Task::new(end_a_deep_chain()))).is_value());
+    }
+}
+
+#[test]
+fn a_stopped_task_waits_for_all_the_children_it_is_left_with() {
+    everywhere(|| async {
+        let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let children = [(); 3].map(|()| {
+            let (leaf, begun) = (counted(&stops), begun.clone());
+            let leaf = async move {
+                begun.fetch_add(1, SeqCst);
+                drop(awaited(leaf).await);
+            };
+            nested(2, || leaf, &census)
+        });
+        let parent = Task::new(async move {
+            let [a, b, c] = children.map(IntoFuture::into_future);
+            let _ = race(a, race(b, c)).await;
+        });
+        let all_begun = async {
+            while begun.load(SeqCst) < 3 {
+                hops(1).await;
+            }
+        };
+        assert!(race(parent.into_future(), all_begun).await.is_err());
+        assert_eq!((census.alive(), stops.load(SeqCst)), (0, 3));
+    });
+}
+
+/// A task that awaits several at once, and is stopped: says how many of three were stopped.
+fn stopped_as_a_whole(on: Option<&ThreadPool>) -> usize {
+    let source = StopSource::new();
+    let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+    let (a, b, c) = (counted(&stops), counted(&stops), counted(&stops));
+    let (value, request) = (census.value(), source.clone());
+    // The first that is stopped ends the task, which drops the others in flight: what they need is in one list with what
+    // ends it.
+    let task = Task::new(async move {
+        let _value = value;
+        let others = race(awaited(when_all((a, b))), behind_a_box(c));
+        let _ = race(awaited(forever()), others).await;
+    });
+    let stopper = just_from(move || drop(request.request_stop()));
+    let token = WithStopToken(source.token());
+    let outcome = match on {
+        None => sync_wait(when_all((task.write_env(token).stopped_as_option(), stopper))),
+        Some(pool) => sync_wait(when_all((
+            starts_on(pool.scheduler(), task).write_env(token).stopped_as_option(),
+            starts_on(pool.scheduler(), stopper),
+        ))),
+    };
+    assert_eq!(outcome.unwrap().0, None);
+    assert_eq!(census.alive(), 0);
+    stops.load(SeqCst)
+}
+
+#[test]
+fn the_stop_of_the_task_reaches_all_it_awaits() {
+    assert_eq!(stopped_as_a_whole(None), 3);
+    for workers in [1, 2] {
+        let pool = ThreadPool::new(workers);
+        for _ in 0..500 {
+            // None where the task was stopped before it began.
+            assert!([0, 3].contains(&stopped_as_a_whole(Some(&pool))));
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_what_is_dropped_reaches_the_task() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            quiet_panic();
+        }
+    }
+    let stops = Arc::new(AtomicUsize::new(0));
+    let (bomb, leaf) = (Bomb, counted(&stops));
+    let task = Task::new(async move {
+        let child = Task::new(async move {
+            let _bomb = bomb;
+            drop(awaited(leaf).await);
+        });
+        let _ = race(child.into_future(), hops(2)).await;
+    });
+    // The child ends with the panic, which nobody asks about any more.
+    assert!(sync_wait(task).is_value());
+    assert_eq!(stops.load(SeqCst), 1);
+}
+
+#[test]
+fn dropped_by_a_panic_of_the_task() {
+    let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+    let (value, leaf) = (census.value(), counted(&stops));
+    let task = Task::new(async move {
+        let _value = value;
+        let bomb = async {
+            hops(2).await;
+            quiet_panic()
+        };
+        let _ = race(awaited(leaf), bomb).await;
+    });
+    assert_eq!(panic_message(|| sync_wait(task)), PANIC);
+    assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
+}
+
+#[test]
+fn ten_thousand_races() {
+    let pool = ThreadPool::new(2);
+    let rounds = if cfg!(sanitized) { 1_000 } else { 10_000 };
+    let seed = number("BOWLINE_SEED").unwrap_or(1);
+    let census = Census::new();
+    let mut random = XorShift::new(seed);
+    for _ in 0..rounds {
+        let scheduler = pool.scheduler();
+        let source = StopSource::new();
+        let (kind, length, stop) = (random.below(6), random.below(4) as usize, random.below(3) == 0);
+        let (value, local) = (census.value(), census.clone());
+        let task = Task::new(async move {
+            let _value = value;
+            let loser: Pin<Box<dyn Future<Output = ()> + Send>> = match kind {
+                0 => Box::pin(async move { drop(awaited(scheduler.schedule()).await) }),
+                1 => Box::pin(async { drop(awaited(forever()).await) }),
+                2 => Box::pin(async move {
+                    let value = local.value();
+                    let both = when_all((forever(), scheduler.schedule().then(move |()| value)));
+                    drop(awaited(both).await);
+                }),
+                3 => {
+                    Box::pin(async move { drop(nested(3, || async { drop(awaited(forever()).await) }, &local).await) })
+                }
+                4 => Box::pin(async move { drop(nested(2, || hops(9), &local).await) }),
+                _ => Box::pin(async move {
+                    let task = nested(1, || async { drop(awaited(forever()).await) }, &local);
+                    drop(awaited(starts_on(scheduler, task)).await);
+                }),
+            };
+            let _ = race(loser, hops(length)).await;
+        });
+        let work = starts_on(scheduler, task)
+            .stopped_as_option()
+            .write_env(WithStopToken(source.token()));
+        let request = source.clone();
+        let stopper = just_from(move || {
+            if stop {
+                request.request_stop();
+            }
+        });
+        let outcome = sync_wait(when_all((work, starts_on(scheduler, stopper))));
+        assert!(outcome.is_value(), "seed {seed}");
+        assert_eq!(census.alive(), 0, "seed {seed}");
+    }
+}

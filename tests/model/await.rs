@@ -1,0 +1,147 @@
+//! What a task awaits: its stop, passed on or requested alone, against its completion, and the drop that waits for both.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bowline::prelude::*;
+use bowline::scheduler::InlineScheduler;
+use bowline::stop::StopSource;
+use bowline::task::{SenderFuture, Task};
+
+use crate::support::{Ended, Root, Stoppable, Watched, World, explore};
+
+/// The threads of a model are one to the system, and what they share is `loom`'s to watch.
+struct Sendable<F>(F);
+
+// SAFETY: see above.
+unsafe impl<F> Send for Sendable<F> {}
+
+impl<F: Future> Future for Sendable<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: it is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(context)
+    }
+}
+
+type Failure = &'static str;
+
+fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
+    Task::try_new(Sendable(future))
+}
+
+fn awaited(sender: Stoppable) -> SenderFuture<Stoppable> {
+    SenderFuture::new(sender)
+}
+
+/// Starts a task right here, with a stop that another thread requests.
+fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
+    let source = StopSource::new();
+    let token = source.token();
+    world.threads.spawn(move || {
+        source.request_stop();
+    });
+    let env = (WithScheduler(InlineScheduler), WithStopToken(token));
+    submit(task.write_env(env.0).write_env(env.1), root);
+}
+
+/// Polls a future once, and drops it.
+async fn begin_and_drop<F: Future>(future: F) {
+    let mut future = Some(Box::pin(future));
+    poll_fn(|context| {
+        if let Some(mut future) = future.take() {
+            let _ = future.as_mut().poll(context);
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Sees the completion come first, and the stop, which is passed on to what is awaited.
+#[test]
+fn the_stop_of_the_task_races_with_the_completion() {
+    explore(2, &["completed", "stopped"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let sender = world.stoppable(6);
+        begin(&world, task(awaited(sender)), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "completed",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// The await is dropped in flight, while it completes, and while the task's stop is passed on to it. Its memory is used by
+/// nobody afterwards, and the task goes on.
+#[test]
+fn the_drop_races_with_the_completion_and_the_stop_of_the_task() {
+    explore(1, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, value) = (world.stoppable(6), world.census.value(7));
+        let inside = async move {
+            begin_and_drop(awaited(sender)).await;
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note("went on");
+    });
+}
+
+/// The same without an end of its own: it is stopped once, by the one or by the other.
+#[test]
+fn the_drop_races_with_the_stop_of_the_task() {
+    explore(2, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let value = world.census.value(7);
+        let inside = async move {
+            begin_and_drop(SenderFuture::new(never::<Watched, Failure>())).await;
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note("went on");
+    });
+}
+
+/// A child that waits is dropped in a later poll, from whichever thread that comes, while what it awaits completes.
+#[test]
+fn the_drop_of_a_child_races_with_what_it_awaits() {
+    explore(2, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (leaf, other, value) = (world.stoppable(6), world.remote(5), world.census.value(7));
+        let inside = async move {
+            let mut child = Some(Box::pin(task(awaited(leaf)).into_future()));
+            let mut other = Box::pin(SenderFuture::new(other));
+            poll_fn(move |context| {
+                if let Some(polled) = &mut child
+                    && polled.as_mut().poll(context).is_ready()
+                {
+                    child = None;
+                }
+                let Poll::Ready(other) = other.as_mut().poll(context) else {
+                    return Poll::Pending;
+                };
+                drop(other);
+                child = None;
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note("went on");
+    });
+}
