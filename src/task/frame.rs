@@ -9,6 +9,7 @@ use core::ptr::{self, NonNull};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
+use super::wait::wait_until;
 use crate::scheduler::thread_pool::Entry;
 use crate::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -372,24 +373,35 @@ impl Header {
         }
     }
 
-    /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it. The frame that
-    /// awaited it goes on, and is not done before that.
+    /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.
+    ///
+    /// In a frame that goes on, this waits for the child. In one that stops, which is how it goes from there down a chain
+    /// of tasks, it does not: that frame is not done before the child is, and nothing is kept on the stack. So of a chain
+    /// that is ended in this way the outer futures are dropped before the inner ones.
     ///
     /// # Safety
     ///
     /// The caller owns the child, which was started, and lets go of it next.
     #[cold]
     pub(super) unsafe fn abandon(child: NonNull<Header>) {
-        // SAFETY: the caller's promise. The continuation is not changed any more.
-        let parent = unsafe { child.as_ref() }.continuation.get().whom.cast::<Header>();
+        // SAFETY: the caller's promise.
+        if unsafe { Header::recall(child) } {
+            // It was to run next. Its owner frees it as one that nobody else knows.
+            header_of(child).context.set(ptr::null());
+            return;
+        }
+        let parent = header_of(child).continuation.get().whom.cast::<Header>();
         let parent = NonNull::new(parent).filter(|parent| Header::is_current(*parent));
         // SAFETY: as above. A frame that is polled is there.
         unsafe {
             Header::stop(child);
             let polled = Header::wake(child, 0, |context| parent.is_some() || context.is_here());
             match parent {
-                Some(parent) => Header::resume_later(parent, polled),
-                None => polled.run(),
+                Some(parent) if header_of(parent).is_stopped() => Header::resume_later(parent, polled),
+                _ => {
+                    polled.run();
+                    wait_until(child, || Header::is_done(child));
+                }
             }
         }
     }
