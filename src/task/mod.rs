@@ -3,6 +3,7 @@
 mod await_sender;
 mod awaitable;
 mod context;
+mod foreign;
 mod frame;
 mod hop;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]

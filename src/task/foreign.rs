@@ -1,0 +1,602 @@
+//! Senders and tasks that are awaited outside of a task: in an executor of another crate, or by something in a task that
+//! polls with wakers of its own.
+//!
+//! There is no frame then to wait in, nor to wake. So the operation lives in one block on the heap, with a queue: that
+//! is the scheduler which the sender sees. What is queued wakes the executor, and runs when it polls.
+
+use core::any::{Any, TypeId};
+use core::cell::UnsafeCell;
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem::{self, ManuallyDrop};
+use core::pin::{Pin, pin};
+use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll, Waker};
+use std::boxed::Box;
+
+use super::context::{Context, TaskEnv};
+use crate::memory::Count;
+use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::sender::env::Beneath;
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
+use crate::sync::{Mutex, OnceLock, lock};
+use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+
+/// How often one poll looks for more in the queue before it lets the executor poll something else.
+const ROUNDS: usize = 32;
+
+/// What a block is, whatever is awaited in it.
+struct Core {
+    /// One for the future, one for the operation until it has completed, one for each scheduler handed out. The last
+    /// frees the memory.
+    count: Count,
+    queue: Mutex<Queue>,
+    /// Stopped when the future is dropped.
+    stop: InplaceStopSource,
+    /// Where the operation runs: points at this block, and is there as long as it is.
+    context: Option<Context>,
+    vtable: &'static Vtable,
+}
+
+/// Who waits for what.
+///
+/// | field | set by | means |
+/// |---|---|---|
+/// | `waker` | the future, when it is pending; taken by the first to wake it | who is to be woken |
+/// | `jobs` | whoever schedules | what the next poll runs |
+/// | `polling` | the future, while it polls, and cleared with a look at the rest | no need to wake |
+/// | `done` | the completion, once the result is there | the future takes the result, or drops it |
+/// | `closed` | the future, when it is dropped or has the result | no poll comes any more: jobs run where they are pushed, the completion drops the result |
+///
+/// The lock is held for a look or a change, never while a job, a waker or anything of the user's runs. Of `done` and
+/// `closed` one comes second: whoever sets that destroys the operation.
+struct Queue {
+    waker: Option<Waker>,
+    jobs: Transfer,
+    polling: bool,
+    done: bool,
+    closed: bool,
+}
+
+struct Vtable {
+    /// Destroys the operation, and what is left of its result. May be called again.
+    clear: unsafe fn(NonNull<Core>),
+    /// Frees the memory.
+    free: unsafe fn(NonNull<Core>),
+}
+
+impl Core {
+    /// Has a job run by the next poll, or right here if there is none to come.
+    ///
+    /// # Safety
+    ///
+    /// The job is in no list, and stays where it is until it runs. The caller is counted until then.
+    unsafe fn push(this: NonNull<Core>, job: NonNull<Job>) -> Transfer {
+        // The job may run before this returns, and whoever is counted may be gone then.
+        // SAFETY: the caller is counted.
+        let handle = unsafe { Handle::of(this) };
+        // SAFETY: by the caller's promise.
+        let job = unsafe { Transfer::to(job) };
+        let waker = {
+            let mut queue = lock(&handle.core().queue);
+            if queue.closed {
+                drop(queue);
+                return job;
+            }
+            queue.jobs.append(job);
+            if queue.polling { None } else { queue.waker.take() }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Transfer::none()
+    }
+}
+
+/// One count of a block.
+struct Handle(NonNull<Core>);
+
+// SAFETY: what is in the core is atomics, a lock, and what does not change. Jobs may run on any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    /// # Safety
+    ///
+    /// The caller is counted.
+    unsafe fn of(core: NonNull<Core>) -> Self {
+        // SAFETY: so it is there.
+        unsafe { core.as_ref() }.count.add();
+        Handle(core)
+    }
+
+    fn core(&self) -> &Core {
+        // SAFETY: a handle is counted.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.core().count.give_back() {
+            // SAFETY: that was the last count.
+            unsafe { (self.core().vtable.free)(self.0) };
+        }
+    }
+}
+
+/// A block, without the type of the sender in it.
+#[repr(C)]
+struct Shared<T, E> {
+    core: Core,
+    /// Written by the completion before it says that it is done; then it belongs to whoever destroys the operation.
+    result: UnsafeCell<Option<Completion<T, E>>>,
+}
+
+#[repr(C)]
+struct Block<S: Sender<Value: Send, Error: Send>> {
+    shared: Shared<S::Value, S::Error>,
+    operation: UnsafeCell<Option<S::Operation<ForeignReceiver<S::Value, S::Error>>>>,
+}
+
+impl<S: Sender<Value: Send, Error: Send>> Block<S> {
+    const VTABLE: &'static Vtable = &Vtable {
+        clear: Self::clear,
+        free: Self::free,
+    };
+
+    /// # Safety
+    ///
+    /// The core is that of such a block, whose operation has completed, and nobody else does this.
+    unsafe fn clear(core: NonNull<Core>) {
+        // SAFETY: by the caller's promise; the core comes first.
+        let this = unsafe { core.cast::<Self>().as_ref() };
+        // SAFETY: as above. The operation touches nothing of itself any more, and is dropped in place.
+        unsafe {
+            *this.operation.get() = None;
+            drop((*this.shared.result.get()).take());
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the block any more.
+    unsafe fn free(core: NonNull<Core>) {
+        // SAFETY: by the caller's promise; it was leaked from a box.
+        drop(unsafe { Box::from_raw(core.cast::<Self>().as_ptr()) });
+    }
+}
+
+/// A sender that was started outside of a task.
+pub(super) struct Foreign<T, E> {
+    block: Handle,
+    _result: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T: Send, E: Send> Foreign<T, E> {
+    /// Starts a sender: it is polled next, right away.
+    pub(super) fn start<S>(sender: S) -> Self
+    where
+        S: Sender<Value = T, Error = E> + 'static,
+    {
+        let block = NonNull::from(Box::leak(Box::new(Block::<S> {
+            shared: Shared {
+                core: Core {
+                    count: Count::one(),
+                    queue: Mutex::new(Queue {
+                        waker: None,
+                        jobs: Transfer::none(),
+                        polling: true,
+                        done: false,
+                        closed: false,
+                    }),
+                    stop: InplaceStopSource::new(),
+                    context: None,
+                    vtable: Block::<S>::VTABLE,
+                },
+                result: UnsafeCell::new(None),
+            },
+            operation: UnsafeCell::new(None),
+        })));
+        let core = block.cast::<Core>();
+        let this = Foreign {
+            block: Handle(core),
+            _result: PhantomData,
+        };
+        // SAFETY: nobody else knows the block yet. What points back at it is in it.
+        unsafe {
+            let token = ErasedStopToken::new(&core.as_ref().stop.token());
+            let scheduler = ForeignScheduler { core, counted: false };
+            (*core.as_ptr()).context = Some(context(TaskScheduler::new(scheduler), token, false));
+        }
+        // SAFETY: this is the count of the operation; its receiver gives it back.
+        let receiver = ForeignReceiver {
+            block: unsafe { Handle::of(core) },
+            _result: PhantomData,
+        };
+        // SAFETY: the block does not move, and the operation stays in it until it has completed. It is started once.
+        unsafe {
+            let place = block.as_ref().operation.get();
+            *place = Some(sender.connect(receiver));
+            if let Some(operation) = &mut *place {
+                Pin::new_unchecked(operation).start().run();
+            }
+        }
+        this
+    }
+
+    /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
+    pub(super) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
+        let core = self.block.core();
+        // Who schedules or completes between this and the next look finds nobody to wake, and need not.
+        let registered = lock(&core.queue).waker.take();
+        let waker = match registered {
+            Some(waker) if waker.will_wake(cx.waker()) => waker,
+            _ => cx.waker().clone(),
+        };
+        for round in 0.. {
+            let mut queue = lock(&core.queue);
+            if queue.done {
+                drop(queue);
+                return Poll::Ready(self.finish());
+            }
+            let pause = queue.jobs.is_none() || round == ROUNDS;
+            queue.polling = !pause;
+            if !pause {
+                let jobs = mem::take(&mut queue.jobs);
+                drop(queue);
+                jobs.run();
+            } else if queue.jobs.is_none() {
+                queue.waker = Some(waker);
+                break;
+            } else {
+                drop(queue);
+                waker.wake();
+                break;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Takes the result, which is there.
+    fn finish(&mut self) -> Completion<T, E> {
+        self.close().0.run();
+        // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
+        // which may panic.
+        let result = unsafe { (*self.block.0.cast::<Shared<T, E>>().as_ref().result.get()).take() };
+        // SAFETY: as above.
+        unsafe { (self.block.core().vtable.clear)(self.block.0) };
+        result.unwrap_or(Completion::Stopped)
+    }
+}
+
+impl<T, E> Foreign<T, E> {
+    /// No poll comes any more. What is queued is to be run by the caller, who learns whether the result is there.
+    fn close(&self) -> (Transfer, bool) {
+        let (waker, jobs, done) = {
+            let mut queue = lock(&self.block.core().queue);
+            queue.closed = true;
+            (queue.waker.take(), mem::take(&mut queue.jobs), queue.done)
+        };
+        drop(waker);
+        (jobs, done)
+    }
+}
+
+impl<T, E> Drop for Foreign<T, E> {
+    fn drop(&mut self) {
+        let core = self.block.core();
+        let (jobs, done) = self.close();
+        if done {
+            jobs.run();
+            // SAFETY: it was done before it was closed, so it is for us to do.
+            unsafe { (core.vtable.clear)(self.block.0) };
+        } else {
+            // What is queued sees that it is to stop, and runs here, since nobody polls it any more.
+            core.stop.request_stop_later().and(jobs).run();
+        }
+    }
+}
+
+impl<T, E> fmt::Debug for Foreign<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreign").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of a sender that is awaited outside of a task. It keeps the block.
+pub(super) struct ForeignReceiver<T, E> {
+    block: Handle,
+    _result: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T, E> ForeignReceiver<T, E> {
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is moved out, and this is not dropped.
+        let block = unsafe { (&raw const this.block).read() };
+        Self::deliver(block, completion);
+        Transfer::none()
+    }
+
+    /// The one completion.
+    fn deliver(block: Handle, completion: Completion<T, E>) {
+        // SAFETY: nobody looks at it before it is done.
+        unsafe { *block.0.cast::<Shared<T, E>>().as_ref().result.get() = Some(completion) };
+        let (waker, closed) = {
+            let mut queue = lock(&block.core().queue);
+            queue.done = true;
+            (if queue.polling { None } else { queue.waker.take() }, queue.closed)
+        };
+        if closed {
+            // SAFETY: it was closed before it was done, so it is for us to do. A completion may destroy its operation.
+            unsafe { (block.core().vtable.clear)(block.0) };
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
+    type Env = TaskEnv;
+
+    fn env(&self) -> TaskEnv {
+        match &self.block.core().context {
+            // SAFETY: the block is there until the completion.
+            Some(context) => unsafe { TaskEnv::new(NonNull::from(context)) },
+            None => anywhere(),
+        }
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+impl<T, E> Drop for ForeignReceiver<T, E> {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: our own count is given back after this.
+        Self::deliver(unsafe { Handle::of(self.block.0) }, Completion::Stopped);
+    }
+}
+
+impl<T, E> fmt::Debug for ForeignReceiver<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignReceiver").finish_non_exhaustive()
+    }
+}
+
+/// Runs a sender that completes inside `start`. Nothing is allocated.
+pub(super) fn run_inline<S: Sender>(sender: S) -> Completion<S::Value, S::Error> {
+    let mut result = None;
+    let operation = pin!(sender.connect(NowReceiver {
+        result: NonNull::from(&mut result),
+    }));
+    // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
+    unsafe { operation.start() }.run();
+    result.unwrap_or(Completion::Stopped)
+}
+
+/// The receiver of a sender that completes inside `start`.
+struct NowReceiver<T, E> {
+    result: NonNull<Option<Completion<T, E>>>,
+}
+
+// SAFETY: it completes on the thread it was made on, by the sender's promise.
+unsafe impl<T, E> Send for NowReceiver<T, E> {}
+
+impl<T, E> NowReceiver<T, E> {
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: whoever started the sender waits for it on this stack.
+        unsafe { self.result.write(Some(completion)) };
+        Transfer::none()
+    }
+}
+
+impl<T, E> Receiver<T, E> for NowReceiver<T, E> {
+    type Env = TaskEnv;
+
+    fn env(&self) -> TaskEnv {
+        anywhere()
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+/// What whoever awaits outside of a task gets to see.
+pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
+    match completion {
+        Completion::Value(value) => Ok(value),
+        Completion::Error(error) => Err(error),
+        Completion::Panicked(payload) => payload.resume(),
+        Completion::Stopped => panic!(
+            "what was awaited outside of a task has stopped, and there is no task to stop with it: \
+             await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
+        ),
+    }
+}
+
+/// The environment of the inline scheduler, which nothing stops.
+fn anywhere() -> TaskEnv {
+    struct Anywhere(Context);
+    // SAFETY: it does not change.
+    unsafe impl Send for Anywhere {}
+    // SAFETY: as above.
+    unsafe impl Sync for Anywhere {}
+
+    static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();
+    let Anywhere(context) = ANYWHERE.get_or_init(|| {
+        // SAFETY: there is nothing behind a token that never stops.
+        let token = unsafe { ErasedStopToken::new(&NeverStop) };
+        Anywhere(context(TaskScheduler::new(InlineScheduler), token, true))
+    });
+    // SAFETY: it is there for ever.
+    unsafe { TaskEnv::new(NonNull::from(context)) }
+}
+
+/// A context outside of which there is nothing.
+fn context(scheduler: TaskScheduler<'static>, token: ErasedStopToken, anywhere: bool) -> Context {
+    unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        None
+    }
+    Context {
+        scheduler,
+        token,
+        outside: (NonNull::dangling(), look),
+        anywhere,
+        place: 0,
+    }
+}
+
+/// The scheduler of what is awaited outside of a task: it runs when the executor polls.
+struct ForeignScheduler {
+    core: NonNull<Core>,
+    /// All are counted but that in the block itself.
+    counted: bool,
+}
+
+// SAFETY: as for a handle.
+unsafe impl Send for ForeignScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for ForeignScheduler {}
+
+impl ForeignScheduler {
+    fn handle(&self) -> Handle {
+        // SAFETY: it is counted, or in the block.
+        unsafe { Handle::of(self.core) }
+    }
+}
+
+impl Clone for ForeignScheduler {
+    fn clone(&self) -> Self {
+        ForeignScheduler {
+            core: ManuallyDrop::new(self.handle()).0,
+            counted: true,
+        }
+    }
+}
+
+impl Drop for ForeignScheduler {
+    fn drop(&mut self) {
+        if self.counted {
+            drop(Handle(self.core));
+        }
+    }
+}
+
+impl PartialEq for ForeignScheduler {
+    fn eq(&self, other: &Self) -> bool {
+        self.core == other.core
+    }
+}
+
+impl fmt::Debug for ForeignScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignScheduler").field(&self.core).finish()
+    }
+}
+
+impl Scheduler for ForeignScheduler {
+    type Schedule = ForeignSchedule;
+    const INFALLIBLE: bool = true;
+
+    fn schedule(&self) -> ForeignSchedule {
+        ForeignSchedule { block: self.handle() }
+    }
+
+    unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: by the caller's promise. This scheduler is counted, or in the block.
+        unsafe { Core::push(self.core, entry.cast()) }
+    }
+}
+
+/// The schedule sender of a [`ForeignScheduler`].
+struct ForeignSchedule {
+    block: Handle,
+}
+
+// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+unsafe impl Sender for ForeignSchedule {
+    type Value = ();
+    type Error = Infallible;
+    type Operation<R: Receiver<(), Infallible>> = ForeignOperation<R>;
+
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> ForeignOperation<R> {
+        ForeignOperation {
+            job: Job::new(ForeignOperation::<R>::run),
+            block: Some(self.block),
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`ForeignSchedule`].
+struct ForeignOperation<R> {
+    job: Job,
+    /// Taken by `start`.
+    block: Option<Handle>,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> ForeignOperation<R> {
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is a field of an operation.
+        let this = unsafe { container_of!(job, Self, job) };
+        // SAFETY: it is out of the queue, so nobody else touches the operation.
+        match unsafe { (*this.as_ptr()).receiver.take() } {
+            Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
+            Some(receiver) => receiver.set_value(()),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the handle, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: the operation is there until its job runs.
+        let Some(block) = (unsafe { (*this).block.take() }) else {
+            return Transfer::none();
+        };
+        // SAFETY: the job is pinned with the operation, which stays until the job has completed it. We are counted.
+        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).job)) }
+    }
+}
