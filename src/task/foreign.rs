@@ -16,9 +16,10 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 
 use super::context::{Context, TaskEnv};
+use super::frame::Header;
 use crate::memory::Count;
 use crate::scheduler::thread_pool::Entry;
-use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::scheduler::{InlineScheduler, TaskScheduler, ThreadPool};
 use crate::sender::env::Beneath;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
@@ -47,18 +48,46 @@ struct Core {
 /// |---|---|---|
 /// | `waker` | the future, when it is pending; taken by the first to wake it | who is to be woken |
 /// | `jobs` | whoever schedules | what the next poll runs |
+/// | `frames` | whoever wakes a task | the same; told apart, since they are not polled but stopped when the future is dropped |
 /// | `polling` | the future, while it polls, and cleared with a look at the rest | no need to wake |
 /// | `done` | the completion, once the result is there | the future takes the result, or drops it |
-/// | `closed` | the future, when it is dropped or has the result | no poll comes any more: jobs run where they are pushed, the completion drops the result |
+/// | `stopping` | the future, when it is dropped before that | frames that are queued stop |
+/// | `closed` | the future, when it has the result, or has run what was queued when it was dropped | no poll comes any more: what is scheduled runs on the global pool, the completion drops the result |
 ///
 /// The lock is held for a look or a change, never while a job, a waker or anything of the user's runs. Of `done` and
 /// `closed` one comes second: whoever sets that destroys the operation.
 struct Queue {
     waker: Option<Waker>,
     jobs: Transfer,
+    frames: Transfer,
     polling: bool,
     done: bool,
+    stopping: bool,
     closed: bool,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.jobs.is_none() && self.frames.is_none()
+    }
+
+    fn take(&mut self) -> Transfer {
+        mem::take(&mut self.jobs).and(mem::take(&mut self.frames))
+    }
+
+    /// Has frames stop instead of going on, those that are queued and those that will be.
+    fn stop_frames(&mut self) {
+        self.stopping = true;
+        let mut stopped = Transfer::none();
+        while let Some(frame) = self.frames.pop() {
+            // SAFETY: it is the first field of a frame, which is queued and so not done. It is in no list now.
+            stopped.append(unsafe {
+                Header::stop(frame.cast());
+                Transfer::to(frame)
+            });
+        }
+        self.frames = stopped;
+    }
 }
 
 struct Vtable {
@@ -69,24 +98,35 @@ struct Vtable {
 }
 
 impl Core {
-    /// Has a job run by the next poll, or right here if there is none to come.
+    /// Has an entry run by the next poll, or on the global pool if there is none to come: not right here, which may be
+    /// the middle of a wake by somebody who holds a lock.
     ///
     /// # Safety
     ///
-    /// The job is in no list, and stays where it is until it runs. The caller is counted until then.
-    unsafe fn push(this: NonNull<Core>, job: NonNull<Job>) -> Transfer {
-        // The job may run before this returns, and whoever is counted may be gone then.
+    /// The entry is in no list, and stays where it is until it runs. The caller is counted until then. It is that of a
+    /// frame if `frame` says so.
+    unsafe fn push(this: NonNull<Core>, entry: NonNull<Entry>, frame: bool) -> Transfer {
+        // It may run before this returns, and whoever is counted may be gone then.
         // SAFETY: the caller is counted.
         let handle = unsafe { Handle::of(this) };
-        // SAFETY: by the caller's promise.
-        let job = unsafe { Transfer::to(job) };
         let waker = {
             let mut queue = lock(&handle.core().queue);
+            if frame && queue.stopping {
+                // SAFETY: it is the first field of a frame, which is about to be queued, and so not done.
+                unsafe { Header::stop(entry.cast()) };
+            }
             if queue.closed {
                 drop(queue);
-                return job;
+                // SAFETY: by the caller's promise.
+                return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
             }
-            queue.jobs.append(job);
+            // SAFETY: as above.
+            let job = unsafe { Transfer::to(entry.cast()) };
+            if frame {
+                queue.frames.append(job);
+            } else {
+                queue.jobs.append(job);
+            }
             if queue.polling { None } else { queue.waker.take() }
         };
         if let Some(waker) = waker {
@@ -190,8 +230,10 @@ impl<T: Send, E: Send> Foreign<T, E> {
                     queue: Mutex::new(Queue {
                         waker: None,
                         jobs: Transfer::none(),
+                        frames: Transfer::none(),
                         polling: true,
                         done: false,
+                        stopping: false,
                         closed: false,
                     }),
                     stop: InplaceStopSource::new(),
@@ -244,13 +286,13 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 drop(queue);
                 return Poll::Ready(self.finish());
             }
-            let pause = queue.jobs.is_none() || round == ROUNDS;
+            let pause = queue.is_empty() || round == ROUNDS;
             queue.polling = !pause;
             if !pause {
-                let jobs = mem::take(&mut queue.jobs);
+                let jobs = queue.take();
                 drop(queue);
                 jobs.run();
-            } else if queue.jobs.is_none() {
+            } else if queue.is_empty() {
                 queue.waker = Some(waker);
                 break;
             } else {
@@ -264,7 +306,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
 
     /// Takes the result, which is there.
     fn finish(&mut self) -> Completion<T, E> {
-        self.close().0.run();
+        self.close().run();
         // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
         // which may panic.
         let result = unsafe { (*self.block.0.cast::<Shared<T, E>>().as_ref().result.get()).take() };
@@ -275,29 +317,57 @@ impl<T: Send, E: Send> Foreign<T, E> {
 }
 
 impl<T, E> Foreign<T, E> {
-    /// No poll comes any more. What is queued is to be run by the caller, who learns whether the result is there.
-    fn close(&self) -> (Transfer, bool) {
-        let (waker, jobs, done) = {
-            let mut queue = lock(&self.block.core().queue);
-            queue.closed = true;
-            (queue.waker.take(), mem::take(&mut queue.jobs), queue.done)
-        };
-        drop(waker);
-        (jobs, done)
+    /// No poll comes any more. What is queued is the caller's to run.
+    fn close(&self) -> Transfer {
+        let mut queue = lock(&self.block.core().queue);
+        queue.closed = true;
+        queue.take()
+    }
+
+    /// Stops what has not completed, and runs what is queued, and what comes of it, since nobody polls any more.
+    #[cold]
+    fn stop(&self) {
+        let core = self.block.core();
+        core.stop.request_stop();
+        for _ in 0..ROUNDS {
+            let mut queue = lock(&core.queue);
+            if queue.is_empty() {
+                return;
+            }
+            let jobs = queue.take();
+            drop(queue);
+            jobs.run();
+        }
     }
 }
 
 impl<T, E> Drop for Foreign<T, E> {
     fn drop(&mut self) {
         let core = self.block.core();
-        let (jobs, done) = self.close();
+        let (waker, done) = {
+            let mut queue = lock(&core.queue);
+            if !queue.done {
+                queue.stop_frames();
+            }
+            queue.polling = true;
+            (queue.waker.take(), queue.done)
+        };
+        drop(waker);
+        if !done {
+            self.stop();
+        }
+        let (mut left, done) = {
+            let mut queue = lock(&core.queue);
+            queue.closed = true;
+            (queue.take(), queue.done)
+        };
+        while let Some(job) = left.pop() {
+            // SAFETY: it is that of an entry, as all that are queued are, and in no list any more.
+            unsafe { ThreadPool::global().scheduler().enqueue(job.cast()) }.run();
+        }
         if done {
-            jobs.run();
             // SAFETY: it was done before it was closed, so it is for us to do.
             unsafe { (core.vtable.clear)(self.block.0) };
-        } else {
-            // What is queued sees that it is to stop, and runs here, since nobody polls it any more.
-            core.stop.request_stop_later().and(jobs).run();
         }
     }
 }
@@ -537,8 +607,9 @@ impl Scheduler for ForeignScheduler {
     }
 
     unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
-        // SAFETY: by the caller's promise. This scheduler is counted, or in the block.
-        unsafe { Core::push(self.core, entry.cast()) }
+        // SAFETY: by the caller's promise; what has an entry to queue here is a frame. This scheduler is counted, or in
+        // the block.
+        unsafe { Core::push(self.core, entry, true) }
     }
 }
 
@@ -555,7 +626,7 @@ unsafe impl Sender for ForeignSchedule {
 
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> ForeignOperation<R> {
         ForeignOperation {
-            job: Job::new(ForeignOperation::<R>::run),
+            entry: Entry::new(ForeignOperation::<R>::run),
             block: Some(self.block),
             receiver: Some(receiver),
             _pinned: PhantomPinned,
@@ -565,7 +636,7 @@ unsafe impl Sender for ForeignSchedule {
 
 /// The operation of [`ForeignSchedule`].
 struct ForeignOperation<R> {
-    job: Job,
+    entry: Entry,
     /// Taken by `start`.
     block: Option<Handle>,
     receiver: Option<R>,
@@ -577,8 +648,8 @@ impl<R: Receiver<(), Infallible>> ForeignOperation<R> {
     ///
     /// The job is that of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation.
-        let this = unsafe { container_of!(job, Self, job) };
+        // SAFETY: the job is the first of an entry, which is a field of an operation.
+        let this = unsafe { container_of!(job, Self, entry) };
         // SAFETY: it is out of the queue, so nobody else touches the operation.
         match unsafe { (*this.as_ptr()).receiver.take() } {
             Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
@@ -596,7 +667,7 @@ impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
         let Some(block) = (unsafe { (*this).block.take() }) else {
             return Transfer::none();
         };
-        // SAFETY: the job is pinned with the operation, which stays until the job has completed it. We are counted.
-        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).job)) }
+        // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. We are counted.
+        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), false) }
     }
 }
