@@ -40,7 +40,8 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// - A sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES), runs right there. For any other
 ///   there is one allocation, which holds its operation.
 /// - Dropped before it has completed, it requests the stop, runs what is queued, and lets go: the operation goes on by
-///   itself until it has completed, and its result is dropped.
+///   itself until it has completed, and its result is dropped. What it schedules from then on runs on the
+///   [global pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at.
 /// - It is pending for ever when it is polled again after it was ready.
 ///
 /// # Panics

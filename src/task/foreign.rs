@@ -18,8 +18,10 @@ use std::boxed::Box;
 use super::context::{Context, TaskEnv};
 use super::frame::Header;
 use crate::memory::Count;
+#[cfg(not(loom))]
+use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
-use crate::scheduler::{InlineScheduler, TaskScheduler, ThreadPool};
+use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::Beneath;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
@@ -118,7 +120,7 @@ impl Core {
             if queue.closed {
                 drop(queue);
                 // SAFETY: by the caller's promise.
-                return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
+                return unsafe { elsewhere(entry) };
             }
             // SAFETY: as above.
             let job = unsafe { Transfer::to(entry.cast()) };
@@ -134,6 +136,20 @@ impl Core {
         }
         Transfer::none()
     }
+}
+
+/// Has an entry run on the global pool. A model has none: there it runs right here.
+///
+/// # Safety
+///
+/// The entry is in no list, and stays where it is until it runs.
+unsafe fn elsewhere(entry: NonNull<Entry>) -> Transfer {
+    // SAFETY: by the caller's promise.
+    #[cfg(not(loom))]
+    return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
+    // SAFETY: as above.
+    #[cfg(loom)]
+    return unsafe { Transfer::to(entry.cast()) };
 }
 
 /// One count of a block.
@@ -180,8 +196,10 @@ struct Shared<T, E> {
 #[repr(C)]
 struct Block<S: Sender<Value: Send, Error: Send>> {
     shared: Shared<S::Value, S::Error>,
-    operation: UnsafeCell<Option<S::Operation<ForeignReceiver<S::Value, S::Error>>>>,
+    operation: UnsafeCell<Option<ForeignOperationOf<S>>>,
 }
+
+type ForeignOperationOf<S> = <S as Sender>::Operation<ForeignReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
 impl<S: Sender<Value: Send, Error: Send>> Block<S> {
     const VTABLE: &'static Vtable = &Vtable {
@@ -255,8 +273,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let scheduler = ForeignScheduler { core, counted: false };
             (*core.as_ptr()).context = Some(context(TaskScheduler::new(scheduler), token, false));
         }
-        // SAFETY: this is the count of the operation; its receiver gives it back.
         let receiver = ForeignReceiver {
+            // SAFETY: this is the count of the operation; its receiver gives it back.
             block: unsafe { Handle::of(core) },
             _result: PhantomData,
         };
@@ -363,7 +381,7 @@ impl<T, E> Drop for Foreign<T, E> {
         };
         while let Some(job) = left.pop() {
             // SAFETY: it is that of an entry, as all that are queued are, and in no list any more.
-            unsafe { ThreadPool::global().scheduler().enqueue(job.cast()) }.run();
+            unsafe { elsewhere(job.cast()) }.run();
         }
         if done {
             // SAFETY: it was done before it was closed, so it is for us to do.
