@@ -11,6 +11,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::await_state::AwaitState;
 use super::context::TaskEnv;
+use super::foreign::{self, Foreign};
 use super::frame::{self, Header};
 use super::wait::wait_until;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
@@ -20,6 +21,36 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// Inside a task, dropping it before the sender has completed asks that sender to stop, and nothing else, and waits until it
 /// has completed; meanwhile the thread runs the work of the task's scheduler. So a sender that does not stop keeps the drop
 /// waiting, and so does a stop callback beneath on the same stack that blocks until this drop is over.
+///
+/// In a task the operation lives in this future, and is resumed on the task's scheduler. The other executors, and what
+/// polls with wakers of its own inside a task (`FuturesUnordered`, say), are told by the first poll:
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::ThreadPool;
+///
+/// let work = async {
+///     let Ok(six) = just(6).await;
+///     let Ok(seven) = starts_on(ThreadPool::global().scheduler(), just_from(|| 7)).await;
+///     six * seven
+/// };
+/// assert_eq!(pollster::block_on(work), 42);
+/// ```
+///
+/// - The scheduler in the sender's environment is the executor: what is scheduled there wakes it, and runs when it
+///   polls. Nothing else of the environment is set.
+/// - A sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES), runs right there. For any other
+///   there is one allocation, which holds its operation.
+/// - Dropped before it has completed, it requests the stop, runs what is queued, and lets go: the operation goes on by
+///   itself until it has completed, and its result is dropped. What it schedules from then on runs on the
+///   [global pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at.
+/// - It is pending for ever when it is polled again after it was ready.
+///
+/// # Panics
+///
+/// The sender's panic unwinds. A sender that **stops** stops the task that awaits it; where there is no task, this
+/// panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
+/// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) there.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
     phase: Phase,
@@ -36,12 +67,15 @@ enum Phase {
     /// The sender is being connected, or panicked when it was.
     Connecting,
     Operation,
+    /// Started outside of a task.
+    Foreign,
     Empty,
 }
 
 union Content<S: Sender<Value: Send, Error: Send>> {
     sender: ManuallyDrop<S>,
     operation: ManuallyDrop<S::Operation<AwaitReceiver<S::Value, S::Error>>>,
+    foreign: ManuallyDrop<Foreign<S::Value, S::Error>>,
 }
 
 /// What the receiver points at.
@@ -115,13 +149,25 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
 
     /// Takes the result, if it is there.
     fn check(&mut self, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+        match self.take() {
+            Poll::Ready(result) => finish(frame, result),
+            Poll::Pending => {
+                // SAFETY: the operation is there, so it was started.
+                let began = unsafe { self.shared() }.state.frame;
+                assert_eq!(
+                    began, frame,
+                    "a sender that is awaited was sent to another task: await it in the one where that began",
+                );
+                Poll::Pending
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Poll<Option<Completion<S::Value, S::Error>>> {
         // SAFETY: the operation is there, so it was started.
         let shared = unsafe { self.shared() };
         if !shared.state.is_done() {
-            assert_eq!(
-                shared.state.frame, frame,
-                "a sender that is awaited was sent to another task: await it in the one where that began",
-            );
             return Poll::Pending;
         }
         // SAFETY: the operation has completed, so the result is ours.
@@ -129,7 +175,49 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
         self.phase = Phase::Empty;
         // SAFETY: as above. It is dropped this once, in place.
         unsafe { ManuallyDrop::drop(&mut self.content.operation) };
-        finish(frame, result)
+        Poll::Ready(result)
+    }
+
+    /// Polls outside of a task, or what was started there.
+    #[cold]
+    #[inline(never)]
+    fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<S::Value, S::Error>>
+    where
+        S: 'static,
+    {
+        match self.phase {
+            Phase::Connecting | Phase::Empty => return Poll::Pending,
+            Phase::Operation => {
+                // It was started in a task, which is what its completion wakes. Who polls it now has to look again.
+                return match self.take() {
+                    Poll::Ready(result) => Poll::Ready(foreign::conclude(result.unwrap_or(Completion::Stopped))),
+                    Poll::Pending => {
+                        cx.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                };
+            }
+            Phase::Sender => {
+                self.phase = Phase::Empty;
+                // SAFETY: it is there, and taken this once.
+                let sender = unsafe { ManuallyDrop::take(&mut self.content.sender) };
+                if S::COMPLETES.is_inline() {
+                    return Poll::Ready(foreign::conclude(foreign::run_inline(sender)));
+                }
+                self.content.foreign = ManuallyDrop::new(Foreign::start(sender));
+                self.phase = Phase::Foreign;
+            }
+            Phase::Foreign => {}
+        }
+        // SAFETY: it was made above, or before.
+        let completion = match unsafe { &mut self.content.foreign }.poll(cx) {
+            Poll::Ready(completion) => completion,
+            Poll::Pending => return Poll::Pending,
+        };
+        self.phase = Phase::Empty;
+        // SAFETY: it is there, and dropped this once.
+        unsafe { ManuallyDrop::drop(&mut self.content.foreign) };
+        Poll::Ready(foreign::conclude(completion))
     }
 }
 
@@ -144,7 +232,12 @@ where
         // SAFETY: nothing is moved but the sender, which is not pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let Some(frame) = frame::frame_of(cx.waker()) else {
-            todo!("foreign executors")
+            let polled = this.poll_foreign(cx);
+            if polled.is_ready() {
+                // So that the compiler sees that nothing is left to be dropped.
+                this.phase = Phase::Empty;
+            }
+            return polled;
         };
         match this.phase {
             Phase::Sender => {
@@ -158,6 +251,7 @@ where
                 }
             }
             Phase::Operation => this.check(frame),
+            Phase::Foreign => this.poll_foreign(cx),
             Phase::Connecting | Phase::Empty => Poll::Pending,
         }
     }
@@ -186,6 +280,8 @@ impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
             // SAFETY: it is there, and dropped this once.
             Phase::Sender => unsafe { ManuallyDrop::drop(&mut self.content.sender) },
             Phase::Connecting | Phase::Operation => self.abandon(),
+            // SAFETY: as above.
+            Phase::Foreign => unsafe { ManuallyDrop::drop(&mut self.content.foreign) },
         }
     }
 }

@@ -6,6 +6,7 @@ mod await_state;
 mod awaitable;
 mod builder;
 mod context;
+mod foreign;
 mod frame;
 mod hop;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]

@@ -12,6 +12,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
+use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Vtable};
 use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
@@ -558,30 +559,43 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
         let frame = mem::ManuallyDrop::new(self).frame;
         TaskFuture {
             // The frame knows its context, and that is all that needs to.
-            task: Task {
+            stage: Stage::Unstarted(Task {
                 frame,
                 _result: PhantomData,
-            },
-            started: false,
+            }),
         }
     }
 }
 
 /// A task that is awaited.
+///
+/// In another task it runs as part of that, on the same scheduler. In an executor of another crate it runs as a sender
+/// does there, see [`SenderFuture`](super::SenderFuture): the executor is its scheduler.
 #[must_use = "futures do nothing until they are awaited"]
 #[derive(Debug)]
 pub struct TaskFuture<T, E> {
-    task: Task<T, E>,
-    started: bool,
+    stage: Stage<T, E>,
+}
+
+#[derive(Debug)]
+enum Stage<T, E> {
+    Unstarted(Task<T, E>),
+    /// A frame awaits it.
+    Started(Task<T, E>),
+    /// It was started outside of a task.
+    Foreign(Foreign<T, E>),
+    Over,
 }
 
 impl<T, E> Drop for TaskFuture<T, E> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: we own the frame, and let go of it next.
-        if self.started && !unsafe { Header::is_done(self.task.frame) } {
-            // SAFETY: as above; it was started.
-            unsafe { Header::abandon(self.task.frame) };
+        if let Stage::Started(task) = &self.stage
+            // SAFETY: we own the frame.
+            && !unsafe { Header::is_done(task.frame) }
+        {
+            // SAFETY: as above; it was started, and we let go of it next.
+            unsafe { Header::abandon(task.frame) };
         }
     }
 }
@@ -592,21 +606,26 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
         let Some(parent) = frame::frame_of(cx.waker()) else {
-            todo!("foreign executors")
+            return self.poll_foreign(cx);
         };
-        let frame = self.task.frame;
-        if !self.started {
-            self.started = true;
-            // SAFETY: this is what the parent's poll is running.
-            unsafe { Header::await_child(parent, frame) };
-            return Poll::Pending;
-        }
+        let frame = match &self.stage {
+            Stage::Started(task) => task.frame,
+            Stage::Unstarted(task) => {
+                let frame = task.frame;
+                if let Stage::Unstarted(task) = mem::replace(&mut self.stage, Stage::Over) {
+                    self.stage = Stage::Started(task);
+                }
+                // SAFETY: this is what the parent's poll is running.
+                unsafe { Header::await_child(parent, frame) };
+                return Poll::Pending;
+            }
+            Stage::Foreign(_) | Stage::Over => return self.poll_foreign(cx),
+        };
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
             // SAFETY: as above.
-            let here = unsafe { Header::is_parent(parent, frame) };
             assert!(
-                here,
+                unsafe { Header::is_parent(parent, frame) },
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
             return Poll::Pending;
@@ -619,6 +638,40 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             Completion::Stopped => {
                 // SAFETY: this is what the parent's poll is running.
                 unsafe { Header::stop(parent) };
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
+    /// Polls outside of a task, or what was started there.
+    #[cold]
+    #[inline(never)]
+    fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
+        let mut foreign = match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unstarted(task) => Foreign::start(task),
+            Stage::Foreign(foreign) => foreign,
+            Stage::Over => return Poll::Pending,
+            Stage::Started(task) => {
+                // It was started in a task, which is what its end wakes. Who polls it now has to look again.
+                let frame = task.frame;
+                self.stage = Stage::Started(task);
+                // SAFETY: we own the frame.
+                if !unsafe { Header::is_done(frame) } {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                // SAFETY: it is done.
+                let completion = unsafe { Header::take(frame) };
+                self.stage = Stage::Over;
+                return Poll::Ready(foreign::conclude(completion));
+            }
+        };
+        match foreign.poll(cx) {
+            Poll::Ready(completion) => Poll::Ready(foreign::conclude(completion)),
+            Poll::Pending => {
+                self.stage = Stage::Foreign(foreign);
                 Poll::Pending
             }
         }

@@ -1,0 +1,692 @@
+//! Senders and tasks that are awaited outside of a task: in an executor of another crate, or by something in a task that
+//! polls with wakers of its own.
+//!
+//! There is no frame then to wait in, nor to wake. So the operation lives in one block on the heap, with a queue: that
+//! is the scheduler which the sender sees. What is queued wakes the executor, and runs when it polls.
+
+use core::any::{Any, TypeId};
+use core::cell::UnsafeCell;
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem::{self, ManuallyDrop};
+use core::pin::{Pin, pin};
+use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll, Waker};
+use std::boxed::Box;
+
+use super::context::{Context, TaskEnv};
+use super::frame::Header;
+use crate::memory::Count;
+#[cfg(not(loom))]
+use crate::scheduler::ThreadPool;
+use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::sender::env::Beneath;
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
+use crate::sync::{Mutex, OnceLock, lock};
+use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+
+/// How often one poll looks for more in the queue before it lets the executor poll something else.
+const ROUNDS: usize = 32;
+
+/// What a block is, whatever is awaited in it.
+struct Core {
+    /// One for the future, one for the operation until it has completed, one for each scheduler handed out. The last
+    /// frees the memory.
+    count: Count,
+    queue: Mutex<Queue>,
+    /// Stopped when the future is dropped.
+    stop: InplaceStopSource,
+    /// Where the operation runs: points at this block, and is there as long as it is.
+    context: Option<Context>,
+    vtable: &'static Vtable,
+}
+
+/// Who waits for what.
+///
+/// | field | set by | means |
+/// |---|---|---|
+/// | `waker` | the future, when it is pending; taken by the first to wake it | who is to be woken |
+/// | `jobs` | whoever schedules | what the next poll runs |
+/// | `frames` | whoever wakes a task | the same; told apart, since they are not polled but stopped when the future is dropped |
+/// | `polling` | the future, while it polls, and cleared with a look at the rest | no need to wake |
+/// | `done` | the completion, once the result is there | the future takes the result, or drops it |
+/// | `stopping` | the future, when it is dropped before that | frames that are queued stop |
+/// | `closed` | the future, when it has the result, or has run what was queued when it was dropped | no poll comes any more: what is scheduled runs on the global pool, the completion drops the result |
+///
+/// The lock is held for a look or a change, never while a job, a waker or anything of the user's runs. Of `done` and
+/// `closed` one comes second: whoever sets that destroys the operation.
+struct Queue {
+    waker: Option<Waker>,
+    jobs: Transfer,
+    frames: Transfer,
+    polling: bool,
+    done: bool,
+    stopping: bool,
+    closed: bool,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.jobs.is_none() && self.frames.is_none()
+    }
+
+    fn take(&mut self) -> Transfer {
+        mem::take(&mut self.jobs).and(mem::take(&mut self.frames))
+    }
+
+    /// Has frames stop instead of going on, those that are queued and those that will be.
+    fn stop_frames(&mut self) {
+        self.stopping = true;
+        let mut stopped = Transfer::none();
+        while let Some(frame) = self.frames.pop() {
+            // SAFETY: it is the first field of a frame, which is queued and so not done. It is in no list now.
+            stopped.append(unsafe {
+                Header::stop(frame.cast());
+                Transfer::to(frame)
+            });
+        }
+        self.frames = stopped;
+    }
+}
+
+struct Vtable {
+    /// Destroys the operation, and what is left of its result. May be called again.
+    clear: unsafe fn(NonNull<Core>),
+    /// Frees the memory.
+    free: unsafe fn(NonNull<Core>),
+}
+
+impl Core {
+    /// Has an entry run by the next poll, or on the global pool if there is none to come: not right here, which may be
+    /// the middle of a wake by somebody who holds a lock.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in no list, and stays where it is until it runs. The caller is counted until then. It is that of a
+    /// frame if `frame` says so.
+    unsafe fn push(this: NonNull<Core>, entry: NonNull<Entry>, frame: bool) -> Transfer {
+        // It may run before this returns, and whoever is counted may be gone then.
+        // SAFETY: the caller is counted.
+        let handle = unsafe { Handle::of(this) };
+        let waker = {
+            let mut queue = lock(&handle.core().queue);
+            if frame && queue.stopping {
+                // SAFETY: it is the first field of a frame, which is about to be queued, and so not done.
+                unsafe { Header::stop(entry.cast()) };
+            }
+            if queue.closed {
+                drop(queue);
+                // SAFETY: by the caller's promise.
+                return unsafe { elsewhere(entry) };
+            }
+            // SAFETY: as above.
+            let job = unsafe { Transfer::to(entry.cast()) };
+            if frame {
+                queue.frames.append(job);
+            } else {
+                queue.jobs.append(job);
+            }
+            if queue.polling { None } else { queue.waker.take() }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Transfer::none()
+    }
+}
+
+/// Has an entry run on the global pool. A model has none: there it runs right here.
+///
+/// # Safety
+///
+/// The entry is in no list, and stays where it is until it runs.
+unsafe fn elsewhere(entry: NonNull<Entry>) -> Transfer {
+    // SAFETY: by the caller's promise.
+    #[cfg(not(loom))]
+    return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
+    // SAFETY: as above.
+    #[cfg(loom)]
+    return unsafe { Transfer::to(entry.cast()) };
+}
+
+/// One count of a block.
+struct Handle(NonNull<Core>);
+
+// SAFETY: what is in the core is atomics, a lock, and what does not change. Jobs may run on any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    /// # Safety
+    ///
+    /// The caller is counted.
+    unsafe fn of(core: NonNull<Core>) -> Self {
+        // SAFETY: so it is there.
+        unsafe { core.as_ref() }.count.add();
+        Handle(core)
+    }
+
+    fn core(&self) -> &Core {
+        // SAFETY: a handle is counted.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.core().count.give_back() {
+            // SAFETY: that was the last count.
+            unsafe { (self.core().vtable.free)(self.0) };
+        }
+    }
+}
+
+/// A block, without the type of the sender in it.
+#[repr(C)]
+struct Shared<T, E> {
+    core: Core,
+    /// Written by the completion before it says that it is done; then it belongs to whoever destroys the operation.
+    result: UnsafeCell<Option<Completion<T, E>>>,
+}
+
+#[repr(C)]
+struct Block<S: Sender<Value: Send, Error: Send>> {
+    shared: Shared<S::Value, S::Error>,
+    operation: UnsafeCell<Option<ForeignOperationOf<S>>>,
+}
+
+type ForeignOperationOf<S> = <S as Sender>::Operation<ForeignReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
+
+impl<S: Sender<Value: Send, Error: Send>> Block<S> {
+    const VTABLE: &'static Vtable = &Vtable {
+        clear: Self::clear,
+        free: Self::free,
+    };
+
+    /// # Safety
+    ///
+    /// The core is that of such a block, whose operation has completed, and nobody else does this.
+    unsafe fn clear(core: NonNull<Core>) {
+        // SAFETY: by the caller's promise; the core comes first.
+        let this = unsafe { core.cast::<Self>().as_ref() };
+        // SAFETY: as above. The operation touches nothing of itself any more, and is dropped in place.
+        unsafe {
+            *this.operation.get() = None;
+            drop((*this.shared.result.get()).take());
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the block any more.
+    unsafe fn free(core: NonNull<Core>) {
+        // SAFETY: by the caller's promise; it was leaked from a box.
+        drop(unsafe { Box::from_raw(core.cast::<Self>().as_ptr()) });
+    }
+}
+
+/// A sender that was started outside of a task.
+pub(super) struct Foreign<T, E> {
+    block: Handle,
+    _result: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T: Send, E: Send> Foreign<T, E> {
+    /// Starts a sender: it is polled next, right away.
+    pub(super) fn start<S>(sender: S) -> Self
+    where
+        S: Sender<Value = T, Error = E> + 'static,
+    {
+        let block = NonNull::from(Box::leak(Box::new(Block::<S> {
+            shared: Shared {
+                core: Core {
+                    count: Count::one(),
+                    queue: Mutex::new(Queue {
+                        waker: None,
+                        jobs: Transfer::none(),
+                        frames: Transfer::none(),
+                        polling: true,
+                        done: false,
+                        stopping: false,
+                        closed: false,
+                    }),
+                    stop: InplaceStopSource::new(),
+                    context: None,
+                    vtable: Block::<S>::VTABLE,
+                },
+                result: UnsafeCell::new(None),
+            },
+            operation: UnsafeCell::new(None),
+        })));
+        let core = block.cast::<Core>();
+        let this = Foreign {
+            block: Handle(core),
+            _result: PhantomData,
+        };
+        // SAFETY: nobody else knows the block yet. What points back at it is in it.
+        unsafe {
+            let token = ErasedStopToken::new(&core.as_ref().stop.token());
+            let scheduler = ForeignScheduler { core, counted: false };
+            (*core.as_ptr()).context = Some(context(TaskScheduler::new(scheduler), token, false));
+        }
+        let receiver = ForeignReceiver {
+            // SAFETY: this is the count of the operation; its receiver gives it back.
+            block: unsafe { Handle::of(core) },
+            _result: PhantomData,
+        };
+        // SAFETY: the block does not move, and the operation stays in it until it has completed. It is started once.
+        unsafe {
+            let place = block.as_ref().operation.get();
+            *place = Some(sender.connect(receiver));
+            if let Some(operation) = &mut *place {
+                Pin::new_unchecked(operation).start().run();
+            }
+        }
+        this
+    }
+
+    /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
+    pub(super) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
+        let core = self.block.core();
+        // Who schedules or completes between this and the next look finds nobody to wake, and need not.
+        let registered = lock(&core.queue).waker.take();
+        let waker = match registered {
+            Some(waker) if waker.will_wake(cx.waker()) => waker,
+            _ => cx.waker().clone(),
+        };
+        for round in 0.. {
+            let mut queue = lock(&core.queue);
+            if queue.done {
+                drop(queue);
+                return Poll::Ready(self.finish());
+            }
+            let pause = queue.is_empty() || round == ROUNDS;
+            queue.polling = !pause;
+            if !pause {
+                let jobs = queue.take();
+                drop(queue);
+                jobs.run();
+            } else if queue.is_empty() {
+                queue.waker = Some(waker);
+                break;
+            } else {
+                drop(queue);
+                waker.wake();
+                break;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Takes the result, which is there.
+    fn finish(&mut self) -> Completion<T, E> {
+        self.close().run();
+        // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
+        // which may panic.
+        let result = unsafe { (*self.block.0.cast::<Shared<T, E>>().as_ref().result.get()).take() };
+        // SAFETY: as above.
+        unsafe { (self.block.core().vtable.clear)(self.block.0) };
+        result.unwrap_or(Completion::Stopped)
+    }
+}
+
+impl<T, E> Foreign<T, E> {
+    /// No poll comes any more. What is queued is the caller's to run.
+    fn close(&self) -> Transfer {
+        let mut queue = lock(&self.block.core().queue);
+        queue.closed = true;
+        queue.take()
+    }
+
+    /// Stops what has not completed, and runs what is queued, and what comes of it, since nobody polls any more.
+    #[cold]
+    fn stop(&self) {
+        let core = self.block.core();
+        core.stop.request_stop();
+        for _ in 0..ROUNDS {
+            let mut queue = lock(&core.queue);
+            if queue.is_empty() {
+                return;
+            }
+            let jobs = queue.take();
+            drop(queue);
+            jobs.run();
+        }
+    }
+}
+
+impl<T, E> Drop for Foreign<T, E> {
+    fn drop(&mut self) {
+        let core = self.block.core();
+        let (waker, done) = {
+            let mut queue = lock(&core.queue);
+            if !queue.done {
+                queue.stop_frames();
+            }
+            queue.polling = true;
+            (queue.waker.take(), queue.done)
+        };
+        drop(waker);
+        if !done {
+            self.stop();
+        }
+        let (mut left, done) = {
+            let mut queue = lock(&core.queue);
+            queue.closed = true;
+            (queue.take(), queue.done)
+        };
+        while let Some(job) = left.pop() {
+            // SAFETY: it is that of an entry, as all that are queued are, and in no list any more.
+            unsafe { elsewhere(job.cast()) }.run();
+        }
+        if done {
+            // SAFETY: it was done before it was closed, so it is for us to do.
+            unsafe { (core.vtable.clear)(self.block.0) };
+        }
+    }
+}
+
+impl<T, E> fmt::Debug for Foreign<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreign").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of a sender that is awaited outside of a task. It keeps the block.
+pub(super) struct ForeignReceiver<T, E> {
+    block: Handle,
+    _result: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T, E> ForeignReceiver<T, E> {
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is moved out, and this is not dropped.
+        let block = unsafe { (&raw const this.block).read() };
+        Self::deliver(block, completion);
+        Transfer::none()
+    }
+
+    /// The one completion.
+    fn deliver(block: Handle, completion: Completion<T, E>) {
+        // SAFETY: nobody looks at it before it is done.
+        unsafe { *block.0.cast::<Shared<T, E>>().as_ref().result.get() = Some(completion) };
+        let (waker, closed) = {
+            let mut queue = lock(&block.core().queue);
+            queue.done = true;
+            (if queue.polling { None } else { queue.waker.take() }, queue.closed)
+        };
+        if closed {
+            // SAFETY: it was closed before it was done, so it is for us to do. A completion may destroy its operation.
+            unsafe { (block.core().vtable.clear)(block.0) };
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
+    type Env = TaskEnv;
+
+    fn env(&self) -> TaskEnv {
+        match &self.block.core().context {
+            // SAFETY: the block is there until the completion.
+            Some(context) => unsafe { TaskEnv::new(NonNull::from(context), None) },
+            None => anywhere(),
+        }
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+impl<T, E> Drop for ForeignReceiver<T, E> {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: our own count is given back after this.
+        Self::deliver(unsafe { Handle::of(self.block.0) }, Completion::Stopped);
+    }
+}
+
+impl<T, E> fmt::Debug for ForeignReceiver<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignReceiver").finish_non_exhaustive()
+    }
+}
+
+/// Runs a sender that completes inside `start`. Nothing is allocated.
+pub(super) fn run_inline<S: Sender>(sender: S) -> Completion<S::Value, S::Error> {
+    let mut result = None;
+    let operation = pin!(sender.connect(NowReceiver {
+        result: NonNull::from(&mut result),
+    }));
+    // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
+    unsafe { operation.start() }.run();
+    result.unwrap_or(Completion::Stopped)
+}
+
+/// The receiver of a sender that completes inside `start`.
+struct NowReceiver<T, E> {
+    result: NonNull<Option<Completion<T, E>>>,
+}
+
+// SAFETY: it completes on the thread it was made on, by the sender's promise.
+unsafe impl<T, E> Send for NowReceiver<T, E> {}
+
+impl<T, E> NowReceiver<T, E> {
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: whoever started the sender waits for it on this stack.
+        unsafe { self.result.write(Some(completion)) };
+        Transfer::none()
+    }
+}
+
+impl<T, E> Receiver<T, E> for NowReceiver<T, E> {
+    type Env = TaskEnv;
+
+    fn env(&self) -> TaskEnv {
+        anywhere()
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+/// What whoever awaits outside of a task gets to see.
+pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
+    match completion {
+        Completion::Value(value) => Ok(value),
+        Completion::Error(error) => Err(error),
+        Completion::Panicked(payload) => payload.resume(),
+        Completion::Stopped => panic!(
+            "what was awaited outside of a task has stopped, and there is no task to stop with it: \
+             await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
+        ),
+    }
+}
+
+/// The environment of the inline scheduler, which nothing stops.
+fn anywhere() -> TaskEnv {
+    struct Anywhere(Context);
+    // SAFETY: it does not change.
+    unsafe impl Send for Anywhere {}
+    // SAFETY: as above.
+    unsafe impl Sync for Anywhere {}
+
+    static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();
+    let Anywhere(context) = ANYWHERE.get_or_init(|| {
+        // SAFETY: there is nothing behind a token that never stops.
+        let token = unsafe { ErasedStopToken::new(&NeverStop) };
+        Anywhere(context(TaskScheduler::new(InlineScheduler), token, true))
+    });
+    // SAFETY: it is there for ever.
+    unsafe { TaskEnv::new(NonNull::from(context), None) }
+}
+
+/// A context outside of which there is nothing.
+fn context(scheduler: TaskScheduler<'static>, token: ErasedStopToken, anywhere: bool) -> Context {
+    unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        None
+    }
+    Context {
+        scheduler,
+        token,
+        outside: (NonNull::dangling(), look),
+        anywhere,
+        place: 0,
+        priority: None,
+    }
+}
+
+/// The scheduler of what is awaited outside of a task: it runs when the executor polls.
+struct ForeignScheduler {
+    core: NonNull<Core>,
+    /// All are counted but that in the block itself.
+    counted: bool,
+}
+
+// SAFETY: as for a handle.
+unsafe impl Send for ForeignScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for ForeignScheduler {}
+
+impl ForeignScheduler {
+    fn handle(&self) -> Handle {
+        // SAFETY: it is counted, or in the block.
+        unsafe { Handle::of(self.core) }
+    }
+}
+
+impl Clone for ForeignScheduler {
+    fn clone(&self) -> Self {
+        ForeignScheduler {
+            core: ManuallyDrop::new(self.handle()).0,
+            counted: true,
+        }
+    }
+}
+
+impl Drop for ForeignScheduler {
+    fn drop(&mut self) {
+        if self.counted {
+            drop(Handle(self.core));
+        }
+    }
+}
+
+impl PartialEq for ForeignScheduler {
+    fn eq(&self, other: &Self) -> bool {
+        self.core == other.core
+    }
+}
+
+impl fmt::Debug for ForeignScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignScheduler").field(&self.core).finish()
+    }
+}
+
+impl Scheduler for ForeignScheduler {
+    type Schedule = ForeignSchedule;
+    const INFALLIBLE: bool = true;
+
+    fn schedule(&self) -> ForeignSchedule {
+        ForeignSchedule { block: self.handle() }
+    }
+
+    unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: by the caller's promise; what has an entry to queue here is a frame. This scheduler is counted, or in
+        // the block.
+        unsafe { Core::push(self.core, entry, true) }
+    }
+}
+
+/// The schedule sender of a [`ForeignScheduler`].
+struct ForeignSchedule {
+    block: Handle,
+}
+
+// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+unsafe impl Sender for ForeignSchedule {
+    type Value = ();
+    type Error = Infallible;
+    type Operation<R: Receiver<(), Infallible>> = ForeignOperation<R>;
+
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> ForeignOperation<R> {
+        ForeignOperation {
+            entry: Entry::new(ForeignOperation::<R>::run),
+            block: Some(self.block),
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`ForeignSchedule`].
+struct ForeignOperation<R> {
+    entry: Entry,
+    /// Taken by `start`.
+    block: Option<Handle>,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> ForeignOperation<R> {
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of an entry, which is a field of an operation.
+        let this = unsafe { container_of!(job, Self, entry) };
+        // SAFETY: it is out of the queue, so nobody else touches the operation.
+        match unsafe { (*this.as_ptr()).receiver.take() } {
+            Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
+            Some(receiver) => receiver.set_value(()),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the handle, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: the operation is there until its job runs.
+        let Some(block) = (unsafe { (*this).block.take() }) else {
+            return Transfer::none();
+        };
+        // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. We are counted.
+        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), false) }
+    }
+}
