@@ -2,15 +2,19 @@
 
 mod await_sender;
 mod awaitable;
+mod block_on;
 mod context;
 mod frame;
 mod hop;
+mod local;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 
 pub use await_sender::SenderFuture;
+pub use block_on::block_on;
 pub use context::TaskEnv;
 pub(crate) use hop::hop;
+pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
 
 pub use crate::Priority;
