@@ -3,6 +3,7 @@
 #![doc = "[getting started]: book::getting_started"]
 #![doc = "[the concepts]: book::concepts"]
 #![doc = "[schedulers]: book::schedulers"]
+#![doc = "[tasks]: book::tasks"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[changelog]: book::changelog"]
