@@ -1,7 +1,10 @@
 use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::{Pin, pin};
+use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll};
 
 use super::local::LocalTask;
-use super::task::Plain;
 use crate::{Outcome, sync_wait};
 
 /// Runs a future as a [`LocalTask`] on a run loop of its own, and blocks until it is done.
@@ -35,17 +38,72 @@ use crate::{Outcome, sync_wait};
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut output = None;
-    let filling = async {
-        output = Some(future.await);
+    let outcome = {
+        let filling = pin!(Some(async {
+            output = Some(future.await);
+        }));
+        // SAFETY: the task is started here, and waited for.
+        sync_wait(LocalTask::new(unsafe { Borrowed::new(filling) }))
     };
-    // SAFETY: it is started here, and waited for.
-    let task: LocalTask<()> = unsafe { LocalTask::borrowing(Plain(filling)) };
-    let outcome = sync_wait(task);
     match (outcome, output) {
         (Outcome::Value(()), Some(output)) => output,
         _ => panic!(
             "the future has no output, since something that it awaited has stopped: write \
              `sender.stopped_as_option().await` to go on after a stop"
         ),
+    }
+}
+
+/// A future that is somewhere else, with its type and what it borrows forgotten. Dropping this drops it.
+struct Borrowed {
+    /// An `Option` of the future, pinned.
+    future: NonNull<()>,
+    poll: unsafe fn(NonNull<()>, &mut Cx<'_>) -> Poll<()>,
+    clear: unsafe fn(NonNull<()>),
+    _stays: PhantomData<*mut ()>,
+}
+
+impl Borrowed {
+    /// # Safety
+    ///
+    /// The future is there, and not touched, until this is dropped.
+    unsafe fn new<F: Future<Output = ()>>(future: Pin<&mut Option<F>>) -> Self {
+        Borrowed {
+            // SAFETY: nothing is moved.
+            future: NonNull::from(unsafe { future.get_unchecked_mut() }).cast(),
+            // SAFETY: the caller of both knows that the future is of this type, there, and pinned.
+            poll: |future, cx| match unsafe { pinned::<F>(future) }.as_pin_mut() {
+                Some(future) => future.poll(cx),
+                None => Poll::Pending,
+            },
+            // SAFETY: as above.
+            clear: |future| unsafe { pinned::<F>(future) }.set(None),
+            _stays: PhantomData,
+        }
+    }
+}
+
+/// # Safety
+///
+/// There is such a future, pinned, and nobody else uses it.
+unsafe fn pinned<'a, F>(future: NonNull<()>) -> Pin<&'a mut Option<F>> {
+    // SAFETY: the caller's promise.
+    unsafe { Pin::new_unchecked(future.cast::<Option<F>>().as_mut()) }
+}
+
+impl Future for Borrowed {
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
+        // SAFETY: by the promise of `new`.
+        unsafe { (self.poll)(self.future, cx) }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // SAFETY: by the promise of `new`.
+        unsafe { (self.clear)(self.future) };
     }
 }

@@ -97,8 +97,6 @@ pub(super) struct Vtable {
     pub(super) poll: unsafe fn(NonNull<Header>) -> bool,
     /// Moves the result to where the pointer points.
     pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>),
-    /// Drops what is still there, future or result, and keeps the memory.
-    pub(super) clear: unsafe fn(NonNull<Header>),
     /// Drops what is still there, future or result, and frees the memory.
     pub(super) free: unsafe fn(NonNull<Header>),
 }
@@ -276,28 +274,10 @@ impl Header {
         // SAFETY: the caller's promise.
         let header = unsafe { this.as_ref() };
         let state = header.state.load(Acquire);
-        if state / COUNT != 1 {
-            if state & DONE != 0 {
-                // What wakers keep is the memory: the result may have to be dropped on this thread.
-                // SAFETY: it is done, and ours.
-                unsafe { Header::clear(this) };
-            }
-            if header.state.fetch_sub(COUNT, AcqRel) / COUNT != 1 {
-                return;
-            }
+        if state / COUNT == 1 || header.state.fetch_sub(COUNT, AcqRel) / COUNT == 1 {
+            // SAFETY: that was the last count.
+            unsafe { (header.vtable.free)(this) };
         }
-        // SAFETY: that was the last count.
-        unsafe { (header.vtable.free)(this) };
-    }
-
-    /// Drops what is in a frame that is done, or was not started.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the owner.
-    pub(super) unsafe fn clear(this: NonNull<Header>) {
-        // SAFETY: the caller's promise.
-        unsafe { (this.as_ref().vtable.clear)(this) };
     }
 
     /// Takes the result out.

@@ -1,17 +1,23 @@
 //! Tasks that stay on one thread.
+//!
+//! A local task is a task, whose future and result are wrapped so that they may be sent: they look which thread they are
+//! used on.
 
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
-use core::marker::PhantomData;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::task::{Plain, Produce, Task, TaskFuture, TaskOperation, Try};
+use super::frame;
+use super::task::Task;
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::demand::demand;
+use crate::sender::stage::Stage;
 use crate::sync::{per_thread, thread};
 use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
@@ -39,7 +45,7 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 ///
 /// It is not `Send`, so the compiler refuses whatever would start it elsewhere, as
 /// [`starts_on`](crate::starts_on) does. Its result need not be `Send` either: a local task may await another one for an
-/// `Rc`.
+/// `Rc`. It is awaited by a local task only; other executors run its future as it is.
 ///
 /// # Completions
 ///
@@ -66,9 +72,11 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 /// Constant, however deep tasks await tasks.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct LocalTask<T, E = Infallible> {
-    task: Task<T, E>,
+    task: Inside<T, E>,
     _stays: PhantomData<*mut ()>,
 }
+
+type Inside<T, E> = Task<Homed<T>, Homed<E>>;
 
 impl<T: 'static> LocalTask<T> {
     /// A task of a future, whose output is the value.
@@ -77,8 +85,7 @@ impl<T: 'static> LocalTask<T> {
     where
         F: Future<Output = T> + 'static,
     {
-        // SAFETY: it borrows nothing.
-        unsafe { LocalTask::borrowing(Plain(future)) }
+        LocalTask::try_new(async move { Ok(future.await) })
     }
 }
 
@@ -89,44 +96,91 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
     where
         F: Future<Output = Result<T, E>> + 'static,
     {
-        // SAFETY: it borrows nothing.
-        unsafe { LocalTask::borrowing(Try(future)) }
-    }
-}
-
-impl<T, E> LocalTask<T, E> {
-    /// # Safety
-    ///
-    /// What the future borrows outlives the task: it is not forgotten, and whoever starts it waits for it.
-    #[inline]
-    pub(super) unsafe fn borrowing<P: Produce<T, E>>(future: P) -> Self {
-        let home = this_thread();
         LocalTask {
-            // SAFETY: the caller's promise for what it borrows; the task stays here, and looks where it is polled.
-            task: unsafe { Task::from_future(Local { home, future }) },
+            task: Task::try_new(HomedFuture {
+                home: this_thread(),
+                future: ManuallyDrop::new(future),
+            }),
             _stays: PhantomData,
         }
     }
 }
 
 /// A future that must be polled, and dropped, where it was made.
-struct Local<P> {
+struct HomedFuture<F> {
     home: thread::ThreadId,
-    future: P,
+    future: ManuallyDrop<F>,
 }
 
-impl<T, E, P: Produce<T, E>> Produce<T, E> for Local<P> {
+// SAFETY: on another thread it is neither polled nor dropped.
+unsafe impl<F> Send for HomedFuture<F> {}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Future for HomedFuture<F> {
+    type Output = Result<Homed<T>, Homed<E>>;
+
     #[inline]
-    fn admit(&self) {
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         if self.home != this_thread() {
             stray();
+        }
+        // SAFETY: the future is pinned with this.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
+        match future.poll(cx) {
+            Poll::Ready(Ok(value)) => Poll::Ready(Ok(Homed::new(value))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(Homed::new(error))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<F> Drop for HomedFuture<F> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.home != this_thread() {
+            stray();
+        }
+        // SAFETY: it is dropped this once, in place.
+        unsafe { ManuallyDrop::drop(&mut self.future) };
+    }
+}
+
+/// A result that must be used where it was made.
+struct Homed<T> {
+    home: thread::ThreadId,
+    value: ManuallyDrop<T>,
+}
+
+// SAFETY: on another thread it is neither taken nor dropped.
+unsafe impl<T> Send for Homed<T> {}
+
+impl<T> Homed<T> {
+    #[inline]
+    fn new(value: T) -> Self {
+        Homed {
+            home: this_thread(),
+            value: ManuallyDrop::new(value),
         }
     }
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        // SAFETY: the future is pinned with this.
-        unsafe { self.map_unchecked_mut(|this| &mut this.future) }.poll(cx)
+    fn into_inner(self) -> T {
+        if self.home != this_thread() {
+            stray();
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: it is taken this once, and not dropped.
+        unsafe { ManuallyDrop::take(&mut this.value) }
+    }
+}
+
+impl<T> Drop for Homed<T> {
+    /// A result that nobody took may be dropped with the last waker, on any thread. It is leaked there.
+    #[inline]
+    fn drop(&mut self) {
+        if self.home == this_thread() {
+            // SAFETY: it is dropped this once.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
     }
 }
 
@@ -165,7 +219,8 @@ impl<T, E> fmt::Debug for LocalTask<T, E> {
     }
 }
 
-// SAFETY: the operation is that of a task, and so is where it completes.
+// SAFETY: the operation is that of a task, and so is where it completes; it touches nothing after the start of that. It
+// is `!Unpin`.
 unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
     type Value = T;
     type Error = E;
@@ -185,39 +240,72 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
             );
         }
         LocalTaskOperation {
-            operation: TaskOperation::new(self.task, receiver),
-            _stays: PhantomData,
+            stage: Stage::Sender((self, receiver)),
+            _pinned: PhantomPinned,
         }
     }
 }
 
 /// The operation of a [`LocalTask`].
-pub struct LocalTaskOperation<T, E, R: Receiver<T, E>> {
-    operation: TaskOperation<T, E, R>,
-    _stays: PhantomData<*mut ()>,
+pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
+    stage: Stage<(LocalTask<T, E>, R), <Inside<T, E> as Sender>::Operation<LocalTaskReceiver<R>>>,
+    _pinned: PhantomPinned,
 }
 
-impl<T, E, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
+impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: the operation is pinned with this.
-        let operation = unsafe { self.map_unchecked_mut(|this| &mut this.operation) };
-        let leaves = operation
-            .scheduler()
-            .is_some_and(|scheduler| scheduler.place() != 0 || TaskScheduler::new(scheduler) == InlineScheduler);
-        if leaves {
+        // SAFETY: nothing is moved but the task and the receiver, which are not pinned.
+        let stage = unsafe { &raw mut self.get_unchecked_mut().stage };
+        // SAFETY: it is started once, so they are still there.
+        let (task, receiver) = unsafe { Stage::take_sender(stage) };
+        let scheduler = receiver.env().scheduler();
+        if scheduler.place() != 0 || TaskScheduler::new(scheduler) == InlineScheduler {
             let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
                        `run_loop.run_until(task)`";
-            // SAFETY: nothing is moved but the receiver.
-            return unsafe { operation.get_unchecked_mut() }.refuse(Panic::new(Box::new(why)));
+            let dropped = Panic::catch(|| drop(task));
+            return receiver.set_panicked(dropped.err().unwrap_or_else(|| Panic::new(Box::new(why))));
         }
-        // SAFETY: the caller's promise.
-        unsafe { operation.start() }
+        // SAFETY: the stage is empty, and pinned with this; the operation is started once, and stays until it has
+        // completed.
+        unsafe { Stage::set_running(stage, task.task.connect(LocalTaskReceiver(receiver))).start() }
     }
 }
 
-impl<T, E, R: Receiver<T, E>> fmt::Debug for LocalTaskOperation<T, E, R> {
+impl<T: 'static, E: 'static, R: Receiver<T, E>> fmt::Debug for LocalTaskOperation<T, E, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalTaskOperation").finish_non_exhaustive()
+    }
+}
+
+/// Takes the result out of its wrapping.
+struct LocalTaskReceiver<R>(R);
+
+impl<T, E, R: Receiver<T, E>> Receiver<Homed<T>, Homed<E>> for LocalTaskReceiver<R> {
+    type Env = R::Env;
+
+    #[inline]
+    fn env(&self) -> R::Env {
+        self.0.env()
+    }
+
+    #[inline]
+    fn set_value(self, value: Homed<T>) -> Transfer {
+        self.0.set_value(value.into_inner())
+    }
+
+    #[inline]
+    fn set_error(self, error: Homed<E>) -> Transfer {
+        self.0.set_error(error.into_inner())
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.0.set_stopped()
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.0.set_panicked(payload)
     }
 }
 
@@ -228,17 +316,21 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     #[inline]
     fn into_future(self) -> LocalTaskFuture<T, E> {
         LocalTaskFuture {
-            future: TaskFuture::new(self.task),
+            future: self.task.into_future(),
             _stays: PhantomData,
         }
     }
 }
 
-/// A local task that is awaited.
+/// A local task that is awaited, by another one.
+///
+/// # Panics
+///
+/// The task's panic unwinds. It also panics when it is polled by an executor of another crate, or by something that polls
+/// with wakers of its own: await the task's future itself there.
 #[must_use = "futures do nothing until they are awaited"]
-#[derive(Debug)]
-pub struct LocalTaskFuture<T, E> {
-    future: TaskFuture<T, E>,
+pub struct LocalTaskFuture<T: 'static, E: 'static> {
+    future: <Inside<T, E> as IntoFuture>::IntoFuture,
     _stays: PhantomData<*mut ()>,
 }
 
@@ -247,7 +339,23 @@ impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // Dropped in another executor, it would have to go on by itself until what it awaits has stopped: elsewhere.
+        assert!(
+            frame::frame_of(cx.waker()).is_some(),
+            "a local task is awaited in a task: in an executor of another crate, await its future instead",
+        );
         // SAFETY: the future is pinned with this.
-        unsafe { self.map_unchecked_mut(|this| &mut this.future) }.poll(cx)
+        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
+        match future.poll(cx) {
+            Poll::Ready(Ok(value)) => Poll::Ready(Ok(value.into_inner())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into_inner())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T: 'static, E: 'static> fmt::Debug for LocalTaskFuture<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalTaskFuture").finish_non_exhaustive()
     }
 }

@@ -33,8 +33,7 @@ impl<T: Send + 'static> Task<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        // SAFETY: it borrows nothing, and is `Send`.
-        unsafe { Task::from_future(Plain(future)) }
+        Task::from_future(Plain(future))
     }
 }
 
@@ -45,17 +44,11 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        // SAFETY: it borrows nothing, and is `Send`.
-        unsafe { Task::from_future(Try(future)) }
+        Task::from_future(Try(future))
     }
-}
 
-impl<T, E> Task<T, E> {
-    /// # Safety
-    ///
-    /// What the future borrows is there until it is dropped, and the task is used where it may be polled and dropped.
     #[inline]
-    pub(super) unsafe fn from_future<P: Produce<T, E>>(future: P) -> Self {
+    fn from_future<P: Produce<T, E>>(future: P) -> Self {
         let mut frame = Box::<Frame<P, T, E>>::new_uninit();
         let place = frame.as_mut_ptr();
         // SAFETY: both fields are written, where they are to stay.
@@ -72,16 +65,12 @@ impl<T, E> Task<T, E> {
 }
 
 /// A future, and how its output is a completion.
-pub(super) trait Produce<T, E> {
-    /// Called before it is polled or dropped, and ends the process where that must not be.
-    #[inline]
-    fn admit(&self) {}
-
+trait Produce<T, E> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
 }
 
-pub(super) struct Plain<F>(pub(super) F);
-pub(super) struct Try<F>(pub(super) F);
+struct Plain<F>(F);
+struct Try<F>(F);
 
 impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     #[inline]
@@ -115,7 +104,6 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
         take: Self::take,
-        clear: Self::clear,
         free: Self::free,
     };
 
@@ -125,10 +113,6 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     unsafe fn poll(header: NonNull<Header>) -> bool {
         // SAFETY: by the caller's promise. The header is shared, the stage is ours.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
-        // SAFETY: as above.
-        if let FrameStage::Future(future) = unsafe { &*stage } {
-            future.admit();
-        }
         // SAFETY: as above.
         let waker = unsafe { frame::waker(header) };
         let polled = Panic::catch(|| {
@@ -184,14 +168,6 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
 
     /// # Safety
     ///
-    /// The frame is done, or was not started, and the caller owns it.
-    unsafe fn clear(header: NonNull<Header>) {
-        // SAFETY: by the caller's promise.
-        unsafe { (*header.cast::<Self>().as_ptr()).stage = FrameStage::Empty };
-    }
-
-    /// # Safety
-    ///
     /// Nobody uses the frame any more.
     unsafe fn free(header: NonNull<Header>) {
         // SAFETY: by the caller's promise; it was leaked from a box.
@@ -232,7 +208,13 @@ unsafe impl<T: Send + 'static, E: Send + 'static> Sender for Task<T, E> {
                 "a task needs a scheduler that cannot fail: write `starts_on(scheduler.or_inline(), task)`, or `or_abort()`",
             );
         }
-        TaskOperation::new(self, receiver)
+        TaskOperation {
+            task: self,
+            receiver: Some(receiver),
+            outside: None,
+            context: None,
+            _pinned: PhantomPinned,
+        }
     }
 }
 
@@ -246,35 +228,7 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>> {
     _pinned: PhantomPinned,
 }
 
-impl<T, E, R: Receiver<T, E>> TaskOperation<T, E, R> {
-    /// The scheduler that the task will run on.
-    pub(super) fn scheduler(&self) -> Option<<R::Env as Env>::Scheduler> {
-        self.receiver.as_ref().map(|receiver| receiver.env().scheduler())
-    }
-
-    #[inline]
-    pub(super) fn new(task: Task<T, E>, receiver: R) -> Self {
-        TaskOperation {
-            task,
-            receiver: Some(receiver),
-            outside: None,
-            context: None,
-            _pinned: PhantomPinned,
-        }
-    }
-
-    /// Drops the future of a task that was not started, and completes with a panic instead.
-    #[cold]
-    pub(super) fn refuse(&mut self, payload: Panic) -> Transfer {
-        let frame = self.task.frame;
-        // SAFETY: the frame was not started, so it is ours alone; the future is as good as a result that nobody takes.
-        let dropped = Panic::catch(|| unsafe { Header::clear(frame) });
-        match self.receiver.take() {
-            Some(receiver) => receiver.set_panicked(dropped.err().unwrap_or(payload)),
-            None => Transfer::none(),
-        }
-    }
-
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> TaskOperation<T, E, R> {
     /// # Safety
     ///
     /// The pointer is to a started operation, whose frame is done.
@@ -310,7 +264,7 @@ impl<T, E, R: Receiver<T, E>> TaskOperation<T, E, R> {
     }
 }
 
-impl<T, E, R: Receiver<T, E>> Operation for TaskOperation<T, E, R> {
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for TaskOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
@@ -353,7 +307,10 @@ impl<T: Send + 'static, E: Send + 'static> IntoFuture for Task<T, E> {
 
     #[inline]
     fn into_future(self) -> TaskFuture<T, E> {
-        TaskFuture::new(self)
+        TaskFuture {
+            task: self,
+            started: false,
+        }
     }
 }
 
@@ -365,14 +322,7 @@ pub struct TaskFuture<T, E> {
     started: bool,
 }
 
-impl<T, E> TaskFuture<T, E> {
-    #[inline]
-    pub(super) fn new(task: Task<T, E>) -> Self {
-        TaskFuture { task, started: false }
-    }
-}
-
-impl<T, E> Future for TaskFuture<T, E> {
+impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
     type Output = Result<T, E>;
 
     #[inline]
