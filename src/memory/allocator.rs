@@ -14,6 +14,12 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
+    /// Of an allocator that was asked for this.
+    #[cfg(feature = "std")]
+    pub(crate) const fn new(layout: Layout) -> Self {
+        OutOfMemory { layout }
+    }
+
     /// What it was asked for.
     pub const fn layout(&self) -> Layout {
         self.layout

@@ -2,7 +2,7 @@ use core::any::{Any, TypeId};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::{NoScheduler, Scheduler};
+use super::{NoScheduler, Priority, Scheduler};
 use crate::stop::{NeverStop, StopToken};
 
 /// What work may ask of the place it runs in: its stop token, its scheduler, and values of the user's own.
@@ -44,6 +44,14 @@ pub trait Env: Clone + Send + Sync {
         let mut value = None;
         self.visit(TypeId::of::<T>(), &mut |found| value = found.downcast_ref().cloned());
         value
+    }
+
+    /// How urgent the work is, where somebody said so: the [`Priority`] that [`get`](Env::get) finds.
+    ///
+    /// A scheduler asks this each time, so an environment that knows the answer says it here, without a search.
+    #[inline]
+    fn priority(&self) -> Option<Priority> {
+        self.get()
     }
 }
 
@@ -114,6 +122,11 @@ impl Env for EmptyEnv {
 
     #[inline]
     fn visit(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) {}
+
+    #[inline]
+    fn priority(&self) -> Option<Priority> {
+        None
+    }
 }
 
 /// A change of one thing in an environment: [`WithStopToken`], [`WithScheduler`] or [`With`].
@@ -136,6 +149,12 @@ pub trait Patch: Clone + Send + Sync + private::Sealed {
     #[doc(hidden)]
     fn look<'a, E: Env>(&self, beneath: &'a E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'a>> {
         beneath.look(id, found)
+    }
+    /// The priority: the patch's own, or the one beneath.
+    #[doc(hidden)]
+    #[inline]
+    fn priority<E: Env>(&self, beneath: &E) -> Option<Priority> {
+        beneath.priority()
     }
 }
 
@@ -211,6 +230,14 @@ impl<V: Clone + Send + Sync + 'static> Patch for With<V> {
             beneath.look(id, found)
         }
     }
+
+    #[inline]
+    fn priority<E: Env>(&self, beneath: &E) -> Option<Priority> {
+        (&self.0 as &dyn Any)
+            .downcast_ref()
+            .copied()
+            .or_else(|| beneath.priority())
+    }
 }
 
 /// Sealed: `COMPLETES` of a sender with a patched environment relies on `CHANGES_SCHEDULER`.
@@ -258,5 +285,10 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
     #[inline]
     fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
         self.patch.look(&self.beneath, id, found)
+    }
+
+    #[inline]
+    fn priority(&self) -> Option<Priority> {
+        self.patch.priority(&self.beneath)
     }
 }

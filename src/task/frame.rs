@@ -91,6 +91,9 @@ impl Continuation {
     }
 }
 
+/// Makes a frame's own context inside another, and returns it.
+pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
+
 /// What is known of the type of a frame.
 pub(super) struct Vtable {
     /// Polls the future, or drops it if it is to stop. `true` when it is gone, and the result is there.
@@ -99,6 +102,10 @@ pub(super) struct Vtable {
     pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops what is still there, future or result, and frees the memory.
     pub(super) free: unsafe fn(NonNull<Header>),
+    /// Makes the frame's own context, inside another. None where it uses that other.
+    pub(super) adopt: Option<Adopt>,
+    /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
+    pub(super) wanders: bool,
 }
 
 per_thread! {
@@ -148,6 +155,15 @@ impl Header {
     ) -> Transfer {
         // SAFETY: nobody else knows the frame yet.
         let header = unsafe { this.as_ref() };
+        let context = match header.vtable.adopt {
+            // SAFETY: the caller's promise.
+            Some(adopt) => unsafe { adopt(this, context) },
+            None => context,
+        };
+        // SAFETY: as above.
+        if let Some(priority) = unsafe { context.as_ref() }.priority {
+            header.entry.set_level(priority);
+        }
         header.context.set(context.as_ptr());
         header.continuation.set(continuation);
         header.state.store(COUNT | BUSY, Relaxed);
@@ -335,6 +351,7 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
         }
         let stopped = header.is_stopped();
         let held = frame != base;
+        let wanders = header.vtable.wanders;
         // SAFETY: it is busy, and it is we who poll it. Where it is not held it may be gone then.
         unsafe { finish(frame) };
         // SAFETY: a task that was started has a continuation.
@@ -352,10 +369,16 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             let waits = &header_of(parent).waits;
             waits.set(waits.get() - 1);
         } else {
+            let mut here = false;
             // SAFETY: it counts this child.
-            let next = unsafe { Header::wake(parent, true, |_| true) };
-            if next.is_none() {
-                return resumed;
+            let next = unsafe {
+                Header::wake(parent, true, |context| {
+                    here = !wanders || context.is_here();
+                    here
+                })
+            };
+            if !here {
+                return next.and(resumed);
             }
             // It is polled right here.
             mem::forget(next);

@@ -1,8 +1,10 @@
 //! Structured concurrency: coroutines, and closures that run side by side.
 
+mod allocator;
 mod await_sender;
 mod awaitable;
 mod block_on;
+mod builder;
 mod context;
 mod frame;
 mod hop;
@@ -10,9 +12,11 @@ mod local;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 
+pub use allocator::{CurrentAllocator, TaskAllocator};
 pub use await_sender::SenderFuture;
 pub use block_on::block_on;
-pub use context::TaskEnv;
+pub use builder::TaskBuilder;
+pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub(crate) use hop::hop;
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};

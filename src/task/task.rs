@@ -1,3 +1,4 @@
+use core::alloc::Layout;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
@@ -6,61 +7,176 @@ use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
-use std::boxed::Box;
 
-use super::context::Context;
+use allocator_api2::alloc::{Allocator, Global};
+
+use super::builder::{TaskBuilder, or_panic};
+use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
 use super::frame::{self, Continuation, Header, Vtable};
-use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
 use crate::stop::ErasedStopToken;
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// A coroutine: an `async` block that is a sender.
+///
+/// `Cx` is its [context](TaskContext): what it is allocated with, where it runs, and what it adds to the environment of
+/// what it awaits. The default changes nothing.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
-pub struct Task<T, E = Infallible> {
+pub struct Task<T, E = Infallible, Cx = DefaultContext> {
     frame: NonNull<Header>,
-    _result: PhantomData<fn() -> (T, E)>,
+    _result: Produces<T, E, Cx>,
 }
 
-// SAFETY: the future is `Send`, and so is the result.
-unsafe impl<T: Send, E: Send> Send for Task<T, E> {}
+/// The types of a task, none of which is in it.
+type Produces<T, E, Cx> = PhantomData<fn() -> (T, E, Cx)>;
+
+// SAFETY: the future is `Send`, and so are the result, the allocator and the context.
+unsafe impl<T: Send, E: Send, Cx> Send for Task<T, E, Cx> {}
+
+impl Task<()> {
+    /// Tasks with another context or allocator, and with memory that may run out.
+    pub const fn builder() -> TaskBuilder {
+        TaskBuilder::new()
+    }
+}
 
 impl<T: Send + 'static> Task<T> {
     /// A task of a future, whose output is the value.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory.
+    #[track_caller]
     #[inline]
     pub fn new<F>(future: F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
-        Task::from_future(Plain(future))
+        or_panic(Task::of_plain(future, Global))
+    }
+
+    /// A task of a future, whose output is the value, in memory from `allocator`.
+    ///
+    /// The one allocation of the task, header, future and result, is from there, and given back there, by a clone of the
+    /// allocator that is kept in it. What the task awaits finds the allocator with
+    /// [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
+    ///
+    /// ```
+    /// use std::alloc::Layout;
+    /// use std::ptr::NonNull;
+    ///
+    /// use allocator_api2::alloc::{AllocError, Allocator, Global};
+    /// use bowline::prelude::*;
+    /// use bowline::task::Task;
+    ///
+    /// /// Has memory for small things only.
+    /// #[derive(Clone)]
+    /// struct Small;
+    ///
+    /// unsafe impl Allocator for Small {
+    ///     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+    ///         if layout.size() <= 1024 { Global.allocate(layout) } else { Err(AllocError) }
+    ///     }
+    ///     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+    ///         unsafe { Global.deallocate(memory, layout) }
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(sync_wait(Task::new_in(async { 1 }, Small)).unwrap(), 1);
+    ///
+    /// let large = [0_u8; 4096];
+    /// let refused = Task::builder().allocator(Small).build(async move { large.len() });
+    /// assert!(refused.unwrap_err().layout().size() > 4096);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the allocator has no memory. [`TaskBuilder::build`] says so instead.
+    #[track_caller]
+    #[inline]
+    pub fn new_in<F, A>(future: F, allocator: A) -> Task<T, Infallible, InAllocator<A>>
+    where
+        F: Future<Output = T> + Send + 'static,
+        A: Allocator + Clone + Send + Sync + 'static,
+    {
+        or_panic(Task::of_plain(future, allocator))
     }
 }
 
 impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
     /// A task of a future whose output is a value or an error.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory.
+    #[track_caller]
     #[inline]
     pub fn try_new<F>(future: F) -> Self
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        Task::from_future(Try(future))
+        or_panic(Task::of_result(future, Global))
+    }
+
+    /// A task of a future whose output is a value or an error, in memory from `allocator`: [`try_new`](Task::try_new) as
+    /// [`new_in`](Task::new_in) is [`new`](Task::new).
+    ///
+    /// # Panics
+    ///
+    /// When the allocator has no memory. [`TaskBuilder::try_build`] says so instead.
+    #[track_caller]
+    #[inline]
+    pub fn try_new_in<F, A>(future: F, allocator: A) -> Task<T, E, InAllocator<A>>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        A: Allocator + Clone + Send + Sync + 'static,
+    {
+        or_panic(Task::of_result(future, allocator))
+    }
+}
+
+impl<T: Send + 'static, Cx: TaskContext> Task<T, Infallible, Cx> {
+    #[inline]
+    pub(super) fn of_plain<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        Task::from_future(Plain(future), allocator)
+    }
+}
+
+impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
+    #[inline]
+    pub(super) fn of_result<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        Task::from_future(Try(future), allocator)
     }
 
     #[inline]
-    fn from_future<P: Produce<T, E>>(future: P) -> Self {
-        let mut frame = Box::<Frame<P, T, E>>::new_uninit();
-        let place = frame.as_mut_ptr();
-        // SAFETY: both fields are written, where they are to stay.
-        let frame = unsafe {
-            (&raw mut (*place).header).write(Header::new(Frame::<P, T, E>::VTABLE));
-            (&raw mut (*place).stage).write(FrameStage::Future(future));
-            frame.assume_init()
+    fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemory> {
+        let layout = Frame::<P, T, E, Cx>::LAYOUT;
+        let Ok(memory) = allocator.allocate(layout) else {
+            return Err(OutOfMemory::new(layout));
         };
-        Task {
-            frame: NonNull::from(Box::leak(frame)).cast(),
-            _result: PhantomData,
+        let frame = memory.cast::<Frame<P, T, E, Cx>>();
+        let place = frame.as_ptr();
+        // SAFETY: there is room; all fields are written, where they are to stay.
+        unsafe {
+            (&raw mut (*place).header).write(Header::new(Frame::<P, T, E, Cx>::VTABLE));
+            (&raw mut (*place).stage).write(FrameStage::Future(future));
+            (&raw mut (*place).allocator).write(allocator);
+            if let Some(own) = Frame::<P, T, E, Cx>::own(frame) {
+                own.write(None);
+            }
         }
+        Ok(Task {
+            frame: frame.cast(),
+            _result: PhantomData,
+        })
     }
 }
 
@@ -89,9 +205,19 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
 }
 
 #[repr(C)]
-struct Frame<P, T, E> {
+struct Frame<P, T, E, Cx: TaskContext> {
     header: Header,
     stage: FrameStage<P, T, E>,
+    /// What the memory is from.
+    allocator: Cx::Allocator,
+}
+
+/// A frame that has a context of its own.
+#[repr(C)]
+struct OwnFrame<P, T, E, Cx: TaskContext> {
+    frame: Frame<P, T, E, Cx>,
+    /// There from the start of the task until it is done.
+    own: Option<Own<Cx>>,
 }
 
 enum FrameStage<P, T, E> {
@@ -100,12 +226,89 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
-impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
+impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
         take: Self::take,
         free: Self::free,
+        adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
+        wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
     };
+
+    /// Of the whole allocation.
+    const LAYOUT: Layout = if Cx::INHERITS {
+        Layout::new::<Self>()
+    } else {
+        Layout::new::<OwnFrame<P, T, E, Cx>>()
+    };
+
+    /// Where the frame has its own context, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// The frame was allocated as such.
+    #[inline]
+    unsafe fn own(this: NonNull<Self>) -> Option<*mut Option<Own<Cx>>> {
+        if Cx::INHERITS {
+            return None;
+        }
+        // SAFETY: by the caller's promise, there is room for that too.
+        Some(unsafe { &raw mut (*this.cast::<OwnFrame<P, T, E, Cx>>().as_ptr()).own })
+    }
+
+    /// Makes the frame's own context, for all of its life. Where that panics there is a result already.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which has a context of its own and was not started.
+    unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Context>) -> NonNull<Context> {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise.
+        let (own, stage, allocator) = unsafe {
+            let allocator = NonNull::new_unchecked(&raw mut (*this.as_ptr()).allocator);
+            (Self::own(this), &raw mut (*this.as_ptr()).stage, allocator)
+        };
+        let Some(own) = own else { return outer };
+        // SAFETY: nothing in the frame moves, and the context outside stays until the task is done.
+        match unsafe { Own::adopt(own, outer, allocator) } {
+            Ok(context) => context,
+            Err(payload) => {
+                // SAFETY: nobody else knows the frame.
+                unsafe { Self::end(stage, Completion::Panicked(payload)) };
+                outer
+            }
+        }
+    }
+
+    /// Drops the future, and leaves a result. A panic in there is the result.
+    ///
+    /// # Safety
+    ///
+    /// The stage is the caller's.
+    unsafe fn end(stage: *mut FrameStage<P, T, E>, completion: Completion<T, E>) {
+        // SAFETY: by the caller's promise.
+        let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+            Ok(()) => completion,
+            Err(second) => Completion::Panicked(second),
+        };
+        // SAFETY: as above. There is nothing there to be dropped.
+        unsafe { stage.write(FrameStage::Result(completion)) };
+    }
+
+    /// Drops the frame's own context.
+    ///
+    /// # Safety
+    ///
+    /// The frame is polled by the caller, and what it awaited is done.
+    #[inline]
+    unsafe fn leave(header: NonNull<Header>) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            if let Some(own) = Self::own(header.cast()) {
+                *own = None;
+            }
+        }
+    }
 
     /// # Safety
     ///
@@ -118,12 +321,17 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
-                // SAFETY: as above. A frame does not move.
+                // SAFETY: as above.
                 let future = match unsafe { &mut *stage } {
+                    // SAFETY: a frame does not move.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
-                    _ => return None,
+                    ended => match mem::replace(ended, FrameStage::Empty) {
+                        // It has ended before it began.
+                        FrameStage::Result(completion) => return Some(completion),
+                        _ => return None,
+                    },
                 };
-                match future.poll(&mut Cx::from_waker(&waker)) {
+                match future.poll(&mut core::task::Context::from_waker(&waker)) {
                     Poll::Ready(Ok(value)) => completion = Completion::Value(value),
                     Poll::Ready(Err(error)) => completion = Completion::Error(error),
                     Poll::Pending if shared.is_stopped() => {}
@@ -132,7 +340,10 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
             }
             // Its locals go before the result is seen.
             // SAFETY: as above.
-            unsafe { *stage = FrameStage::Empty };
+            unsafe {
+                *stage = FrameStage::Empty;
+                Self::leave(header);
+            }
             Some(completion)
         });
         let completion = match polled {
@@ -141,7 +352,10 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
                 // SAFETY: as above.
-                match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+                let dropped = Panic::catch(|| unsafe { *stage = FrameStage::Empty });
+                // SAFETY: as above.
+                let left = Panic::catch(|| unsafe { Self::leave(header) });
+                match dropped.and(left) {
                     Ok(()) => Completion::Panicked(payload),
                     Err(second) => Completion::Panicked(second),
                 }
@@ -170,41 +384,72 @@ impl<P: Produce<T, E>, T, E> Frame<P, T, E> {
     ///
     /// Nobody uses the frame any more.
     unsafe fn free(header: NonNull<Header>) {
-        // SAFETY: by the caller's promise; it was leaked from a box.
-        drop(unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) });
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise. The memory goes last, and the allocator after that, also where a drop panics.
+        unsafe {
+            let _memory = Memory {
+                memory: this.cast(),
+                layout: Self::LAYOUT,
+                allocator: (&raw const (*this.as_ptr()).allocator).read(),
+            };
+            if let Some(own) = Self::own(this) {
+                own.drop_in_place();
+            }
+            (&raw mut (*this.as_ptr()).header).drop_in_place();
+            (&raw mut (*this.as_ptr()).stage).drop_in_place();
+        }
     }
 }
 
-impl<T, E> Drop for Task<T, E> {
+/// Memory that is given back when this is dropped.
+struct Memory<A: Allocator> {
+    memory: NonNull<u8>,
+    layout: Layout,
+    allocator: A,
+}
+
+impl<A: Allocator> Drop for Memory<A> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the memory is from this allocator, of this layout, and not used any more.
+        unsafe { self.allocator.deallocate(self.memory, self.layout) };
+    }
+}
+
+impl<T, E, Cx> Drop for Task<T, E, Cx> {
     fn drop(&mut self) {
         // SAFETY: the frame is ours, and was not started, or is done.
         unsafe { Header::release(self.frame) };
     }
 }
 
-impl<T, E> fmt::Debug for Task<T, E> {
+impl<T, E, Cx> fmt::Debug for Task<T, E, Cx> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task").finish_non_exhaustive()
     }
 }
 
 // SAFETY: the operation touches nothing of itself after its completion; it is `!Unpin`. The task runs on its scheduler
-// alone, which is that of the receiver's environment.
-unsafe impl<T: Send + 'static, E: Send + 'static> Sender for Task<T, E> {
+// alone, which is that of the receiver's environment, unless its context says that it runs anywhere.
+unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Task<T, E, Cx> {
     type Value = T;
     type Error = E;
-    const COMPLETES: Completes = Completes::OnStartScheduler;
-    type Operation<R: Receiver<T, E>> = TaskOperation<T, E, R>;
+    const COMPLETES: Completes = if Cx::Scheduler::ANYWHERE {
+        Completes::Anywhere
+    } else {
+        Completes::OnStartScheduler
+    };
+    type Operation<R: Receiver<T, E>> = TaskOperation<T, E, R, Cx>;
 
     #[inline]
-    fn connect<R: Receiver<T, E>>(self, receiver: R) -> TaskOperation<T, E, R> {
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> TaskOperation<T, E, R, Cx> {
         const {
             demand(
-                <R::Env as Env>::Scheduler::PRESENT,
+                SchedulerIn::<Cx, R::Env>::PRESENT,
                 "a task needs a scheduler to run on: write `starts_on(scheduler, task)`",
             );
             demand(
-                <R::Env as Env>::Scheduler::INFALLIBLE,
+                SchedulerIn::<Cx, R::Env>::INFALLIBLE,
                 "a task needs a scheduler that cannot fail: write `starts_on(scheduler.or_inline(), task)`, or `or_abort()`",
             );
         }
@@ -218,9 +463,12 @@ unsafe impl<T: Send + 'static, E: Send + 'static> Sender for Task<T, E> {
     }
 }
 
+/// The scheduler of a task of a context, in an environment.
+type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
+
 /// The operation of a [`Task`].
-pub struct TaskOperation<T, E, R: Receiver<T, E>> {
-    task: Task<T, E>,
+pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx = DefaultContext> {
+    task: Task<T, E, Cx>,
     receiver: Option<R>,
     /// What the context points at.
     outside: Option<(R::Env, <R::Env as Env>::StopToken)>,
@@ -228,7 +476,7 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>> {
     _pinned: PhantomPinned,
 }
 
-impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> TaskOperation<T, E, R> {
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> TaskOperation<T, E, R, Cx> {
     /// # Safety
     ///
     /// The pointer is to a started operation, whose frame is done.
@@ -264,7 +512,9 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> TaskOperation<T, E
     }
 }
 
-impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for TaskOperation<T, E, R> {
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> Operation
+    for TaskOperation<T, E, R, Cx>
+{
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
@@ -273,12 +523,11 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Task
         };
         let env = receiver.env();
         let token = env.stop_token();
-        let scheduler = env.scheduler();
-        let anywhere = TaskScheduler::new(scheduler.clone()) == InlineScheduler;
-        let place = scheduler.place();
-        let scheduler = TaskScheduler::new(scheduler);
+        let scheduler = TaskScheduler::new(Cx::Scheduler::of(&env));
+        let (anywhere, place) = (scheduler == InlineScheduler, scheduler.place());
         // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
-        let scheduler = unsafe { mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler) };
+        let scheduler = unsafe { extend(scheduler) };
+        let priority = env.priority();
         let (env, token) = this.outside.insert((env, token));
         let context = this.context.insert(Context {
             scheduler,
@@ -287,6 +536,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Task
             outside: (NonNull::from(env).cast(), Self::look),
             anywhere,
             place,
+            priority,
         });
         let (frame, context) = (this.task.frame, NonNull::from(context));
         let this = NonNull::from(this).cast();
@@ -295,20 +545,25 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Task
     }
 }
 
-impl<T, E, R: Receiver<T, E>> fmt::Debug for TaskOperation<T, E, R> {
+impl<T, E, R: Receiver<T, E>, Cx> fmt::Debug for TaskOperation<T, E, R, Cx> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskOperation").finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static, E: Send + 'static> IntoFuture for Task<T, E> {
+impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<T, E, Cx> {
     type Output = Result<T, E>;
     type IntoFuture = TaskFuture<T, E>;
 
     #[inline]
     fn into_future(self) -> TaskFuture<T, E> {
+        let frame = mem::ManuallyDrop::new(self).frame;
         TaskFuture {
-            task: self,
+            // The frame knows its context, and that is all that needs to.
+            task: Task {
+                frame,
+                _result: PhantomData,
+            },
             started: false,
         }
     }

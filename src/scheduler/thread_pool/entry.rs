@@ -107,9 +107,9 @@ impl Entry {
         level(usize::from(self.level.load(Relaxed)))
     }
 
-    /// Sets the level, before the entry is queued for the first time.
+    /// Sets the level, while the entry is in no queue.
     #[inline]
-    pub(super) fn set_level(&self, level: Priority) {
+    pub(crate) fn set_level(&self, level: Priority) {
         self.level.store(level as u8, Relaxed);
     }
 

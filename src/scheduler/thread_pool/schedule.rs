@@ -123,6 +123,10 @@ impl Scheduler for PoolScheduler {
 
     #[inline]
     unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
+        if let Some(priority) = self.priority {
+            // SAFETY: by the caller's promise, it is there, and in no queue.
+            unsafe { entry.as_ref() }.set_level(priority);
+        }
         // SAFETY: by the caller's promise.
         unsafe { self.push(entry) }
     }
@@ -222,7 +226,7 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
         // SAFETY: it is ours until it is pushed.
         let (scheduler, asked) = unsafe {
             let priority = match (*this).scheduler.priority {
-                None => (*this).receiver.as_ref().and_then(|receiver| receiver.env().get()),
+                None => (*this).receiver.as_ref().and_then(|receiver| receiver.env().priority()),
                 given => given,
             };
             ((*this).scheduler, priority)

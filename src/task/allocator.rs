@@ -1,0 +1,91 @@
+//! The allocator of a task, as what it awaits sees it.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+
+use allocator_api2::alloc::{AllocError, Allocator};
+
+use crate::memory::{AnyAllocator, OutOfMemory};
+use crate::{Env, Query};
+
+/// The allocator of a task, with its type erased; the global one by [`Default`].
+///
+/// Inside a task, [`CurrentAllocator`] reads it:
+///
+/// ```
+/// use allocator_api2::alloc::Global;
+/// use allocator_api2::vec::Vec;
+/// use bowline::prelude::*;
+/// use bowline::task::{CurrentAllocator, Task};
+///
+/// let task = Task::new_in(
+///     async {
+///         let Ok(allocator) = read_env(CurrentAllocator).await;
+///         let mut numbers = Vec::new_in(allocator.clone());
+///         numbers.extend([1, 2, 3]);
+///         let Ok(sum) = Task::new_in(async move { numbers.iter().sum::<i32>() }, allocator).await;
+///         sum
+///     },
+///     Global,
+/// );
+/// assert_eq!(sync_wait(task).unwrap(), 6);
+/// ```
+///
+/// # Allocation
+///
+/// Making one takes none for an allocator of up to a word, and one from the allocator itself for a larger one.
+#[derive(Clone)]
+pub struct TaskAllocator(AnyAllocator<'static>);
+
+impl TaskAllocator {
+    /// Erases the type of an allocator.
+    ///
+    /// # Errors
+    ///
+    /// The allocator is larger than a word, and has no memory for itself.
+    pub fn new<A: Allocator + Clone + Send + Sync + 'static>(allocator: A) -> Result<Self, OutOfMemory> {
+        AnyAllocator::new(allocator).map(TaskAllocator)
+    }
+}
+
+impl Default for TaskAllocator {
+    fn default() -> Self {
+        TaskAllocator(AnyAllocator::global())
+    }
+}
+
+// SAFETY: it is the allocator inside, which keeps the contract, and clones share that or are clones of it.
+unsafe impl Allocator for TaskAllocator {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        match self.0.allocate(layout) {
+            Ok(memory) => Ok(NonNull::slice_from_raw_parts(memory, layout.size())),
+            Err(OutOfMemory { .. }) => Err(AllocError),
+        }
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.0.deallocate(memory, layout) };
+    }
+}
+
+impl fmt::Debug for TaskAllocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskAllocator").finish_non_exhaustive()
+    }
+}
+
+/// Reads the allocator of the task that asks, or of the nearest around it that has one; else the global one.
+///
+/// [`Get<A>`](crate::Get) reads an allocator whose type is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CurrentAllocator;
+
+impl Query for CurrentAllocator {
+    type Answer = TaskAllocator;
+
+    fn ask<E: Env>(self, env: &E) -> TaskAllocator {
+        env.get().unwrap_or_default()
+    }
+}

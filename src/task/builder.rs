@@ -1,0 +1,147 @@
+//! Tasks with another context, and memory that may run out.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::future::Future;
+
+use allocator_api2::alloc::{Allocator, Global};
+
+use super::context::{DefaultContext, InAllocator, TaskContext};
+use super::task::Task;
+use crate::scheduler::OutOfMemory;
+
+/// Makes tasks with another context or allocator. Made by [`Task::builder`].
+///
+/// It is a handle, and can be kept: it is [`Clone`], and makes any number of tasks.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{Inline, Task};
+///
+/// let tasks = Task::builder().context::<Inline>();
+/// let one = tasks.clone().task(async { 1 });
+/// let two = tasks.try_task(async { "2".parse::<i32>() });
+/// assert_eq!(sync_wait(one).unwrap(), 1);
+/// assert_eq!(sync_wait(two).unwrap(), 2);
+/// ```
+#[must_use = "a builder does nothing until it is given a future"]
+pub struct TaskBuilder<C: TaskContext = DefaultContext> {
+    allocator: C::Allocator,
+}
+
+impl TaskBuilder {
+    pub(super) const fn new() -> Self {
+        TaskBuilder { allocator: Global }
+    }
+}
+
+impl<C: TaskContext> TaskBuilder<C> {
+    /// Tasks of another context, with the allocator it has by default.
+    pub fn context<D: TaskContext<Allocator: Default>>(self) -> TaskBuilder<D> {
+        self.context_in(D::Allocator::default())
+    }
+
+    /// Tasks of another context, with this allocator.
+    pub fn context_in<D: TaskContext>(self, allocator: D::Allocator) -> TaskBuilder<D> {
+        TaskBuilder { allocator }
+    }
+
+    /// Tasks whose frames are from `allocator`.
+    pub fn allocator<A>(self, allocator: A) -> TaskBuilder<InAllocator<A, C>>
+    where
+        A: Allocator + Clone + Send + Sync + 'static,
+    {
+        TaskBuilder { allocator }
+    }
+
+    /// A task of a future, whose output is the value.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory. [`build`](TaskBuilder::build) says so instead.
+    #[track_caller]
+    #[inline]
+    pub fn task<T, F>(self, future: F) -> Task<T, Infallible, C>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        or_panic(self.build(future))
+    }
+
+    /// A task of a future whose output is a value or an error.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory. [`try_build`](TaskBuilder::try_build) says so instead.
+    #[track_caller]
+    #[inline]
+    pub fn try_task<T, E, F>(self, future: F) -> Task<T, E, C>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        or_panic(self.try_build(future))
+    }
+
+    /// A task of a future, whose output is the value.
+    ///
+    /// # Errors
+    ///
+    /// The allocator has no memory. The future was dropped.
+    #[inline]
+    pub fn build<T, F>(self, future: F) -> Result<Task<T, Infallible, C>, OutOfMemory>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        Task::of_plain(future, self.allocator)
+    }
+
+    /// A task of a future whose output is a value or an error.
+    ///
+    /// # Errors
+    ///
+    /// The allocator has no memory. The future was dropped.
+    #[inline]
+    pub fn try_build<T, E, F>(self, future: F) -> Result<Task<T, E, C>, OutOfMemory>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        Task::of_result(future, self.allocator)
+    }
+}
+
+impl<C: TaskContext> Clone for TaskBuilder<C> {
+    fn clone(&self) -> Self {
+        TaskBuilder {
+            allocator: self.allocator.clone(),
+        }
+    }
+}
+
+impl<C: TaskContext> fmt::Debug for TaskBuilder<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskBuilder").finish_non_exhaustive()
+    }
+}
+
+/// The task, or a panic that says why there is none.
+#[track_caller]
+#[inline]
+pub(super) fn or_panic<T>(task: Result<T, OutOfMemory>) -> T {
+    match task {
+        Ok(task) => task,
+        Err(error) => no_memory(error),
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn no_memory(error: OutOfMemory) -> ! {
+    panic!("cannot make a task: {error}");
+}
