@@ -1,6 +1,7 @@
 #![doc = "[Getting started]: getting_started"]
 #![doc = "[Concepts]: concepts"]
 #![doc = "[Schedulers]: schedulers"]
+#![doc = "[Tasks]: tasks"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
 #![doc = "[Performance]: performance"]
@@ -30,6 +31,12 @@ pub mod concepts {}
 #[doc = ""]
 #[doc = include_str!("../docs/schedulers.md")]
 pub mod schedulers {}
+
+#[doc = "[`Task`]: crate::task::Task"]
+#[doc = "[`LocalTask`]: crate::task::LocalTask"]
+#[doc = ""]
+#[doc = include_str!("../docs/tasks.md")]
+pub mod tasks {}
 
 #[doc = include_str!("../docs/algorithms.md")]
 pub mod algorithms {}

@@ -3,6 +3,7 @@
 #![doc = "[getting started]: book::getting_started"]
 #![doc = "[the concepts]: book::concepts"]
 #![doc = "[schedulers]: book::schedulers"]
+#![doc = "[tasks]: book::tasks"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[changelog]: book::changelog"]
@@ -35,6 +36,45 @@ pub use adaptors::TimeoutError;
 pub use adaptors::{on, sequence, starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
+/// Lets `main` be an `async fn`: a [local task](task::LocalTask) on a run loop of the main thread, by
+/// [`task::block_on`].
+///
+/// It may await any sender and any future; [`ThreadPool::global`](scheduler::ThreadPool::global) is there for what is to
+/// run elsewhere. A `Result` is reported as always.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::ThreadPool;
+///
+/// #[bowline::main]
+/// async fn main() -> Result<(), std::num::ParseIntError> {
+///     let pool = ThreadPool::global().scheduler();
+///     let parse = starts_on(pool, just_from(|| "42".parse::<i32>()));
+///     let Ok(parsed) = parse.await;
+///     assert_eq!(parsed?, 42);
+///     Ok(())
+/// }
+/// ```
+///
+/// The function takes no parameters, is not generic, and may be of any name.
+#[cfg(feature = "macros")]
+pub use bowline_macros::main;
+/// A test that is an `async fn`: a [local task](task::LocalTask) on a run loop of the test's thread, by
+/// [`task::block_on`].
+///
+/// It is a `#[test]` in all else: `#[should_panic]` and `#[ignore]` work, and so does a `Result`.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// #[bowline::test]
+/// async fn one_and_one() {
+///     let Ok(sum) = just(1).then(|one| one + 1).await;
+///     assert_eq!(sum, 2);
+/// }
+/// ```
+#[cfg(feature = "macros")]
+pub use bowline_macros::test;
 #[cfg(feature = "std")]
 pub use consumers::{Prepared, WaitSlot, prepare, sync_wait};
 #[cfg(feature = "alloc")]

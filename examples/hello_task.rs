@@ -1,0 +1,53 @@
+//! The smallest task, and the smallest program of tasks.
+//!
+//! A task is an `async` block that is a sender: it may be awaited by other tasks, adapted as any sender is, and started
+//! wherever there is a scheduler.
+
+use bowline::prelude::*;
+use bowline::scheduler::ThreadPool;
+use bowline::task::Task;
+use std::num::ParseIntError;
+
+/// A task is a value: nothing runs before it is awaited or started.
+fn hello() -> Task<i32> {
+    Task::new(async {
+        println!("hello, world");
+        let Ok(zero) = just(0).await;
+        zero
+    })
+}
+
+/// `?` gives a task a typed error.
+fn sum(numbers: &'static str) -> Task<i32, ParseIntError> {
+    Task::try_new(async move {
+        let mut sum = 0;
+        for number in numbers.split(' ') {
+            sum += number.parse::<i32>()?;
+        }
+        Ok(sum)
+    })
+}
+
+#[bowline::main]
+async fn main() -> Result<(), ParseIntError> {
+    let Ok(zero) = hello().await;
+    println!("it returned {zero}");
+
+    // Two tasks at once, on the pool; `main` goes on here when both are done.
+    let pool = ThreadPool::global().scheduler();
+    let both = when_all((starts_on(pool, sum("1 2 3")), starts_on(pool, sum("4 5 6"))));
+    let (low, high) = both.await?;
+    println!("the sums are {low} and {high}");
+
+    match sum("7 eight").await {
+        Ok(sum) => println!("the sum is {sum}"),
+        Err(error) => println!("no sum: {error}"),
+    }
+
+    // Without `#[bowline::main]`, it is the sender that is waited for.
+    std::thread::spawn(|| sync_wait(hello()))
+        .join()
+        .expect("it does not panic")
+        .unwrap();
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! As much of the grammar of functions as is needed.
+
+use std::iter::Peekable;
+
+use proc_macro::token_stream::IntoIter;
+use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
+
+/// A function, in the pieces that are put together anew. What follows something that is not there is not there either.
+pub(crate) struct Function {
+    whole: TokenStream,
+    attributes: TokenStream,
+    visibility: TokenStream,
+    /// `async`, and whatever else stands before `fn`.
+    qualifiers: Vec<TokenTree>,
+    /// `fn`, where this is a function.
+    keyword: Option<TokenTree>,
+    name: Option<Ident>,
+    /// What stands between the name and the parameters.
+    generics: Option<TokenTree>,
+    parameters: Option<Group>,
+    /// What stands between the parameters and the body.
+    returns: TokenStream,
+    body: Option<Group>,
+}
+
+/// What is wrong, and where.
+pub(crate) struct Complaint {
+    message: &'static str,
+    span: Span,
+}
+
+impl Complaint {
+    pub(crate) fn new(message: &'static str, span: Span) -> Self {
+        Complaint { message, span }
+    }
+}
+
+impl Function {
+    pub(crate) fn parse(whole: TokenStream) -> Self {
+        let mut tokens = Tokens::new(whole.clone());
+        let mut attributes = TokenStream::new();
+        while tokens.next_is("#") {
+            attributes.extend(tokens.next());
+            attributes.extend(tokens.next());
+        }
+        let mut visibility = TokenStream::new();
+        if tokens.next_is("pub") {
+            visibility.extend(tokens.next());
+            visibility.extend(tokens.next_group(Delimiter::Parenthesis).map(TokenTree::from));
+        }
+        let mut qualifiers = Vec::new();
+        while ["const", "async", "unsafe", "safe", "extern"]
+            .iter()
+            .any(|word| tokens.next_is(word))
+            || matches!(tokens.peek(), Some(TokenTree::Literal(_)))
+        {
+            qualifiers.extend(tokens.next());
+        }
+        let keyword = if tokens.next_is("fn") { tokens.next() } else { None };
+        let name = match (&keyword, tokens.peek()) {
+            (Some(_), Some(TokenTree::Ident(name))) => Some(name.clone()),
+            _ => None,
+        };
+        tokens.next();
+        let generics = if tokens.next_is("<") { tokens.next() } else { None };
+        let parameters = tokens.next_group(Delimiter::Parenthesis);
+        // A body is the last thing there is, so that braces in a type are not taken for it.
+        let mut rest: Vec<TokenTree> = tokens.rest().collect();
+        let body = rest
+            .pop()
+            .and_then(|last| Tokens::new(last.into()).next_group(Delimiter::Brace));
+        Function {
+            whole,
+            attributes,
+            visibility,
+            qualifiers,
+            keyword,
+            name,
+            generics,
+            parameters,
+            returns: rest.into_iter().collect(),
+            body,
+        }
+    }
+
+    /// Says what keeps the function from being run.
+    pub(crate) fn check(&self) -> Result<(), Complaint> {
+        let not_a_function = || {
+            let first = self.whole.clone().into_iter().next();
+            Complaint::new(
+                "the attribute is for an `async fn` with a body",
+                first.map_or_else(Span::call_site, |token| token.span()),
+            )
+        };
+        let (Some(keyword), Some(_)) = (&self.keyword, &self.name) else {
+            return Err(not_a_function());
+        };
+        if let Some(generics) = &self.generics {
+            return Err(Complaint::new("the function must not be generic", generics.span()));
+        }
+        let (Some(parameters), Some(_)) = (&self.parameters, &self.body) else {
+            return Err(not_a_function());
+        };
+        if !self.qualifiers.iter().any(|word| word.to_string() == "async") {
+            return Err(Complaint::new(
+                "the function must be async: write `async fn`",
+                keyword.span(),
+            ));
+        }
+        if let Some(other) = self.qualifiers.iter().find(|word| word.to_string() != "async") {
+            return Err(Complaint::new("the function must be a plain `async fn`", other.span()));
+        }
+        if !parameters.stream().is_empty() {
+            return Err(Complaint::new("the function takes no parameters", parameters.span()));
+        }
+        let bounds = self
+            .returns
+            .clone()
+            .into_iter()
+            .find(|token| token.to_string() == "where");
+        match bounds {
+            Some(bounds) => Err(Complaint::new("the function must not be generic", bounds.span())),
+            None => Ok(()),
+        }
+    }
+
+    /// A plain function around this one, that runs it. To be called when [`check`](Function::check) finds nothing.
+    pub(crate) fn wrapped(self, attribute: &str) -> TokenStream {
+        let (Some(keyword), Some(name), Some(parameters), Some(body)) =
+            (self.keyword, self.name, self.parameters, self.body)
+        else {
+            return self.whole;
+        };
+        let signature: TokenStream = [keyword, name.clone().into(), parameters.into()]
+            .into_iter()
+            .chain(self.returns)
+            .collect();
+
+        let mut inside = TokenStream::new();
+        inside.extend(self.qualifiers);
+        inside.extend(signature.clone());
+        inside.extend([TokenTree::from(body)]);
+        let nothing = Group::new(Delimiter::Parenthesis, TokenStream::new());
+        let call = [TokenTree::from(name), nothing.into()].into_iter().collect();
+        inside.extend(text("::bowline::task::block_on"));
+        inside.extend([TokenTree::from(Group::new(Delimiter::Parenthesis, call))]);
+
+        let mut outside = text(attribute);
+        outside.extend(self.attributes);
+        outside.extend(self.visibility);
+        outside.extend(signature);
+        outside.extend([TokenTree::from(Group::new(Delimiter::Brace, inside))]);
+        outside
+    }
+
+    /// The message, and a function of that name, lest its absence be a second message.
+    pub(crate) fn refused(self, complaint: &Complaint) -> TokenStream {
+        let punct = |character, spacing| {
+            let mut punct = Punct::new(character, spacing);
+            punct.set_span(complaint.span);
+            TokenTree::from(punct)
+        };
+        let ident = |word| TokenTree::from(Ident::new(word, complaint.span));
+        let mut message = Literal::string(complaint.message);
+        message.set_span(complaint.span);
+        let mut message = Group::new(Delimiter::Brace, TokenTree::from(message).into());
+        message.set_span(complaint.span);
+        let mut result: TokenStream = [
+            punct(':', Spacing::Joint),
+            punct(':', Spacing::Alone),
+            ident("core"),
+            punct(':', Spacing::Joint),
+            punct(':', Spacing::Alone),
+            ident("compile_error"),
+            punct('!', Spacing::Alone),
+            message.into(),
+        ]
+        .into_iter()
+        .collect();
+        match self.name {
+            Some(name) => {
+                result.extend(text("#[allow(dead_code)]"));
+                result.extend(self.visibility);
+                result.extend(text("fn"));
+                result.extend([TokenTree::from(name)]);
+                result.extend(text("() {}"));
+            }
+            None => result.extend(self.whole),
+        }
+        result
+    }
+}
+
+/// Tokens of our own.
+fn text(text: &str) -> TokenStream {
+    match text.parse() {
+        Ok(tokens) => tokens,
+        Err(error) => unreachable!("{text:?} is well formed: {error}"),
+    }
+}
+
+/// The tokens of an item, without the invisible groups that a macro puts around what was given to it.
+struct Tokens {
+    tokens: Peekable<IntoIter>,
+}
+
+impl Tokens {
+    fn new(tokens: TokenStream) -> Self {
+        Tokens {
+            tokens: tokens.into_iter().peekable(),
+        }
+    }
+
+    fn peek(&mut self) -> Option<&TokenTree> {
+        while let Some(TokenTree::Group(group)) = self.tokens.peek()
+            && group.delimiter() == Delimiter::None
+        {
+            let mut opened = group.stream();
+            self.tokens.next();
+            opened.extend(self.tokens.by_ref());
+            self.tokens = opened.into_iter().peekable();
+        }
+        self.tokens.peek()
+    }
+
+    fn next(&mut self) -> Option<TokenTree> {
+        self.peek();
+        self.tokens.next()
+    }
+
+    fn next_is(&mut self, word: &str) -> bool {
+        match self.peek() {
+            Some(TokenTree::Ident(ident)) => ident.to_string() == word,
+            Some(TokenTree::Punct(punct)) => word.len() == 1 && word.starts_with(punct.as_char()),
+            _ => false,
+        }
+    }
+
+    fn next_group(&mut self, delimiter: Delimiter) -> Option<Group> {
+        match self.peek() {
+            Some(TokenTree::Group(group)) if group.delimiter() == delimiter => {
+                let group = group.clone();
+                self.tokens.next();
+                Some(group)
+            }
+            _ => None,
+        }
+    }
+
+    /// What is left, as it is.
+    fn rest(self) -> impl Iterator<Item = TokenTree> {
+        self.tokens
+    }
+}

@@ -1,0 +1,361 @@
+//! Tasks that stay on one thread.
+//!
+//! A local task is a task, whose future and result are wrapped so that they may be sent: they look which thread they are
+//! used on.
+
+use core::cell::Cell;
+use core::convert::Infallible;
+use core::fmt;
+use core::future::Future;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::task::{Context as Cx, Poll};
+use std::boxed::Box;
+
+use super::frame;
+use super::task::Task;
+use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::sender::demand::demand;
+use crate::sender::stage::Stage;
+use crate::sync::{per_thread, thread};
+use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+
+/// A [`Task`] of a future that need not be `Send`: it runs on the thread it was made on.
+///
+/// It is for a run loop: [`sync_wait`](crate::sync_wait), or
+/// [`RunLoop::run_until`](crate::scheduler::RunLoop::run_until). Whatever it awaits may complete on any thread; the task
+/// comes back to its loop.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::ThreadPool;
+/// use bowline::task::LocalTask;
+/// use std::rc::Rc;
+///
+/// let pool = ThreadPool::new(1);
+/// let elsewhere = starts_on(pool.scheduler(), just_from(|| 2));
+/// let task = LocalTask::new(async move {
+///     let kept = Rc::new(40);
+///     let Ok(two) = elsewhere.await;
+///     *kept + two
+/// });
+/// assert_eq!(sync_wait(task).unwrap(), 42);
+/// ```
+///
+/// It is not `Send`, so the compiler refuses whatever would start it elsewhere, as
+/// [`starts_on`](crate::starts_on) does. Its result need not be `Send` either: a local task may await another one for an
+/// `Rc`. It is awaited by a local task only; other executors run its future as it is.
+///
+/// # Completions
+///
+/// Those of the future: its output, or, with [`try_new`](LocalTask::try_new), its value or error. Stopped, when
+/// something that it awaits has stopped; its locals are dropped by then.
+///
+/// # Panics
+///
+/// The future's panic is the task's. It also completes with a panic, before its first poll, when the scheduler in
+/// its environment is a pool's or the inline one, which would resume it elsewhere. Should another scheduler resume it on a
+/// thread that is not its own (it was made and started on one thread, say, with the scheduler of a loop that another one
+/// drives), then the process aborts, and says so: its future may neither be polled there nor dropped.
+///
+/// # Cancellation
+///
+/// What it awaits sees the stop token.
+///
+/// # Allocation
+///
+/// One, when it is made.
+///
+/// # Stack
+///
+/// Constant, however deep tasks await tasks.
+#[must_use = "tasks do nothing until they are awaited, or connected and started"]
+pub struct LocalTask<T, E = Infallible> {
+    task: Inside<T, E>,
+    _stays: PhantomData<*mut ()>,
+}
+
+type Inside<T, E> = Task<Homed<T>, Homed<E>>;
+
+impl<T: 'static> LocalTask<T> {
+    /// A task of a future, whose output is the value.
+    #[inline]
+    pub fn new<F>(future: F) -> Self
+    where
+        F: Future<Output = T> + 'static,
+    {
+        LocalTask::try_new(async move { Ok(future.await) })
+    }
+}
+
+impl<T: 'static, E: 'static> LocalTask<T, E> {
+    /// A task of a future whose output is a value or an error.
+    #[inline]
+    pub fn try_new<F>(future: F) -> Self
+    where
+        F: Future<Output = Result<T, E>> + 'static,
+    {
+        LocalTask {
+            task: Task::try_new(HomedFuture {
+                home: this_thread(),
+                future: ManuallyDrop::new(future),
+            }),
+            _stays: PhantomData,
+        }
+    }
+}
+
+/// A future that must be polled, and dropped, where it was made.
+struct HomedFuture<F> {
+    home: thread::ThreadId,
+    future: ManuallyDrop<F>,
+}
+
+// SAFETY: on another thread it is neither polled nor dropped.
+unsafe impl<F> Send for HomedFuture<F> {}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Future for HomedFuture<F> {
+    type Output = Result<Homed<T>, Homed<E>>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        if self.home != this_thread() {
+            stray();
+        }
+        // SAFETY: the future is pinned with this.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
+        match future.poll(cx) {
+            Poll::Ready(Ok(value)) => Poll::Ready(Ok(Homed::new(value))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(Homed::new(error))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<F> Drop for HomedFuture<F> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.home != this_thread() {
+            stray();
+        }
+        // SAFETY: it is dropped this once, in place.
+        unsafe { ManuallyDrop::drop(&mut self.future) };
+    }
+}
+
+/// A result that must be used where it was made.
+struct Homed<T> {
+    home: thread::ThreadId,
+    value: ManuallyDrop<T>,
+}
+
+// SAFETY: on another thread it is neither taken nor dropped.
+unsafe impl<T> Send for Homed<T> {}
+
+impl<T> Homed<T> {
+    #[inline]
+    fn new(value: T) -> Self {
+        Homed {
+            home: this_thread(),
+            value: ManuallyDrop::new(value),
+        }
+    }
+
+    #[inline]
+    fn into_inner(self) -> T {
+        if self.home != this_thread() {
+            stray();
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: it is taken this once, and not dropped.
+        unsafe { ManuallyDrop::take(&mut this.value) }
+    }
+}
+
+impl<T> Drop for Homed<T> {
+    /// A result that nobody took may be dropped with the last waker, on any thread. It is leaked there.
+    #[inline]
+    fn drop(&mut self) {
+        if self.home == this_thread() {
+            // SAFETY: it is dropped this once.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// Other operations may be running in the future, and use the task's environment: it can neither be left alone nor be
+/// dropped.
+#[cold]
+fn stray() -> ! {
+    std::eprintln!(
+        "bowline: a local task was resumed on a thread that is not its own: its scheduler is not that of a run loop which \
+         the thread that made it drives; aborting"
+    );
+    std::process::abort()
+}
+
+per_thread! {
+    /// The thread's name, once it was asked for.
+    static THREAD: Cell<Option<thread::ThreadId>> = Cell::new(None);
+}
+
+/// The calling thread, by a name that no other one will ever have.
+#[inline]
+fn this_thread() -> thread::ThreadId {
+    THREAD.with(|known| match known.get() {
+        Some(id) => id,
+        None => {
+            let id = thread::current().id();
+            known.set(Some(id));
+            id
+        }
+    })
+}
+
+impl<T, E> fmt::Debug for LocalTask<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalTask").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the operation is that of a task, and so is where it completes; it touches nothing after the start of that. It
+// is `!Unpin`.
+unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
+    type Value = T;
+    type Error = E;
+    const COMPLETES: Completes = Completes::OnStartScheduler;
+    type Operation<R: Receiver<T, E>> = LocalTaskOperation<T, E, R>;
+
+    #[inline]
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> LocalTaskOperation<T, E, R> {
+        const {
+            demand(
+                <R::Env as Env>::Scheduler::PRESENT,
+                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
+            );
+            demand(
+                <R::Env as Env>::Scheduler::INFALLIBLE,
+                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
+            );
+        }
+        LocalTaskOperation {
+            stage: Stage::Sender((self, receiver)),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of a [`LocalTask`].
+pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
+    stage: Stage<(LocalTask<T, E>, R), <Inside<T, E> as Sender>::Operation<LocalTaskReceiver<R>>>,
+    _pinned: PhantomPinned,
+}
+
+impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the task and the receiver, which are not pinned.
+        let stage = unsafe { &raw mut self.get_unchecked_mut().stage };
+        // SAFETY: it is started once, so they are still there.
+        let (task, receiver) = unsafe { Stage::take_sender(stage) };
+        let scheduler = receiver.env().scheduler();
+        if scheduler.place() != 0 || TaskScheduler::new(scheduler) == InlineScheduler {
+            let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
+                       `run_loop.run_until(task)`";
+            let dropped = Panic::catch(|| drop(task));
+            return receiver.set_panicked(dropped.err().unwrap_or_else(|| Panic::new(Box::new(why))));
+        }
+        // SAFETY: the stage is empty, and pinned with this; the operation is started once, and stays until it has
+        // completed.
+        unsafe { Stage::set_running(stage, task.task.connect(LocalTaskReceiver(receiver))).start() }
+    }
+}
+
+impl<T: 'static, E: 'static, R: Receiver<T, E>> fmt::Debug for LocalTaskOperation<T, E, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalTaskOperation").finish_non_exhaustive()
+    }
+}
+
+/// Takes the result out of its wrapping.
+struct LocalTaskReceiver<R>(R);
+
+impl<T, E, R: Receiver<T, E>> Receiver<Homed<T>, Homed<E>> for LocalTaskReceiver<R> {
+    type Env = R::Env;
+
+    #[inline]
+    fn env(&self) -> R::Env {
+        self.0.env()
+    }
+
+    #[inline]
+    fn set_value(self, value: Homed<T>) -> Transfer {
+        self.0.set_value(value.into_inner())
+    }
+
+    #[inline]
+    fn set_error(self, error: Homed<E>) -> Transfer {
+        self.0.set_error(error.into_inner())
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.0.set_stopped()
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.0.set_panicked(payload)
+    }
+}
+
+impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
+    type Output = Result<T, E>;
+    type IntoFuture = LocalTaskFuture<T, E>;
+
+    #[inline]
+    fn into_future(self) -> LocalTaskFuture<T, E> {
+        LocalTaskFuture {
+            future: self.task.into_future(),
+            _stays: PhantomData,
+        }
+    }
+}
+
+/// A local task that is awaited, by another one.
+///
+/// # Panics
+///
+/// The task's panic unwinds. It also panics when it is polled by an executor of another crate, or by something that polls
+/// with wakers of its own: await the task's future itself there.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct LocalTaskFuture<T: 'static, E: 'static> {
+    future: <Inside<T, E> as IntoFuture>::IntoFuture,
+    _stays: PhantomData<*mut ()>,
+}
+
+impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
+    type Output = Result<T, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // Dropped in another executor, it would have to go on by itself until what it awaits has stopped: elsewhere.
+        assert!(
+            frame::frame_of(cx.waker()).is_some(),
+            "a local task is awaited in a task: in an executor of another crate, await its future instead",
+        );
+        // SAFETY: the future is pinned with this.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
+        match future.poll(cx) {
+            Poll::Ready(Ok(value)) => Poll::Ready(Ok(value.into_inner())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into_inner())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T: 'static, E: 'static> fmt::Debug for LocalTaskFuture<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalTaskFuture").finish_non_exhaustive()
+    }
+}

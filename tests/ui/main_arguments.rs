@@ -1,0 +1,2 @@
+#[bowline::main(threads = 2)]
+async fn main() {}

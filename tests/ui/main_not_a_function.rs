@@ -1,0 +1,4 @@
+#[bowline::main]
+struct Main;
+
+fn main() {}

@@ -1,0 +1,2 @@
+#[bowline::main]
+fn main() {}

@@ -1,0 +1,2 @@
+#[bowline::main]
+async fn main(_arguments: Vec<String>) {}

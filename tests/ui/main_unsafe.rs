@@ -1,0 +1,2 @@
+#[bowline::main]
+async unsafe fn main() {}
