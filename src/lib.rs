@@ -5,6 +5,7 @@
 #![doc = "[schedulers]: book::schedulers"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
+#![doc = "[Performance]: book::performance"]
 #![doc = "[changelog]: book::changelog"]
 #![doc = "[contributing]: book::contributing"]
 #![doc = "[MIT]: https://opensource.org/license/mit"]
