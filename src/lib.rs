@@ -6,6 +6,7 @@
 #![doc = "[tasks]: book::tasks"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
+#![doc = "[Performance]: book::performance"]
 #![doc = "[changelog]: book::changelog"]
 #![doc = "[contributing]: book::contributing"]
 #![doc = "[MIT]: https://opensource.org/license/mit"]

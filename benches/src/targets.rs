@@ -36,6 +36,12 @@ pub const TARGETS: &[Target] = &[
     target("bulk/irregular", "time", Bound::Ratio(1.1)),
     target("timers/100k", "cpu", Bound::Ratio(0.5)),
     target("timers/100k", "late p99", Bound::AtMost(1000.0)),
+    target("tasks/ready", "time", Bound::Ratio(1.5)),
+    target("tasks/child", "time", Bound::Ratio(1.5)),
+    target("tasks/fib", "time", Bound::Ratio(0.15)),
+    target("tasks/hop", "time", Bound::Ratio(0.35)),
+    target("tasks/depth", "time", Bound::Ratio(1.5)),
+    target("tasks/ping-pong", "time", Bound::Ratio(0.5)),
     target("idle/pool", "cpu", Bound::AtMost(0.0)),
 ];
 

@@ -5,6 +5,7 @@ mod fanout;
 mod hop;
 mod idle;
 mod join;
+mod tasks;
 mod timers;
 mod wake;
 mod work;
@@ -35,5 +36,10 @@ pub const WORKLOADS: &[Workload] = &[
     workload("fanout", "many jobs pushed from one worker", fanout::run),
     workload("bulk", "a loop over many indices, even and uneven", bulk::run),
     workload("timers", "a hundred thousand and a million timers", timers::run),
+    workload(
+        "tasks",
+        "coroutines: awaiting senders and tasks, hops, depth",
+        tasks::run,
+    ),
     workload("idle", "what a pool with nothing to do uses", idle::run),
 ];
