@@ -80,7 +80,9 @@ where
     S: Sender<Value = (), Error = Infallible> + Send + 'static,
 {
     let future = awaited(sender.boxed());
-    Box::pin(async { drop(future.await) })
+    Box::pin(async {
+        let _ = future.await;
+    })
 }
 
 /// Runs a task made by `body` on a run loop, and on pools with one and two workers.
@@ -241,7 +243,13 @@ fn child_at_depth(depth: usize) {
     everywhere(move || async move {
         let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
         let leaf = counted(&stops);
-        let child = nested(depth, || async { drop(awaited(leaf).await) }, &census);
+        let child = nested(
+            depth,
+            || async {
+                let _ = awaited(leaf).await;
+            },
+            &census,
+        );
         assert!(race(child.into_future(), hops(3)).await.is_err());
         assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
     });
@@ -257,7 +265,13 @@ fn a_child_task_is_ended_with_what_it_awaits() {
 async fn end_a_deep_chain() {
     let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
     let leaf = counted(&stops);
-    let child = nested(100_000, || async { drop(awaited(leaf).await) }, &census);
+    let child = nested(
+        100_000,
+        || async {
+            let _ = awaited(leaf).await;
+        },
+        &census,
+    );
     assert!(race(child.into_future(), hops(3)).await.is_err());
     assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
 }
@@ -282,7 +296,7 @@ fn a_stopped_task_waits_for_all_the_children_it_is_left_with() {
             let (leaf, begun) = (counted(&stops), begun.clone());
             let leaf = async move {
                 begun.fetch_add(1, SeqCst);
-                drop(awaited(leaf).await);
+                let _ = awaited(leaf).await;
             };
             nested(2, || leaf, &census)
         });
@@ -313,7 +327,9 @@ fn stopped_as_a_whole(on: Option<&ThreadPool>) -> usize {
         let others = race(awaited(when_all((a, b))), behind_a_box(c));
         let _ = race(awaited(forever()), others).await;
     });
-    let stopper = just_from(move || drop(request.request_stop()));
+    let stopper = just_from(move || {
+        request.request_stop();
+    });
     let token = WithStopToken(source.token());
     let outcome = match on {
         None => sync_wait(when_all((task.write_env(token).stopped_as_option(), stopper))),
@@ -352,7 +368,7 @@ fn a_panic_in_what_is_dropped_reaches_the_task() {
     let task = Task::new(async move {
         let child = Task::new(async move {
             let _bomb = bomb;
-            drop(awaited(leaf).await);
+            let _ = awaited(leaf).await;
         });
         let _ = race(child.into_future(), hops(2)).await;
     });
@@ -392,16 +408,23 @@ fn ten_thousand_races() {
         let task = Task::new(async move {
             let _value = value;
             let loser: Pin<Box<dyn Future<Output = ()> + Send>> = match kind {
-                0 => Box::pin(async move { drop(awaited(scheduler.schedule()).await) }),
-                1 => Box::pin(async { drop(awaited(forever()).await) }),
+                0 => Box::pin(async move {
+                    let _ = awaited(scheduler.schedule()).await;
+                }),
+                1 => Box::pin(async {
+                    let _ = awaited(forever()).await;
+                }),
                 2 => Box::pin(async move {
                     let value = local.value();
                     let both = when_all((forever(), scheduler.schedule().then(move |()| value)));
                     drop(awaited(both).await);
                 }),
-                3 => {
-                    Box::pin(async move { drop(nested(3, || async { drop(awaited(forever()).await) }, &local).await) })
-                }
+                3 => Box::pin(async move {
+                    let wait = || async {
+                        let _ = awaited(forever()).await;
+                    };
+                    let _ = nested(3, wait, &local).await;
+                }),
                 4 => Box::pin(async move { drop(nested(2, || hops(9), &local).await) }),
                 _ => Box::pin(async move {
                     let task = nested(1, || async { drop(awaited(forever()).await) }, &local);

@@ -72,9 +72,12 @@ enum Phase {
     Empty,
 }
 
+/// The operation of an awaited sender.
+type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
+
 union Content<S: Sender<Value: Send, Error: Send>> {
     sender: ManuallyDrop<S>,
-    operation: ManuallyDrop<S::Operation<AwaitReceiver<S::Value, S::Error>>>,
+    operation: ManuallyDrop<Started<S>>,
     foreign: ManuallyDrop<Foreign<S::Value, S::Error>>,
 }
 
@@ -322,7 +325,7 @@ impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for SenderFuture<S> {
 }
 
 /// The receiver of a sender that is awaited.
-pub struct AwaitReceiver<T, E> {
+pub(super) struct AwaitReceiver<T, E> {
     shared: NonNull<Await<T, E>>,
 }
 

@@ -39,8 +39,7 @@ struct Hop<S: Sender<Value = ()>> {
 }
 
 /// The receiver of a [`hop`]. Nothing stops it.
-#[doc(hidden)]
-pub struct HopReceiver<S: Sender<Value = ()>> {
+pub(super) struct HopReceiver<S: Sender<Value = ()>> {
     entry: NonNull<Entry>,
     hop: NonNull<Hop<S>>,
 }

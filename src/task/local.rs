@@ -246,9 +246,14 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
     }
 }
 
+/// The operation of the task inside.
+type Started<T, E, R> = <Inside<T, E> as Sender>::Operation<LocalTaskReceiver<R>>;
+/// The task and its receiver, then that.
+type InTurn<T, E, R> = Stage<(LocalTask<T, E>, R), Started<T, E, R>>;
+
 /// The operation of a [`LocalTask`].
 pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
-    stage: Stage<(LocalTask<T, E>, R), <Inside<T, E> as Sender>::Operation<LocalTaskReceiver<R>>>,
+    stage: InTurn<T, E, R>,
     _pinned: PhantomPinned,
 }
 

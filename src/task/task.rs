@@ -624,8 +624,9 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
             // SAFETY: as above.
+            let began_here = unsafe { Header::is_parent(parent, frame) };
             assert!(
-                unsafe { Header::is_parent(parent, frame) },
+                began_here,
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
             return Poll::Pending;

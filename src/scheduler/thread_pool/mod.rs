@@ -31,8 +31,7 @@ mod shared;
 mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};
-#[doc(hidden)]
-pub use entry::Entry;
+pub(crate) use entry::Entry;
 pub use join::join;
 pub(crate) use party::Party;
 pub use pool::ThreadPool;
