@@ -425,10 +425,15 @@ fn ten_thousand_races() {
                     };
                     let _ = nested(3, wait, &local).await;
                 }),
-                4 => Box::pin(async move { drop(nested(2, || hops(9), &local).await) }),
+                4 => Box::pin(async move {
+                    let _ = nested(2, || hops(9), &local).await;
+                }),
                 _ => Box::pin(async move {
-                    let task = nested(1, || async { drop(awaited(forever()).await) }, &local);
-                    drop(awaited(starts_on(scheduler, task)).await);
+                    let wait = || async {
+                        let _ = awaited(forever()).await;
+                    };
+                    let task = nested(1, wait, &local);
+                    let _ = awaited(starts_on(scheduler, task)).await;
                 }),
             };
             let _ = race(loser, hops(length)).await;
