@@ -498,8 +498,10 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
         }
         let held = frame != base;
         let wanders = !held && header.vtable.wanders;
+        // Of a frame that is held, or that an operation waits for, the owner does nothing meanwhile.
+        let alone = held || complete.is_some();
         // SAFETY: it is busy, and it is we who poll it. Where it is done and not held it may be gone then.
-        if !done || !unsafe { finish(frame) } {
+        if !done || !unsafe { finish(frame, alone) } {
             // From here on others may poll these frames, and what runs below is not under our poll.
             drop(outer);
             // SAFETY: the frames from here to the base are held.
@@ -604,13 +606,13 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 ///
 /// # Safety
 ///
-/// As for [`suspend`].
-unsafe fn finish(frame: NonNull<Header>) -> bool {
+/// As for [`suspend`]. `alone` says that the owner neither wakes the frame nor lets go of it before it is done.
+unsafe fn finish(frame: NonNull<Header>, alone: bool) -> bool {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
     let waits = header.waits.get() * AWAIT;
     let mut state = header.state.load(Acquire);
-    if waits == 0 && state == COUNT | BUSY {
+    if alone && waits == 0 && state == COUNT | BUSY {
         // SAFETY: by the caller's promise, and nothing that it awaited is left.
         unsafe { leave(frame) };
         // Nobody else knows the frame.
