@@ -3,7 +3,7 @@ use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
-use core::mem;
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
@@ -13,10 +13,11 @@ use allocator_api2::alloc::{Allocator, Global};
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
 use super::foreign::{self, Foreign};
-use super::frame::{self, Continuation, Header, Vtable};
+use super::frame::{self, Continuation, Header, Polled, Vtable};
 use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
+use crate::sender::unwind::AbortOnUnwind;
 use crate::stop::ErasedStopToken;
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
@@ -230,6 +231,7 @@ enum FrameStage<P, T, E> {
 impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
+        poll_here: Self::poll_here,
         take: Self::take,
         free: Self::free,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
@@ -318,15 +320,57 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     ///
     /// The header is that of such a frame, which the caller may poll.
     unsafe fn poll(header: NonNull<Header>) -> bool {
-        // SAFETY: by the caller's promise. The header is shared, the stage is ours.
-        let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
-        // SAFETY: as above.
-        let waker = unsafe { frame::waker(header) };
+        // SAFETY: by the caller's promise.
+        let stage = unsafe { &raw mut (*header.cast::<Self>().as_ptr()).stage };
         // SAFETY: as above.
         if let FrameStage::Result(_) = unsafe { &*stage } {
             // It waited for an await that the future had let go of; or it ended before it began.
             return true;
         }
+        let mut result = MaybeUninit::uninit();
+        // SAFETY: as above.
+        let done = unsafe { Self::advance(header, result.as_mut_ptr()) };
+        if done {
+            // SAFETY: as above. There is nothing there to be dropped, and there is a result.
+            unsafe { stage.write(FrameStage::Result(result.assume_init())) };
+        }
+        done
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the caller may poll, for the first time. It has no context of its own. There
+    /// is room for the result.
+    unsafe fn poll_here(header: NonNull<Header>, room: NonNull<()>) -> Polled {
+        let (this, room) = (header.cast::<Self>(), room.cast::<Completion<T, E>>());
+        // SAFETY: by the caller's promise. Nothing is left in the stage to be dropped.
+        unsafe {
+            if !Self::advance(header, room.as_ptr()) {
+                return Polled::Pending;
+            }
+            if !Header::is_alone(header) {
+                (&raw mut (*this.as_ptr()).stage).write(FrameStage::Result(room.read()));
+                return Polled::Done;
+            }
+            let guard = AbortOnUnwind::new();
+            drop(Self::memory(this));
+            guard.defuse();
+        }
+        Polled::Gone
+    }
+
+    /// Polls the future, or drops it if it is to stop. `true` where it is gone, the stage is empty, and the result is
+    /// in the room.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which has its future, and which the caller may poll. There is room.
+    #[inline]
+    unsafe fn advance(header: NonNull<Header>, room: *mut Completion<T, E>) -> bool {
+        // SAFETY: by the caller's promise. The header is shared, the stage is ours.
+        let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
+        // SAFETY: as above.
+        let waker = unsafe { frame::waker(header) };
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
@@ -334,35 +378,36 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 let future = match unsafe { &mut *stage } {
                     // SAFETY: a frame does not move.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
-                    _ => return None,
+                    _ => return false,
                 };
                 match future.poll(&mut core::task::Context::from_waker(&waker)) {
                     Poll::Ready(Ok(value)) => completion = Completion::Value(value),
                     Poll::Ready(Err(error)) => completion = Completion::Error(error),
                     Poll::Pending if shared.is_stopped() => {}
-                    Poll::Pending => return None,
+                    Poll::Pending => return false,
                 }
             }
-            // Its locals go before the result is seen.
+            // Its locals go before the result is seen. Should one of them panic, the result goes with it.
             // SAFETY: as above.
             unsafe { *stage = FrameStage::Empty };
-            Some(completion)
+            // SAFETY: there is room.
+            unsafe { room.write(completion) };
+            true
         });
-        let completion = match polled {
-            Ok(None) => return false,
-            Ok(Some(completion)) => completion,
+        match polled {
+            Ok(done) => done,
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
                 // SAFETY: as above.
-                match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
-                    Ok(()) => Completion::Panicked(payload),
-                    Err(second) => Completion::Panicked(second),
-                }
+                let payload = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+                    Ok(()) => payload,
+                    Err(second) => second,
+                };
+                // SAFETY: there is room.
+                unsafe { room.write(Completion::Panicked(payload)) };
+                true
             }
-        };
-        // SAFETY: as above. There is nothing there to be dropped.
-        unsafe { stage.write(FrameStage::Result(completion)) };
-        true
+        }
     }
 
     /// # Safety
@@ -379,6 +424,21 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         unsafe { room.cast().write(completion) };
     }
 
+    /// The memory of a frame, which goes with what is returned.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the frame any more, but who is to drop what is in it.
+    #[inline]
+    unsafe fn memory(this: NonNull<Self>) -> Memory<Cx::Allocator> {
+        Memory {
+            memory: this.cast(),
+            layout: Self::LAYOUT,
+            // SAFETY: by the caller's promise, it is not used where it is.
+            allocator: unsafe { (&raw const (*this.as_ptr()).allocator).read() },
+        }
+    }
+
     /// # Safety
     ///
     /// Nobody uses the frame any more.
@@ -386,11 +446,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         let this = header.cast::<Self>();
         // SAFETY: by the caller's promise. The memory goes last, and the allocator after that, also where a drop panics.
         unsafe {
-            let _memory = Memory {
-                memory: this.cast(),
-                layout: Self::LAYOUT,
-                allocator: (&raw const (*this.as_ptr()).allocator).read(),
-            };
+            let _memory = Self::memory(this);
             if let Some(own) = Self::own(this) {
                 own.drop_in_place();
             }
@@ -556,13 +612,13 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
 
     #[inline]
     fn into_future(self) -> TaskFuture<T, E> {
-        let frame = mem::ManuallyDrop::new(self).frame;
+        let frame = ManuallyDrop::new(self).frame;
         TaskFuture {
             // The frame knows its context, and that is all that needs to.
-            stage: Stage::Unstarted(Task {
+            stage: ManuallyDrop::new(Stage::Unstarted(Task {
                 frame,
                 _result: PhantomData,
-            }),
+            })),
         }
     }
 }
@@ -574,7 +630,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
 #[must_use = "futures do nothing until they are awaited"]
 #[derive(Debug)]
 pub struct TaskFuture<T, E> {
-    stage: Stage<T, E>,
+    stage: ManuallyDrop<Stage<T, E>>,
 }
 
 #[derive(Debug)]
@@ -590,13 +646,25 @@ enum Stage<T, E> {
 impl<T, E> Drop for TaskFuture<T, E> {
     #[inline]
     fn drop(&mut self) {
-        if let Stage::Started(task) = &self.stage
+        if !matches!(*self.stage, Stage::Over) {
+            self.end();
+        }
+    }
+}
+
+impl<T, E> TaskFuture<T, E> {
+    /// Drops what is there.
+    #[inline(never)]
+    fn end(&mut self) {
+        if let Stage::Started(task) = &*self.stage
             // SAFETY: we own the frame.
             && !unsafe { Header::is_done(task.frame) }
         {
             // SAFETY: as above; it was started, and we let go of it next.
             unsafe { Header::abandon(task.frame) };
         }
+        // SAFETY: it is dropped this once: this is the drop of the whole.
+        unsafe { ManuallyDrop::drop(&mut self.stage) };
     }
 }
 
@@ -608,18 +676,35 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         let Some(parent) = frame::frame_of(cx.waker()) else {
             return self.poll_foreign(cx);
         };
-        let frame = match &self.stage {
-            Stage::Started(task) => task.frame,
+        let frame = match mem::replace(&mut *self.stage, Stage::Over) {
             Stage::Unstarted(task) => {
-                let frame = task.frame;
-                if let Stage::Unstarted(task) = mem::replace(&mut self.stage, Stage::Over) {
-                    self.stage = Stage::Started(task);
+                let frame = ManuallyDrop::new(task).frame;
+                let mut room = MaybeUninit::<Completion<T, E>>::uninit();
+                // SAFETY: this is what the parent's poll is running; the frame is ours; there is room.
+                let polled =
+                    unsafe { Header::await_child(parent, frame, NonNull::new_unchecked(room.as_mut_ptr()).cast()) };
+                if polled == Polled::Gone {
+                    // SAFETY: the result was put there.
+                    return conclude(parent, unsafe { room.assume_init() });
                 }
-                // SAFETY: this is what the parent's poll is running.
-                unsafe { Header::await_child(parent, frame) };
-                return Poll::Pending;
+                *self.stage = Stage::Started(Task {
+                    frame,
+                    _result: PhantomData,
+                });
+                if polled == Polled::Pending {
+                    return Poll::Pending;
+                }
+                frame
             }
-            Stage::Foreign(_) | Stage::Over => return self.poll_foreign(cx),
+            Stage::Started(task) => {
+                let frame = task.frame;
+                *self.stage = Stage::Started(task);
+                frame
+            }
+            other => {
+                *self.stage = other;
+                return self.poll_foreign(cx);
+            }
         };
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
@@ -632,15 +717,21 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             return Poll::Pending;
         }
         // SAFETY: it is done.
-        match unsafe { Header::take::<Completion<T, E>>(frame) } {
-            Completion::Value(value) => Poll::Ready(Ok(value)),
-            Completion::Error(error) => Poll::Ready(Err(error)),
-            Completion::Panicked(payload) => payload.resume(),
-            Completion::Stopped => {
-                // SAFETY: this is what the parent's poll is running.
-                unsafe { Header::stop(parent) };
-                Poll::Pending
-            }
+        conclude(parent, unsafe { Header::take(frame) })
+    }
+}
+
+/// What the code that awaits a task gets to see.
+#[inline]
+fn conclude<T, E>(parent: NonNull<Header>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+    match completion {
+        Completion::Value(value) => Poll::Ready(Ok(value)),
+        Completion::Error(error) => Poll::Ready(Err(error)),
+        Completion::Panicked(payload) => payload.resume(),
+        Completion::Stopped => {
+            // SAFETY: this is what the parent's poll is running.
+            unsafe { Header::stop(parent) };
+            Poll::Pending
         }
     }
 }
@@ -650,14 +741,14 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
     #[cold]
     #[inline(never)]
     fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
-        let mut foreign = match mem::replace(&mut self.stage, Stage::Over) {
+        let mut foreign = match mem::replace(&mut *self.stage, Stage::Over) {
             Stage::Unstarted(task) => Foreign::start(task),
             Stage::Foreign(foreign) => foreign,
             Stage::Over => return Poll::Pending,
             Stage::Started(task) => {
                 // It was started in a task, which is what its end wakes. Who polls it now has to look again.
                 let frame = task.frame;
-                self.stage = Stage::Started(task);
+                *self.stage = Stage::Started(task);
                 // SAFETY: we own the frame.
                 if !unsafe { Header::is_done(frame) } {
                     cx.waker().wake_by_ref();
@@ -665,14 +756,14 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
                 }
                 // SAFETY: it is done.
                 let completion = unsafe { Header::take(frame) };
-                self.stage = Stage::Over;
+                *self.stage = Stage::Over;
                 return Poll::Ready(foreign::conclude(completion));
             }
         };
         match foreign.poll(cx) {
             Poll::Ready(completion) => Poll::Ready(foreign::conclude(completion)),
             Poll::Pending => {
-                self.stage = Stage::Foreign(foreign);
+                *self.stage = Stage::Foreign(foreign);
                 Poll::Pending
             }
         }
