@@ -128,8 +128,8 @@ pub(super) struct Vtable {
     /// The first poll of a child, on the stack of its parent. Where it is done by that, and nobody else knows it, the result
     /// is moved to where the pointer points, and the frame is gone.
     pub(super) poll_here: unsafe fn(NonNull<Header>, NonNull<()>) -> Polled,
-    /// Moves the result to where the pointer points.
-    pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>),
+    /// Moves the result to where the pointer points, and frees the memory if it is told to.
+    pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
     /// Drops what is still there, future or result, and frees the memory.
     pub(super) free: unsafe fn(NonNull<Header>),
     /// Makes the frame's own context, inside another. None where it uses that other.
@@ -554,26 +554,62 @@ impl Header {
         }
     }
 
-    /// Takes the result out.
+    /// Takes the result out, and lets go of the frame.
     ///
     /// # Safety
     ///
-    /// The frame is done, the caller owns it, and `T` is the type of its result.
+    /// The frame is done, the caller is its owner, and uses it no more; `T` is the type of its result.
+    #[inline]
     pub(super) unsafe fn take<T>(this: NonNull<Header>) -> T {
+        let header = header_of(this);
         let mut result = mem::MaybeUninit::<T>::uninit();
+        let is_last = header.state.load(Acquire) == COUNT | DONE;
         // SAFETY: the caller's promise.
         unsafe {
-            (this.as_ref().vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast());
+            (header.vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), is_last);
+            if !is_last {
+                Header::release(this);
+            }
             result.assume_init()
         }
     }
 
+    /// Polls a frame, and sees to the plain cases: that it has to wait, and that it is done, and known to its operation
+    /// alone.
+    ///
     /// # Safety
     ///
     /// The job is that of a frame that is busy and in no queue.
     unsafe fn resume(job: NonNull<Job>) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { run(job.cast()) }
+        let frame = job.cast::<Header>();
+        let header = header_of(frame);
+        if header.polled.get() {
+            // SAFETY: by the caller's promise.
+            return unsafe { run(frame, Some(false)) };
+        }
+        header.nested.set(0);
+        let outer = CURRENT.with(|current| current.replace(frame.as_ptr()));
+        // SAFETY: it is busy, and we are the one who polls it. It does not unwind.
+        let done = unsafe { (header.vtable.poll)(frame) };
+        CURRENT.with(|current| current.set(outer));
+        // SAFETY: what belongs to whoever polls is ours.
+        if !header.child.get().is_null() || unsafe { !(*header.resumed.get()).is_none() } {
+            // SAFETY: as above.
+            return unsafe { run(frame, Some(done)) };
+        }
+        if !done {
+            // SAFETY: as above. From here on others may poll it.
+            return unsafe { suspend(frame) };
+        }
+        match header.continuation.get() {
+            // SAFETY: as above. The operation waits for this.
+            Continuation {
+                whom,
+                complete: Some(complete),
+            } if unsafe { finish(frame, true) } => unsafe { complete(NonNull::new_unchecked(whom)) },
+            // SAFETY: as above.
+            _ => unsafe { run(frame, Some(true)) },
+        }
     }
 }
 
@@ -583,10 +619,13 @@ impl Header {
 /// child. A child that is done while its parent is held costs no atomic operation. When the frame at the bottom has to
 /// wait, all of them are let go.
 ///
+/// `polled` is what the first poll has come to, if the caller has seen to that.
+///
 /// # Safety
 ///
 /// The frame is busy, and in no queue.
-unsafe fn run(mut base: NonNull<Header>) -> Transfer {
+#[inline(never)]
+unsafe fn run(mut base: NonNull<Header>, mut polled: Option<bool>) -> Transfer {
     let outer = Polling::new();
     let mut frame = base;
     let mut resumed = Transfer::none();
@@ -598,11 +637,15 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             // SAFETY: it is busy, and we are the one who polls it.
             unsafe { Header::resume_later(frame, mem::take(&mut resumed)) };
         }
-        let done = !header.polled.replace(false) && {
-            header.nested.set(0);
-            CURRENT.with(|current| current.set(frame.as_ptr()));
-            // SAFETY: it is busy, and we are the one who polls it.
-            unsafe { (header.vtable.poll)(frame) }
+        let done = match (polled.take(), header.polled.replace(false)) {
+            (Some(done), _) => done,
+            (None, true) => false,
+            (None, false) => {
+                header.nested.set(0);
+                CURRENT.with(|current| current.set(frame.as_ptr()));
+                // SAFETY: it is busy, and we are the one who polls it.
+                unsafe { (header.vtable.poll)(frame) }
+            }
         };
         // SAFETY: as above.
         resumed.append(mem::take(unsafe { &mut *header.resumed.get() }));

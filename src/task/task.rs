@@ -412,16 +412,24 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
 
     /// # Safety
     ///
-    /// The frame is done, and the caller owns it; there is room for the result.
-    unsafe fn take(header: NonNull<Header>, room: NonNull<()>) {
-        // SAFETY: by the caller's promise.
-        let stage = unsafe { &mut (*header.cast::<Self>().as_ptr()).stage };
-        let completion = match mem::replace(stage, FrameStage::Empty) {
-            FrameStage::Result(completion) => completion,
-            _ => Completion::Stopped,
-        };
-        // SAFETY: as above.
-        unsafe { room.cast().write(completion) };
+    /// The frame is done, and the caller owns it; there is room for the result. With `free`, nobody else knows it.
+    unsafe fn take(header: NonNull<Header>, room: NonNull<()>, free: bool) {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise. What is moved out is not dropped.
+        unsafe {
+            let stage = &raw mut (*this.as_ptr()).stage;
+            let completion = match stage.read() {
+                FrameStage::Result(completion) => completion,
+                _ => Completion::Stopped,
+            };
+            stage.write(FrameStage::Empty);
+            room.cast().write(completion);
+            if free {
+                let guard = AbortOnUnwind::new();
+                drop(Self::memory(this));
+                guard.defuse();
+            }
+        }
     }
 
     /// The memory of a frame, which goes with what is returned.
@@ -509,11 +517,13 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
             );
         }
         TaskOperation {
-            task: self,
-            receiver: Some(receiver),
-            outside: None,
-            context: None,
+            frame: ManuallyDrop::new(self).frame,
+            is_unstarted: true,
+            receiver: ManuallyDrop::new(receiver),
+            outside: MaybeUninit::uninit(),
+            context: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
+            _result: PhantomData,
         }
     }
 }
@@ -523,12 +533,46 @@ type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::
 
 /// The operation of a [`Task`].
 pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx = DefaultContext> {
-    task: Task<T, E, Cx>,
-    receiver: Option<R>,
-    /// What the context points at.
-    outside: Option<(R::Env, <R::Env as Env>::StopToken)>,
-    context: Option<Context>,
+    frame: NonNull<Header>,
+    /// The frame and the receiver are there. Once it was started, the completion takes both.
+    is_unstarted: bool,
+    receiver: ManuallyDrop<R>,
+    /// What the context points at. There from the start to the completion, as is that.
+    outside: MaybeUninit<Outside<R::Env>>,
+    context: MaybeUninit<Context>,
     _pinned: PhantomPinned,
+    _result: Produces<T, E, Cx>,
+}
+
+/// An environment, and its stop token.
+type Outside<N> = (N, <N as Env>::StopToken);
+
+// SAFETY: as for the task; the receiver is `Send`, and so is what it offers.
+unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx> Send for TaskOperation<T, E, R, Cx> {}
+
+impl<T, E, R: Receiver<T, E>, Cx> Drop for TaskOperation<T, E, R, Cx> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_unstarted {
+            self.is_unstarted = false;
+            let receiver = NonNull::from(&mut self.receiver);
+            // SAFETY: it was not started, so both are there, and dropped this once.
+            unsafe {
+                let _receiver = DropReceiver(receiver);
+                Header::release(self.frame);
+            }
+        }
+    }
+}
+
+/// Also when dropping the task panics.
+struct DropReceiver<R>(NonNull<ManuallyDrop<R>>);
+
+impl<R> Drop for DropReceiver<R> {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this says so.
+        unsafe { ManuallyDrop::drop(self.0.as_mut()) };
+    }
 }
 
 impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> TaskOperation<T, E, R, Cx> {
@@ -538,13 +582,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     unsafe fn complete(this: NonNull<()>) -> Transfer {
         // SAFETY: by the caller's promise, nobody else touches the operation.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
-        // SAFETY: the frame is done.
-        let completion: Completion<T, E> = unsafe { Header::take(this.task.frame) };
-        this.context = None;
-        this.outside = None;
-        match this.receiver.take() {
-            Some(receiver) => completion.deliver(receiver),
-            None => Transfer::none(),
+        // SAFETY: the frame is done; what was made at the start is there, and goes this once.
+        unsafe {
+            let completion: Completion<T, E> = Header::take(this.frame);
+            this.context.assume_init_drop();
+            this.outside.assume_init_drop();
+            completion.deliver(ManuallyDrop::take(&mut this.receiver))
         }
     }
 
@@ -573,18 +616,15 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
-        let Some(receiver) = &this.receiver else {
-            return Transfer::none();
-        };
-        let env = receiver.env();
+        let env = this.receiver.env();
         let token = env.stop_token();
         let scheduler = TaskScheduler::new(Cx::Scheduler::of(&env));
         let (anywhere, place) = (scheduler == InlineScheduler, scheduler.place());
         // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
         let scheduler = unsafe { extend(scheduler) };
         let priority = env.priority();
-        let (env, token) = this.outside.insert((env, token));
-        let context = this.context.insert(Context {
+        let (env, token) = this.outside.write((env, token));
+        let context = this.context.write(Context {
             scheduler,
             // SAFETY: the token is kept beside it.
             token: unsafe { ErasedStopToken::new(token) },
@@ -593,7 +633,8 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             place,
             priority,
         });
-        let (frame, context) = (this.task.frame, NonNull::from(context));
+        this.is_unstarted = false;
+        let (frame, context) = (this.frame, NonNull::from(context));
         let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, Continuation::operation(this, Self::complete)) }
@@ -716,7 +757,9 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             );
             return Poll::Pending;
         }
-        // SAFETY: it is done.
+        // The frame goes with the result.
+        mem::forget(mem::replace(&mut *self.stage, Stage::Over));
+        // SAFETY: it is done, and was ours.
         conclude(parent, unsafe { Header::take(frame) })
     }
 }
@@ -754,9 +797,9 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                // SAFETY: it is done.
+                mem::forget(mem::replace(&mut *self.stage, Stage::Over));
+                // SAFETY: it is done, and was ours.
                 let completion = unsafe { Header::take(frame) };
-                *self.stage = Stage::Over;
                 return Poll::Ready(foreign::conclude(completion));
             }
         };
