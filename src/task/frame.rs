@@ -519,7 +519,7 @@ impl Header {
                 Some(parent) if header_of(parent).is_stopped() => Header::resume_later(parent, polled),
                 _ => {
                     polled.run();
-                    wait_until(child, || Header::is_done(child));
+                    wait_until(parent.unwrap_or(child), || Header::is_done(child));
                 }
             }
         }
