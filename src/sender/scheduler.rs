@@ -41,6 +41,14 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         0
     }
 
+    /// Whether the calling thread runs this scheduler's work right now, where that has no [`place`](Scheduler::place): what
+    /// is to go on there may go on at once.
+    #[doc(hidden)]
+    #[inline]
+    fn is_here(&self) -> bool {
+        false
+    }
+
     /// Whether it is the inline one, behind whatever was put around it: then any place is as good as another.
     #[doc(hidden)]
     #[inline]
