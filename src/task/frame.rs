@@ -599,22 +599,25 @@ impl Header {
         // SAFETY: it is busy, and we are the one who polls it. It does not unwind.
         let done = unsafe { (header.vtable.poll)(frame) };
         CURRENT.with(|current| current.set(outer));
-        // SAFETY: what belongs to whoever polls is ours.
-        if !header.child.get().is_null() || unsafe { !(*header.resumed.get()).is_none() } {
+        if !header.child.get().is_null() {
             // SAFETY: as above.
             return unsafe { run(frame, Some(done)) };
         }
+        // SAFETY: what belongs to whoever polls is ours.
+        let resumed = unsafe { &mut *header.resumed.get() };
         if !done {
+            let resumed = mem::take(resumed);
             // SAFETY: as above. From here on others may poll it.
-            return unsafe { suspend(frame) };
+            return resumed.and(unsafe { suspend(frame) });
         }
         let Continuation { whom, complete } = header.continuation.get();
-        if let Some(complete) = complete {
+        if let Some(complete) = complete
+            && resumed.is_none()
             // SAFETY: as above.
-            if unsafe { finish(frame, true) } {
-                // SAFETY: the operation waits for this.
-                return unsafe { complete(NonNull::new_unchecked(whom)) };
-            }
+            && unsafe { finish(frame, true) }
+        {
+            // SAFETY: the operation waits for this.
+            return unsafe { complete(NonNull::new_unchecked(whom)) };
         }
         // SAFETY: as above.
         unsafe { run(frame, Some(true)) }
