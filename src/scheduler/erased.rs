@@ -201,6 +201,14 @@ impl<'a> TaskScheduler<'a> {
         })
     }
 
+    /// What a task needs to get there, and the scheduler, which is there as long as this one stays where it is. None where
+    /// it has a queue for tasks.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn hop(&self) -> Option<(&'static crate::task::HopVtable, NonNull<()>)> {
+        self.vtable.hop.map(|hop| (hop, self.scheduler()))
+    }
+
     #[inline]
     fn is_inline(&self) -> bool {
         Words::<3>::fit(self.vtable.layout)
@@ -400,6 +408,9 @@ struct Vtable {
     help: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
+    /// What tasks need to get there. None where it has a queue for them.
+    #[cfg(feature = "std")]
+    hop: Option<&'static crate::task::HopVtable>,
     operation: OperationVtable,
 }
 
@@ -433,6 +444,12 @@ impl<S: Scheduler> Of<S> {
         help: Self::help,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
+        #[cfg(feature = "std")]
+        hop: if S::QUEUES {
+            None
+        } else {
+            Some(crate::task::HopTo::<S>::VTABLE)
+        },
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
             #[cfg(feature = "alloc")]

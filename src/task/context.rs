@@ -10,6 +10,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
+use super::hop::{Around, Hop};
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look, visit_all};
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     pub(super) place: usize,
     /// How urgent the work is, where the environment says so.
     pub(super) priority: Option<Priority>,
+    /// How frames get onto a scheduler that has no queue for them.
+    pub(super) hop: Option<NonNull<Hop>>,
 }
 
 impl Context {
@@ -100,7 +103,10 @@ impl Env for TaskEnv {
         visit_all(self, id, found);
     }
 
-    fn look(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+        if Around::answer(self.context, id, found) {
+            return None;
+        }
         let (place, look) = self.context().outside;
         // SAFETY: the environment outside is there as long as the context.
         Some(unsafe { Beneath::new(place, look) })
@@ -449,6 +455,7 @@ impl<C: TaskContext> Own<C> {
                 anywhere: C::Scheduler::ANYWHERE || outside.anywhere,
                 place: if C::Scheduler::ANYWHERE { 0 } else { outside.place },
                 priority,
+                hop: outside.hop,
             },
             user,
             outer,

@@ -1,107 +1,430 @@
-//! How a frame gets onto a scheduler that has no queue for it: by an operation of its own.
+//! How frames get onto a scheduler that has no queue for them: by one schedule operation that they share.
 
-use core::mem::ManuallyDrop;
+use core::alloc::Layout;
+use core::any::{Any, TypeId};
+use core::cell::{Cell, UnsafeCell};
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
-use core::ptr::NonNull;
-use std::boxed::Box;
+use core::ptr::{self, NonNull};
 
+use super::context::Context;
+use super::frame::Header;
+use crate::memory::OutOfMemory;
 use crate::scheduler::thread_pool::Entry;
-use crate::{EmptyEnv, Operation, Panic, Receiver, Sender, Transfer};
+use crate::stop::NeverStop;
+use crate::sync::atomic::{
+    AtomicPtr, AtomicU8,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use crate::{Env, Job, NoScheduler, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
-/// Runs the job of an entry where `schedule` completes, however it completes. The operation is on the heap.
+/// What a hop is, whatever the scheduler.
+///
+/// There is one for all frames of an operation, made when that starts, with room for a schedule operation. So a resume
+/// allocates nothing, and nothing can run out. Nothing stops it either.
+#[repr(C)]
+pub(crate) struct Hop {
+    vtable: &'static HopVtable,
+    /// The frames that wait to be on the scheduler, by the links of their jobs, the last one first.
+    ///
+    /// | value | means | the room belongs to |
+    /// |---|---|---|
+    /// | null | idle | whoever makes it busy |
+    /// | a job | busy: there is a schedule operation, or somebody is about to make it, or has just destroyed it | that one |
+    ///
+    /// | from | to | by |
+    /// |---|---|---|
+    /// | null | a job | a frame, which connects the operation and starts it then |
+    /// | a job | another | a frame, which has nothing else to do: it may run from here on, and all this be gone |
+    /// | a job | null | the [arrival](Hop::arrive), with all of them |
+    ///
+    /// Every change acquires and releases. So who runs a frame sees what was done before it was queued, and who makes the
+    /// hop busy finds the room as the last arrival left it. While it is busy a frame waits, which keeps all this. With the
+    /// last change of an arrival nothing does, so it touches nothing afterwards.
+    waiting: AtomicPtr<Job>,
+    /// How far the receiver of the operation has come. It means something while the hop is busy.
+    ///
+    /// | value | means | set by |
+    /// |---|---|---|
+    /// | `CONNECTING` | the operation is not there yet | whoever made the hop busy |
+    /// | `UNDER_WAY` | it is, and its completion is the arrival | the same, before it is started |
+    /// | `OVER` | it has completed, or let go of its receiver | the receiver |
+    ///
+    /// Whoever comes second of `UNDER_WAY` and `OVER` destroys the operation and sees to the arrival. A second `OVER`
+    /// comes from the destructor of an operation that still had its receiver, and is nothing.
+    receiver: AtomicU8,
+    /// How urgent the frame is that made the hop busy. Written by that, and read by the receiver.
+    priority: Cell<Option<Priority>>,
+    /// The context that it was made for, which frees it. Others may use it.
+    owner: NonNull<Context>,
+}
+
+const CONNECTING: u8 = 0;
+const UNDER_WAY: u8 = 1;
+const OVER: u8 = 2;
+
+/// What is known of the scheduler of a hop.
+pub(crate) struct HopVtable {
+    /// Of the whole.
+    layout: Layout,
+    /// Writes the rest of it: the scheduler is this one.
+    make: unsafe fn(NonNull<Hop>, scheduler: NonNull<()>),
+    /// Connects the operation and starts it.
+    depart: unsafe fn(NonNull<Hop>) -> Transfer,
+    /// Destroys the operation.
+    clear: unsafe fn(NonNull<Hop>),
+}
+
+/// Has a frame run on its scheduler, which has no queue for it.
 ///
 /// # Safety
 ///
-/// The entry is in no queue, and stays where it is until its job runs.
-pub(crate) unsafe fn hop<S: Sender<Value = ()>>(schedule: S, entry: NonNull<Entry>) -> Transfer {
-    let hop = NonNull::from(Box::leak(Box::new(Hop::<S> {
-        connected: false,
-        operation: None,
-    })));
-    match Panic::catch(|| schedule.connect(HopReceiver { entry, hop })) {
-        // SAFETY: the box does not move; the operation is started once, and freed by the completion.
-        Ok(operation) => unsafe {
-            (*hop.as_ptr()).connected = true;
-            Pin::new_unchecked((*hop.as_ptr()).operation.insert(operation)).start()
-        },
-        Err(_) => {
-            // SAFETY: nobody else knows the box: the receiver let go of it when it was dropped.
-            drop(unsafe { Box::from_raw(hop.as_ptr()) });
-            // SAFETY: by the caller's promise.
-            unsafe { Transfer::to(entry.cast()) }
+/// The entry is that of a frame that is busy and in no queue. Its scheduler has no queue of its own.
+pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
+    // SAFETY: by the caller's promise: it is the first field of a frame, whose context is there until it is done.
+    let context = unsafe { Header::context(entry.cast()).as_ref() };
+    match context.hop {
+        // SAFETY: a hop is there as long as the contexts that use it.
+        Some(hop) => unsafe { Hop::push(hop, entry.cast(), context.priority) },
+        // SAFETY: by the caller's promise. It was provided, so this does not come.
+        None => unsafe { Transfer::to(entry.cast()) },
+    }
+}
+
+/// Gives a context what its frames need to get onto its scheduler: nothing, where that has a queue. Otherwise the hop of the
+/// task around it, if it runs on the same scheduler, or else one of its own.
+///
+/// # Errors
+///
+/// The allocator had no memory.
+///
+/// # Safety
+///
+/// The context stays where it is until [`take_back`], and nobody uses it yet. `env` is the environment of the receiver,
+/// which completes after that. The frame is the one that is started in it.
+#[inline]
+pub(super) unsafe fn provide(
+    context: NonNull<Context>,
+    env: &impl Env,
+    frame: NonNull<Header>,
+) -> Result<(), OutOfMemory> {
+    // SAFETY: by the caller's promise.
+    match unsafe { context.as_ref() }.scheduler.hop() {
+        None => Ok(()),
+        // SAFETY: as above.
+        Some((vtable, scheduler)) => unsafe { make(context, vtable, scheduler, env, frame) },
+    }
+}
+
+/// # Safety
+///
+/// As for [`provide`]. The scheduler is that in the context, and of the vtable's type.
+#[cold]
+unsafe fn make(
+    context: NonNull<Context>,
+    vtable: &'static HopVtable,
+    scheduler: NonNull<()>,
+    env: &impl Env,
+    frame: NonNull<Header>,
+) -> Result<(), OutOfMemory> {
+    // SAFETY: by the caller's promise.
+    let this = unsafe { &mut *context.as_ptr() };
+    let mut around = None;
+    env.visit(TypeId::of::<Around>(), &mut |found| {
+        around = found.downcast_ref().copied()
+    });
+    if let Some(Around(around)) = around
+        // SAFETY: the task around waits for the receiver, so it is not done, nor its context gone.
+        && let around = unsafe { around.as_ref() }
+        && around.scheduler == this.scheduler
+    {
+        this.hop = around.hop;
+        return Ok(());
+    }
+    // SAFETY: by the caller's promise.
+    let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
+        return Err(OutOfMemory::new(vtable.layout));
+    };
+    let hop = memory.cast::<Hop>();
+    // SAFETY: there is room for it, and for the rest.
+    unsafe {
+        hop.write(Hop {
+            vtable,
+            waiting: AtomicPtr::new(ptr::null_mut()),
+            receiver: AtomicU8::new(OVER),
+            priority: Cell::new(None),
+            owner: context,
+        });
+        (vtable.make)(hop, scheduler);
+    }
+    this.hop = Some(hop);
+    Ok(())
+}
+
+/// Frees what [`provide`] made.
+///
+/// # Safety
+///
+/// All frames of the context are done. The frame is that which it was provided for.
+#[inline]
+pub(super) unsafe fn take_back(context: &Context, frame: NonNull<Header>) {
+    if let Some(hop) = context.hop {
+        // SAFETY: by the caller's promise, it is there.
+        unsafe { free(hop, context, frame) };
+    }
+}
+
+/// # Safety
+///
+/// As for [`take_back`].
+#[cold]
+unsafe fn free(hop: NonNull<Hop>, context: &Context, frame: NonNull<Header>) {
+    // SAFETY: by the caller's promise. A hop that no frame waits for is idle, and its last arrival touches nothing of it.
+    unsafe {
+        if ptr::eq(hop.as_ref().owner.as_ptr(), context) {
+            let layout = hop.as_ref().vtable.layout;
+            hop.drop_in_place();
+            Header::deallocate(frame, hop.cast(), layout);
         }
     }
 }
 
-struct Hop<S: Sender<Value = ()>> {
-    connected: bool,
-    operation: Option<S::Operation<HopReceiver<S>>>,
+/// The context of the nearest task in an environment: what is asked for there, if it has a hop.
+#[derive(Clone, Copy)]
+pub(super) struct Around(NonNull<Context>);
+
+impl Around {
+    /// Answers who looks for it, and says whether that was it.
+    #[inline]
+    pub(super) fn answer(context: NonNull<Context>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
+        if id != TypeId::of::<Around>() {
+            return false;
+        }
+        // SAFETY: whoever asks does so in the environment of a receiver of that task.
+        if unsafe { context.as_ref() }.hop.is_some() {
+            found(&Around(context));
+        }
+        true
+    }
 }
 
-/// The receiver of a [`hop`]. Nothing stops it.
-pub(super) struct HopReceiver<S: Sender<Value = ()>> {
-    entry: NonNull<Entry>,
-    hop: NonNull<Hop<S>>,
+impl Hop {
+    /// # Safety
+    ///
+    /// The hop is there until the job has run, which is in no list and stays where it is until then.
+    unsafe fn push(this: NonNull<Hop>, job: NonNull<Job>, priority: Option<Priority>) -> Transfer {
+        // SAFETY: by the caller's promise, until the job is in the list.
+        let (hop, link) = unsafe { (this.as_ref(), job.as_ref()) };
+        let mut last = hop.waiting.load(Relaxed);
+        loop {
+            link.set_next(last);
+            match hop.waiting.compare_exchange_weak(last, job.as_ptr(), AcqRel, Relaxed) {
+                Err(now) => last = now,
+                // It may have run, and all of this be gone.
+                Ok(_) if !last.is_null() => return Transfer::none(),
+                Ok(_) => break,
+            }
+        }
+        hop.priority.set(priority);
+        hop.receiver.store(CONNECTING, Relaxed);
+        // SAFETY: we made it busy.
+        unsafe { (hop.vtable.depart)(this) }
+    }
+
+    /// The receiver of the operation has completed, or is gone.
+    ///
+    /// # Safety
+    ///
+    /// The hop is busy.
+    unsafe fn end(this: NonNull<Hop>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        match unsafe { this.as_ref() }.receiver.swap(OVER, AcqRel) {
+            // SAFETY: as above. The operation touches nothing of itself any more.
+            UNDER_WAY => unsafe { Hop::arrive(this, true) },
+            _ => Transfer::none(),
+        }
+    }
+
+    /// Destroys the operation, if there is one, and resumes all that wait, in the order in which they came.
+    ///
+    /// # Safety
+    ///
+    /// The hop is busy, and the caller the one who sees to this. It may be gone when this returns.
+    unsafe fn arrive(this: NonNull<Hop>, clear: bool) -> Transfer {
+        // SAFETY: by the caller's promise.
+        let hop = unsafe { this.as_ref() };
+        if clear {
+            // There is nobody to tell of a panic in there: the frames go on all the same.
+            // SAFETY: as above.
+            let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) });
+        }
+        let mut next = hop.waiting.swap(ptr::null_mut(), AcqRel);
+        // From here on nothing of the hop is there.
+        let mut resumed = Transfer::none();
+        while let Some(job) = NonNull::new(next) {
+            // SAFETY: a job stays until it has run, and that was the list it was in.
+            resumed = unsafe {
+                next = job.as_ref().next();
+                Transfer::to(job)
+            }
+            .and(resumed);
+        }
+        resumed
+    }
 }
 
-// SAFETY: it is used by the completion alone.
-unsafe impl<S: Sender<Value = ()>> Send for HopReceiver<S> {}
+/// A hop to schedulers of one type.
+#[repr(C)]
+pub(crate) struct HopTo<S: Scheduler> {
+    hop: Hop,
+    /// In the context that the hop was made for.
+    scheduler: NonNull<S>,
+    room: UnsafeCell<MaybeUninit<Scheduled<S>>>,
+}
 
-impl<S: Sender<Value = ()>> HopReceiver<S> {
-    fn arrive(self) -> Transfer {
+/// The schedule operation.
+type Scheduled<S> = <<S as Scheduler>::Schedule as Sender>::Operation<HopReceiver>;
+
+impl<S: Scheduler> HopTo<S> {
+    pub(crate) const VTABLE: &'static HopVtable = &HopVtable {
+        layout: Layout::new::<Self>(),
+        make: Self::make,
+        depart: Self::depart,
+        clear: Self::clear,
+    };
+
+    /// # Safety
+    ///
+    /// There is room for such a hop, of which the first field is there, and the scheduler is one of this type.
+    unsafe fn make(hop: NonNull<Hop>, scheduler: NonNull<()>) {
+        // SAFETY: by the caller's promise. The room is empty.
+        unsafe { (&raw mut (*hop.cast::<Self>().as_ptr()).scheduler).write(scheduler.cast()) };
+    }
+
+    /// # Safety
+    ///
+    /// The hop is such a one, and the caller made it busy.
+    unsafe fn depart(hop: NonNull<Hop>) -> Transfer {
+        let this = hop.cast::<Self>().as_ptr();
+        // SAFETY: by the caller's promise, the room is ours; the scheduler is there as long as the hop.
+        let connected = Panic::catch(|| unsafe {
+            let schedule = (*this).scheduler.as_ref().schedule();
+            (*(*this).room.get()).write(schedule.connect(HopReceiver { hop }));
+        })
+        .is_ok();
+        // SAFETY: as above.
+        let receiver = unsafe { &hop.as_ref().receiver };
+        if !connected {
+            // A sender that panics has let go of its receiver, which did nothing about it.
+            // SAFETY: as above.
+            return unsafe { Hop::arrive(hop, false) };
+        }
+        match receiver.compare_exchange(CONNECTING, UNDER_WAY, AcqRel, Acquire) {
+            // SAFETY: nothing in the room moves; the operation is started once, and stays until it has completed.
+            // Nothing of this is touched afterwards.
+            Ok(_) => unsafe { Pin::new_unchecked((*(*this).room.get()).assume_init_mut()).start() },
+            // It let go of its receiver when it was connected, so nothing would come of it.
+            // SAFETY: as above.
+            Err(_) => unsafe { Hop::arrive(hop, true) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The hop is such a one, with an operation in it that touches nothing of itself any more.
+    unsafe fn clear(hop: NonNull<Hop>) {
+        // SAFETY: by the caller's promise.
+        unsafe { (*(*hop.cast::<Self>().as_ptr()).room.get()).assume_init_drop() };
+    }
+}
+
+/// The receiver of a hop.
+pub(crate) struct HopReceiver {
+    hop: NonNull<Hop>,
+}
+
+// SAFETY: what it does with the hop is for any thread, and one completes it.
+unsafe impl Send for HopReceiver {}
+
+impl HopReceiver {
+    fn end(self) -> Transfer {
         let this = ManuallyDrop::new(self);
-        this.land()
-    }
-
-    fn land(&self) -> Transfer {
-        let entry = self.entry;
-        // SAFETY: the operation has completed, and touches nothing of itself any more. It was leaked from a box.
-        drop(unsafe { Box::from_raw(self.hop.as_ptr()) });
-        // SAFETY: the entry is in no queue, and stays until it runs.
-        unsafe { Transfer::to(entry.cast()) }
+        // SAFETY: the hop is busy until this.
+        unsafe { Hop::end(this.hop) }
     }
 }
 
-impl<S: Sender<Value = ()>, E> Receiver<(), E> for HopReceiver<S> {
-    type Env = EmptyEnv;
+impl<E> Receiver<(), E> for HopReceiver {
+    type Env = HopEnv;
 
-    fn env(&self) -> EmptyEnv {
-        EmptyEnv
+    fn env(&self) -> HopEnv {
+        HopEnv {
+            // SAFETY: the hop is busy until this has completed.
+            priority: unsafe { self.hop.as_ref() }.priority.get(),
+        }
     }
 
     fn set_value(self, (): ()) -> Transfer {
-        self.arrive()
+        self.end()
     }
 
     /// The scheduler was asked not to fail, at compile time. Where it does all the same, the task goes on.
     fn set_error(self, error: E) -> Transfer {
         drop(error);
-        self.arrive()
+        self.end()
     }
 
     fn set_stopped(self) -> Transfer {
-        self.arrive()
+        self.end()
     }
 
-    fn set_panicked(self, _: Panic) -> Transfer {
-        self.arrive()
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        drop(payload);
+        self.end()
     }
 }
 
-impl<S: Sender<Value = ()>> Drop for HopReceiver<S> {
+impl Drop for HopReceiver {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: the box is freed by the completion, which this is, or by who connects.
-        if !unsafe { (*self.hop.as_ptr()).connected } {
-            // Connecting panicked: who asked for it goes on.
-            return;
-        }
-        self.land().run();
+        // SAFETY: the hop is busy until this, or until the operation is gone that this is in.
+        unsafe { Hop::end(self.hop) }.run();
     }
 }
 
-impl<S: Sender<Value = ()>> core::fmt::Debug for HopReceiver<S> {
+impl core::fmt::Debug for HopReceiver {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("HopReceiver").finish_non_exhaustive()
+    }
+}
+
+/// The environment of a hop: nothing stops it, and it is as urgent as the task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HopEnv {
+    priority: Option<Priority>,
+}
+
+impl Env for HopEnv {
+    type StopToken = NeverStop;
+    type Scheduler = NoScheduler;
+
+    fn stop_token(&self) -> NeverStop {
+        NeverStop
+    }
+
+    fn scheduler(&self) -> NoScheduler {
+        NoScheduler
+    }
+
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        if let Some(priority) = &self.priority
+            && id == TypeId::of::<Priority>()
+        {
+            found(priority);
+        }
+    }
+
+    fn priority(&self) -> Option<Priority> {
+        self.priority
     }
 }

@@ -21,7 +21,7 @@ pub use await_state::TaskToken;
 pub use block_on::block_on;
 pub use builder::TaskBuilder;
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
-pub(crate) use hop::hop;
+pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
 

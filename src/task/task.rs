@@ -7,6 +7,8 @@ use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
+use std::boxed::Box;
+use std::format;
 
 use allocator_api2::alloc::{Allocator, Global};
 
@@ -14,6 +16,7 @@ use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
 use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Vtable};
+use super::hop;
 use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -61,7 +64,8 @@ impl<T: Send + 'static> Task<T> {
     /// A task of a future, whose output is the value, in memory from `allocator`.
     ///
     /// The one allocation of the task, header, future and result, is from there, and given back there, by a clone of the
-    /// allocator that is kept in it. What the task awaits finds the allocator with
+    /// allocator that is kept in it. So is the room that a task on a scheduler of your own needs to come back to it, which is
+    /// allocated when it starts: without memory it completes with a panic then. What the task awaits finds the allocator with
     /// [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
     ///
     /// ```
@@ -234,6 +238,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         free: Self::free,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
         leave: if Cx::INHERITS { None } else { Some(Self::leave) },
+        allocate: Self::allocate,
+        deallocate: Self::deallocate,
+        fail: Self::fail,
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
     };
 
@@ -279,6 +286,34 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 unsafe { Self::end(stage, Completion::Panicked(payload)) };
                 outer
             }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame.
+    unsafe fn allocate(header: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: by the caller's promise.
+        let allocator = unsafe { &(*header.cast::<Self>().as_ptr()).allocator };
+        Some(allocator.allocate(layout).ok()?.cast())
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the memory was asked of; it is not used any more.
+    unsafe fn deallocate(header: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { (*header.cast::<Self>().as_ptr()).allocator.deallocate(memory, layout) };
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which was not started.
+    unsafe fn fail(header: NonNull<Header>, payload: Panic) {
+        // SAFETY: by the caller's promise, nobody else knows the frame.
+        unsafe {
+            let stage = &raw mut (*header.cast::<Self>().as_ptr()).stage;
+            Self::end(stage, Completion::Panicked(payload));
         }
     }
 
@@ -484,6 +519,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
         // SAFETY: the frame is done.
         let completion: Completion<T, E> = unsafe { Header::take(this.task.frame) };
+        if !SchedulerIn::<Cx, R::Env>::QUEUES
+            && let Some(context) = &this.context
+        {
+            // SAFETY: the task is done, and so are all others that used the context. The frame is there.
+            unsafe { hop::take_back(context, this.task.frame) };
+        }
         this.context = None;
         this.outside = None;
         match this.receiver.take() {
@@ -527,7 +568,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
         let scheduler = unsafe { extend(scheduler) };
         let priority = env.priority();
-        let (env, token) = this.outside.insert((env, token));
+        let (env, token) = &*this.outside.insert((env, token));
         let context = this.context.insert(Context {
             scheduler,
             // SAFETY: the token is kept beside it.
@@ -536,8 +577,17 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             anywhere,
             place,
             priority,
+            hop: None,
         });
         let (frame, context) = (this.task.frame, NonNull::from(context));
+        if !SchedulerIn::<Cx, R::Env>::QUEUES
+            // SAFETY: the context is pinned with the operation until the task is done, and nobody uses it yet.
+            && let Err(error) = unsafe { hop::provide(context, env, frame) }
+        {
+            let why = format!("cannot start a task on a scheduler of your own: {error}");
+            // SAFETY: it is started next.
+            unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
+        }
         let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, Continuation::operation(this, Self::complete)) }
