@@ -758,6 +758,53 @@ fn a_task_with_a_context_of_its_own_hops_too() {
 }
 
 #[test]
+fn a_frame_that_is_dropped_while_it_hops_is_waited_for() {
+    for again in [false, true] {
+        let desk = Desk::new();
+        let census = Census::new();
+        let slots = [(); 3].map(|()| Slot::default());
+        let [begins, inside, later] = slots.clone();
+        let local = census.value();
+        let child = Task::new(async move {
+            inside.wait().await;
+            drop(local);
+        });
+        let [_, wakes, _] = slots.clone();
+        let counted = census.clone();
+        let task = Task::new(async move {
+            let mut child = Box::pin(child.into_future());
+            let mut begins = Box::pin(begins.wait());
+            poll_fn(|context| {
+                let _ = child.as_mut().poll(context);
+                begins.as_mut().poll(context)
+            })
+            .await;
+            // It is queued behind us, on the thread that we are on.
+            wakes.wake();
+            drop(child);
+            assert_eq!(counted.alive(), 0);
+            if again {
+                later.wait().await;
+            }
+        });
+        let recorded = begin(task, desk.clone());
+        slots[0].wake();
+        let first = desk.0.next().expect("the task hops");
+        run(first);
+        // The child was run where it was waited for, though the hop that it was in is under way.
+        assert_eq!((census.alive(), desk.schedules()), (0, 2));
+        assert!(recorded.try_recv().is_err());
+        if again {
+            // And the next goes with it.
+            slots[2].wake();
+        }
+        desk.run();
+        assert_eq!(recorded.try_recv(), Ok(Recorded::Value(())));
+        assert_eq!(desk.schedules(), 2);
+    }
+}
+
+#[test]
 fn a_task_of_the_inline_context_does_not_hop() {
     let desk = Desk::new();
     let slot = Slot::default();

@@ -201,8 +201,8 @@ impl<'a> TaskScheduler<'a> {
         })
     }
 
-    /// What a task needs to get there, and the scheduler, which is there as long as this one stays where it is. None where
-    /// it has a queue for tasks.
+    /// What a task needs to get there, and the scheduler, which is there as long as this one stays where it is. None
+    /// where it has a queue for tasks.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn hop(&self) -> Option<(&'static crate::task::HopVtable, NonNull<()>)> {

@@ -95,7 +95,11 @@ impl Beneath<'_> {
 
 /// Looks everywhere, step by step.
 pub(crate) fn visit_all<E: Env>(env: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-    let mut next = env.look(id, found);
+    visit_beneath(env.look(id, found), id, found);
+}
+
+/// The same, from there on.
+pub(crate) fn visit_beneath(mut next: Option<Beneath<'_>>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
     while let Some(beneath) = next {
         // SAFETY: the place is there, by the promise of `new`.
         next = unsafe { (beneath.look)(beneath.place, id, found) };

@@ -41,8 +41,8 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         0
     }
 
-    /// Whether it has a queue of its own for frames of tasks, that is, an [`enqueue`](Scheduler::enqueue) of its own. Where
-    /// it is not known before run time, `false`.
+    /// Whether it has a queue of its own for frames of tasks, that is, an [`enqueue`](Scheduler::enqueue) of its own.
+    /// Where it is not known before run time, `false`.
     #[doc(hidden)]
     const QUEUES: bool = false;
 

@@ -455,7 +455,7 @@ impl<C: TaskContext> Own<C> {
                 anywhere: C::Scheduler::ANYWHERE || outside.anywhere,
                 place: if C::Scheduler::ANYWHERE { 0 } else { outside.place },
                 priority,
-                hop: outside.hop,
+                hop: if C::Scheduler::ANYWHERE { None } else { outside.hop },
             },
             user,
             outer,

@@ -145,7 +145,12 @@ impl Header {
         }
     }
 
-    /// The frame that this thread is polling.
+    /// The frame that this thread is polling, if it does.
+    pub(super) fn current() -> Option<NonNull<Header>> {
+        NonNull::new(CURRENT.with(Cell::get).cast_mut())
+    }
+
+    /// Whether this thread is polling that frame.
     #[inline]
     pub(super) fn is_current(this: NonNull<Header>) -> bool {
         ptr::eq(CURRENT.with(Cell::get), this.as_ptr())

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::frame::Header;
 use crate::memory::OutOfMemory;
 use crate::scheduler::thread_pool::Entry;
+use crate::sender::env::{Beneath, visit_beneath};
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
@@ -27,20 +28,25 @@ pub(crate) struct Hop {
     vtable: &'static HopVtable,
     /// The frames that wait to be on the scheduler, by the links of their jobs, the last one first.
     ///
-    /// | value | means | the room belongs to |
-    /// |---|---|---|
-    /// | null | idle | whoever makes it busy |
-    /// | a job | busy: there is a schedule operation, or somebody is about to make it, or has just destroyed it | that one |
+    /// | value | means |
+    /// |---|---|
+    /// | null | idle: the room is empty |
+    /// | a job | busy, and frames wait. The room is for who made it busy, then the operation, then its completion |
+    /// | `NOBODY` | busy, and nobody waits |
+    /// | `CLOSED` | the same, and the task is done: it completes when the hop arrives |
     ///
     /// | from | to | by |
     /// |---|---|---|
-    /// | null | a job | a frame, which connects the operation and starts it then |
-    /// | a job | another | a frame, which has nothing else to do: it may run from here on, and all this be gone |
-    /// | a job | null | the [arrival](Hop::arrive), with all of them |
+    /// | null | a job | a frame, which connects the schedule operation and starts it then |
+    /// | a job, `NOBODY` | a job | a frame, which has nothing else to do: it may run from here on, and all this be gone |
+    /// | a job | `NOBODY` | a frame that is polled, on the scheduler, and waits for one of them: it runs them all |
+    /// | `NOBODY` | `CLOSED` | the end of the task |
+    /// | any but null | null | the [arrival](Hop::arrive), with all of them |
     ///
-    /// Every change acquires and releases. So who runs a frame sees what was done before it was queued, and who makes the
-    /// hop busy finds the room as the last arrival left it. While it is busy a frame waits, which keeps all this. With the
-    /// last change of an arrival nothing does, so it touches nothing afterwards.
+    /// Every change acquires and releases. So who runs a frame sees what was done before it was queued, and who makes
+    /// the hop busy finds the room as the last arrival left it. While it is busy the operation of the task is not
+    /// completed, and all this is there: a frame waits, or `CLOSED` would. With its last change the arrival ends that,
+    /// and touches nothing afterwards, but for `CLOSED`, where it has the completion to see to.
     waiting: AtomicPtr<Job>,
     /// How far the receiver of the operation has come. It means something while the hop is busy.
     ///
@@ -57,7 +63,15 @@ pub(crate) struct Hop {
     priority: Cell<Option<Priority>>,
     /// The context that it was made for, which frees it. Others may use it.
     owner: NonNull<Context>,
+    /// What the arrival does when the task is done.
+    complete: Closing,
 }
+
+/// An operation, and what completes it.
+pub(super) type Closing = (NonNull<()>, unsafe fn(NonNull<()>) -> Transfer);
+
+const NOBODY: *mut Job = ptr::without_provenance_mut(1);
+const CLOSED: *mut Job = ptr::without_provenance_mut(2);
 
 const CONNECTING: u8 = 0;
 const UNDER_WAY: u8 = 1;
@@ -91,8 +105,8 @@ pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
     }
 }
 
-/// Gives a context what its frames need to get onto its scheduler: nothing, where that has a queue. Otherwise the hop of the
-/// task around it, if it runs on the same scheduler, or else one of its own.
+/// Gives a context what its frames need to get onto its scheduler: nothing, where that has a queue. Otherwise the hop of
+/// the task around it, if it runs on the same scheduler, or else one of its own.
 ///
 /// # Errors
 ///
@@ -100,19 +114,20 @@ pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
 ///
 /// # Safety
 ///
-/// The context stays where it is until [`take_back`], and nobody uses it yet. `env` is the environment of the receiver,
-/// which completes after that. The frame is the one that is started in it.
+/// The context stays where it is until [`take_back`], and nobody uses it yet. Outside of it is the environment of a
+/// receiver that completes after that. The frame is the one that is started in it, and `complete` what it tells when it
+/// is done.
 #[inline]
 pub(super) unsafe fn provide(
     context: NonNull<Context>,
-    env: &impl Env,
     frame: NonNull<Header>,
+    complete: Closing,
 ) -> Result<(), OutOfMemory> {
     // SAFETY: by the caller's promise.
     match unsafe { context.as_ref() }.scheduler.hop() {
         None => Ok(()),
         // SAFETY: as above.
-        Some((vtable, scheduler)) => unsafe { make(context, vtable, scheduler, env, frame) },
+        Some((vtable, scheduler)) => unsafe { make(context, vtable, scheduler, frame, complete) },
     }
 }
 
@@ -124,14 +139,17 @@ unsafe fn make(
     context: NonNull<Context>,
     vtable: &'static HopVtable,
     scheduler: NonNull<()>,
-    env: &impl Env,
     frame: NonNull<Header>,
+    complete: Closing,
 ) -> Result<(), OutOfMemory> {
     // SAFETY: by the caller's promise.
     let this = unsafe { &mut *context.as_ptr() };
     let mut around = None;
-    env.visit(TypeId::of::<Around>(), &mut |found| {
-        around = found.downcast_ref().copied()
+    let (place, look) = this.outside;
+    // SAFETY: the environment outside is there as long as the context.
+    let outside = unsafe { Beneath::new(place, look) };
+    visit_beneath(Some(outside), TypeId::of::<Around>(), &mut |found| {
+        around = found.downcast_ref().copied();
     });
     if let Some(Around(around)) = around
         // SAFETY: the task around waits for the receiver, so it is not done, nor its context gone.
@@ -154,6 +172,7 @@ unsafe fn make(
             receiver: AtomicU8::new(OVER),
             priority: Cell::new(None),
             owner: context,
+            complete,
         });
         (vtable.make)(hop, scheduler);
     }
@@ -161,16 +180,19 @@ unsafe fn make(
     Ok(())
 }
 
-/// Frees what [`provide`] made.
+/// Frees what [`provide`] made. `false` where that is under way, with nobody in it: it completes the operation when it
+/// arrives, and nothing of that is touched until then.
 ///
 /// # Safety
 ///
 /// All frames of the context are done. The frame is that which it was provided for.
 #[inline]
-pub(super) unsafe fn take_back(context: &Context, frame: NonNull<Header>) {
-    if let Some(hop) = context.hop {
-        // SAFETY: by the caller's promise, it is there.
-        unsafe { free(hop, context, frame) };
+pub(super) unsafe fn take_back(context: NonNull<Context>, frame: NonNull<Header>) -> bool {
+    // SAFETY: by the caller's promise.
+    match unsafe { context.as_ref() }.hop {
+        None => true,
+        // SAFETY: as above.
+        Some(hop) => unsafe { free(hop, context, frame) },
     }
 }
 
@@ -178,15 +200,34 @@ pub(super) unsafe fn take_back(context: &Context, frame: NonNull<Header>) {
 ///
 /// As for [`take_back`].
 #[cold]
-unsafe fn free(hop: NonNull<Hop>, context: &Context, frame: NonNull<Header>) {
-    // SAFETY: by the caller's promise. A hop that no frame waits for is idle, and its last arrival touches nothing of it.
+unsafe fn free(hop: NonNull<Hop>, context: NonNull<Context>, frame: NonNull<Header>) -> bool {
+    // SAFETY: by the caller's promise. The last arrival at a hop that is idle touches nothing of it.
     unsafe {
-        if ptr::eq(hop.as_ref().owner.as_ptr(), context) {
-            let layout = hop.as_ref().vtable.layout;
-            hop.drop_in_place();
-            Header::deallocate(frame, hop.cast(), layout);
+        if hop.as_ref().owner != context {
+            return true;
         }
+        let closed = hop.as_ref().waiting.compare_exchange(NOBODY, CLOSED, AcqRel, Acquire);
+        if closed.is_ok() {
+            // All of this may be gone.
+            return false;
+        }
+        let layout = hop.as_ref().vtable.layout;
+        hop.drop_in_place();
+        Header::deallocate(frame, hop.cast(), layout);
     }
+    true
+}
+
+/// Runs the frames that wait for the hop of a context, if there are some and this thread is where they are to be: it
+/// polls one that came there.
+pub(super) fn help(context: &Context) -> bool {
+    let Some(hop) = context.hop else {
+        return false;
+    };
+    // SAFETY: what a thread polls has a context.
+    let here = Header::current().is_some_and(|frame| unsafe { Header::context(frame).as_ref() }.hop == Some(hop));
+    // SAFETY: the frame that is polled keeps the hop.
+    here && unsafe { Hop::steal(hop) }
 }
 
 /// The context of the nearest task in an environment: what is asked for there, if it has a hop.
@@ -217,7 +258,7 @@ impl Hop {
         let (hop, link) = unsafe { (this.as_ref(), job.as_ref()) };
         let mut last = hop.waiting.load(Relaxed);
         loop {
-            link.set_next(last);
+            link.set_next(if last == NOBODY { ptr::null_mut() } else { last });
             match hop.waiting.compare_exchange_weak(last, job.as_ptr(), AcqRel, Relaxed) {
                 Err(now) => last = now,
                 // It may have run, and all of this be gone.
@@ -258,19 +299,59 @@ impl Hop {
             // SAFETY: as above.
             let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) });
         }
-        let mut next = hop.waiting.swap(ptr::null_mut(), AcqRel);
-        // From here on nothing of the hop is there.
-        let mut resumed = Transfer::none();
-        while let Some(job) = NonNull::new(next) {
-            // SAFETY: a job stays until it has run, and that was the list it was in.
-            resumed = unsafe {
-                next = job.as_ref().next();
-                Transfer::to(job)
+        match hop.waiting.swap(ptr::null_mut(), AcqRel) {
+            NOBODY => Transfer::none(),
+            CLOSED => {
+                let (operation, complete) = hop.complete;
+                // SAFETY: the task is done, and its operation waits for this.
+                unsafe { complete(operation) }
             }
-            .and(resumed);
+            // From here on nothing of the hop is there, perhaps.
+            // SAFETY: they are out of the list.
+            last => unsafe { in_order(last) },
         }
-        resumed
     }
+
+    /// Runs all that wait, right here. `false` where nobody does.
+    ///
+    /// # Safety
+    ///
+    /// The hop is there, and this is a place where they may run.
+    unsafe fn steal(this: NonNull<Hop>) -> bool {
+        // SAFETY: by the caller's promise.
+        let waiting = unsafe { &this.as_ref().waiting };
+        let mut last = waiting.load(Relaxed);
+        loop {
+            if last.is_null() || last == NOBODY {
+                return false;
+            }
+            match waiting.compare_exchange_weak(last, NOBODY, AcqRel, Relaxed) {
+                Err(now) => last = now,
+                Ok(_) => break,
+            }
+        }
+        // SAFETY: they are out of the list.
+        unsafe { in_order(last) }.run();
+        true
+    }
+}
+
+/// Jobs in the order in which they came, of a list that begins with the last.
+///
+/// # Safety
+///
+/// They are the caller's, and stay until they have run.
+unsafe fn in_order(mut next: *mut Job) -> Transfer {
+    let mut resumed = Transfer::none();
+    while let Some(job) = NonNull::new(next) {
+        // SAFETY: a job stays until it has run, and that was the list it was in.
+        resumed = unsafe {
+            next = job.as_ref().next();
+            Transfer::to(job)
+        }
+        .and(resumed);
+    }
+    resumed
 }
 
 /// A hop to schedulers of one type.

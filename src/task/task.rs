@@ -64,9 +64,9 @@ impl<T: Send + 'static> Task<T> {
     /// A task of a future, whose output is the value, in memory from `allocator`.
     ///
     /// The one allocation of the task, header, future and result, is from there, and given back there, by a clone of the
-    /// allocator that is kept in it. So is the room that a task on a scheduler of your own needs to come back to it, which is
-    /// allocated when it starts: without memory it completes with a panic then. What the task awaits finds the allocator with
-    /// [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
+    /// allocator that is kept in it. So is the room that a task on a scheduler of your own needs to come back to it, which
+    /// is allocated when it starts: without memory it completes with a panic then. What the task awaits finds the
+    /// allocator with [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
     ///
     /// ```
     /// use std::alloc::Layout;
@@ -517,14 +517,15 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     unsafe fn complete(this: NonNull<()>) -> Transfer {
         // SAFETY: by the caller's promise, nobody else touches the operation.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
-        // SAFETY: the frame is done.
-        let completion: Completion<T, E> = unsafe { Header::take(this.task.frame) };
         if !SchedulerIn::<Cx, R::Env>::QUEUES
             && let Some(context) = &this.context
-        {
             // SAFETY: the task is done, and so are all others that used the context. The frame is there.
-            unsafe { hop::take_back(context, this.task.frame) };
+            && !unsafe { hop::take_back(NonNull::from(context), this.task.frame) }
+        {
+            return Transfer::none();
         }
+        // SAFETY: the frame is done.
+        let completion: Completion<T, E> = unsafe { Header::take(this.task.frame) };
         this.context = None;
         this.outside = None;
         match this.receiver.take() {
@@ -568,7 +569,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
         let scheduler = unsafe { extend(scheduler) };
         let priority = env.priority();
-        let (env, token) = &*this.outside.insert((env, token));
+        let (env, token) = this.outside.insert((env, token));
         let context = this.context.insert(Context {
             scheduler,
             // SAFETY: the token is kept beside it.
@@ -580,15 +581,15 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             hop: None,
         });
         let (frame, context) = (this.task.frame, NonNull::from(context));
+        let this = NonNull::from(this).cast();
         if !SchedulerIn::<Cx, R::Env>::QUEUES
             // SAFETY: the context is pinned with the operation until the task is done, and nobody uses it yet.
-            && let Err(error) = unsafe { hop::provide(context, env, frame) }
+            && let Err(error) = unsafe { hop::provide(context, frame, (this, Self::complete)) }
         {
             let why = format!("cannot start a task on a scheduler of your own: {error}");
             // SAFETY: it is started next.
             unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
         }
-        let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, Continuation::operation(this, Self::complete)) }
     }

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::await_state::AwaitState;
 use super::frame::Header;
+use super::hop;
 use crate::scheduler::thread_pool::Worker;
 use crate::sync::{park_timeout, spin};
 use crate::{Scheduler, Transfer};
@@ -26,7 +27,11 @@ pub(super) unsafe fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool)
     while !done() {
         // SAFETY: by the caller's promise.
         let context = unsafe { Header::context(frame).as_ref() };
-        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || context.scheduler.help()
+        if Header::run_resumed()
+            || AwaitState::pass_on_beneath()
+            || Transfer::run_beneath()
+            || context.scheduler.help()
+            || hop::help(context)
         {
             looks.set(0);
             continue;

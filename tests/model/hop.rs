@@ -149,7 +149,7 @@ fn world() -> (Elsewhere, Root) {
     (Elsewhere { world, place, report }, root)
 }
 
-/// The last frame hops, is done, and the operation of the task is gone with the hop in it: while the `start` of the schedule
+/// The last frame hops, is done, and the operation of the task is gone with the hop: while the `start` of the schedule
 /// operation has not returned, or after. Sees the sender complete in time, too.
 #[test]
 fn a_task_is_gone_before_the_start_of_its_hop_returns() {
@@ -183,9 +183,9 @@ async fn woken(slot: Arc<Mutex<Option<Waker>>>, value: Watched) -> Result<Watche
     Ok(value)
 }
 
-/// Two children of a task are woken by two threads. Sees the second come while the first hops, and share its hop; and sees
-/// it come as that arrives, or later, and make the next in the same room. The task itself is woken in the midst of that, and
-/// may hop for a third time.
+/// Two children of a task are woken by two threads. Sees the second come while the first hops, and share its hop; and
+/// sees it come as that arrives, or later, and make the next in the same room. The task itself is woken in the midst of
+/// that, and may hop for a third time.
 #[test]
 fn two_frames_hop_at_once() {
     explore(3, &["one hop", "two hops", "three hops"], |seen| {
@@ -256,6 +256,55 @@ fn an_operation_in_a_task_shares_its_hop() {
             1 => "one hop",
             2 => "two hops",
             other => panic!("{other}"),
+        });
+    });
+}
+
+/// A task drops a child that another thread wakes, and waits for it. Sees it take the child out of the hop, and be done
+/// while that is under way, so that its arrival ends the task; and sees the child arrive, or dropped before it is woken.
+#[test]
+fn a_frame_that_is_waited_for_is_taken_out_of_the_hop() {
+    explore(2, &["dropped here", "ended by the arrival"], |seen| {
+        let (scheduler, root) = world();
+        let Elsewhere { world, place, report } = scheduler.clone();
+        let slot = Arc::<Mutex<Option<Waker>>>::default();
+        let child = task(woken(slot.clone(), world.census.value(2)));
+        let (value, threads) = (world.census.value(4), world.threads.clone());
+        let ended = Arc::new(Mutex::new(None));
+        let parent = task({
+            let ended = ended.clone();
+            async move {
+                let mut child = Some(Box::pin(child.into_future()));
+                poll_fn(|context| {
+                    let waker = slot.lock().expect("nobody panicked").take();
+                    if let Some(waker) = waker {
+                        // The child has waited since this frame let go of the thread.
+                        threads.spawn(move || waker.wake());
+                        child = None;
+                        *ended.lock().expect("nobody panicked") = Some(loom::thread::current().id());
+                        return Poll::Ready(());
+                    }
+                    if let Some(child) = &mut child {
+                        assert!(child.as_mut().poll(context).is_pending());
+                    }
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                })
+                .await;
+                value.touch();
+                Ok(value)
+            }
+        });
+        begin(parent, root, scheduler.clone());
+        drop(scheduler);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(4));
+        let dropped = ended.lock().expect("nobody panicked").take().expect("polled");
+        assert!((1..=3).contains(&place.hops.load(SeqCst)));
+        seen.note(if report.by(dropped) {
+            "dropped here"
+        } else {
+            "ended by the arrival"
         });
     });
 }
