@@ -228,13 +228,21 @@ fn a_child_that_was_not_polled_is_just_dropped() {
             Task::new(async { panic!("it was dropped before") }),
         );
         let mut both = (Box::pin(first.into_future()), Box::pin(second.into_future()));
-        poll_fn(|cx| {
-            let pending = both.0.as_mut().poll(cx).is_pending() && both.1.as_mut().poll(cx).is_pending();
-            assert!(pending);
-            Poll::Ready(())
-        })
-        .await;
-        drop(both);
+        // Inside of so many tasks, a child is not polled at once, but in its turn.
+        let mut innermost = Task::new(async move {
+            poll_fn(|cx| {
+                let pending = both.0.as_mut().poll(cx).is_pending() && both.1.as_mut().poll(cx).is_pending();
+                assert!(pending);
+                Poll::Ready(())
+            })
+            .await;
+            drop(both);
+        });
+        for _ in 0..2 {
+            let inner = innermost;
+            innermost = Task::new(async move { inner.await.unwrap() });
+        }
+        innermost.await.unwrap();
         assert_eq!(census.alive(), 0);
     });
 }
@@ -451,4 +459,27 @@ fn ten_thousand_races() {
         assert!(outcome.is_value(), "seed {seed}");
         assert_eq!(census.alive(), 0, "seed {seed}");
     }
+}
+
+/// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other
+/// way. That thread asks the sender to stop, and waits, and the task is done after that.
+#[test]
+fn what_was_sent_to_another_thread_is_stopped_by_its_drop_there() {
+    everywhere(|| async {
+        let stops = Arc::new(AtomicUsize::new(0));
+        let (seen, dropper) = (stops.clone(), ThreadPool::new(1));
+        let begun = Task::new(async move {
+            let mut away = Some(Box::pin(awaited(counted(&stops))));
+            poll_fn(|cx| {
+                let mut future = away.take().expect("polled once");
+                assert!(future.as_mut().poll(cx).is_pending());
+                start_detached(starts_on(dropper.scheduler(), just_from(move || drop(future))));
+                Poll::Ready(())
+            })
+            .await;
+            dropper
+        });
+        drop(begun.await);
+        assert_eq!(seen.load(SeqCst), 1);
+    });
 }

@@ -18,6 +18,8 @@ use crate::memory::{AnyAllocator, Count, OutOfMemory};
 use crate::sender::demand::demand;
 use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
 use crate::sender::stage::container_of;
+#[cfg(feature = "std")]
+use crate::task::{HopTo, HopVtable};
 use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
@@ -201,14 +203,6 @@ impl<'a> TaskScheduler<'a> {
         })
     }
 
-    /// What a task needs to get there, and the scheduler, which is there as long as this one stays where it is. None
-    /// where it has a queue for tasks.
-    #[cfg(feature = "std")]
-    #[inline]
-    pub(crate) fn hop(&self) -> Option<(&'static crate::task::HopVtable, NonNull<()>)> {
-        self.vtable.hop.map(|hop| (hop, self.scheduler()))
-    }
-
     #[inline]
     fn is_inline(&self) -> bool {
         Words::<3>::fit(self.vtable.layout)
@@ -326,6 +320,11 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         unsafe { (self.vtable.help)(self.scheduler()) }
     }
 
+    fn is_inline(&self) -> bool {
+        // SAFETY: there is such a scheduler.
+        unsafe { (self.vtable.is_inline)(self.scheduler()) }
+    }
+
     #[cfg(feature = "std")]
     #[inline]
     unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
@@ -383,6 +382,17 @@ fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
     }
 }
 
+/// What a task needs to get to a scheduler, and that scheduler, which is there as long as this one stays where it is. None
+/// where it has a queue for tasks.
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> Option<(&'static HopVtable, NonNull<()>)> {
+    match as_erased(scheduler) {
+        Some(erased) => erased.vtable.hop.map(|hop| (hop, erased.scheduler())),
+        None => Of::<S>::VTABLE.hop.map(|hop| (hop, NonNull::from(scheduler).cast())),
+    }
+}
+
 /// The same, by value.
 fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
@@ -406,11 +416,12 @@ struct Vtable {
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
     help: unsafe fn(NonNull<()>) -> bool,
+    is_inline: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
     /// What tasks need to get there. None where it has a queue for them.
     #[cfg(feature = "std")]
-    hop: Option<&'static crate::task::HopVtable>,
+    hop: Option<&'static HopVtable>,
     operation: OperationVtable,
 }
 
@@ -442,14 +453,11 @@ impl<S: Scheduler> Of<S> {
         equal: Self::equal,
         place: Self::place,
         help: Self::help,
+        is_inline: Self::is_inline,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
         #[cfg(feature = "std")]
-        hop: if S::QUEUES {
-            None
-        } else {
-            Some(crate::task::HopTo::<S>::VTABLE)
-        },
+        hop: if S::QUEUES { None } else { Some(HopTo::<S>::VTABLE) },
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
             #[cfg(feature = "alloc")]
@@ -499,6 +507,14 @@ impl<S: Scheduler> Of<S> {
     unsafe fn help(scheduler: NonNull<()>) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.help()
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler.
+    unsafe fn is_inline(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.is_inline()
     }
 
     /// # Safety

@@ -53,6 +53,14 @@ pub trait Env: Clone + Send + Sync {
     fn priority(&self) -> Option<Priority> {
         self.get()
     }
+
+    /// Where the task runs that this is the environment of, if its scheduler is this one.
+    #[cfg(feature = "std")]
+    #[doc(hidden)]
+    #[inline]
+    fn home(&self) -> Option<crate::task::Home> {
+        None
+    }
 }
 
 /// An environment of unknown type, in which the search for a user's value goes on: that around a box.
@@ -95,11 +103,7 @@ impl Beneath<'_> {
 
 /// Looks everywhere, step by step.
 pub(crate) fn visit_all<E: Env>(env: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-    visit_beneath(env.look(id, found), id, found);
-}
-
-/// The same, from there on.
-pub(crate) fn visit_beneath(mut next: Option<Beneath<'_>>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+    let mut next = env.look(id, found);
     while let Some(beneath) = next {
         // SAFETY: the place is there, by the promise of `new`.
         next = unsafe { (beneath.look)(beneath.place, id, found) };
@@ -294,5 +298,15 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
     #[inline]
     fn priority(&self) -> Option<Priority> {
         self.patch.priority(&self.beneath)
+    }
+
+    #[cfg(feature = "std")]
+    #[inline]
+    fn home(&self) -> Option<crate::task::Home> {
+        if P::CHANGES_SCHEDULER {
+            None
+        } else {
+            self.beneath.home()
+        }
     }
 }

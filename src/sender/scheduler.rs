@@ -46,6 +46,13 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     #[doc(hidden)]
     const QUEUES: bool = false;
 
+    /// Whether it is the inline one, behind whatever was put around it: then any place is as good as another.
+    #[doc(hidden)]
+    #[inline]
+    fn is_inline(&self) -> bool {
+        false
+    }
+
     /// Has the job of an entry run on this scheduler: what a frame of a task does, which is a queue's node itself.
     ///
     /// A scheduler that has no queue for it is reached by the hop that the frame's operation made when it started.

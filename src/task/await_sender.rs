@@ -307,8 +307,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
         let state = unsafe { &self.shared().state };
         if !state.is_done() {
             state.request_stop().run();
-            // SAFETY: the frame is not done before its future is gone, nor its context.
-            unsafe { wait_until(state.frame, || state.is_done()) };
+            wait_until(state.frame, || state.is_done());
         }
         let _shared = DropShared(&mut self.shared);
         if mem::replace(&mut self.phase, Phase::Empty) == Phase::Operation {
@@ -340,6 +339,7 @@ impl<T, E> AwaitReceiver<T, E> {
         unsafe { NonNull::new_unchecked(&raw mut (*self.shared.as_ptr()).state) }
     }
 
+    #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
         let this = ManuallyDrop::new(self);
         // SAFETY: this is the one completion.
@@ -351,11 +351,12 @@ impl<T, E> AwaitReceiver<T, E> {
     /// # Safety
     ///
     /// This is the one completion.
+    #[inline]
     unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
         // SAFETY: the future waits for the completion.
         let shared = unsafe { self.shared.as_ref() };
-        // SAFETY: nobody looks at it before it is done.
-        unsafe { *shared.result.get() = Some(completion) };
+        // SAFETY: nobody looks at it before it is done, and there is nothing there to be dropped.
+        unsafe { shared.result.get().write(Some(completion)) };
         // SAFETY: this is the one completion.
         unsafe { AwaitState::completed(self.state(), promised) }
     }

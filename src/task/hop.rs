@@ -7,11 +7,11 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::context::Context;
+use super::context::Home;
 use super::frame::Header;
 use crate::memory::OutOfMemory;
+use crate::scheduler::hop_to;
 use crate::scheduler::thread_pool::Entry;
-use crate::sender::env::{Beneath, visit_beneath};
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
@@ -61,14 +61,12 @@ pub(crate) struct Hop {
     receiver: AtomicU8,
     /// How urgent the frame is that made the hop busy. Written by that, and read by the receiver.
     priority: Cell<Option<Priority>>,
-    /// The context that it was made for, which frees it. Others may use it.
-    owner: NonNull<Context>,
-    /// What the arrival does when the task is done.
-    complete: Closing,
+    /// The operation that it was made for, which frees it, and what completes that. Others may use it.
+    owner: Owner,
 }
 
 /// An operation, and what completes it.
-pub(super) type Closing = (NonNull<()>, unsafe fn(NonNull<()>) -> Transfer);
+pub(super) type Owner = (NonNull<()>, unsafe fn(NonNull<()>) -> Transfer);
 
 const NOBODY: *mut Job = ptr::without_provenance_mut(1);
 const CLOSED: *mut Job = ptr::without_provenance_mut(2);
@@ -97,16 +95,16 @@ pub(crate) struct HopVtable {
 pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
     // SAFETY: by the caller's promise: it is the first field of a frame, whose context is there until it is done.
     let context = unsafe { Header::context(entry.cast()).as_ref() };
-    match context.hop {
-        // SAFETY: a hop is there as long as the contexts that use it.
+    match context.home.hop {
+        // SAFETY: a hop is there as long as the tasks that use it.
         Some(hop) => unsafe { Hop::push(hop, entry.cast(), context.priority) },
         // SAFETY: by the caller's promise. It was provided, so this does not come.
         None => unsafe { Transfer::to(entry.cast()) },
     }
 }
 
-/// Gives a context what its frames need to get onto its scheduler: nothing, where that has a queue. Otherwise the hop of
-/// the task around it, if it runs on the same scheduler, or else one of its own.
+/// Gives a home what frames need to get there: nothing, where the scheduler has a queue; nor where it is that of the task
+/// around this one, whose hop it shares. Otherwise a hop of its own.
 ///
 /// # Errors
 ///
@@ -114,51 +112,36 @@ pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
 ///
 /// # Safety
 ///
-/// The context stays where it is until [`take_back`], and nobody uses it yet. Outside of it is the environment of a
-/// receiver that completes after that. The frame is the one that is started in it, and `complete` what it tells when it
-/// is done.
+/// Nobody uses the home yet. Where the scheduler is kept at this place it is one of this type, and stays there until
+/// [`take_back`]. The frame is the one that is started; the owner is who learns that it is done.
 #[inline]
-pub(super) unsafe fn provide(
-    context: NonNull<Context>,
+pub(super) unsafe fn provide<S: Scheduler>(
+    home: &mut Home,
+    scheduler: NonNull<S>,
     frame: NonNull<Header>,
-    complete: Closing,
+    owner: Owner,
 ) -> Result<(), OutOfMemory> {
-    // SAFETY: by the caller's promise.
-    match unsafe { context.as_ref() }.scheduler.hop() {
-        None => Ok(()),
-        // SAFETY: as above.
-        Some((vtable, scheduler)) => unsafe { make(context, vtable, scheduler, frame, complete) },
+    if !home.is_kept_at(scheduler.as_ptr().cast()) {
+        return Ok(());
     }
+    // SAFETY: by the caller's promise.
+    if let Some((vtable, scheduler)) = hop_to(unsafe { scheduler.as_ref() }) {
+        // SAFETY: as above.
+        home.hop = Some(unsafe { make(vtable, scheduler, frame, owner) }?);
+    }
+    Ok(())
 }
 
 /// # Safety
 ///
-/// As for [`provide`]. The scheduler is that in the context, and of the vtable's type.
+/// As for [`provide`]. The scheduler is of the vtable's type.
 #[cold]
 unsafe fn make(
-    context: NonNull<Context>,
     vtable: &'static HopVtable,
     scheduler: NonNull<()>,
     frame: NonNull<Header>,
-    complete: Closing,
-) -> Result<(), OutOfMemory> {
-    // SAFETY: by the caller's promise.
-    let this = unsafe { &mut *context.as_ptr() };
-    let mut around = None;
-    let (place, look) = this.outside;
-    // SAFETY: the environment outside is there as long as the context.
-    let outside = unsafe { Beneath::new(place, look) };
-    visit_beneath(Some(outside), TypeId::of::<Around>(), &mut |found| {
-        around = found.downcast_ref().copied();
-    });
-    if let Some(Around(around)) = around
-        // SAFETY: the task around waits for the receiver, so it is not done, nor its context gone.
-        && let around = unsafe { around.as_ref() }
-        && around.scheduler == this.scheduler
-    {
-        this.hop = around.hop;
-        return Ok(());
-    }
+    owner: Owner,
+) -> Result<NonNull<Hop>, OutOfMemory> {
     // SAFETY: by the caller's promise.
     let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
         return Err(OutOfMemory::new(vtable.layout));
@@ -171,28 +154,25 @@ unsafe fn make(
             waiting: AtomicPtr::new(ptr::null_mut()),
             receiver: AtomicU8::new(OVER),
             priority: Cell::new(None),
-            owner: context,
-            complete,
+            owner,
         });
         (vtable.make)(hop, scheduler);
     }
-    this.hop = Some(hop);
-    Ok(())
+    Ok(hop)
 }
 
-/// Frees what [`provide`] made. `false` where that is under way, with nobody in it: it completes the operation when it
-/// arrives, and nothing of that is touched until then.
+/// Frees what [`provide`] made for an operation. `false` where that is under way, with nobody in it: it completes the
+/// operation when it arrives, and nothing of that is touched until then.
 ///
 /// # Safety
 ///
-/// All frames of the context are done. The frame is that which it was provided for.
+/// The hop is what it was provided with. All frames that use it are done. The frame is that which it was made for.
 #[inline]
-pub(super) unsafe fn take_back(context: NonNull<Context>, frame: NonNull<Header>) -> bool {
-    // SAFETY: by the caller's promise.
-    match unsafe { context.as_ref() }.hop {
+pub(super) unsafe fn take_back(hop: Option<NonNull<Hop>>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
+    match hop {
         None => true,
-        // SAFETY: as above.
-        Some(hop) => unsafe { free(hop, context, frame) },
+        // SAFETY: by the caller's promise.
+        Some(hop) => unsafe { free(hop, operation, frame) },
     }
 }
 
@@ -200,10 +180,10 @@ pub(super) unsafe fn take_back(context: NonNull<Context>, frame: NonNull<Header>
 ///
 /// As for [`take_back`].
 #[cold]
-unsafe fn free(hop: NonNull<Hop>, context: NonNull<Context>, frame: NonNull<Header>) -> bool {
+unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
     // SAFETY: by the caller's promise. The last arrival at a hop that is idle touches nothing of it.
     unsafe {
-        if hop.as_ref().owner != context {
+        if hop.as_ref().owner.0 != operation {
             return true;
         }
         let closed = hop.as_ref().waiting.compare_exchange(NOBODY, CLOSED, AcqRel, Acquire);
@@ -218,35 +198,14 @@ unsafe fn free(hop: NonNull<Hop>, context: NonNull<Context>, frame: NonNull<Head
     true
 }
 
-/// Runs the frames that wait for the hop of a context, if there are some and this thread is where they are to be: it
-/// polls one that came there.
-pub(super) fn help(context: &Context) -> bool {
-    let Some(hop) = context.hop else {
-        return false;
-    };
-    // SAFETY: what a thread polls has a context.
-    let here = Header::current().is_some_and(|frame| unsafe { Header::context(frame).as_ref() }.hop == Some(hop));
-    // SAFETY: the frame that is polled keeps the hop.
-    here && unsafe { Hop::steal(hop) }
-}
-
-/// The context of the nearest task in an environment: what is asked for there, if it has a hop.
-#[derive(Clone, Copy)]
-pub(super) struct Around(NonNull<Context>);
-
-impl Around {
-    /// Answers who looks for it, and says whether that was it.
-    #[inline]
-    pub(super) fn answer(context: NonNull<Context>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
-        if id != TypeId::of::<Around>() {
-            return false;
-        }
-        // SAFETY: whoever asks does so in the environment of a receiver of that task.
-        if unsafe { context.as_ref() }.hop.is_some() {
-            found(&Around(context));
-        }
-        true
-    }
+/// Runs the frames that wait to come home, if there are some.
+///
+/// # Safety
+///
+/// The calling thread is there, with a frame that it polls.
+pub(super) unsafe fn help(home: &Home) -> bool {
+    // SAFETY: the frame keeps the hop, and where that is polled they may run.
+    home.hop.is_some_and(|hop| unsafe { Hop::steal(hop) })
 }
 
 impl Hop {
@@ -302,7 +261,7 @@ impl Hop {
         match hop.waiting.swap(ptr::null_mut(), AcqRel) {
             NOBODY => Transfer::none(),
             CLOSED => {
-                let (operation, complete) = hop.complete;
+                let (operation, complete) = hop.owner;
                 // SAFETY: the task is done, and its operation waits for this.
                 unsafe { complete(operation) }
             }
@@ -358,7 +317,7 @@ unsafe fn in_order(mut next: *mut Job) -> Transfer {
 #[repr(C)]
 pub(crate) struct HopTo<S: Scheduler> {
     hop: Hop,
-    /// In the context that the hop was made for.
+    /// In the operation that the hop was made for.
     scheduler: NonNull<S>,
     room: UnsafeCell<MaybeUninit<Scheduled<S>>>,
 }
