@@ -91,6 +91,13 @@ impl<'a> TaskScheduler<'a> {
     #[track_caller]
     pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
         const { refuse_fallible::<S>() }
+        TaskScheduler::new_unchecked(scheduler)
+    }
+
+    /// The same, where somebody else has looked at the scheduler, and said what is wrong with it.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub(crate) fn new_unchecked<S: Scheduler + 'a>(scheduler: S) -> Self {
         match unwrap(scheduler) {
             Ok(erased) => erased,
             Err(scheduler) => match Self::erase(scheduler, AnyAllocator::global()) {
@@ -320,6 +327,11 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         unsafe { (self.vtable.help)(self.scheduler()) }
     }
 
+    fn is_here(&self) -> bool {
+        // SAFETY: there is such a scheduler.
+        unsafe { (self.vtable.is_here)(self.scheduler()) }
+    }
+
     fn is_inline(&self) -> bool {
         // SAFETY: there is such a scheduler.
         unsafe { (self.vtable.is_inline)(self.scheduler()) }
@@ -416,6 +428,7 @@ struct Vtable {
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
     help: unsafe fn(NonNull<()>) -> bool,
+    is_here: unsafe fn(NonNull<()>) -> bool,
     is_inline: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
@@ -453,6 +466,7 @@ impl<S: Scheduler> Of<S> {
         equal: Self::equal,
         place: Self::place,
         help: Self::help,
+        is_here: Self::is_here,
         is_inline: Self::is_inline,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
@@ -507,6 +521,14 @@ impl<S: Scheduler> Of<S> {
     unsafe fn help(scheduler: NonNull<()>) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.help()
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler.
+    unsafe fn is_here(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.is_here()
     }
 
     /// # Safety

@@ -101,6 +101,10 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
         self.scheduler.help()
     }
 
+    fn is_here(&self) -> bool {
+        self.scheduler.is_here()
+    }
+
     fn is_inline(&self) -> bool {
         self.scheduler.is_inline()
     }

@@ -31,6 +31,11 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     #[doc(hidden)]
     const PRESENT: bool = true;
 
+    /// Whether it has a queue of its own for frames of tasks, that is, an [`enqueue`](Scheduler::enqueue) of its own.
+    /// Where it is not known before run time, `false`.
+    #[doc(hidden)]
+    const QUEUES: bool = false;
+
     /// A sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
 
@@ -41,10 +46,13 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         0
     }
 
-    /// Whether it has a queue of its own for frames of tasks, that is, an [`enqueue`](Scheduler::enqueue) of its own.
-    /// Where it is not known before run time, `false`.
+    /// Whether the calling thread runs this scheduler's work right now, where that has no [`place`](Scheduler::place): what
+    /// is to go on there may go on at once.
     #[doc(hidden)]
-    const QUEUES: bool = false;
+    #[inline]
+    fn is_here(&self) -> bool {
+        false
+    }
 
     /// Whether it is the inline one, behind whatever was put around it: then any place is as good as another.
     #[doc(hidden)]

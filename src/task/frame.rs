@@ -508,18 +508,25 @@ impl Header {
         }
     }
 
-    /// Resumes at once what the frame that this thread polls wanted resumed later. `false` where there is nothing.
+    /// Resumes at once what the frame that this thread polls, or one inside of which it does, wanted resumed later. `false`
+    /// where there is nothing.
     pub(super) fn run_resumed() -> bool {
+        let mut polled = CURRENT.with(Cell::get);
         // SAFETY: what a thread polls is there.
-        let Some(header) = (unsafe { CURRENT.with(Cell::get).as_ref() }) else {
-            return false;
-        };
-        // SAFETY: it belongs to whoever polls, and that is who called us.
-        let resumed = mem::take(unsafe { &mut *header.resumed.get() });
-        !resumed.is_none() && {
-            resumed.run();
-            true
+        while let Some(header) = unsafe { polled.as_ref() } {
+            // SAFETY: it belongs to whoever polls, and that is who called us.
+            let resumed = mem::take(unsafe { &mut *header.resumed.get() });
+            if !resumed.is_none() {
+                resumed.run();
+                return true;
+            }
+            polled = if header.nested.get() == 0 {
+                ptr::null()
+            } else {
+                header.continuation.get().whom.cast()
+            };
         }
+        false
     }
 
     /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.

@@ -5,7 +5,7 @@ use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 use std::format;
@@ -453,12 +453,12 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         // SAFETY: by the caller's promise. What is moved out is not dropped.
         unsafe {
             let stage = &raw mut (*this.as_ptr()).stage;
-            let completion = match stage.read() {
-                FrameStage::Result(completion) => completion,
+            room.cast::<Completion<T, E>>().write(match &*stage {
+                // Only this much is moved: the stage has room for the future too.
+                FrameStage::Result(completion) => ptr::read(completion),
                 _ => Completion::Stopped,
-            };
+            });
             stage.write(FrameStage::Empty);
-            room.cast().write(completion);
             if free {
                 let guard = AbortOnUnwind::new();
                 drop(Self::memory(this));
