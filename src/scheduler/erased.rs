@@ -18,6 +18,8 @@ use crate::memory::{AnyAllocator, Count, OutOfMemory};
 use crate::sender::demand::demand;
 use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
 use crate::sender::stage::container_of;
+#[cfg(feature = "std")]
+use crate::task::{HopTo, HopVtable};
 use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
@@ -392,6 +394,17 @@ fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
     }
 }
 
+/// What a task needs to get to a scheduler, and that scheduler, which is there as long as this one stays where it is. None
+/// where it has a queue for tasks.
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> Option<(&'static HopVtable, NonNull<()>)> {
+    match as_erased(scheduler) {
+        Some(erased) => erased.vtable.hop.map(|hop| (hop, erased.scheduler())),
+        None => Of::<S>::VTABLE.hop.map(|hop| (hop, NonNull::from(scheduler).cast())),
+    }
+}
+
 /// The same, by value.
 fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
@@ -419,6 +432,9 @@ struct Vtable {
     is_inline: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
+    /// What tasks need to get there. None where it has a queue for them.
+    #[cfg(feature = "std")]
+    hop: Option<&'static HopVtable>,
     operation: OperationVtable,
 }
 
@@ -454,6 +470,8 @@ impl<S: Scheduler> Of<S> {
         is_inline: Self::is_inline,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
+        #[cfg(feature = "std")]
+        hop: if S::QUEUES { None } else { Some(HopTo::<S>::VTABLE) },
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
             #[cfg(feature = "alloc")]

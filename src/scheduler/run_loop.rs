@@ -450,6 +450,7 @@ impl<'a> RunLoopScheduler<'a> {
 impl<'a> Scheduler for RunLoopScheduler<'a> {
     type Schedule = RunLoopSchedule<'a>;
     const INFALLIBLE: bool = true;
+    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> RunLoopSchedule<'a> {

@@ -10,6 +10,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
+use super::hop::Hop;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look, visit_all};
@@ -59,6 +60,8 @@ pub struct Home {
     vtable: &'static HomeVtable,
     /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where the scheduler is asked.
     place: usize,
+    /// How frames get there, where the scheduler has no queue for them.
+    pub(super) hop: Option<NonNull<Hop>>,
 }
 
 /// What is known of the scheduler of a [`Home`].
@@ -94,6 +97,7 @@ impl Home {
             } else {
                 scheduler.place()
             },
+            hop: None,
         }
     }
 
