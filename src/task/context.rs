@@ -3,7 +3,7 @@
 use core::any::{Any, TypeId};
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 
 use allocator_api2::alloc::{Allocator, Global};
@@ -34,19 +34,21 @@ impl Context {
         self.home.is_here()
     }
 
-    /// Queues a frame with the scheduler.
+    /// Queues a frame with the scheduler. The frame may run, and the context be gone, before this returns.
     ///
     /// # Safety
     ///
-    /// The entry is that of a frame that is busy and in no queue.
+    /// The entry is that of a frame that is busy and in no queue, and whose context this is.
     #[inline]
-    pub(super) unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
-        if let Some(priority) = self.priority {
+    pub(super) unsafe fn enqueue(this: NonNull<Context>, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: the frame is not done, so its context is there.
+        let (home, priority) = unsafe { ((*this.as_ptr()).home, (*this.as_ptr()).priority) };
+        if let Some(priority) = priority {
             // SAFETY: by the caller's promise.
             unsafe { entry.as_ref() }.set_level(priority);
         }
         // SAFETY: by the caller's promise.
-        unsafe { (self.home.vtable.enqueue)(self.home.scheduler, entry) }
+        unsafe { (home.vtable.enqueue)(home.scheduler, entry) }
     }
 }
 
@@ -145,8 +147,11 @@ impl<S: Scheduler> At<S> {
     ///
     /// As for [`Context::enqueue`].
     unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<Entry>) -> Transfer {
+        // It may be gone before this returns, and a copy of it is not.
+        // SAFETY: by the caller's promise. It is not dropped.
+        let scheduler = ManuallyDrop::new(unsafe { scheduler.cast::<S>().read() });
         // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref().enqueue(entry) }
+        unsafe { scheduler.enqueue(entry) }
     }
 
     /// # Safety

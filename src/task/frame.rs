@@ -487,13 +487,13 @@ impl Header {
                 Err(now) => state = now,
                 Ok(_) if idle => {
                     // SAFETY: we made it busy, so it is not done before it runs, and its context is there.
-                    let context = unsafe { &*header.context.get() };
-                    // SAFETY: it is in no queue, and stays until it is done.
+                    // It is in no queue, and stays until it is done.
                     return unsafe {
-                        if here(context) {
+                        let context = Header::context(this);
+                        if here(context.as_ref()) {
                             Transfer::to(this.cast::<Job>())
                         } else {
-                            context.enqueue(this.cast::<Entry>())
+                            Context::enqueue(context, this.cast::<Entry>())
                         }
                     };
                 }
@@ -807,7 +807,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
             Err(now) => state = now,
             // Woken meanwhile: it gets in line again.
             // SAFETY: it is still busy, so its context is there; it is in no queue.
-            Ok(_) if notified => return unsafe { (*header.context.get()).enqueue(frame.cast::<Entry>()) },
+            Ok(_) if notified => return unsafe { Context::enqueue(Header::context(frame), frame.cast::<Entry>()) },
             Ok(_) => return Transfer::none(),
         }
     }
