@@ -52,11 +52,11 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
 /// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) there.
 #[must_use = "futures do nothing until they are awaited"]
-pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
+pub struct SenderFuture<S, O = Started<S>, T = <S as Sender>::Value, E = <S as Sender>::Error> {
     phase: Phase,
-    content: Content<S>,
+    content: Content<S, O, T, E>,
     /// Made when the sender is started, unless that completes inline.
-    shared: MaybeUninit<Await<S::Value, S::Error>>,
+    shared: MaybeUninit<Await<T, E>>,
     _pinned: PhantomPinned,
 }
 
@@ -75,10 +75,10 @@ enum Phase {
 /// The operation of an awaited sender.
 type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
-union Content<S: Sender<Value: Send, Error: Send>> {
+union Content<S, O, T, E> {
     sender: ManuallyDrop<S>,
-    operation: ManuallyDrop<Started<S>>,
-    foreign: ManuallyDrop<Foreign<S::Value, S::Error>>,
+    operation: ManuallyDrop<O>,
+    foreign: ManuallyDrop<Foreign<T, E>>,
 }
 
 /// What the receiver points at.
@@ -88,8 +88,10 @@ struct Await<T, E> {
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
+// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and then `S: Sender` may be more
+// than it can see. So the operation and the results are parameters, and nothing is asked of the sender but to be `Send`.
 // SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`.
-unsafe impl<S: Sender<Value: Send, Error: Send> + Send> Send for SenderFuture<S> {}
+unsafe impl<S: Send, O, T: Send, E: Send> Send for SenderFuture<S, O, T, E> {}
 
 impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     /// Awaits a sender.
@@ -103,16 +105,6 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
             shared: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
         }
-    }
-
-    /// What the receiver points at.
-    ///
-    /// # Safety
-    ///
-    /// The sender was started, and not inline.
-    unsafe fn shared(&self) -> &Await<S::Value, S::Error> {
-        // SAFETY: by the caller's promise.
-        unsafe { self.shared.assume_init_ref() }
     }
 
     /// Starts a sender that completes inside `start`.
@@ -275,7 +267,7 @@ fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Pol
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
+impl<S, O, T, E> Drop for SenderFuture<S, O, T, E> {
     #[inline]
     fn drop(&mut self) {
         match self.phase {
@@ -289,7 +281,17 @@ impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+impl<S, O, T, E> SenderFuture<S, O, T, E> {
+    /// What the receiver points at.
+    ///
+    /// # Safety
+    ///
+    /// The sender was started, and not inline.
+    unsafe fn shared(&self) -> &Await<T, E> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.shared.assume_init_ref() }
+    }
+
     /// Dropped before its end was seen: asks the sender to stop, and waits until it has completed.
     #[cold]
     fn abandon(&mut self) {
@@ -318,14 +320,14 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for SenderFuture<S> {
+impl<S, O, T, E> fmt::Debug for SenderFuture<S, O, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SenderFuture").finish_non_exhaustive()
     }
 }
 
 /// The receiver of a sender that is awaited.
-pub(super) struct AwaitReceiver<T, E> {
+pub struct AwaitReceiver<T, E> {
     shared: NonNull<Await<T, E>>,
 }
 
