@@ -659,6 +659,31 @@ fn a_race_of_another_crate_inside_a_task_stops_the_loser() {
     }
 }
 
+/// What is dropped inside the task has to be run by the executor before it is gone; and that is busy with the task.
+#[test]
+fn a_race_inside_a_task_in_another_executor_drops_the_loser() {
+    gives(Ok((2, 0)), || {
+        Task::new(async {
+            let census = Census::new();
+            let value = census.value();
+            let slow = from_future(async move {
+                let _value = value;
+                std::future::pending::<()>().await;
+            });
+            let slow = async {
+                let _ = slow.await;
+                1
+            };
+            let quick = async {
+                yield_now().await;
+                2
+            };
+            (or(slow, quick).await, census.alive())
+        })
+        .into_future()
+    });
+}
+
 #[test]
 fn what_was_started_outside_may_be_polled_in_a_task() {
     let (_, waker) = CountWakes::new();

@@ -481,8 +481,20 @@ impl<A: Allocator> Drop for Memory<A> {
 
 impl<T, E, Cx> Drop for Task<T, E, Cx> {
     fn drop(&mut self) {
-        // SAFETY: the frame is ours.
-        unsafe { Header::release(self.frame) };
+        // SAFETY: the frame is ours. A result that nobody took goes right here, and not with the last waker.
+        unsafe {
+            if Header::is_done(self.frame) {
+                drop(Header::take::<Completion<T, E>>(self.frame));
+            } else {
+                Header::release(self.frame);
+            }
+        }
+    }
+}
+
+impl<T, E, Cx> Task<T, E, Cx> {
+    pub(super) fn frame(&self) -> NonNull<Header> {
+        self.frame
     }
 }
 
@@ -694,6 +706,17 @@ impl<T, E> Drop for TaskFuture<T, E> {
 }
 
 impl<T, E> TaskFuture<T, E> {
+    /// Takes the task back, if it was not started.
+    pub(super) fn take_unstarted(&mut self) -> Option<Task<T, E>> {
+        match mem::replace(&mut *self.stage, Stage::Over) {
+            Stage::Unstarted(task) => Some(task),
+            other => {
+                *self.stage = other;
+                None
+            }
+        }
+    }
+
     /// Drops what is there.
     #[inline(never)]
     fn end(&mut self) {
