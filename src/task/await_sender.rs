@@ -16,14 +16,18 @@ use super::frame::{self, Header};
 use super::wait::wait_until;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
-/// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
+/// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
+/// polled.
 ///
-/// Inside a task, dropping it before the sender has completed asks that sender to stop, and nothing else, and waits until it
-/// has completed; meanwhile the thread runs the work of the task's scheduler. So a sender that does not stop keeps the drop
-/// waiting, and so does a stop callback beneath on the same stack that blocks until this drop is over.
+/// This is the bridge from senders to futures, and open to coroutine types of your own: `SenderFuture::new(sender)` does for
+/// any sender, in code that is generic over it too, what `.await` does for those of this crate. The parameters after the
+/// first follow from it, and are left out.
 ///
-/// In a task the operation lives in this future, and is resumed on the task's scheduler. The other executors, and what
-/// polls with wakers of its own inside a task (`FuturesUnordered`, say), are told by the first poll:
+/// **In a task** the operation lives in this future, and the task is resumed on its own scheduler.
+///
+/// **In the other executors**, and under what polls with wakers of its own inside a task (`FuturesUnordered`, say), that
+/// executor is the scheduler in the sender's environment: what is scheduled there wakes it, and runs when it polls. Nothing
+/// else of the environment is set. The first poll decides which of the two it is.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -37,20 +41,37 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// assert_eq!(pollster::block_on(work), 42);
 /// ```
 ///
-/// - The scheduler in the sender's environment is the executor: what is scheduled there wakes it, and runs when it
-///   polls. Nothing else of the environment is set.
-/// - A sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES), runs right there. For any other
-///   there is one allocation, which holds its operation.
-/// - Dropped before it has completed, it requests the stop, runs what is queued, and lets go: the operation goes on by
-///   itself until it has completed, and its result is dropped. What it schedules from then on runs on the
-///   [global pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at.
-/// - It is pending for ever when it is polled again after it was ready.
+/// # Completions
+///
+/// A value is `Ok`, an error is `Err`. A sender that **stops** stops the task that awaits it, which is not resumed; where
+/// there is no task, this panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
+/// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) to see the stop. Polled again
+/// after it was ready, it is pending for ever.
 ///
 /// # Panics
 ///
-/// The sender's panic unwinds. A sender that **stops** stops the task that awaits it; where there is no task, this
-/// panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
-/// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) there.
+/// The sender's panic unwinds. It also panics when it is sent to another task after its first poll, and polled there before
+/// the sender has completed.
+///
+/// # Cancellation
+///
+/// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this asks it
+/// to stop. Inside a task it then waits until the sender has completed; meanwhile the thread runs the work of the task's
+/// scheduler. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on the same stack
+/// that blocks until this drop is over.
+///
+/// In another executor it runs what is queued, and lets go: the operation goes on by itself until it has completed, and its
+/// result is dropped. What it schedules from then on runs on the [global pool](crate::scheduler::ThreadPool::global). A task
+/// in there goes no further than the `.await` it is at; [local tasks](super::LocalTask) are ended right there, and waited for.
+///
+/// # Allocation
+///
+/// None in a task, nor elsewhere for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES). For any
+/// other one, elsewhere, one, which holds its operation.
+///
+/// # Stack
+///
+/// Constant: a completion resumes the task from the driver's loop, and not from inside.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SenderFuture<S, O = Started<S>, T = <S as Sender>::Value, E = <S as Sender>::Error> {
     phase: Phase,
