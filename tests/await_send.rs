@@ -248,3 +248,26 @@ fn in_the_middle_of_an_expression() {
     assert_eq!(sync_wait(Task::try_new(work())).unwrap(), 11);
     assert_eq!(spawned(work()), Ok(11));
 }
+
+#[test]
+fn selected_over_by_tokio() {
+    let work = || async {
+        let slow = never::<&'static str, &'static str>().stopped_as_error("stopped");
+        let mut slow = pin!(slow.into_future());
+        let mut others = 0;
+        loop {
+            tokio::select! {
+                _ = &mut slow => unreachable!("nobody stops it"),
+                other = boxed("one").into_future() => {
+                    others += other.map_or(0, str::len);
+                    if others > 5 {
+                        return others;
+                    }
+                }
+            }
+        }
+    };
+    assert_eq!(sync_wait(Task::new(work())).unwrap(), 6);
+    assert_eq!(sync_wait(starts_on(pool(), Task::new(work()))).unwrap(), 6);
+    assert_eq!(spawned(work()), 6);
+}

@@ -55,19 +55,20 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// # Cancellation
 ///
-/// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this asks it
-/// to stop. Inside a task it then waits until the sender has completed; meanwhile the thread runs the work of the task's
-/// scheduler. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on the same stack
-/// that blocks until this drop is over.
+/// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this
+/// asks it to stop. Inside a task it then waits until the sender has completed; meanwhile the thread runs the work of
+/// the task's scheduler. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on
+/// the same stack that blocks until this drop is over.
 ///
-/// In another executor it runs what is queued, and lets go: the operation goes on by itself until it has completed, and its
-/// result is dropped. What it schedules from then on runs on the [global pool](crate::scheduler::ThreadPool::global). A task
-/// in there goes no further than the `.await` it is at; [local tasks](super::LocalTask) are ended right there, and waited for.
+/// In another executor it runs what is queued, and lets go: the operation goes on by itself until it has completed, and
+/// its result is dropped. What it schedules from then on runs on the [global
+/// pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at; [local
+/// tasks](super::LocalTask) are ended right there, and waited for.
 ///
 /// # Allocation
 ///
-/// None in a task, nor elsewhere for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES). For any
-/// other one, elsewhere, one, which holds its operation.
+/// None in a task, nor elsewhere for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES).
+/// For any other one, elsewhere, one, which holds its operation.
 ///
 /// # Stack
 ///

@@ -371,7 +371,8 @@ impl<T, E> Foreign<T, E> {
         let queue = &self.block.core().queue;
         let homed = lock(queue).homed.clone();
         for frame in homed.iter().rev() {
-            // SAFETY: it is noted as long as it is not done, and where it becomes done is this thread. A wake only queues it.
+            // SAFETY: it is noted as long as it is not done, and where it becomes done is this thread. A wake only
+            // queues it.
             unsafe {
                 Header::stop(*frame);
                 frame::waker(*frame).wake_by_ref();

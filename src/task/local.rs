@@ -189,8 +189,8 @@ impl<T> Homed<T> {
 }
 
 impl<T> Drop for Homed<T> {
-    /// Whoever lets go of a task drops its result, at home. One that comes after that, of a task that was let go while it was
-    /// polled, may go with the last waker, on any thread. It is leaked there.
+    /// Whoever lets go of a task drops its result, at home. One that comes after that, of a task that was let go while
+    /// it was polled, may go with the last waker, on any thread. It is leaked there.
     #[inline]
     fn drop(&mut self) {
         if self.home == this_thread() {
@@ -445,8 +445,8 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
 /// assert_eq!(pollster::block_on(task.into_future()), Ok(Rc::new(42)));
 /// ```
 ///
-/// Dropped before it is done, it drops the task's future, on this thread, and waits there until the senders which that awaits
-/// have stopped: they cannot be let go.
+/// Dropped before it is done, it drops the task's future, on this thread, and waits there until the senders which that
+/// awaits have stopped: they cannot be let go.
 ///
 /// # Panics
 ///

@@ -70,10 +70,10 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, S
 ///
 /// # Cancellation
 ///
-/// What it awaits sees the stop token, and if that stops, so does the task. A future that is not a sender knows nothing of
-/// stops, and a task that waits for one alone goes on waiting:
-/// [`from_future`](crate::from_future)`(future).await` has it dropped by the stop. The token does not stop a task between two
-/// awaits. Dropping a task that is awaited ends it: see [`TaskFuture`].
+/// What it awaits sees the stop token, and if that stops, so does the task. A future that is not a sender knows nothing
+/// of stops, and a task that waits for one alone goes on waiting: [`from_future`](crate::from_future)`(future).await`
+/// has it dropped by the stop. The token does not stop a task between two awaits. Dropping a task that is awaited ends
+/// it: see [`TaskFuture`].
 ///
 /// # Allocation
 ///
