@@ -3,6 +3,7 @@
 //! A block that is held across threads is looked at with its lifetimes forgotten, `'static` ones included. So nothing
 //! that decides whether a future is `Send` may depend on them: a string literal is enough to find out.
 
+use std::convert::Infallible;
 use std::future::{Future, IntoFuture, pending};
 use std::pin::{Pin, pin};
 use std::sync::LazyLock;
@@ -15,6 +16,7 @@ use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, TaskScheduler,
 use bowline::stop::StopSource;
 use bowline::task::{FromEnv, Inline, Providing, SenderFuture, Task};
 use futures_lite::future::or;
+use futures_util::future::join_all;
 
 fn pool() -> PoolScheduler {
     ThreadPool::global().scheduler()
@@ -231,6 +233,22 @@ fn a_function_that_awaits_any_sender_is_send() {
     let both = (Ok("one"), Ok("one"));
     assert_eq!(sync_wait(Task::new(twice(word("one").then(first)))).unwrap(), both);
     assert_eq!(spawned(twice(word("one").split())), both);
+}
+
+/// What a function returns may capture the lifetimes of its parameters. They are different ones each time, once forgotten.
+#[test]
+fn what_a_sender_captures_does_not_matter() {
+    fn captures(_: &u32) -> impl Sender<Value = u32, Error = Infallible> + Send + 'static {
+        starts_on(pool(), just(1))
+    }
+    let work = || async {
+        let both = SenderFuture::new(when_all((captures(&1), captures(&2)))).await;
+        let joined = join_all([SenderFuture::new(captures(&3))]).await;
+        (both, joined)
+    };
+    let expected = (Ok((1, 1)), vec![Ok(1)]);
+    assert_eq!(sync_wait(Task::new(work())).unwrap(), expected);
+    assert_eq!(spawned(work()), expected);
 }
 
 #[test]

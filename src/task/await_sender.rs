@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::Future;
-use core::marker::PhantomPinned;
+use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::{Pin, pin};
 use core::ptr::NonNull;
@@ -20,8 +20,8 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// polled.
 ///
 /// This is the bridge from senders to futures, and open to coroutine types of your own: `SenderFuture::new(sender)` does for
-/// any sender, in code that is generic over it too, what `.await` does for those of this crate. The parameters after the
-/// first follow from it, and are left out.
+/// any sender, in code that is generic over it too, what `.await` does for those of this crate. The second parameter
+/// follows from the first, and is left out.
 ///
 /// **In a task** the operation lives in this future, and the task is resumed on its own scheduler.
 ///
@@ -74,11 +74,51 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// Constant: a completion resumes the task from the driver's loop, and not from inside.
 #[must_use = "futures do nothing until they are awaited"]
-pub struct SenderFuture<S, O = Started<S>, T = <S as Sender>::Value, E = <S as Sender>::Error> {
+pub struct SenderFuture<S, A = Awaiting<S>> {
+    awaiting: A,
+    /// It is always the sender that was given to `new`.
+    _sender: PhantomData<fn(S) -> S>,
+}
+
+// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and may not see then that `S` is a
+// sender. So nothing is asked of it but to be `Send`, and what needs to know more is behind a parameter of its own.
+// SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`, by
+// the bounds of `new`.
+unsafe impl<S: Send, A> Send for SenderFuture<S, A> {}
+
+impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+    /// Awaits a sender.
+    #[inline]
+    pub fn new(sender: S) -> Self {
+        SenderFuture {
+            awaiting: Awaiting::new(sender),
+            _sender: PhantomData,
+        }
+    }
+}
+
+impl<S, A: Future> Future for SenderFuture<S, A> {
+    type Output = A::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        // SAFETY: it is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.awaiting) }.poll(cx)
+    }
+}
+
+impl<S, A> fmt::Debug for SenderFuture<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SenderFuture").finish_non_exhaustive()
+    }
+}
+
+/// What is in a [`SenderFuture`].
+pub struct Awaiting<S: Sender<Value: Send, Error: Send>> {
     phase: Phase,
-    content: Content<S, O, T, E>,
+    content: Content<S>,
     /// Made when the sender is started, unless that completes inline.
-    shared: MaybeUninit<Await<T, E>>,
+    shared: MaybeUninit<Await<S::Value, S::Error>>,
     _pinned: PhantomPinned,
 }
 
@@ -97,10 +137,10 @@ enum Phase {
 /// The operation of an awaited sender.
 type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
-union Content<S, O, T, E> {
+union Content<S: Sender<Value: Send, Error: Send>> {
     sender: ManuallyDrop<S>,
-    operation: ManuallyDrop<O>,
-    foreign: ManuallyDrop<Foreign<T, E>>,
+    operation: ManuallyDrop<Started<S>>,
+    foreign: ManuallyDrop<Foreign<S::Value, S::Error>>,
 }
 
 /// What the receiver points at.
@@ -110,16 +150,10 @@ struct Await<T, E> {
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
-// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and then `S: Sender` may be more
-// than it can see. So the operation and the results are parameters, and nothing is asked of the sender but to be `Send`.
-// SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`.
-unsafe impl<S: Send, O, T: Send, E: Send> Send for SenderFuture<S, O, T, E> {}
-
-impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
-    /// Awaits a sender.
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     #[inline]
-    pub fn new(sender: S) -> Self {
-        SenderFuture {
+    fn new(sender: S) -> Self {
+        Awaiting {
             phase: Phase::Sender,
             content: Content {
                 sender: ManuallyDrop::new(sender),
@@ -127,6 +161,16 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
             shared: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
         }
+    }
+
+    /// What the receiver points at.
+    ///
+    /// # Safety
+    ///
+    /// The sender was started, and not inline.
+    unsafe fn shared(&self) -> &Await<S::Value, S::Error> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.shared.assume_init_ref() }
     }
 
     /// Starts a sender that completes inside `start`.
@@ -238,7 +282,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     }
 }
 
-impl<S> Future for SenderFuture<S>
+impl<S> Future for Awaiting<S>
 where
     S: Sender<Value: Send, Error: Send> + 'static,
 {
@@ -289,7 +333,7 @@ fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Pol
     }
 }
 
-impl<S, O, T, E> Drop for SenderFuture<S, O, T, E> {
+impl<S: Sender<Value: Send, Error: Send>> Drop for Awaiting<S> {
     #[inline]
     fn drop(&mut self) {
         match self.phase {
@@ -303,17 +347,7 @@ impl<S, O, T, E> Drop for SenderFuture<S, O, T, E> {
     }
 }
 
-impl<S, O, T, E> SenderFuture<S, O, T, E> {
-    /// What the receiver points at.
-    ///
-    /// # Safety
-    ///
-    /// The sender was started, and not inline.
-    unsafe fn shared(&self) -> &Await<T, E> {
-        // SAFETY: by the caller's promise.
-        unsafe { self.shared.assume_init_ref() }
-    }
-
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     /// Dropped before its end was seen: asks the sender to stop, and waits until it has completed.
     #[cold]
     fn abandon(&mut self) {
@@ -331,8 +365,7 @@ impl<S, O, T, E> SenderFuture<S, O, T, E> {
         let state = unsafe { &self.shared().state };
         if !state.is_done() {
             state.request_stop().run();
-            // SAFETY: the frame is not done before its future is gone, nor its context.
-            unsafe { wait_until(state.frame, || state.is_done()) };
+            wait_until(state.frame, || state.is_done());
         }
         let _shared = DropShared(&mut self.shared);
         if mem::replace(&mut self.phase, Phase::Empty) == Phase::Operation {
@@ -342,14 +375,14 @@ impl<S, O, T, E> SenderFuture<S, O, T, E> {
     }
 }
 
-impl<S, O, T, E> fmt::Debug for SenderFuture<S, O, T, E> {
+impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for Awaiting<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SenderFuture").finish_non_exhaustive()
+        f.debug_struct("Awaiting").finish_non_exhaustive()
     }
 }
 
 /// The receiver of a sender that is awaited.
-pub struct AwaitReceiver<T, E> {
+pub(super) struct AwaitReceiver<T, E> {
     shared: NonNull<Await<T, E>>,
 }
 

@@ -16,14 +16,14 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::context::{Context, TaskEnv};
+use super::context::{Context, Home, TaskEnv};
 use super::frame::{self, Header};
-use super::wait::wait_until;
+use super::wait::wait_with;
 use crate::memory::Count;
+use crate::scheduler::TaskScheduler;
 #[cfg(not(loom))]
 use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
-use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
@@ -41,7 +41,8 @@ struct Core {
     queue: Mutex<Queue>,
     /// Stopped when the future is dropped.
     stop: InplaceStopSource,
-    /// Where the operation runs: points at this block, and is there as long as it is.
+    /// Where the operation runs. Both point at this block, and are there as long as it is.
+    scheduler: Option<ForeignScheduler>,
     context: Option<Context>,
     vtable: &'static Vtable,
 }
@@ -260,6 +261,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         closed: false,
                     }),
                     stop: InplaceStopSource::new(),
+                    scheduler: None,
                     context: None,
                     vtable: Block::<S>::VTABLE,
                 },
@@ -275,9 +277,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
         unsafe {
             let token = ErasedStopToken::new(&core.as_ref().stop.token());
-            let scheduler = ForeignScheduler { core, counted: false };
-            let outside: (_, Look) = (core.cast(), Home::look);
-            (*core.as_ptr()).context = Some(context(TaskScheduler::new(scheduler), token, outside, false));
+            let scheduler = (*core.as_ptr())
+                .scheduler
+                .insert(ForeignScheduler { core, counted: false });
+            let outside: (_, Look) = (core.cast(), LocalHome::look);
+            (*core.as_ptr()).context = Some(context(Home::new(scheduler), token, outside));
         }
         let receiver = ForeignReceiver {
             // SAFETY: this is the count of the operation; its receiver gives it back.
@@ -368,7 +372,8 @@ impl<T, E> Foreign<T, E> {
     /// Has the futures of local tasks dropped, on this thread, and waits until they are gone: they cannot be let go. Those
     /// that began last come first, since others may wait for them.
     fn end_homed(&self) {
-        let queue = &self.block.core().queue;
+        let core = self.block.core();
+        let queue = &core.queue;
         let homed = lock(queue).homed.clone();
         for frame in homed.iter().rev() {
             // SAFETY: it is noted as long as it is not done, and where it becomes done is this thread. A wake only
@@ -378,13 +383,8 @@ impl<T, E> Foreign<T, E> {
                 frame::waker(*frame).wake_by_ref();
             }
         }
-        loop {
-            let Some(frame) = lock(queue).homed.last().copied() else {
-                return;
-            };
-            // SAFETY: as above: it becomes done in what is run here.
-            unsafe { wait_until(frame, || !lock(queue).homed.contains(&frame)) };
-        }
+        let help = || core.scheduler.as_ref().is_some_and(Scheduler::help);
+        wait_with(help, || lock(queue).homed.is_empty());
     }
 }
 
@@ -584,47 +584,40 @@ fn anywhere() -> TaskEnv {
         // SAFETY: there is nothing behind a token that never stops.
         let token = unsafe { ErasedStopToken::new(&NeverStop) };
         let outside: (_, Look) = (NonNull::dangling(), look);
-        Anywhere(context(TaskScheduler::new(InlineScheduler), token, outside, true))
+        Anywhere(context(Home::anywhere(), token, outside))
     });
     // SAFETY: it is there for ever.
     unsafe { TaskEnv::new(NonNull::from(context), None) }
 }
 
 /// A context that adds nothing to what is outside.
-fn context(
-    scheduler: TaskScheduler<'static>,
-    token: ErasedStopToken,
-    outside: (NonNull<()>, Look),
-    anywhere: bool,
-) -> Context {
+fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> Context {
     Context {
-        scheduler,
+        home,
         token,
         outside,
-        anywhere,
-        place: 0,
         priority: None,
     }
 }
 
 /// Where a local task notes its frame: in the block whose scheduler it runs on. It finds it in the environment there.
-pub(super) struct Home(Handle);
+pub(super) struct LocalHome(Handle);
 
-impl Clone for Home {
+impl Clone for LocalHome {
     fn clone(&self) -> Self {
         // SAFETY: a handle is counted.
-        Home(unsafe { Handle::of(self.0.0) })
+        LocalHome(unsafe { Handle::of(self.0.0) })
     }
 }
 
-impl Home {
+impl LocalHome {
     /// # Safety
     ///
     /// The place is the core of a block.
     unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        if id == TypeId::of::<Home>() {
+        if id == TypeId::of::<LocalHome>() {
             // SAFETY: by the caller's promise, and whoever asks is counted.
-            found(&Home(unsafe { Handle::of(place.cast()) }));
+            found(&LocalHome(unsafe { Handle::of(place.cast()) }));
         }
         None
     }
@@ -664,7 +657,7 @@ impl Home {
 
 /// A frame that is noted.
 pub(super) struct Noted {
-    home: Home,
+    home: LocalHome,
     frame: NonNull<Header>,
 }
 

@@ -519,7 +519,7 @@ impl Header {
                 Some(parent) if header_of(parent).is_stopped() => Header::resume_later(parent, polled),
                 _ => {
                     polled.run();
-                    wait_until(child, || Header::is_done(child));
+                    wait_until(parent.unwrap_or(child), || Header::is_done(child));
                 }
             }
         }
@@ -601,15 +601,16 @@ impl Header {
             // SAFETY: as above. From here on others may poll it.
             return unsafe { suspend(frame) };
         }
-        match header.continuation.get() {
-            // SAFETY: as above. The operation waits for this.
-            Continuation {
-                whom,
-                complete: Some(complete),
-            } if unsafe { finish(frame, true) } => unsafe { complete(NonNull::new_unchecked(whom)) },
+        let Continuation { whom, complete } = header.continuation.get();
+        if let Some(complete) = complete {
             // SAFETY: as above.
-            _ => unsafe { run(frame, Some(true)) },
+            if unsafe { finish(frame, true) } {
+                // SAFETY: the operation waits for this.
+                return unsafe { complete(NonNull::new_unchecked(whom)) };
+            }
         }
+        // SAFETY: as above.
+        unsafe { run(frame, Some(true)) }
     }
 }
 

@@ -13,10 +13,9 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::foreign::{self, Foreign, Home, Noted};
+use super::foreign::{self, Foreign, LocalHome, Noted};
 use super::frame;
 use super::task::Task;
-use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::stage::Stage;
 use crate::sync::{per_thread, thread};
@@ -315,10 +314,10 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
         let (HomedTask { task, .. }, receiver) = unsafe { Stage::take_sender(stage) };
         let env = receiver.env();
         let scheduler = env.scheduler();
-        let home = env.get::<Home>().filter(|home| home.is_scheduler(&scheduler));
+        let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
         let moves = match &home {
             Some(home) => !home.is_here(),
-            None => scheduler.place() != 0 || TaskScheduler::new(scheduler) == InlineScheduler,
+            None => scheduler.place() != 0 || scheduler.is_inline(),
         };
         if moves {
             let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \

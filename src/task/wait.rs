@@ -6,9 +6,9 @@ use core::time::Duration;
 
 use super::await_state::AwaitState;
 use super::frame::Header;
+use crate::Transfer;
 use crate::scheduler::thread_pool::Worker;
 use crate::sync::{park_timeout, spin};
-use crate::{Scheduler, Transfer};
 
 /// How often a wait looks before it sleeps.
 const LOOKS: u32 = 256;
@@ -18,16 +18,17 @@ const NAP: Duration = Duration::from_micros(200);
 /// Waits until `done`, and runs meanwhile what it might be waiting for: what is left to be resumed on this very stack, and
 /// the work of the task's scheduler, or of the pool whose worker this thread is.
 ///
-/// # Safety
-///
-/// The frame's context is there until `done`.
-pub(super) unsafe fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool) {
+/// Where this thread does not poll the frame, which takes a future that was sent away from its task, the scheduler may be
+/// gone as soon as it is `done`, and is left alone.
+pub(super) fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool) {
+    wait_with(|| help(frame), done);
+}
+
+/// The same, where it is known how to run the work of the scheduler: `help` says whether there was some.
+pub(super) fn wait_with(help: impl Fn() -> bool, done: impl Fn() -> bool) {
     let looks = Cell::new(0);
     while !done() {
-        // SAFETY: by the caller's promise.
-        let context = unsafe { Header::context(frame).as_ref() };
-        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || context.scheduler.help()
-        {
+        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || help() {
             looks.set(0);
             continue;
         }
@@ -53,4 +54,10 @@ pub(super) unsafe fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool)
             }
         }
     }
+}
+
+/// Runs a piece of the work of the scheduler of a frame, if this thread polls that.
+fn help(frame: NonNull<Header>) -> bool {
+    // SAFETY: a frame that is polled was started, and is not done: its context is there.
+    Header::is_current(frame) && unsafe { Header::context(frame).as_ref() }.home.help()
 }
