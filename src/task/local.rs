@@ -74,24 +74,13 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct LocalTask<T, E = Infallible> {
     task: HomedTask<T, E>,
+    _stays: PhantomData<*mut ()>,
 }
 
 type Inside<T, E> = Task<Homed<T>, Homed<E>>;
 
-/// A local task whose result is still wrapped.
-struct HomedTask<T, E> {
-    task: Inside<T, E>,
-    _stays: PhantomData<*mut ()>,
-}
-
-impl<T, E> HomedTask<T, E> {
-    fn new(task: Inside<T, E>) -> Self {
-        HomedTask {
-            task,
-            _stays: PhantomData,
-        }
-    }
-}
+/// A local task whose result is still wrapped. It is not sent anywhere.
+struct HomedTask<T, E>(Inside<T, E>);
 
 impl<T: 'static> LocalTask<T> {
     /// A task of a future, whose output is the value.
@@ -112,10 +101,11 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
         F: Future<Output = Result<T, E>> + 'static,
     {
         LocalTask {
-            task: HomedTask::new(Task::try_new(HomedFuture {
+            task: HomedTask(Task::try_new(HomedFuture {
                 home: this_thread(),
                 future: ManuallyDrop::new(future),
             })),
+            _stays: PhantomData,
         }
     }
 }
@@ -243,6 +233,16 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
 
     #[inline]
     fn connect<R: Receiver<T, E>>(self, receiver: R) -> LocalTaskOperation<T, E, R> {
+        const {
+            demand(
+                <R::Env as Env>::Scheduler::PRESENT,
+                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
+            );
+            demand(
+                <R::Env as Env>::Scheduler::INFALLIBLE,
+                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
+            );
+        }
         LocalTaskOperation {
             operation: self.task.connect(LocalTaskReceiver(receiver)),
         }
@@ -278,16 +278,6 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
 
     #[inline]
     fn connect<R: Receiver<Homed<T>, Homed<E>>>(self, receiver: R) -> HomedOperation<T, E, R> {
-        const {
-            demand(
-                <R::Env as Env>::Scheduler::PRESENT,
-                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
-            );
-            demand(
-                <R::Env as Env>::Scheduler::INFALLIBLE,
-                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
-            );
-        }
         HomedOperation {
             stage: Stage::Sender((self, receiver)),
             _pinned: PhantomPinned,
@@ -311,7 +301,7 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
         // SAFETY: nothing is moved but the task and the receiver, which are not pinned.
         let stage = unsafe { &raw mut self.get_unchecked_mut().stage };
         // SAFETY: it is started once, so they are still there.
-        let (HomedTask { task, .. }, receiver) = unsafe { Stage::take_sender(stage) };
+        let (HomedTask(task), receiver) = unsafe { Stage::take_sender(stage) };
         let env = receiver.env();
         let scheduler = env.scheduler();
         let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
@@ -417,7 +407,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     #[inline]
     fn into_future(self) -> LocalTaskFuture<T, E> {
         LocalTaskFuture {
-            future: self.task.task.into_future(),
+            future: self.task.0.into_future(),
             foreign: None,
             _stays: PhantomData,
         }
@@ -475,7 +465,7 @@ impl<T: 'static, E: 'static> LocalTaskFuture<T, E> {
     #[cold]
     fn poll_foreign(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
         if let Some(task) = self.future.take_unstarted() {
-            self.foreign = Some(Foreign::start(HomedTask::new(task)));
+            self.foreign = Some(Foreign::start(HomedTask(task)));
         }
         let Some(foreign) = &mut self.foreign else {
             // It was started in a task, or is over.
