@@ -10,6 +10,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
+use super::hop::Hop;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look, visit_all};
@@ -57,13 +58,16 @@ impl Context {
 pub struct Home {
     scheduler: NonNull<()>,
     vtable: &'static HomeVtable,
-    /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where nobody can tell.
+    /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where the scheduler is asked.
     place: usize,
+    /// How frames get there, where the scheduler has no queue for them.
+    pub(super) hop: Option<NonNull<Hop>>,
 }
 
 /// What is known of the scheduler of a [`Home`].
 struct HomeVtable {
     enqueue: unsafe fn(NonNull<()>, NonNull<Entry>) -> Transfer,
+    is_here: unsafe fn(NonNull<()>) -> bool,
     help: unsafe fn(NonNull<()>) -> bool,
     /// A scheduler of its own for somebody who asks.
     own: unsafe fn(NonNull<()>) -> TaskScheduler<'static>,
@@ -83,6 +87,7 @@ impl Home {
             vtable: const {
                 &HomeVtable {
                     enqueue: At::<S>::enqueue,
+                    is_here: At::<S>::is_here,
                     help: At::<S>::help,
                     own: At::<S>::own,
                 }
@@ -92,6 +97,7 @@ impl Home {
             } else {
                 scheduler.place()
             },
+            hop: None,
         }
     }
 
@@ -111,7 +117,8 @@ impl Home {
     #[inline]
     fn is_here(&self) -> bool {
         match self.place {
-            0 => false,
+            // SAFETY: the scheduler is there, by the promise of `new`.
+            0 => unsafe { (self.vtable.is_here)(self.scheduler) },
             Home::ANYWHERE => true,
             place => Worker::current().is_some_and(|worker| worker.place() == place),
         }
@@ -145,6 +152,14 @@ impl<S: Scheduler> At<S> {
     /// # Safety
     ///
     /// See above.
+    unsafe fn is_here(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.is_here()
+    }
+
+    /// # Safety
+    ///
+    /// See above.
     unsafe fn help(scheduler: NonNull<()>) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.help()
@@ -156,7 +171,7 @@ impl<S: Scheduler> At<S> {
     unsafe fn own(scheduler: NonNull<()>) -> TaskScheduler<'static> {
         // SAFETY: by the caller's promise. The types differ in their lifetime alone, for which the caller answers.
         unsafe {
-            let scheduler = TaskScheduler::new(scheduler.cast::<S>().as_ref().clone());
+            let scheduler = TaskScheduler::new_unchecked(scheduler.cast::<S>().as_ref().clone());
             mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler)
         }
     }

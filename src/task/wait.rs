@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::await_state::AwaitState;
 use super::frame::Header;
+use super::hop;
 use crate::Transfer;
 use crate::scheduler::thread_pool::Worker;
 use crate::sync::{park_timeout, spin};
@@ -58,6 +59,10 @@ pub(super) fn wait_with(help: impl Fn() -> bool, done: impl Fn() -> bool) {
 
 /// Runs a piece of the work of the scheduler of a frame, if this thread polls that.
 fn help(frame: NonNull<Header>) -> bool {
-    // SAFETY: a frame that is polled was started, and is not done: its context is there.
-    Header::is_current(frame) && unsafe { Header::context(frame).as_ref() }.home.help()
+    Header::is_current(frame) && {
+        // SAFETY: a frame that is polled was started, and is not done: its context is there.
+        let home = &unsafe { Header::context(frame).as_ref() }.home;
+        // SAFETY: a frame that is polled is at home.
+        home.help() || unsafe { hop::help(home) }
+    }
 }

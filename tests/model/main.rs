@@ -13,6 +13,7 @@ mod affine;
 mod awaits;
 mod bulk;
 mod from_future;
+mod hop;
 mod injector;
 mod ring;
 mod run_loop;
