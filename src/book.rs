@@ -15,6 +15,7 @@
 
 #[doc = "[the concepts]: concepts"]
 #[doc = "[schedulers]: schedulers"]
+#[doc = "[Tasks]: tasks"]
 #[doc = "[every algorithm]: algorithms"]
 #[doc = ""]
 #[doc = include_str!("../docs/getting-started.md")]
@@ -45,6 +46,9 @@ pub mod algorithms {}
 #[doc = "[`Receiver`]: crate::Receiver"]
 #[doc = "[`Operation`]: crate::Operation"]
 #[doc = "[`RunLoop`]: crate::scheduler::RunLoop"]
+#[doc = "[`SenderFuture`]: crate::task::SenderFuture"]
+#[doc = "[`Task`]: crate::task::Task"]
+#[doc = "[`TaskEnv`]: crate::task::TaskEnv"]
 #[doc = ""]
 #[doc = include_str!("../docs/writing-your-own.md")]
 pub mod writing_your_own {}

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bowline::Panic;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, RunLoop, ThreadPool, Timer};
+use bowline::stop::StopSource;
 use bowline::task::Task;
 use common::*;
 use futures_lite::future::{block_on, or, poll_once};
@@ -659,6 +660,31 @@ fn a_race_of_another_crate_inside_a_task_stops_the_loser() {
     }
 }
 
+/// What is dropped inside the task has to be run by the executor before it is gone; and that is busy with the task.
+#[test]
+fn a_race_inside_a_task_in_another_executor_drops_the_loser() {
+    gives(Ok((2, 0)), || {
+        Task::new(async {
+            let census = Census::new();
+            let value = census.value();
+            let slow = from_future(async move {
+                let _value = value;
+                std::future::pending::<()>().await;
+            });
+            let slow = async {
+                let _ = slow.await;
+                1
+            };
+            let quick = async {
+                yield_now().await;
+                2
+            };
+            (or(slow, quick).await, census.alive())
+        })
+        .into_future()
+    });
+}
+
 #[test]
 fn what_was_started_outside_may_be_polled_in_a_task() {
     let (_, waker) = CountWakes::new();
@@ -696,4 +722,62 @@ fn a_foreign_future_inside_a_task_is_woken_from_its_own_thread() {
         two + forty
     });
     assert_eq!(sync_wait(work).unwrap(), 42);
+}
+
+/// A future that knows nothing of stops, and is never ready.
+fn waits(census: &Census) -> impl Future<Output = ()> + Send + 'static {
+    let value = census.value();
+    async move {
+        let _value = value;
+        std::future::pending::<()>().await;
+    }
+}
+
+#[test]
+fn a_stop_drops_the_future_that_is_awaited_as_a_sender() {
+    for on_pool in [false, true] {
+        let census = Census::new();
+        let source = StopSource::new();
+        let token = source.token();
+        let future = waits(&census);
+        let (begun, begins) = mpsc::channel();
+        let task = Task::new(async move {
+            begun.send(()).expect("it waits");
+            let Ok(()) = from_future(future).await;
+            unreachable!("the stop ends it")
+        });
+        let task: Task<()> = if on_pool {
+            Task::new(async move { starts_on(pool(), task).await.unwrap_or_else(|no| match no {}) })
+        } else {
+            task
+        };
+        let stopper = thread::spawn(move || {
+            begins.recv().expect("it begins");
+            source.request_stop();
+        });
+        assert!(sync_wait(task.write_env(WithStopToken(token))).is_stopped());
+        assert_eq!(census.alive(), 0);
+        stopper.join().expect("it requested the stop");
+    }
+}
+
+#[test]
+fn a_timeout_drops_the_future_that_is_awaited_as_a_sender() {
+    gives((true, 0), || async {
+        let census = Census::new();
+        let task = {
+            let future = waits(&census);
+            Task::try_new(async { from_future(future).timeout(Duration::from_millis(1)).await })
+        };
+        let elapsed = matches!(task.await, Err(TimeoutError::Elapsed));
+        (elapsed, census.alive())
+    });
+    // Nobody sees the stop of a task that waits for the future itself: it goes on when that is ready.
+    let source = StopSource::new();
+    source.request_stop();
+    let task = Task::new(async {
+        yield_now().await;
+        5
+    });
+    assert_eq!(sync_wait(task.write_env(WithStopToken(source.token()))).unwrap(), 5);
 }

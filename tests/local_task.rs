@@ -3,7 +3,7 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -14,7 +14,10 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
-use bowline::task::{LocalTask, Task};
+use bowline::task::{self, LocalTask, Task};
+use futures_lite::future::or;
+use futures_util::future::join_all;
+
 use common::{Census, DEEP_STACK, ROUNDS, Record, Recorded, aborts, allocations, panic_message, with_loop, with_stack};
 
 fn here() -> ThreadId {
@@ -221,6 +224,7 @@ fn a_waker_that_outlives_it_has_nothing_dropped_elsewhere() {
             assert_eq!(seen.0.get(), Some(home));
             assert_eq!(seen.1.get(), None);
         }
+        assert_eq!(seen.1.get(), Some(home), "whoever lets go of it drops what is in it");
     });
     // Inside of so many tasks, a child is not polled at once, but in its turn.
     for _ in 0..3 {
@@ -231,7 +235,7 @@ fn a_waker_that_outlives_it_has_nothing_dropped_elsewhere() {
     done.send(()).expect("it listens");
     elsewhere.join().expect("it wakes nobody");
     assert_eq!(local_dropped.get(), Some(home));
-    assert!(result_dropped.get().is_none_or(|there| there == home));
+    assert_eq!(result_dropped.get(), Some(home));
 }
 
 #[test]
@@ -379,16 +383,199 @@ fn what_is_refused_is_dropped_before_the_completion() {
     assert!(matches!(recorded.recv(), Ok(Recorded::Panicked(_))));
 }
 
-/// Awaits with a waker of its own, as executors of other crates do.
+/// Runs a future in executors of other crates that stay on one thread.
+fn elsewhere<T>(make: impl Fn() -> Pin<Box<dyn Future<Output = T>>>) -> Vec<T> {
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let executor = async_executor::LocalExecutor::new();
+    let spawned = executor.spawn(make());
+    vec![
+        pollster::block_on(make()),
+        tokio.block_on(make()),
+        futures_lite::future::block_on(executor.run(spawned)),
+        // With wakers of its own, inside of a local task.
+        task::block_on(async move { join_all([make()]).await.pop().expect("one") }),
+    ]
+}
+
 #[test]
-fn another_executor_is_refused() {
-    let census = Census::new();
-    let value = census.value();
-    let mut future = Box::pin(LocalTask::new(async move { drop(value) }).into_future());
-    let message = panic_message(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
-    assert!(message.contains("await its future instead"), "{message}");
-    drop(future);
-    assert_eq!(census.alive(), 0);
+fn other_executors_of_the_thread_run_it() {
+    let pool = ThreadPool::new(2);
+    let scheduler = pool.scheduler();
+    let make = || {
+        let home = here();
+        let task = LocalTask::new(async move {
+            let shared = Rc::new(Cell::new(0));
+            for round in 0..20 {
+                let Ok(()) = starts_on(scheduler, just(())).await;
+                assert_eq!(here(), home);
+                shared.set(shared.get() + round);
+            }
+            let child = {
+                let shared = Rc::clone(&shared);
+                LocalTask::new(async move {
+                    WokenElsewhere { rounds: 3, waker: None }.await;
+                    assert_eq!(here(), home);
+                    shared
+                })
+            };
+            let Ok(same) = child.await;
+            let Ok((one, two)) = when_all((
+                LocalTask::new(async move { starts_on(scheduler, just(1)).await }),
+                Task::new(async { 2 }),
+            ))
+            .await;
+            same.set(same.get() + one.unwrap_or(0) + two);
+            same
+        });
+        Box::pin(async { task.await.map(|shared| shared.get()) }) as Pin<Box<dyn Future<Output = _>>>
+    };
+    assert_eq!(elsewhere(make), [Ok(193); 4]);
+    let adapted =
+        || Box::pin(LocalTask::new(async { 1 }).then(|one| one + 1).into_future()) as Pin<Box<dyn Future<Output = _>>>;
+    assert_eq!(elsewhere(adapted), [Ok(2); 4]);
+    let failing = || {
+        let task = LocalTask::<(), Rc<str>>::try_new(async { Err("no".into()) });
+        Box::pin(task.into_future()) as Pin<Box<dyn Future<Output = _>>>
+    };
+    assert_eq!(
+        elsewhere(failing),
+        [const { Err::<(), &str>("no") }; 4].map(|no| no.map_err(Rc::from))
+    );
+}
+
+#[test]
+fn a_panic_and_a_stop_arrive_in_other_executors() {
+    let message = panic_message(|| pollster::block_on(LocalTask::new(async { panic!("in there") }).into_future()));
+    assert_eq!(message, "in there");
+    let stops = || LocalTask::new(async { just_stopped::<(), std::convert::Infallible>().await });
+    let message = panic_message(|| pollster::block_on(stops().into_future()).map(drop));
+    assert!(message.contains("stopped_as_option"), "{message}");
+    assert_eq!(
+        pollster::block_on(stops().stopped_as_option().into_future()).map(|it| it.is_none()),
+        Ok(true)
+    );
+}
+
+/// Polls once, as an executor of another crate does, and drops it.
+fn polled_once_and_dropped(future: impl Future) {
+    let mut future = Box::pin(future);
+    assert!(
+        future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+}
+
+#[test]
+fn dropped_in_another_executor_it_ends_at_home() {
+    let pool = ThreadPool::new(1);
+    let scheduler = pool.scheduler();
+    let (stuck, gets_going) = mpsc::channel::<()>();
+    let gets_going = std::sync::Arc::new(std::sync::Mutex::new(gets_going));
+    let forever = never::<(), std::convert::Infallible>;
+    let waits: [&dyn Fn(DropsAt) -> LocalTask<()>; 7] = [
+        // A future that knows nothing of stops.
+        &|local| {
+            LocalTask::new(async move {
+                let _local = local;
+                std::future::pending::<()>().await;
+            })
+        },
+        // A sender that stops at once.
+        &|local| {
+            LocalTask::new(async move {
+                let _local = local;
+                let Ok(()) = forever().await;
+            })
+        },
+        // One that stops elsewhere.
+        &|local| {
+            LocalTask::new(async move {
+                let _local = local;
+                let Ok(()) = starts_on(scheduler, forever()).continues_on(scheduler).await;
+            })
+        },
+        // One that stops where the executor polls.
+        &|local| {
+            LocalTask::new(async move {
+                let _local = local;
+                let Ok(()) = from_future(std::future::pending()).await;
+            })
+        },
+        // One that does not stop, but ends.
+        &|local| {
+            let gets_going = std::sync::Arc::clone(&gets_going);
+            LocalTask::new(async move {
+                let _local = local;
+                let work = just_from(move || gets_going.lock().map(|going| going.recv().is_ok()).is_ok());
+                let Ok(_) = starts_on(scheduler, work).await;
+            })
+        },
+        // Others, one of which waits for ever.
+        &|local| {
+            LocalTask::new(async move {
+                let inner = LocalTask::new(async move {
+                    let _local = local;
+                    std::future::pending::<()>().await;
+                });
+                let outer = LocalTask::new(async move { inner.await });
+                let _ = when_all((outer, LocalTask::new(async {}))).await;
+            })
+        },
+        // One that is made by the stop of another.
+        &|local| {
+            LocalTask::new(async move {
+                let _local = local;
+                let late = || LocalTask::new(std::future::pending::<()>());
+                let Ok(()) = forever().let_stopped(late).await;
+            })
+        },
+    ];
+    for wait in waits {
+        for adapted in [false, true] {
+            let (local, dropped) = DropsAt::new();
+            let task = wait(local);
+            if adapted {
+                stuck.send(()).expect("it listens");
+                polled_once_and_dropped(when_all((task.then(|()| ()), LocalTask::new(async {}))).into_future());
+            } else {
+                stuck.send(()).expect("it listens");
+                polled_once_and_dropped(task.into_future());
+            }
+            assert_eq!(dropped.get(), Some(here()));
+        }
+    }
+}
+
+#[test]
+fn a_race_of_another_crate_drops_the_loser_at_home() {
+    let race = || async {
+        let (local, dropped) = DropsAt::new();
+        let loser = LocalTask::new(async move {
+            let _local = local;
+            let Ok(()) = Timer::global().schedule_after(Duration::from_secs(600)).await;
+        });
+        let winner = LocalTask::new(async {
+            let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+        });
+        let won = or(async { winner.await.is_ok() }, async {
+            loser.stopped_as_option().await.is_err()
+        })
+        .await;
+        (won, dropped.get() == Some(here()))
+    };
+    assert_eq!(elsewhere(|| Box::pin(race())), [(true, true); 4]);
+}
+
+#[test]
+fn one_that_is_made_where_nobody_polls_is_refused() {
+    let pool = ThreadPool::new(1);
+    let work = starts_on(pool.scheduler(), just(())).let_value(|()| LocalTask::new(async {}));
+    let message = panic_message(|| pollster::block_on(work.into_future()));
+    assert!(message.contains("a local task stays on its thread"), "{message}");
 }
 
 #[test]

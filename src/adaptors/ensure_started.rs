@@ -39,11 +39,11 @@ use crate::{Completion, Receiver, Sender};
 ///
 /// Constant: making one is a driver.
 #[must_use = "dropping it asks the sender to stop; wait for it, or use `start_detached`"]
-pub struct EnsureStarted<S: Sender> {
+pub struct EnsureStarted<S> {
     handle: Handle<S>,
 }
 
-impl<S: Sender> EnsureStarted<S> {
+impl<S: Sender<Value: Send, Error: Send>> EnsureStarted<S> {
     pub(crate) fn new(sender: S) -> Self {
         let handle = Handle::new(sender);
         abort_on_unwind(|| handle.start().run());
@@ -51,7 +51,7 @@ impl<S: Sender> EnsureStarted<S> {
     }
 }
 
-impl<S: Sender> fmt::Debug for EnsureStarted<S> {
+impl<S> fmt::Debug for EnsureStarted<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EnsureStarted").finish_non_exhaustive()
     }

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
+use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
@@ -22,7 +23,10 @@ use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender
 /// Two counts keep it. `interested` counts the handles, and the operations that wait with one: when it falls to zero
 /// while the sender runs, the sender is asked to stop. `references` counts one for all of those together, one for the
 /// running sender, and one for a stop on its way: when it falls to zero, the memory goes.
+#[repr(C)]
 pub(super) struct Shared<S: Sender> {
+    /// First, so that a handle finds it without knowing the sender.
+    lose_interest: LoseInterest,
     /// Touched by who starts the sender, then by its completion; others look at the rest meanwhile.
     stage: UnsafeCell<Stage<S, S::Operation<ChildReceiver<Self, 0>>>>,
     /// What the sender sees. It comes after the operation, so that it is dropped after it.
@@ -37,6 +41,11 @@ pub(super) struct Shared<S: Sender> {
     /// Requests the stop of the sender, from the loop of whoever lost the last interest.
     stop: Job,
 }
+
+/// # Safety
+///
+/// The pointer is to a [`Shared`] that has this function. One interest is given back.
+type LoseInterest = unsafe fn(NonNull<()>) -> Transfer;
 
 struct List {
     phase: Phase,
@@ -140,7 +149,7 @@ impl List {
     }
 }
 
-// SAFETY: the completion is `Send` by the bounds of `Handle`, and handed over through the lock; the operation is only
+// SAFETY: the completion is `Send` by the bounds of `Handle::new`, and handed over through the lock; the operation is only
 // destroyed, by its own completion.
 unsafe impl<S: Sender> Parent<0> for Shared<S> {
     type Value = S::Value;
@@ -210,8 +219,9 @@ impl<S: Sender> Shared<S> {
 
     /// # Safety
     ///
-    /// One interest is given back.
-    unsafe fn lose_interest(this: NonNull<Self>) -> Transfer {
+    /// As for [`LoseInterest`].
+    unsafe fn lose_interest(this: NonNull<()>) -> Transfer {
+        let this = this.cast::<Self>();
         // SAFETY: the interest is still ours.
         let shared = unsafe { this.as_ref() };
         if shared.interested.fetch_sub(1, AcqRel) != 1 {
@@ -243,29 +253,25 @@ impl<S: Sender> Shared<S> {
 }
 
 /// One interest in a shared run.
-pub(super) struct Handle<S: Sender> {
-    shared: NonNull<Shared<S>>,
+///
+/// It asks nothing of `S`, so that it is `Send` wherever `S` is: of an `async` block that holds one the compiler wants to
+/// know that with the lifetimes in `S` forgotten, and may not see then that it is a sender.
+pub(super) struct Handle<S> {
+    /// A [`Shared<S>`](Shared).
+    shared: NonNull<()>,
+    _sender: PhantomData<*mut S>,
 }
 
-// SAFETY: the state may be used on any thread: the sender is connected and started by one, value and error are `Send`,
-// and `Sync` where several read them.
-unsafe impl<S: Sender + Send> Send for Handle<S>
-where
-    S::Value: Send,
-    S::Error: Send,
-{
-}
+// SAFETY: the state may be used on any thread: the sender is connected and started by one, value and error are `Send` by
+// the bounds of `new`, and `Sync` where several read them.
+unsafe impl<S: Send> Send for Handle<S> {}
 // SAFETY: through a shared reference a handle is only cloned.
-unsafe impl<S: Sender + Send> Sync for Handle<S>
-where
-    S::Value: Send,
-    S::Error: Send,
-{
-}
+unsafe impl<S: Send> Sync for Handle<S> {}
 
-impl<S: Sender> Handle<S> {
+impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
     pub(super) fn new(sender: S) -> Self {
         let shared = Box::new(Shared {
+            lose_interest: Shared::<S>::lose_interest,
             stage: UnsafeCell::new(Stage::Sender(sender)),
             source: InplaceStopSource::new(),
             completion: UnsafeCell::new(None),
@@ -279,14 +285,21 @@ impl<S: Sender> Handle<S> {
             stop: Job::new(Shared::<S>::request_stop),
         });
         Handle {
-            shared: NonNull::from(Box::leak(shared)),
+            shared: NonNull::from(Box::leak(shared)).cast(),
+            _sender: PhantomData,
         }
+    }
+}
+
+impl<S: Sender> Handle<S> {
+    fn shared(&self) -> NonNull<Shared<S>> {
+        self.shared.cast()
     }
 
     /// Starts the sender, if nobody has yet.
     pub(super) fn start(&self) -> Transfer {
         // SAFETY: a handle keeps the state.
-        let shared = unsafe { self.shared.as_ref() };
+        let shared = unsafe { self.shared().as_ref() };
         {
             let locked = shared.lock();
             if locked.list.phase != Phase::Idle {
@@ -296,32 +309,44 @@ impl<S: Sender> Handle<S> {
             shared.references.fetch_add(1, Relaxed);
         }
         // SAFETY: the phase was just set.
-        unsafe { Shared::start(self.shared) }
+        unsafe { Shared::start(self.shared()) }
     }
 
     pub(super) fn clone(&self) -> Self {
         // SAFETY: a handle keeps the state.
-        unsafe { self.shared.as_ref() }.interested.fetch_add(1, Relaxed);
-        Handle { shared: self.shared }
+        unsafe { self.shared().as_ref() }.interested.fetch_add(1, Relaxed);
+        Handle {
+            shared: self.shared,
+            _sender: PhantomData,
+        }
     }
+}
 
+impl<S> Handle<S> {
     /// Gives the interest back, and returns what that resumes.
     fn give_back(self) -> Transfer {
-        let shared = self.shared;
-        core::mem::forget(self);
-        // SAFETY: the handle's interest is given back.
-        unsafe { Shared::lose_interest(shared) }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is given back this once.
+        unsafe { this.lose() }
+    }
+
+    /// # Safety
+    ///
+    /// The handle is not used afterwards.
+    unsafe fn lose(&self) -> Transfer {
+        // SAFETY: the function comes first in what is there; the handle's interest is given back.
+        unsafe { self.shared.cast::<LoseInterest>().read()(self.shared) }
     }
 }
 
-impl<S: Sender> Drop for Handle<S> {
+impl<S> Drop for Handle<S> {
     fn drop(&mut self) {
-        // SAFETY: the handle's interest is given back.
-        unsafe { Shared::lose_interest(self.shared) }.run();
+        // SAFETY: this is the end of it.
+        unsafe { self.lose() }.run();
     }
 }
 
-impl<S: Sender> fmt::Debug for Handle<S> {
+impl<S> fmt::Debug for Handle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
@@ -395,7 +420,7 @@ where
             return Transfer::none();
         };
         // SAFETY: the run is done, so the completion is there; the handle keeps it.
-        let completion = unsafe { D::fetch(handle.shared.as_ref().completion.get()) };
+        let completion = unsafe { D::fetch(handle.shared().as_ref().completion.get()) };
         let resumed = handle.give_back();
         resumed.and(completion.deliver(receiver))
     }
@@ -428,7 +453,7 @@ where
                 return Transfer::none();
             };
             let waiter = NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter);
-            let locked = handle.shared.as_ref().lock();
+            let locked = handle.shared().as_ref().lock();
             match (*waiter.as_ptr()).state {
                 WaiterState::Waiting if locked.list.phase != Phase::Done => {
                     locked.list.unlink(waiter);
@@ -464,7 +489,7 @@ where
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
         // SAFETY: nobody else knows the operation yet.
         let (token, shared) = match unsafe { (&(*this.as_ptr()).receiver, &(*this.as_ptr()).handle) } {
-            (Some(receiver), Some(handle)) => (receiver.env().stop_token(), handle.shared),
+            (Some(receiver), Some(handle)) => (receiver.env().stop_token(), handle.shared()),
             _ => return Transfer::none(),
         };
         // SAFETY: the slot is pinned with the operation, and left or released before it completes.

@@ -41,11 +41,11 @@ use crate::{Completion, Panic, Receiver, Sender};
 ///
 /// Constant, for any number of receivers.
 #[must_use = "senders do nothing until they are connected and started"]
-pub struct Split<S: Sender> {
+pub struct Split<S> {
     handle: Handle<S>,
 }
 
-impl<S: Sender> Split<S> {
+impl<S: Sender<Value: Send, Error: Send>> Split<S> {
     pub(crate) fn new(sender: S) -> Self {
         Split {
             handle: Handle::new(sender),
@@ -61,7 +61,7 @@ impl<S: Sender> Clone for Split<S> {
     }
 }
 
-impl<S: Sender> fmt::Debug for Split<S> {
+impl<S> fmt::Debug for Split<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Split").finish_non_exhaustive()
     }

@@ -2,13 +2,12 @@ use alloc::boxed::Box;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
-use core::marker::PhantomPinned;
+use core::marker::{PhantomData, PhantomPinned};
 use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::demand::demand;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, StopToken};
@@ -102,7 +101,7 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
 
 type Trip<F, R> =
     <<<<R as Receiver<<F as Future>::Output, Infallible>>::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Operation<
-        ChildReceiver<FromFutureOperation<F, R>, 0>,
+        TripReceiver<F, R>,
     >;
 
 /// The operation of [`FromFuture`].
@@ -150,7 +149,7 @@ where
         // SAFETY: as above; a trip that was there has been made. The operation is pinned and stays until it completes.
         unsafe {
             if (*this.as_ptr()).trip.is_none() {
-                let receiver = ChildReceiver::new(this);
+                let receiver = TripReceiver::new(this);
                 (*this.as_ptr()).trip = Some(env.scheduler().schedule().connect(receiver));
             }
         }
@@ -304,35 +303,109 @@ where
     }
 }
 
-// SAFETY: the future and the receiver are `Send`, and polled by one at a time.
-unsafe impl<F, R> Parent<0> for FromFutureOperation<F, R>
+/// The receiver of the trip. Nothing stops it.
+///
+/// It does not name the operation that it points back at, which holds the trip: the compiler answers a question that leads
+/// back to itself in more than one way, and incremental builds fail over that.
+struct TripReceiver<F, R>
 where
     F: Future + Send,
     R: Receiver<F::Output, Infallible>,
 {
-    type Value = ();
-    type Error = <<<R::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Error;
-    /// Nothing stops the trip.
-    type Env = EmptyEnv;
+    /// A [`FromFutureOperation<F, R>`](FromFutureOperation).
+    operation: NonNull<()>,
+    _types: PhantomData<fn() -> (F, R)>,
+}
 
-    unsafe fn env(_: NonNull<Self>) -> EmptyEnv {
-        EmptyEnv
+// SAFETY: the future and the receiver are `Send`, and polled by one at a time.
+unsafe impl<F, R> Send for TripReceiver<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+}
+
+impl<F, R> TripReceiver<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    /// # Safety
+    ///
+    /// The operation is pinned, and stays until this has completed.
+    unsafe fn new(operation: NonNull<FromFutureOperation<F, R>>) -> Self {
+        TripReceiver {
+            operation: operation.cast(),
+            _types: PhantomData,
+        }
+    }
+
+    fn complete(self, panicked: Option<Panic>) -> Transfer {
+        let operation = ManuallyDrop::new(self).operation;
+        // SAFETY: by the promise of `new`; this is the one completion.
+        unsafe { Self::arrived(operation, panicked) }
     }
 
     /// The future is polled, also when the trip failed: an infallible scheduler has only one way. A panic on the way
     /// is the completion.
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<(), Self::Error>) -> Transfer {
+    ///
+    /// # Safety
+    ///
+    /// It is such an operation, whose trip is over.
+    unsafe fn arrived(operation: NonNull<()>, panicked: Option<Panic>) -> Transfer {
+        let this = operation.cast::<FromFutureOperation<F, R>>();
         // A trip that was not made is dropped with the operation, after its completion, and means nothing.
         // SAFETY: a scheduled operation is ours; one that is being dropped still has its receiver's place.
         if unsafe { (*this.as_ptr()).receiver.is_none() } {
             return Transfer::none();
         }
-        if let Completion::Panicked(payload) = completion {
+        if let Some(payload) = panicked {
             // SAFETY: a scheduled operation is ours, and the trip touches nothing of itself any more.
-            return unsafe { Self::complete(this, Completion::Panicked(payload)) };
+            return unsafe { FromFutureOperation::complete(this, Completion::Panicked(payload)) };
         }
         // SAFETY: the operation stays until it is polled to its end.
         unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)) }
+    }
+}
+
+impl<F, R, E> Receiver<(), E> for TripReceiver<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    type Env = EmptyEnv;
+
+    fn env(&self) -> EmptyEnv {
+        EmptyEnv
+    }
+
+    fn set_value(self, (): ()) -> Transfer {
+        TripReceiver::complete(self, None)
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        drop(error);
+        TripReceiver::complete(self, None)
+    }
+
+    fn set_stopped(self) -> Transfer {
+        TripReceiver::complete(self, None)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        TripReceiver::complete(self, Some(payload))
+    }
+}
+
+impl<F, R> Drop for TripReceiver<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: by the promise of `new`; one that has completed is not dropped.
+        unsafe { Self::arrived(self.operation, None) }.run();
     }
 }
 

@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::Future;
-use core::marker::PhantomPinned;
+use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::{Pin, pin};
 use core::ptr::NonNull;
@@ -16,14 +16,18 @@ use super::frame::{self, Header};
 use super::wait::wait_until;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
-/// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
+/// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
+/// polled.
 ///
-/// Inside a task, dropping it before the sender has completed asks that sender to stop, and nothing else, and waits until it
-/// has completed; meanwhile the thread runs the work of the task's scheduler. So a sender that does not stop keeps the drop
-/// waiting, and so does a stop callback beneath on the same stack that blocks until this drop is over.
+/// This is the bridge from senders to futures, and open to coroutine types of your own: `SenderFuture::new(sender)` does for
+/// any sender, in code that is generic over it too, what `.await` does for those of this crate. The second parameter
+/// follows from the first, and is left out.
 ///
-/// In a task the operation lives in this future, and is resumed on the task's scheduler. The other executors, and what
-/// polls with wakers of its own inside a task (`FuturesUnordered`, say), are told by the first poll:
+/// **In a task** the operation lives in this future, and the task is resumed on its own scheduler.
+///
+/// **In the other executors**, and under what polls with wakers of its own inside a task (`FuturesUnordered`, say), that
+/// executor is the scheduler in the sender's environment: what is scheduled there wakes it, and runs when it polls. Nothing
+/// else of the environment is set. The first poll decides which of the two it is.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -37,22 +41,80 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// assert_eq!(pollster::block_on(work), 42);
 /// ```
 ///
-/// - The scheduler in the sender's environment is the executor: what is scheduled there wakes it, and runs when it
-///   polls. Nothing else of the environment is set.
-/// - A sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES), runs right there. For any other
-///   there is one allocation, which holds its operation.
-/// - Dropped before it has completed, it requests the stop, runs what is queued, and lets go: the operation goes on by
-///   itself until it has completed, and its result is dropped. What it schedules from then on runs on the
-///   [global pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at.
-/// - It is pending for ever when it is polled again after it was ready.
+/// # Completions
+///
+/// A value is `Ok`, an error is `Err`. A sender that **stops** stops the task that awaits it, which is not resumed; where
+/// there is no task, this panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
+/// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) to see the stop. Polled again
+/// after it was ready, it is pending for ever.
 ///
 /// # Panics
 ///
-/// The sender's panic unwinds. A sender that **stops** stops the task that awaits it; where there is no task, this
-/// panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
-/// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) there.
+/// The sender's panic unwinds. It also panics when it is sent to another task after its first poll, and polled there before
+/// the sender has completed.
+///
+/// # Cancellation
+///
+/// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this
+/// asks it to stop. Inside a task it then waits until the sender has completed; meanwhile the thread runs the work of
+/// the task's scheduler. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on
+/// the same stack that blocks until this drop is over.
+///
+/// In another executor it runs what is queued, and lets go: the operation goes on by itself until it has completed, and
+/// its result is dropped. What it schedules from then on runs on the [global
+/// pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at; [local
+/// tasks](super::LocalTask) are ended right there, and waited for.
+///
+/// # Allocation
+///
+/// None in a task, nor elsewhere for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES).
+/// For any other one, elsewhere, one, which holds its operation.
+///
+/// # Stack
+///
+/// Constant: a completion resumes the task from the driver's loop, and not from inside.
 #[must_use = "futures do nothing until they are awaited"]
-pub struct SenderFuture<S: Sender<Value: Send, Error: Send>> {
+pub struct SenderFuture<S, A = Awaiting<S>> {
+    awaiting: A,
+    /// It is always the sender that was given to `new`.
+    _sender: PhantomData<fn(S) -> S>,
+}
+
+// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and may not see then that `S` is a
+// sender. So nothing is asked of it but to be `Send`, and what needs to know more is behind a parameter of its own.
+// SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`, by
+// the bounds of `new`.
+unsafe impl<S: Send, A> Send for SenderFuture<S, A> {}
+
+impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+    /// Awaits a sender.
+    #[inline]
+    pub fn new(sender: S) -> Self {
+        SenderFuture {
+            awaiting: Awaiting::new(sender),
+            _sender: PhantomData,
+        }
+    }
+}
+
+impl<S, A: Future> Future for SenderFuture<S, A> {
+    type Output = A::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        // SAFETY: it is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.awaiting) }.poll(cx)
+    }
+}
+
+impl<S, A> fmt::Debug for SenderFuture<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SenderFuture").finish_non_exhaustive()
+    }
+}
+
+/// What is in a [`SenderFuture`].
+pub struct Awaiting<S: Sender<Value: Send, Error: Send>> {
     phase: Phase,
     content: Content<S>,
     /// Made when the sender is started, unless that completes inline.
@@ -88,14 +150,10 @@ struct Await<T, E> {
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
-// SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`.
-unsafe impl<S: Sender<Value: Send, Error: Send> + Send> Send for SenderFuture<S> {}
-
-impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
-    /// Awaits a sender.
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     #[inline]
-    pub fn new(sender: S) -> Self {
-        SenderFuture {
+    fn new(sender: S) -> Self {
+        Awaiting {
             phase: Phase::Sender,
             content: Content {
                 sender: ManuallyDrop::new(sender),
@@ -224,7 +282,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     }
 }
 
-impl<S> Future for SenderFuture<S>
+impl<S> Future for Awaiting<S>
 where
     S: Sender<Value: Send, Error: Send> + 'static,
 {
@@ -275,7 +333,7 @@ fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Pol
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
+impl<S: Sender<Value: Send, Error: Send>> Drop for Awaiting<S> {
     #[inline]
     fn drop(&mut self) {
         match self.phase {
@@ -289,7 +347,7 @@ impl<S: Sender<Value: Send, Error: Send>> Drop for SenderFuture<S> {
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     /// Dropped before its end was seen: asks the sender to stop, and waits until it has completed.
     #[cold]
     fn abandon(&mut self) {
@@ -317,9 +375,9 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for SenderFuture<S> {
+impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for Awaiting<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SenderFuture").finish_non_exhaustive()
+        f.debug_struct("Awaiting").finish_non_exhaustive()
     }
 }
 

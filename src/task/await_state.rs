@@ -257,7 +257,7 @@ impl AwaitState {
 /// The stop token of what a task awaits: it sees the stop of the task, and that of this await alone, which is requested
 /// when the future is dropped before the sender has completed.
 ///
-/// It costs nothing until somebody listens to it; asking looks at two flags.
+/// It is that of a [`TaskEnv`](super::TaskEnv). It costs nothing until somebody listens to it; asking looks at two flags.
 #[derive(Clone, Copy)]
 pub struct TaskToken {
     task: ErasedStopToken,

@@ -32,9 +32,17 @@ use crate::{Outcome, sync_wait};
 /// future is dropped then, and there is no output to return. [`stopped_as_option`](crate::Sender::stopped_as_option) and
 /// its like let the future see a stop; [`sync_wait`] of a task gives an [`Outcome`].
 ///
+/// # Cancellation
+///
+/// Nothing stops it from outside: what it awaits sees a token that never stops.
+///
 /// # Allocation
 ///
 /// One.
+///
+/// # Stack
+///
+/// That of the future's poll, and of one loop.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut output = None;

@@ -3,6 +3,7 @@
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
+use core::marker::PhantomData;
 
 use allocator_api2::alloc::{Allocator, Global};
 
@@ -25,17 +26,25 @@ use crate::scheduler::OutOfMemory;
 /// assert_eq!(sync_wait(two).unwrap(), 2);
 /// ```
 #[must_use = "a builder does nothing until it is given a future"]
-pub struct TaskBuilder<C: TaskContext = DefaultContext> {
-    allocator: C::Allocator,
+pub struct TaskBuilder<C = DefaultContext, A = <C as TaskContext>::Allocator> {
+    allocator: A,
+    _context: PhantomData<fn() -> C>,
 }
 
 impl TaskBuilder {
     pub(super) const fn new() -> Self {
-        TaskBuilder { allocator: Global }
+        TaskBuilder::of(Global)
     }
 }
 
 impl<C: TaskContext> TaskBuilder<C> {
+    const fn of(allocator: C::Allocator) -> Self {
+        TaskBuilder {
+            allocator,
+            _context: PhantomData,
+        }
+    }
+
     /// Tasks of another context, with the allocator it has by default.
     pub fn context<D: TaskContext<Allocator: Default>>(self) -> TaskBuilder<D> {
         self.context_in(D::Allocator::default())
@@ -43,7 +52,7 @@ impl<C: TaskContext> TaskBuilder<C> {
 
     /// Tasks of another context, with this allocator.
     pub fn context_in<D: TaskContext>(self, allocator: D::Allocator) -> TaskBuilder<D> {
-        TaskBuilder { allocator }
+        TaskBuilder::of(allocator)
     }
 
     /// Tasks whose frames are from `allocator`.
@@ -51,7 +60,7 @@ impl<C: TaskContext> TaskBuilder<C> {
     where
         A: Allocator + Clone + Send + Sync + 'static,
     {
-        TaskBuilder { allocator }
+        TaskBuilder::of(allocator)
     }
 
     /// A task of a future, whose output is the value.
@@ -117,13 +126,11 @@ impl<C: TaskContext> TaskBuilder<C> {
 
 impl<C: TaskContext> Clone for TaskBuilder<C> {
     fn clone(&self) -> Self {
-        TaskBuilder {
-            allocator: self.allocator.clone(),
-        }
+        TaskBuilder::of(self.allocator.clone())
     }
 }
 
-impl<C: TaskContext> fmt::Debug for TaskBuilder<C> {
+impl<C, A> fmt::Debug for TaskBuilder<C, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskBuilder").finish_non_exhaustive()
     }

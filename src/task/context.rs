@@ -182,7 +182,27 @@ impl<S: Scheduler> At<S> {
     }
 }
 
-/// The environment of what a task awaits.
+/// The environment of what is awaited, in a task and in other executors: what the receiver has that a sender is
+/// connected to then.
+///
+/// Its scheduler and its stop token are those of the task; beneath is what the task's [context](TaskContext) adds, and
+/// the environment that the task was started in.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::Task;
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// struct User(&'static str);
+///
+/// let task = Task::new(async {
+///     let Ok(stopped) = read_env(StopRequested).await;
+///     let Ok(user) = read_env(Get::<User>::new()).await;
+///     (stopped, user)
+/// });
+/// let outcome = sync_wait(task.write_env(With(User("Ada"))));
+/// assert_eq!(outcome.unwrap(), (false, Some(User("Ada"))));
+/// ```
 #[derive(Clone)]
 pub struct TaskEnv {
     context: NonNull<Context>,

@@ -14,17 +14,20 @@ use core::pin::{Pin, pin};
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
+use std::vec::Vec;
 
 use super::context::{Context, Home, TaskEnv};
-use super::frame::Header;
+use super::frame::{self, Header};
+use super::wait::wait_with;
 use crate::memory::Count;
+use crate::scheduler::TaskScheduler;
 #[cfg(not(loom))]
 use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
-use crate::sender::env::Beneath;
+use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
-use crate::sync::{Mutex, OnceLock, lock};
+use crate::sync::{Mutex, OnceLock, lock, thread_id};
 use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// How often one poll looks for more in the queue before it lets the executor poll something else.
@@ -51,7 +54,8 @@ struct Core {
 /// | `waker` | the future, when it is pending; taken by the first to wake it | who is to be woken |
 /// | `jobs` | whoever schedules | what the next poll runs |
 /// | `frames` | whoever wakes a task | the same; told apart, since they are not polled but stopped when the future is dropped |
-/// | `polling` | the future, while it polls, and cleared with a look at the rest | no need to wake |
+/// | `driver` | the future, while it polls or is dropped: its thread; zero after a look at the rest | no need to wake; what waits on that thread runs what is queued |
+/// | `homed` | a local task that starts here, until it is done | dropped, the future ends these first, on this very thread |
 /// | `done` | the completion, once the result is there | the future takes the result, or drops it |
 /// | `stopping` | the future, when it is dropped before that | frames that are queued stop |
 /// | `closed` | the future, when it has the result, or has run what was queued when it was dropped | no poll comes any more: what is scheduled runs on the global pool, the completion drops the result |
@@ -62,7 +66,8 @@ struct Queue {
     waker: Option<Waker>,
     jobs: Transfer,
     frames: Transfer,
-    polling: bool,
+    driver: usize,
+    homed: Vec<NonNull<Header>>,
     done: bool,
     stopping: bool,
     closed: bool,
@@ -129,7 +134,7 @@ impl Core {
             } else {
                 queue.jobs.append(job);
             }
-            if queue.polling { None } else { queue.waker.take() }
+            if queue.driver != 0 { None } else { queue.waker.take() }
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -249,7 +254,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         waker: None,
                         jobs: Transfer::none(),
                         frames: Transfer::none(),
-                        polling: true,
+                        driver: thread_id(),
+                        homed: Vec::new(),
                         done: false,
                         stopping: false,
                         closed: false,
@@ -274,7 +280,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let scheduler = (*core.as_ptr())
                 .scheduler
                 .insert(ForeignScheduler { core, counted: false });
-            (*core.as_ptr()).context = Some(context(Home::new(scheduler), token));
+            let outside: (_, Look) = (core.cast(), LocalHome::look);
+            (*core.as_ptr()).context = Some(context(Home::new(scheduler), token, outside));
         }
         let receiver = ForeignReceiver {
             // SAFETY: this is the count of the operation; its receiver gives it back.
@@ -301,6 +308,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             Some(waker) if waker.will_wake(cx.waker()) => waker,
             _ => cx.waker().clone(),
         };
+        let me = thread_id();
         for round in 0.. {
             let mut queue = lock(&core.queue);
             if queue.done {
@@ -308,7 +316,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 return Poll::Ready(self.finish());
             }
             let pause = queue.is_empty() || round == ROUNDS;
-            queue.polling = !pause;
+            queue.driver = if pause { 0 } else { me };
             if !pause {
                 let jobs = queue.take();
                 drop(queue);
@@ -360,6 +368,24 @@ impl<T, E> Foreign<T, E> {
             jobs.run();
         }
     }
+
+    /// Has the futures of local tasks dropped, on this thread, and waits until they are gone: they cannot be let go. Those
+    /// that began last come first, since others may wait for them.
+    fn end_homed(&self) {
+        let core = self.block.core();
+        let queue = &core.queue;
+        let homed = lock(queue).homed.clone();
+        for frame in homed.iter().rev() {
+            // SAFETY: it is noted as long as it is not done, and where it becomes done is this thread. A wake only
+            // queues it.
+            unsafe {
+                Header::stop(*frame);
+                frame::waker(*frame).wake_by_ref();
+            }
+        }
+        let help = || core.scheduler.as_ref().is_some_and(Scheduler::help);
+        wait_with(help, || lock(queue).homed.is_empty());
+    }
 }
 
 impl<T, E> Drop for Foreign<T, E> {
@@ -370,12 +396,13 @@ impl<T, E> Drop for Foreign<T, E> {
             if !queue.done {
                 queue.stop_frames();
             }
-            queue.polling = true;
+            queue.driver = thread_id();
             (queue.waker.take(), queue.done)
         };
         drop(waker);
         if !done {
             self.stop();
+            self.end_homed();
         }
         let (mut left, done) = {
             let mut queue = lock(&core.queue);
@@ -421,7 +448,7 @@ impl<T, E> ForeignReceiver<T, E> {
         let (waker, closed) = {
             let mut queue = lock(&block.core().queue);
             queue.done = true;
-            (if queue.polling { None } else { queue.waker.take() }, queue.closed)
+            (if queue.driver != 0 { None } else { queue.waker.take() }, queue.closed)
         };
         if closed {
             // SAFETY: it was closed before it was done, so it is for us to do. A completion may destroy its operation.
@@ -547,26 +574,102 @@ fn anywhere() -> TaskEnv {
     // SAFETY: as above.
     unsafe impl Sync for Anywhere {}
 
+    /// There is nothing to be found.
+    unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        None
+    }
+
     static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();
     let Anywhere(context) = ANYWHERE.get_or_init(|| {
         // SAFETY: there is nothing behind a token that never stops.
         let token = unsafe { ErasedStopToken::new(&NeverStop) };
-        Anywhere(context(Home::anywhere(), token))
+        let outside: (_, Look) = (NonNull::dangling(), look);
+        Anywhere(context(Home::anywhere(), token, outside))
     });
     // SAFETY: it is there for ever.
     unsafe { TaskEnv::new(NonNull::from(context), None) }
 }
 
-/// A context outside of which there is nothing.
-fn context(home: Home, token: ErasedStopToken) -> Context {
-    unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        None
-    }
+/// A context that adds nothing to what is outside.
+fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> Context {
     Context {
         home,
         token,
-        outside: (NonNull::dangling(), look),
+        outside,
         priority: None,
+    }
+}
+
+/// Where a local task notes its frame: in the block whose scheduler it runs on. It finds it in the environment there.
+pub(super) struct LocalHome(Handle);
+
+impl Clone for LocalHome {
+    fn clone(&self) -> Self {
+        // SAFETY: a handle is counted.
+        LocalHome(unsafe { Handle::of(self.0.0) })
+    }
+}
+
+impl LocalHome {
+    /// # Safety
+    ///
+    /// The place is the core of a block.
+    unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        if id == TypeId::of::<LocalHome>() {
+            // SAFETY: by the caller's promise, and whoever asks is counted.
+            found(&LocalHome(unsafe { Handle::of(place.cast()) }));
+        }
+        None
+    }
+
+    /// Whether this is the scheduler of the block.
+    pub(super) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
+        let own = ManuallyDrop::new(ForeignScheduler {
+            core: self.0.0,
+            counted: false,
+        });
+        TaskScheduler::new(scheduler.clone()) == *own
+    }
+
+    /// Whether the calling thread is the one that polls.
+    pub(super) fn is_here(&self) -> bool {
+        lock(&self.0.core().queue).driver == thread_id()
+    }
+
+    /// Notes a frame, until what is returned is dropped.
+    ///
+    /// # Safety
+    ///
+    /// Until then the frame is not done, or is just being completed on the thread that polls.
+    pub(super) unsafe fn note(self, frame: NonNull<Header>) -> Noted {
+        {
+            let mut queue = lock(&self.0.core().queue);
+            queue.homed.push(frame);
+            if queue.stopping {
+                // It came too late, and is dropped by its first poll.
+                // SAFETY: by the caller's promise.
+                unsafe { Header::stop(frame) };
+            }
+        }
+        Noted { home: self, frame }
+    }
+}
+
+/// A frame that is noted.
+pub(super) struct Noted {
+    home: LocalHome,
+    frame: NonNull<Header>,
+}
+
+// SAFETY: the frame is only compared with.
+unsafe impl Send for Noted {}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.home.0.core().queue);
+        if let Some(at) = queue.homed.iter().position(|frame| *frame == self.frame) {
+            queue.homed.swap_remove(at);
+        }
     }
 }
 
@@ -631,6 +734,21 @@ impl Scheduler for ForeignScheduler {
         // SAFETY: by the caller's promise; what has an entry to queue here is a frame. This scheduler is counted, or in
         // the block.
         unsafe { Core::push(self.core, entry, true) }
+    }
+
+    fn help(&self) -> bool {
+        // SAFETY: it is counted, or in the block.
+        let mut queue = lock(&unsafe { self.core.as_ref() }.queue);
+        if queue.driver != thread_id() {
+            return false;
+        }
+        let Some(job) = queue.jobs.pop().or_else(|| queue.frames.pop()) else {
+            return false;
+        };
+        drop(queue);
+        // SAFETY: it was queued, and is in no list now.
+        unsafe { Transfer::to(job) }.run();
+        true
     }
 }
 

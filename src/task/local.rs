@@ -13,6 +13,7 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
+use super::foreign::{self, Foreign, LocalHome, Noted};
 use super::frame;
 use super::task::Task;
 use crate::sender::demand::demand;
@@ -44,7 +45,7 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 ///
 /// It is not `Send`, so the compiler refuses whatever would start it elsewhere, as
 /// [`starts_on`](crate::starts_on) does. Its result need not be `Send` either: a local task may await another one for an
-/// `Rc`. It is awaited by a local task only; other executors run its future as it is.
+/// `Rc`. Executors of other crates that stay on the thread can [await it](LocalTaskFuture) too.
 ///
 /// # Completions
 ///
@@ -54,13 +55,14 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 /// # Panics
 ///
 /// The future's panic is the task's. It also completes with a panic, before its first poll, when the scheduler in
-/// its environment is a pool's or the inline one, which would resume it elsewhere. Should another scheduler resume it on a
-/// thread that is not its own (it was made and started on one thread, say, with the scheduler of a loop that another one
-/// drives), then the process aborts, and says so: its future may neither be polled there nor dropped.
+/// its environment is a pool's or the inline one, or an executor of another crate that polls on another thread: it would be
+/// resumed there. Should some scheduler resume it on a thread that is not its own all the same (it was made and started on
+/// one thread, say, with the scheduler of a loop that another one drives), then the process aborts, and says so: its future
+/// may neither be polled there nor dropped.
 ///
 /// # Cancellation
 ///
-/// What it awaits sees the stop token.
+/// What it awaits sees the stop token. A future that is not a sender does not: see [`Task`].
 ///
 /// # Allocation
 ///
@@ -71,11 +73,14 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 /// Constant, however deep tasks await tasks.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct LocalTask<T, E = Infallible> {
-    task: Inside<T, E>,
+    task: HomedTask<T, E>,
     _stays: PhantomData<*mut ()>,
 }
 
 type Inside<T, E> = Task<Homed<T>, Homed<E>>;
+
+/// A local task whose result is still wrapped. It is not sent anywhere.
+struct HomedTask<T, E>(Inside<T, E>);
 
 impl<T: 'static> LocalTask<T> {
     /// A task of a future, whose output is the value.
@@ -96,10 +101,10 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
         F: Future<Output = Result<T, E>> + 'static,
     {
         LocalTask {
-            task: Task::try_new(HomedFuture {
+            task: HomedTask(Task::try_new(HomedFuture {
                 home: this_thread(),
                 future: ManuallyDrop::new(future),
-            }),
+            })),
             _stays: PhantomData,
         }
     }
@@ -173,7 +178,8 @@ impl<T> Homed<T> {
 }
 
 impl<T> Drop for Homed<T> {
-    /// A result that nobody took may be dropped with the last waker, on any thread. It is leaked there.
+    /// Whoever lets go of a task drops its result, at home. One that comes after that, of a task that was let go while
+    /// it was polled, may go with the last waker, on any thread. It is leaked there.
     #[inline]
     fn drop(&mut self) {
         if self.home == this_thread() {
@@ -188,8 +194,8 @@ impl<T> Drop for Homed<T> {
 #[cold]
 fn stray() -> ! {
     std::eprintln!(
-        "bowline: a local task was resumed on a thread that is not its own: its scheduler is not that of a run loop which \
-         the thread that made it drives; aborting"
+        "bowline: a local task was resumed on a thread that is not its own: its scheduler is not that of a run loop, or of \
+         an executor, which the thread that made it drives; aborting"
     );
     std::process::abort()
 }
@@ -218,8 +224,7 @@ impl<T, E> fmt::Debug for LocalTask<T, E> {
     }
 }
 
-// SAFETY: the operation is that of a task, and so is where it completes; it touches nothing after the start of that. It
-// is `!Unpin`.
+// SAFETY: the operation is that of the task inside.
 unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
     type Value = T;
     type Error = E;
@@ -239,6 +244,41 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
             );
         }
         LocalTaskOperation {
+            operation: self.task.connect(LocalTaskReceiver(receiver)),
+        }
+    }
+}
+
+/// The operation of a [`LocalTask`].
+pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
+    operation: HomedOperation<T, E, LocalTaskReceiver<R>>,
+}
+
+impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: the operation is pinned with this; the rest is the caller's promise.
+        unsafe { self.map_unchecked_mut(|this| &mut this.operation).start() }
+    }
+}
+
+impl<T: 'static, E: 'static, R: Receiver<T, E>> fmt::Debug for LocalTaskOperation<T, E, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalTaskOperation").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the operation is that of a task, and so is where it completes; it touches nothing after the start of that. It
+// is `!Unpin`.
+unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
+    type Value = Homed<T>;
+    type Error = Homed<E>;
+    const COMPLETES: Completes = Completes::OnStartScheduler;
+    type Operation<R: Receiver<Homed<T>, Homed<E>>> = HomedOperation<T, E, R>;
+
+    #[inline]
+    fn connect<R: Receiver<Homed<T>, Homed<E>>>(self, receiver: R) -> HomedOperation<T, E, R> {
+        HomedOperation {
             stage: Stage::Sender((self, receiver)),
             _pinned: PhantomPinned,
         }
@@ -246,38 +286,85 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
 }
 
 /// The operation of the task inside.
-type Started<T, E, R> = <Inside<T, E> as Sender>::Operation<LocalTaskReceiver<R>>;
+type Started<T, E, R> = <Inside<T, E> as Sender>::Operation<HomedReceiver<R>>;
 /// The task and its receiver, then that.
-type InTurn<T, E, R> = Stage<(LocalTask<T, E>, R), Started<T, E, R>>;
+type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), Started<T, E, R>>;
 
-/// The operation of a [`LocalTask`].
-pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
+/// The operation of a [`HomedTask`].
+struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {
     stage: InTurn<T, E, R>,
     _pinned: PhantomPinned,
 }
 
-impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
+impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for HomedOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the task and the receiver, which are not pinned.
         let stage = unsafe { &raw mut self.get_unchecked_mut().stage };
         // SAFETY: it is started once, so they are still there.
-        let (task, receiver) = unsafe { Stage::take_sender(stage) };
-        let scheduler = receiver.env().scheduler();
-        if scheduler.place() != 0 || scheduler.is_inline() {
+        let (HomedTask(task), receiver) = unsafe { Stage::take_sender(stage) };
+        let env = receiver.env();
+        let scheduler = env.scheduler();
+        let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
+        let moves = match &home {
+            Some(home) => !home.is_here(),
+            None => scheduler.place() != 0 || scheduler.is_inline(),
+        };
+        if moves {
             let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
                        `run_loop.run_until(task)`";
             let dropped = Panic::catch(|| drop(task));
             return receiver.set_panicked(dropped.err().unwrap_or_else(|| Panic::new(Box::new(why))));
         }
+        // SAFETY: it is not done before it has run, which is on this thread; and its completion forgets it.
+        let noted = home.map(|home| unsafe { home.note(task.frame()) });
+        let receiver = HomedReceiver { receiver, noted };
         // SAFETY: the stage is empty, and pinned with this; the operation is started once, and stays until it has
         // completed.
-        unsafe { Stage::set_running(stage, task.task.connect(LocalTaskReceiver(receiver))).start() }
+        unsafe { Stage::set_running(stage, task.connect(receiver)).start() }
     }
 }
 
-impl<T: 'static, E: 'static, R: Receiver<T, E>> fmt::Debug for LocalTaskOperation<T, E, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalTaskOperation").finish_non_exhaustive()
+/// The receiver of the task inside.
+struct HomedReceiver<R> {
+    receiver: R,
+    /// There where the task is awaited in an executor of another crate.
+    noted: Option<Noted>,
+}
+
+impl<R> HomedReceiver<R> {
+    #[inline]
+    fn forget(self) -> R {
+        drop(self.noted);
+        self.receiver
+    }
+}
+
+impl<T, E, R: Receiver<Homed<T>, Homed<E>>> Receiver<Homed<T>, Homed<E>> for HomedReceiver<R> {
+    type Env = R::Env;
+
+    #[inline]
+    fn env(&self) -> R::Env {
+        self.receiver.env()
+    }
+
+    #[inline]
+    fn set_value(self, value: Homed<T>) -> Transfer {
+        self.forget().set_value(value)
+    }
+
+    #[inline]
+    fn set_error(self, error: Homed<E>) -> Transfer {
+        self.forget().set_error(error)
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.forget().set_stopped()
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.forget().set_panicked(payload)
     }
 }
 
@@ -320,21 +407,44 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     #[inline]
     fn into_future(self) -> LocalTaskFuture<T, E> {
         LocalTaskFuture {
-            future: self.task.into_future(),
+            future: self.task.0.into_future(),
+            foreign: None,
             _stays: PhantomData,
         }
     }
 }
 
-/// A local task that is awaited, by another one.
+/// A local task that is awaited.
+///
+/// In another local task it runs as part of that, on the same loop. In an executor of another crate, which has to be one
+/// that polls on this very thread, and under something that polls with wakers of its own (`FuturesUnordered`, say), that is
+/// its scheduler, as it is for [any sender](super::SenderFuture); and it takes one more allocation.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::ThreadPool;
+/// use bowline::task::LocalTask;
+/// use std::rc::Rc;
+///
+/// let kept = Rc::new(40);
+/// let task = LocalTask::new(async move {
+///     let Ok(two) = starts_on(ThreadPool::global().scheduler(), just_from(|| 2)).await;
+///     Rc::new(*kept + two)
+/// });
+/// assert_eq!(pollster::block_on(task.into_future()), Ok(Rc::new(42)));
+/// ```
+///
+/// Dropped before it is done, it drops the task's future, on this thread, and waits there until the senders which that
+/// awaits have stopped: they cannot be let go.
 ///
 /// # Panics
 ///
-/// The task's panic unwinds. It also panics when it is polled by an executor of another crate, or by something that polls
-/// with wakers of its own: await the task's future itself there.
+/// The task's panic unwinds. A task that stops stops the task that awaits it; where there is none, this panics.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct LocalTaskFuture<T: 'static, E: 'static> {
     future: <Inside<T, E> as IntoFuture>::IntoFuture,
+    /// It was started outside of a task.
+    foreign: Option<Foreign<Homed<T>, Homed<E>>>,
     _stays: PhantomData<*mut ()>,
 }
 
@@ -342,20 +452,39 @@ impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
     type Output = Result<T, E>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        // Dropped in another executor, it would have to go on by itself until what it awaits has stopped: elsewhere.
-        assert!(
-            frame::frame_of(cx.waker()).is_some(),
-            "a local task is awaited in a task: in an executor of another crate, await its future instead",
-        );
-        // SAFETY: the future is pinned with this.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
-        match future.poll(cx) {
-            Poll::Ready(Ok(value)) => Poll::Ready(Ok(value.into_inner())),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into_inner())),
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        if self.foreign.is_some() || frame::frame_of(cx.waker()).is_none() {
+            return self.poll_foreign(cx);
+        }
+        Pin::new(&mut self.future).poll(cx).map(unwrap)
+    }
+}
+
+impl<T: 'static, E: 'static> LocalTaskFuture<T, E> {
+    /// Polls outside of a task, or what was started there.
+    #[cold]
+    fn poll_foreign(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        if let Some(task) = self.future.take_unstarted() {
+            self.foreign = Some(Foreign::start(HomedTask(task)));
+        }
+        let Some(foreign) = &mut self.foreign else {
+            // It was started in a task, or is over.
+            return Pin::new(&mut self.future).poll(cx).map(unwrap);
+        };
+        match foreign.poll(cx) {
             Poll::Pending => Poll::Pending,
+            Poll::Ready(completion) => {
+                self.foreign = None;
+                Poll::Ready(unwrap(foreign::conclude(completion)))
+            }
         }
     }
+}
+
+/// Takes the result out of its wrapping.
+#[inline]
+fn unwrap<T, E>(result: Result<Homed<T>, Homed<E>>) -> Result<T, E> {
+    result.map(Homed::into_inner).map_err(Homed::into_inner)
 }
 
 impl<T: 'static, E: 'static> fmt::Debug for LocalTaskFuture<T, E> {

@@ -1,4 +1,24 @@
-//! Structured concurrency: coroutines, and closures that run side by side.
+//! Coroutines, and closures that run side by side.
+//!
+//! - [`Task`] is an `async` block that is a sender; [`LocalTask`] is one that stays on its thread. Both await every
+//!   sender, and every future.
+//! - [`block_on`] runs a future here; [`#[bowline::main]`](crate::main) and [`#[bowline::test]`](crate::test) put it
+//!   around a function.
+//! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
+//!   [`Task::builder`] takes one.
+//! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
+//! - [`scope`] spreads closures over the pool.
+//!
+//! ```
+//! use bowline::prelude::*;
+//! use bowline::task::Task;
+//!
+//! let hello = Task::new(async {
+//!     let Ok(name) = just("bowline").await;
+//!     format!("hello, {name}")
+//! });
+//! assert_eq!(sync_wait(hello).unwrap(), "hello, bowline");
+//! ```
 
 mod allocator;
 mod await_sender;

@@ -26,8 +26,65 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, S
 
 /// A coroutine: an `async` block that is a sender.
 ///
+/// Inside, every sender can be awaited. Outside, the task is a sender as any other: lazy, moved and not copied, to be
+/// adapted, combined and started wherever there is a scheduler.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::ThreadPool;
+/// use bowline::task::Task;
+/// use std::num::ParseIntError;
+///
+/// fn number(text: &'static str) -> Task<i32, ParseIntError> {
+///     Task::try_new(async move { Ok(text.parse::<i32>()?) })
+/// }
+///
+/// let pool = ThreadPool::new(1);
+/// let scheduler = pool.scheduler();
+/// let sum = Task::try_new(async move {
+///     // A task that awaits a task hands it the thread, and gets it back.
+///     let two = number("2").await?;
+///     // What is awaited may run anywhere. The task goes on where it was.
+///     let forty = starts_on(scheduler, number("40")).await?;
+///     Ok::<_, ParseIntError>(two + forty)
+/// });
+/// assert_eq!(sync_wait(sum).unwrap(), 42);
+/// ```
+///
+/// [`new`](Task::new) takes any output for the value, and such a task cannot fail; [`try_new`](Task::try_new) takes a
+/// `Result` apart. It runs on the scheduler of the environment that it is started in: that of
+/// [`sync_wait`](crate::sync_wait) is its run loop, [`starts_on`](crate::starts_on) chooses another, and without one it does
+/// not compile. Awaited in another task, it runs as part of that.
+///
 /// `Cx` is its [context](TaskContext): what it is allocated with, where it runs, and what it adds to the environment of
-/// what it awaits. The default changes nothing.
+/// what it awaits. The default changes nothing. A future that is not `Send` makes a [`LocalTask`](super::LocalTask); a
+/// `main` that awaits is made by [`#[bowline::main]`](crate::main), and a call that blocks by
+/// [`block_on`](super::block_on).
+///
+/// # Completions
+///
+/// Those of the future: its output; with [`try_new`](Task::try_new) its value or error. Stopped, when something that it
+/// awaits has stopped: the future is not polled again. In every case its locals are dropped before the completion, which
+/// comes on its scheduler.
+///
+/// # Panics
+///
+/// The future's panic is the task's, and unwinds from the `.await` of whoever awaits it.
+///
+/// # Cancellation
+///
+/// What it awaits sees the stop token, and if that stops, so does the task. A future that is not a sender knows nothing
+/// of stops, and a task that waits for one alone goes on waiting: [`from_future`](crate::from_future)`(future).await`
+/// has it dropped by the stop. The token does not stop a task between two awaits. Dropping a task that is awaited ends
+/// it: see [`TaskFuture`].
+///
+/// # Allocation
+///
+/// One, when it is made: header, future and result. None per await of a sender, nor when it is resumed.
+///
+/// # Stack
+///
+/// Constant, however deep tasks await tasks, and however many senders they await; also when they are stopped or dropped.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct Task<T, E = Infallible, Cx = DefaultContext> {
     frame: NonNull<Header>,
@@ -516,8 +573,20 @@ impl<A: Allocator> Drop for Memory<A> {
 
 impl<T, E, Cx> Drop for Task<T, E, Cx> {
     fn drop(&mut self) {
-        // SAFETY: the frame is ours.
-        unsafe { Header::release(self.frame) };
+        // SAFETY: the frame is ours. A result that nobody took goes right here, and not with the last waker.
+        unsafe {
+            if Header::is_done(self.frame) {
+                drop(Header::take::<Completion<T, E>>(self.frame));
+            } else {
+                Header::release(self.frame);
+            }
+        }
+    }
+}
+
+impl<T, E, Cx> Task<T, E, Cx> {
+    pub(super) fn frame(&self) -> NonNull<Header> {
+        self.frame
     }
 }
 
@@ -727,10 +796,20 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
     }
 }
 
-/// A task that is awaited.
+/// A task that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
 ///
 /// In another task it runs as part of that, on the same scheduler. In an executor of another crate it runs as a sender
 /// does there, see [`SenderFuture`](super::SenderFuture): the executor is its scheduler.
+///
+/// Dropped before it is done, it ends the task: its future is dropped where it runs, which asks what it awaits to stop, and
+/// that is waited for. An executor of another crate is not kept waiting: there the task is let go, and goes no further than
+/// the `.await` it is at.
+///
+/// # Panics
+///
+/// The task's panic unwinds. A task that stops stops the task that awaits it; where there is none, this panics:
+/// [`stopped_as_option`](crate::Sender::stopped_as_option) and its like make a value of the stop. It also panics when it is
+/// sent to another task after its first poll, and polled there before it is done.
 #[must_use = "futures do nothing until they are awaited"]
 #[derive(Debug)]
 pub struct TaskFuture<T, E> {
@@ -757,6 +836,17 @@ impl<T, E> Drop for TaskFuture<T, E> {
 }
 
 impl<T, E> TaskFuture<T, E> {
+    /// Takes the task back, if it was not started.
+    pub(super) fn take_unstarted(&mut self) -> Option<Task<T, E>> {
+        match mem::replace(&mut *self.stage, Stage::Over) {
+            Stage::Unstarted(task) => Some(task),
+            other => {
+                *self.stage = other;
+                None
+            }
+        }
+    }
+
     /// Drops what is there.
     #[inline(never)]
     fn end(&mut self) {

@@ -22,9 +22,14 @@ const NAP: Duration = Duration::from_micros(200);
 /// Where this thread does not poll the frame, which takes a future that was sent away from its task, the scheduler may be
 /// gone as soon as it is `done`, and is left alone.
 pub(super) fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool) {
+    wait_with(|| help(frame), done);
+}
+
+/// The same, where it is known how to run the work of the scheduler: `help` says whether there was some.
+pub(super) fn wait_with(help: impl Fn() -> bool, done: impl Fn() -> bool) {
     let looks = Cell::new(0);
     while !done() {
-        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || help(frame) {
+        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || help() {
             looks.set(0);
             continue;
         }
