@@ -3,7 +3,7 @@
 mod common;
 
 use std::convert::Infallible;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -158,7 +158,7 @@ fn an_error_is_an_error() {
 fn a_panic_unwinds_out_of_the_await() {
     async fn message<T>(future: impl Future<Output = T>) -> String {
         let mut future = pin!(future);
-        std::future::poll_fn(
+        poll_fn(
             move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
                 Ok(Poll::Pending) => Poll::Pending,
                 Ok(Poll::Ready(_)) => Poll::Ready("it did not panic".to_owned()),
@@ -351,7 +351,7 @@ fn a_completion_inside_a_poll_wakes_nobody() {
 /// Lets others run first.
 fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
-    std::future::poll_fn(move |cx| {
+    poll_fn(move |cx| {
         if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
@@ -780,4 +780,48 @@ fn a_timeout_drops_the_future_that_is_awaited_as_a_sender() {
         5
     });
     assert_eq!(sync_wait(task.write_env(WithStopToken(source.token()))).unwrap(), 5);
+}
+
+/// A waker is nobody's secret: what polls with that of a task, and is not the task, is another executor.
+#[test]
+fn polling_with_the_waker_of_a_task_does_not_make_it_that_task() {
+    let pool = ThreadPool::new(1);
+    let scheduler = pool.scheduler();
+    let (kept, keeps) = mpsc::channel::<Waker>();
+    let (done, is_done) = async_channel::bounded::<()>(1);
+    let elsewhere = std::thread::spawn(move || {
+        let waker = keeps.recv().expect("a waker");
+        let mut context = Context::from_waker(&waker);
+        let mut sum = 0;
+        for round in 0..100 {
+            let mut sender = pin!(starts_on(scheduler, just(round)).into_future());
+            let mut task =
+                pin!(Task::new(async move { starts_on(scheduler, just(round)).await.unwrap() }).into_future());
+            sum += loop {
+                if let Poll::Ready(Ok(value)) = sender.as_mut().poll(&mut context) {
+                    break value;
+                }
+                std::thread::yield_now();
+            };
+            sum += loop {
+                if let Poll::Ready(Ok(value)) = task.as_mut().poll(&mut context) {
+                    break value;
+                }
+                std::thread::yield_now();
+            };
+        }
+        done.send_blocking(()).expect("the task waits");
+        sum
+    });
+    let task = Task::new(async move {
+        poll_fn(|cx| Poll::Ready(kept.send(cx.waker().clone()).expect("it listens"))).await;
+        let mut hops = 0;
+        while is_done.is_empty() {
+            let Ok(()) = scheduler.schedule().await;
+            hops += 1;
+        }
+        hops
+    });
+    sync_wait(starts_on(pool.scheduler(), task)).unwrap();
+    assert_eq!(elsewhere.join().expect("it ends"), 2 * 99 * 50);
 }

@@ -949,14 +949,12 @@ pub(super) unsafe fn waker(frame: NonNull<Header>) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(frame.as_ptr().cast(), &WAKER)) })
 }
 
-/// The frame whose waker it is, if it is one of a frame.
+/// The frame whose waker it is, if it is that of the frame which this thread polls. Any other is a waker like those of other
+/// crates: somebody may have kept it, and poll with it wherever they like.
 #[inline]
 pub(super) fn frame_of(waker: &Waker) -> Option<NonNull<Header>> {
-    if ptr::eq(waker.vtable(), &WAKER) {
-        NonNull::new(waker.data().cast::<Header>().cast_mut())
-    } else {
-        None
-    }
+    let frame = NonNull::new(waker.data().cast::<Header>().cast_mut())?;
+    (ptr::eq(waker.vtable(), &WAKER) && Header::is_current(frame)).then_some(frame)
 }
 
 static WAKER: RawWakerVTable = RawWakerVTable::new(clone_waker, wake_waker, wake_waker_by_ref, drop_waker);
