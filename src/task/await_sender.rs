@@ -307,8 +307,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
         let state = unsafe { &self.shared().state };
         if !state.is_done() {
             state.request_stop().run();
-            // SAFETY: the frame is not done before its future is gone, nor its context.
-            unsafe { wait_until(state.frame, || state.is_done()) };
+            wait_until(|| state.is_done());
         }
         let _shared = DropShared(&mut self.shared);
         if mem::replace(&mut self.phase, Phase::Empty) == Phase::Operation {

@@ -404,8 +404,9 @@ impl<V: FromEnv, C: TaskContext> TaskContext for Providing<V, C> {
 
 /// The context of one frame, where that does not use another's. It lives in the frame, and does not move.
 pub(super) struct Own<C: TaskContext> {
-    context: Context,
+    /// Dropped before the rest, of which its destructor may make use.
     user: C,
+    context: Context,
     /// Where what the user's context does not answer is asked.
     outer: NonNull<Context>,
     allocator: NonNull<C::Allocator>,
@@ -442,6 +443,7 @@ impl<C: TaskContext> Own<C> {
             outside.scheduler.clone()
         };
         let own = Own {
+            user,
             context: Context {
                 scheduler,
                 token: outside.token,
@@ -450,7 +452,6 @@ impl<C: TaskContext> Own<C> {
                 place: if C::Scheduler::ANYWHERE { 0 } else { outside.place },
                 priority,
             },
-            user,
             outer,
             allocator,
         };

@@ -16,7 +16,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::per_thread;
-use crate::{Job, Panic, Transfer};
+use crate::{Job, Panic, Scheduler, Transfer};
 
 /// What all frames have in common. It comes first in each, so that the address of one is that of the other.
 #[repr(C)]
@@ -373,6 +373,13 @@ impl Header {
         }
     }
 
+    /// Runs a piece of the work of the scheduler of the frame that this thread polls, if there is one.
+    pub(super) fn help() -> bool {
+        // SAFETY: what a thread polls is there, and so is its context.
+        let context = unsafe { CURRENT.with(Cell::get).as_ref().map(|header| &*header.context.get()) };
+        context.is_some_and(|context| context.scheduler.help())
+    }
+
     /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.
     ///
     /// In a frame that goes on, this waits for the child. In one that stops, which is how it goes from there down a chain
@@ -400,7 +407,7 @@ impl Header {
                 Some(parent) if header_of(parent).is_stopped() => Header::resume_later(parent, polled),
                 _ => {
                     polled.run();
-                    wait_until(child, || Header::is_done(child));
+                    wait_until(|| Header::is_done(child));
                 }
             }
         }

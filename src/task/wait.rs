@@ -1,14 +1,13 @@
 //! Waiting inside a task for something that was dropped in flight.
 
 use core::cell::Cell;
-use core::ptr::NonNull;
 use core::time::Duration;
 
 use super::await_state::AwaitState;
 use super::frame::Header;
+use crate::Transfer;
 use crate::scheduler::thread_pool::Worker;
 use crate::sync::{park_timeout, spin};
-use crate::{Scheduler, Transfer};
 
 /// How often a wait looks before it sleeps.
 const LOOKS: u32 = 256;
@@ -16,18 +15,14 @@ const LOOKS: u32 = 256;
 const NAP: Duration = Duration::from_micros(200);
 
 /// Waits until `done`, and runs meanwhile what it might be waiting for: what is left to be resumed on this very stack, and
-/// the work of the task's scheduler, or of the pool whose worker this thread is.
+/// the work of the scheduler of the task that this thread polls, or of the pool whose worker it is.
 ///
-/// # Safety
-///
-/// The frame's context is there until `done`.
-pub(super) unsafe fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool) {
+/// That task need not be the one whose await is waited for, which may be over, with its context, any moment: what is
+/// awaited can be sent away, and dropped elsewhere.
+pub(super) fn wait_until(done: impl Fn() -> bool) {
     let looks = Cell::new(0);
     while !done() {
-        // SAFETY: by the caller's promise.
-        let context = unsafe { Header::context(frame).as_ref() };
-        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || context.scheduler.help()
-        {
+        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || Header::help() {
             looks.set(0);
             continue;
         }

@@ -1,4 +1,5 @@
 //! Tasks: completions, wake-ups and stops against the polling of a frame.
+#![allow(unreachable_pub, reason = "shared by the models")]
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -10,13 +11,13 @@ use bowline::Completion;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
-use bowline::task::{SenderFuture, Task};
+use bowline::task::{FromEnv, Providing, SenderFuture, Task};
 use loom::thread;
 
 use crate::support::{Ended, Remote, Root, Watched, World, explore};
 
 /// The threads of a model are one to the system, and what they share is `loom`'s to watch.
-struct Sendable<F>(F);
+pub struct Sendable<F>(F);
 
 // SAFETY: see above.
 unsafe impl<F> Send for Sendable<F> {}
@@ -30,13 +31,13 @@ impl<F: Future> Future for Sendable<F> {
     }
 }
 
-type Failure = &'static str;
+pub type Failure = &'static str;
 
-fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
+pub fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
     Task::try_new(Sendable(future))
 }
 
-fn awaited(remote: Remote<Failure>) -> SenderFuture<Remote<Failure>> {
+pub fn awaited(remote: Remote<Failure>) -> SenderFuture<Remote<Failure>> {
     SenderFuture::new(remote)
 }
 
@@ -137,10 +138,10 @@ fn it_comes_back_to_the_loop() {
 
 /// Something that happens once, and who waits for it.
 #[derive(Clone, Default)]
-struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
+pub struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
 
 impl Event {
-    fn happen(&self) {
+    pub fn happen(&self) {
         let waker = {
             let mut state = self.0.lock().expect("nobody panicked");
             state.0 = true;
@@ -158,6 +159,10 @@ impl Event {
         }
         state.1 = Some(context.waker().clone());
         Poll::Pending
+    }
+
+    pub async fn wait(&self) {
+        poll_fn(|context| self.poll(context)).await;
     }
 }
 
@@ -338,6 +343,131 @@ fn a_task_waits_for_an_await_that_it_let_go_of() {
         begin(task(inside), root);
         world.threads.join();
         assert_eq!(report.get(), Ended::Value(5));
+        seen.note(if report.here() { "here" } else { "there" });
+        drop(away.lock().expect("nobody panicked").take());
+        world.end();
+    });
+}
+
+/// What a task on a loop awaits is woken twice, once for good and once for nothing, and then the loop goes. Sees the second
+/// wake come before the end, where it has the task polled once more or is too late for that.
+#[test]
+fn wake_ups_race_with_the_end_of_a_task_on_a_loop() {
+    explore(2, &["one poll", "two polls", "three polls"], |seen| {
+        let world = World::default();
+        let event = Event::default();
+        let polls = Arc::new(AtomicUsize::new(0));
+        let run_loop = RunLoop::new();
+        let (value, threads, counted) = (world.census.value(5), world.threads.clone(), polls.clone());
+        let inside = async move {
+            let mut spawned = false;
+            poll_fn(|context| {
+                counted.fetch_add(1, SeqCst);
+                assert_eq!(value.read(), 5);
+                if !std::mem::replace(&mut spawned, true) {
+                    let (event, waker) = (event.clone(), context.waker().clone());
+                    threads.spawn(move || waker.wake());
+                    threads.spawn(move || event.happen());
+                }
+                event.poll(context)
+            })
+            .await;
+            Ok(value)
+        };
+        let value = run_loop.run_until(task(inside)).unwrap();
+        drop(run_loop);
+        assert_eq!(value.read(), 5);
+        drop(value);
+        world.end();
+        seen.note(match polls.load(SeqCst) {
+            1 => "one poll",
+            2 => "two polls",
+            3 => "three polls",
+            other => panic!("{other}"),
+        });
+    });
+}
+
+/// Comes from the environment, and goes with the context it is in.
+#[derive(Clone)]
+struct Kept(Watched);
+
+impl FromEnv for Kept {
+    fn from_env<N: Env>(env: &N) -> Self {
+        env.get().expect("it was written")
+    }
+}
+
+/// A child with a context of its own completes where it went, on another thread or here. The context is gone by then, and
+/// nobody uses it any more.
+#[test]
+fn a_context_of_its_own_goes_before_its_task_completes() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, given, census) = (world.remote(6), Kept(world.census.value(1)), world.census.clone());
+        let inside = async move {
+            let outside = census.alive();
+            let inside = async move {
+                let Ok(kept) = read_env(Get::<Kept>::new()).await;
+                assert_eq!(kept.expect("the context has it").0.read(), 1);
+                awaited(remote).await
+            };
+            let child = Task::builder().context::<Providing<Kept>>().try_task(Sendable(inside));
+            let result = child.await;
+            // The operation that it awaited is gone too, and its result is here.
+            assert_eq!(census.alive(), outside, "the context is still there");
+            result
+        };
+        submit(
+            task(inside)
+                .write_env(WithScheduler(InlineScheduler))
+                .write_env(With(given)),
+            root,
+        );
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The same where the future is over before what it awaited is: the context stays until that has completed.
+#[test]
+fn a_context_of_its_own_stays_for_an_await_that_was_let_go_of() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, given) = (world.remote(6), world.census.value(5), Kept(world.census.value(1)));
+        let asks = remote.let_value(|number| {
+            let kept = read_env(Get::<Kept>::new());
+            kept.then(move |kept| (number, kept)).infallible_into()
+        });
+        let (away, heard) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+        let (kept, hears) = (away.clone(), heard.clone());
+        let inside = async move {
+            let asks = asks.then(move |(_, kept): (Watched, Option<Kept>)| {
+                *hears.lock().expect("nobody panicked") = kept.map(|Kept(value)| value.read());
+            });
+            let mut sender = Some(Box::pin(SenderFuture::new(asks)));
+            poll_fn(|context| {
+                let mut sender = sender.take().expect("polled once");
+                if sender.as_mut().poll(context).is_pending() {
+                    *kept.lock().expect("nobody panicked") = Some(sender);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        let own: Task<Watched, Failure, Providing<Kept>> =
+            Task::builder().context::<Providing<Kept>>().try_task(Sendable(inside));
+        submit(
+            own.write_env(WithScheduler(InlineScheduler)).write_env(With(given)),
+            root,
+        );
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(5));
+        assert_eq!(*heard.lock().expect("nobody panicked"), Some(1));
         seen.note(if report.here() { "here" } else { "there" });
         drop(away.lock().expect("nobody panicked").take());
         world.end();
