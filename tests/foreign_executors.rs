@@ -19,6 +19,8 @@ use common::*;
 use futures_lite::future::{block_on, or, poll_once};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Longer than anything here takes: it only makes a failure of what would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -696,4 +698,42 @@ fn a_foreign_future_inside_a_task_is_woken_from_its_own_thread() {
         two + forty
     });
     assert_eq!(sync_wait(work).unwrap(), 42);
+}
+
+#[test]
+fn a_socket_of_another_crate_inside_a_task() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_io()
+        .build()
+        .expect("a runtime");
+    let handle = runtime.handle().clone();
+    let (listener, address) = {
+        let _context = handle.enter();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("it is bound");
+        (TcpListener::from_std(listener).expect("a socket"), address)
+    };
+    let echo = Task::new(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let here = thread::current().id();
+        let mut word = [0; 5];
+        stream.read_exact(&mut word).await.expect("a word");
+        assert_eq!(thread::current().id(), here, "woken there, and polled here");
+        word.reverse();
+        stream.write_all(&word).await.expect("somebody listens");
+    });
+    let asks = Task::new(async move {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+        stream.write_all(b"strop").await.expect("somebody listens");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        answer
+    });
+    // Sockets are opened in the context of the runtime, which serves them from a thread of its own.
+    let _context = handle.enter();
+    let ((), answer) = sync_wait(when_all((echo, asks))).unwrap();
+    assert_eq!(&answer, b"ports");
 }

@@ -152,7 +152,7 @@ impl Watched {
 
 impl Watched {
     /// Writes it on this thread, so that whoever reads it next must be ordered after this.
-    fn touch(&self) {
+    pub fn touch(&self) {
         // SAFETY: `loom` refuses what is not ordered.
         self.number.with_mut(|number| unsafe { *number += 0 });
     }

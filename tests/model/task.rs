@@ -1,17 +1,20 @@
 //! Tasks: completions, wake-ups and stops against the polling of a frame.
 #![allow(unreachable_pub, reason = "shared by the models")]
 
-use std::future::{Future, poll_fn};
+use std::alloc::Layout;
+use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bowline::Completion;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
-use bowline::task::{FromEnv, Providing, SenderFuture, Task};
+use bowline::task::{FromEnv, InAllocator, Providing, SenderFuture, Task};
 use loom::thread;
 
 use crate::support::{Ended, Remote, Root, Watched, World, explore};
@@ -298,13 +301,21 @@ fn a_child_completes_while_its_parent_is_polled() {
         let world = World::default();
         let (root, report) = world.root();
         let event = Event::default();
-        let remote = world.remote(6);
+        let (remote, census) = (world.remote(1), world.census.clone());
         world.threads.spawn({
             let event = event.clone();
             move || event.happen()
         });
         let inside = async move {
-            let mut child = Box::pin(task(async move { awaited(remote).await }).into_future());
+            let child = task(async move {
+                drop(awaited(remote).await?);
+                // Made here, so that whoever reads it must be ordered after the end of this task, and not only after what
+                // it awaited.
+                let value = census.value(6);
+                value.touch();
+                Ok(value)
+            });
+            let mut child = Box::pin(child.into_future());
             poll_fn(|context| {
                 let _ = event.poll(context);
                 child.as_mut().poll(context)
@@ -471,5 +482,87 @@ fn a_context_of_its_own_stays_for_an_await_that_was_let_go_of() {
         seen.note(if report.here() { "here" } else { "there" });
         drop(away.lock().expect("nobody panicked").take());
         world.end();
+    });
+}
+
+/// Memory that is watched: what is in a frame is read by those who use the task, and dropped by whoever frees it.
+#[derive(Clone)]
+struct Memory(Watched);
+
+// SAFETY: it is the global allocator.
+unsafe impl Allocator for Memory {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        Global.allocate(layout)
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { Global.deallocate(memory, layout) };
+    }
+}
+
+impl World {
+    /// A task in memory of its own, which reads that first.
+    fn task_in_memory(
+        &self,
+        future: impl Future<Output = Result<Watched, Failure>> + 'static,
+    ) -> Task<Watched, Failure, InAllocator<Memory>> {
+        let future = async move {
+            let Ok(memory) = read_env(Get::<Memory>::new()).await;
+            assert_eq!(memory.expect("it is in there").0.read(), 9);
+            future.await
+        };
+        Task::try_new_in(Sendable(future), Memory(self.census.value(9)))
+    }
+}
+
+/// The memory goes once, with the last of its owner and two wakers, one of which wakes and one of which does not, on three
+/// threads; and after everything else that was done with it.
+#[test]
+fn the_memory_goes_with_the_last_waker() {
+    explore(3, &["done"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads) = (world.census.value(5), world.threads.clone());
+        let inside = async move {
+            poll_fn(|context| {
+                let (wakes, drops) = (context.waker().clone(), context.waker().clone());
+                threads.spawn(move || wakes.wake());
+                threads.spawn(move || drop(drops));
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        let task = world.task_in_memory(inside);
+        submit(task.write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note("done");
+    });
+}
+
+/// A task that stops lets go of a child that is still busy elsewhere. It is not done before that child is, which frees
+/// itself.
+#[test]
+fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, stops) = (world.remote(6), world.remote_of(Completion::Stopped));
+        let child = world.task_in_memory(async move { awaited(remote).await });
+        let inside = async move {
+            let mut child = Box::pin(child.into_future());
+            let mut stops = Box::pin(awaited(stops));
+            poll_fn(|context| {
+                let _ = child.as_mut().poll(context);
+                stops.as_mut().poll(context)
+            })
+            .await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() { "here" } else { "there" });
     });
 }
