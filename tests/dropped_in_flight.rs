@@ -228,13 +228,21 @@ fn a_child_that_was_not_polled_is_just_dropped() {
             Task::new(async { panic!("it was dropped before") }),
         );
         let mut both = (Box::pin(first.into_future()), Box::pin(second.into_future()));
-        poll_fn(|cx| {
-            let pending = both.0.as_mut().poll(cx).is_pending() && both.1.as_mut().poll(cx).is_pending();
-            assert!(pending);
-            Poll::Ready(())
-        })
-        .await;
-        drop(both);
+        // Inside of so many tasks, a child is not polled at once, but in its turn.
+        let mut innermost = Task::new(async move {
+            poll_fn(|cx| {
+                let pending = both.0.as_mut().poll(cx).is_pending() && both.1.as_mut().poll(cx).is_pending();
+                assert!(pending);
+                Poll::Ready(())
+            })
+            .await;
+            drop(both);
+        });
+        for _ in 0..2 {
+            let inner = innermost;
+            innermost = Task::new(async move { inner.await.unwrap() });
+        }
+        innermost.await.unwrap();
         assert_eq!(census.alive(), 0);
     });
 }

@@ -203,7 +203,7 @@ fn a_waker_that_outlives_it_has_nothing_dropped_elsewhere() {
     let (local, local_dropped) = DropsAt::new();
     let (result, result_dropped) = DropsAt::new();
     let seen = (Rc::clone(&local_dropped), Rc::clone(&result_dropped));
-    let task = LocalTask::new(async move {
+    let mut task = LocalTask::new(async move {
         let child = LocalTask::new(async move {
             let _local = local;
             poll_fn(|cx| kept.send(cx.waker().clone()).map_or(Poll::Pending, Poll::Ready)).await;
@@ -222,6 +222,11 @@ fn a_waker_that_outlives_it_has_nothing_dropped_elsewhere() {
             assert_eq!(seen.1.get(), None);
         }
     });
+    // Inside of so many tasks, a child is not polled at once, but in its turn.
+    for _ in 0..3 {
+        let inner = task;
+        task = LocalTask::new(async move { inner.await.unwrap() });
+    }
     sync_wait(task).unwrap();
     done.send(()).expect("it listens");
     elsewhere.join().expect("it wakes nobody");

@@ -894,9 +894,49 @@ fn a_child_that_was_awaited_and_dropped_before_it_ran_does_not_run() {
                 })
                 .await;
             });
-            sync_wait(task).unwrap();
+            sync_wait(three_inside_one_another(task)).unwrap();
             assert_eq!(census.alive(), 0);
         }
+    }
+}
+
+/// A child of the innermost of so many tasks is not polled at once, but in its turn.
+fn three_inside_one_another(mut task: Task<()>) -> Task<()> {
+    for _ in 0..3 {
+        let inner = task;
+        task = Task::new(async move { inner.await.unwrap() });
+    }
+    task
+}
+
+/// A chain of tasks is dropped in the poll that started it, while the innermost ones are still to run.
+#[test]
+fn a_chain_that_has_begun_and_is_dropped_at_once_goes_no_further() {
+    for depth in 1..12 {
+        let (census, ran) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+        let (held, counted) = (census.clone(), ran.clone());
+        let task = Task::new(async move {
+            let mut chain = Task::new(never::<(), Infallible>().into_future());
+            for _ in 0..depth {
+                let (inner, held, counted) = (chain, held.value(), counted.clone());
+                chain = Task::new(async move {
+                    let _held = held;
+                    counted.fetch_add(1, SeqCst);
+                    inner.await?
+                });
+            }
+            let mut chain = Some(Box::pin(chain.into_future()));
+            poll_fn(|cx| {
+                assert!(chain.as_mut().unwrap().as_mut().poll(cx).is_pending());
+                chain = None;
+                Poll::Ready(())
+            })
+            .await;
+            held.alive()
+        });
+        assert_eq!(sync_wait(task).unwrap(), 0, "of {depth}");
+        assert!((1..=depth).contains(&ran.load(SeqCst)), "of {depth}");
+        assert_eq!(census.alive(), 0);
     }
 }
 

@@ -339,6 +339,7 @@ impl<T, E> AwaitReceiver<T, E> {
         unsafe { NonNull::new_unchecked(&raw mut (*self.shared.as_ptr()).state) }
     }
 
+    #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
         let this = ManuallyDrop::new(self);
         // SAFETY: this is the one completion.
@@ -350,11 +351,12 @@ impl<T, E> AwaitReceiver<T, E> {
     /// # Safety
     ///
     /// This is the one completion.
+    #[inline]
     unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
         // SAFETY: the future waits for the completion.
         let shared = unsafe { self.shared.as_ref() };
-        // SAFETY: nobody looks at it before it is done.
-        unsafe { *shared.result.get() = Some(completion) };
+        // SAFETY: nobody looks at it before it is done, and there is nothing there to be dropped.
+        unsafe { shared.result.get().write(Some(completion)) };
         // SAFETY: this is the one completion.
         unsafe { AwaitState::completed(self.state(), promised) }
     }

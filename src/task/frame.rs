@@ -42,21 +42,29 @@ pub(crate) struct Header {
     ///
     /// Every change acquires and releases: who polls sees what was done before each wake, and who frees sees everything.
     state: AtomicUsize,
+    /// How many awaits began to wait since the frame became busy: what is to be added to the count. Like all but the flag
+    /// after it, this belongs to whoever polls.
+    waits: Cell<u32>,
     /// An awaited sender, or child, has stopped: the future is not polled again, but dropped. Set by who polls, when it
     /// sees that.
     stopped: AtomicBool,
-    /// How many awaits began to wait since the frame became busy: what is to be added to the count. From here on, all
-    /// belongs to whoever polls.
-    waits: Cell<usize>,
+    /// How many frames beneath this one, on the same stack, are being polled.
+    nested: Cell<u8>,
+    /// It was polled by its parent, and has to wait for a child that is to run. The next who comes to poll it does not.
+    polled: Cell<bool>,
     /// Where the task runs. Null before its start; valid until it is done.
     context: Cell<*const Context>,
     continuation: Cell<Continuation>,
-    /// The last of the children that are to run when the polling is over, or null. They are linked by this field of
-    /// theirs, the last to the first. Of a frame that waits to be freed: the next of them.
+    /// The last of the children that are to run when the polling is over, or null. They are in no queue, and so are linked
+    /// by their jobs, the last to the first. Of a frame that waits to be freed: the next of them.
     child: Cell<*mut Header>,
     /// What else is to be resumed when the polling is over.
     resumed: UnsafeCell<Transfer>,
 }
+
+/// How many frames are polled inside one another before they are polled in turn. A child that is ready at once costs
+/// least inside of its parent; and this many take a stack that is as good as constant.
+const NESTED_POLLS: u8 = 4;
 
 const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
@@ -99,6 +107,17 @@ impl Continuation {
     }
 }
 
+/// What a first poll has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// It waits for something.
+    Pending,
+    /// The result is in the frame.
+    Done,
+    /// The result was moved out, and the frame freed.
+    Gone,
+}
+
 /// Makes a frame's own context inside another, and returns it.
 pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
 
@@ -106,8 +125,11 @@ pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<
 pub(super) struct Vtable {
     /// Polls the future, or drops it if it is to stop. `true` when it is gone, and the result is there.
     pub(super) poll: unsafe fn(NonNull<Header>) -> bool,
-    /// Moves the result to where the pointer points.
-    pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>),
+    /// The first poll of a child, on the stack of its parent. Where it is done by that, and nobody else knows it, the result
+    /// is moved to where the pointer points, and the frame is gone.
+    pub(super) poll_here: unsafe fn(NonNull<Header>, NonNull<()>) -> Polled,
+    /// Moves the result to where the pointer points, and frees the memory if it is told to.
+    pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
     /// Drops what is still there, future or result, and frees the memory.
     pub(super) free: unsafe fn(NonNull<Header>),
     /// Makes the frame's own context, inside another. None where it uses that other.
@@ -129,8 +151,10 @@ impl Header {
             entry: Entry::new(Header::resume),
             vtable,
             state: AtomicUsize::new(COUNT),
-            stopped: AtomicBool::new(false),
             waits: Cell::new(0),
+            stopped: AtomicBool::new(false),
+            nested: Cell::new(0),
+            polled: Cell::new(false),
             context: Cell::new(ptr::null()),
             continuation: Cell::new(Continuation::NOBODY),
             child: Cell::new(ptr::null_mut()),
@@ -188,59 +212,146 @@ impl Header {
         unsafe { adopt(this, context) }
     }
 
-    /// Has a child run next, and this frame wait for it.
+    /// Starts a child, and polls it right here. While that is pending, this frame waits for it.
     ///
     /// # Safety
     ///
-    /// The caller is what this frame's poll is running. The child was not started.
-    pub(super) unsafe fn await_child(this: NonNull<Header>, child: NonNull<Header>) {
-        // SAFETY: the frame is being polled.
-        let header = unsafe { this.as_ref() };
+    /// The caller is what this frame's poll is running. The child was not started. There is room for its result.
+    #[inline]
+    pub(super) unsafe fn await_child(this: NonNull<Header>, child: NonNull<Header>, room: NonNull<()>) -> Polled {
+        let (header, inner) = (header_of(this), header_of(child));
+        let nested = header.nested.get() + 1;
+        if nested == NESTED_POLLS || inner.vtable.adopt.is_some() {
+            // SAFETY: by the caller's promise.
+            unsafe { Header::await_later(this, child) };
+            return Polled::Pending;
+        }
+        // Nobody else knows it.
+        inner.nested.set(nested);
+        inner.context.set(header.context.get());
+        inner.continuation.set(Continuation::parent(this));
+        inner.state.store(COUNT | BUSY, Relaxed);
+        CURRENT.with(|current| current.set(child.as_ptr()));
+        // SAFETY: it is busy, and we are the one who polls it; there is room. It does not unwind.
+        let polled = unsafe { (inner.vtable.poll_here)(child, room) };
+        CURRENT.with(|current| current.set(this.as_ptr()));
+        if polled == Polled::Gone {
+            return Polled::Gone;
+        }
+        // SAFETY: as above.
+        unsafe { Header::settle(this, child, polled == Polled::Done) }
+    }
+
+    /// Has a child run when the polling is over, and this frame wait for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`await_child`](Header::await_child).
+    #[cold]
+    unsafe fn await_later(this: NonNull<Header>, child: NonNull<Header>) {
+        let header = header_of(this);
         header.waits.set(header.waits.get() + 1);
         // SAFETY: the context is there until this frame is done, and it waits for the child.
         mem::forget(unsafe { Header::begin(child, Header::context(this), Continuation::parent(this)) });
-        let first = match NonNull::new(header.child.replace(child.as_ptr())) {
-            // SAFETY: a child that is to run is alive.
-            Some(last) => unsafe { last.as_ref() }.child.replace(child.as_ptr()),
+        // SAFETY: it is busy, and in no queue.
+        unsafe { Header::run_later(this, child) };
+    }
+
+    /// Whether a frame that has a result leaves nothing behind, and is known to its owner alone.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls it.
+    #[inline]
+    pub(super) unsafe fn is_alone(this: NonNull<Header>) -> bool {
+        let header = header_of(this);
+        // SAFETY: what belongs to whoever polls is the caller's.
+        let resumes = unsafe { !(*header.resumed.get()).is_none() };
+        header.waits.get() == 0
+            && header.child.get().is_null()
+            && !resumes
+            && header.state.load(Acquire) == COUNT | BUSY
+    }
+
+    /// Lets go of a child that was polled by its parent and has to wait, or is known to others. Its end wakes the parent.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls both.
+    #[inline(never)]
+    unsafe fn settle(this: NonNull<Header>, child: NonNull<Header>, done: bool) -> Polled {
+        let (header, inner) = (header_of(this), header_of(child));
+        header.waits.set(header.waits.get() + 1);
+        // SAFETY: both are polled by us.
+        unsafe { Header::resume_later(this, mem::take(&mut *inner.resumed.get())) };
+        if !inner.child.get().is_null() {
+            inner.polled.set(!done);
+            // SAFETY: it is busy, and in no queue.
+            unsafe { Header::run_later(this, child) };
+            return Polled::Pending;
+        }
+        // SAFETY: it is busy, and polled by us; its owner waits for what this returns.
+        if done && unsafe { finish(child, true) } {
+            header.waits.set(header.waits.get() - 1);
+            return Polled::Done;
+        }
+        // SAFETY: as above.
+        unsafe { Header::resume_later(this, suspend(child)) };
+        Polled::Pending
+    }
+
+    /// Has a child run when the polling is over.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running. The child is busy, and in no queue.
+    unsafe fn run_later(this: NonNull<Header>, child: NonNull<Header>) {
+        let first = match NonNull::new(header_of(this).child.replace(child.as_ptr())) {
+            Some(last) => {
+                let first = header_of(last).next();
+                header_of(last).set_next(child.as_ptr());
+                first
+            }
             None => child.as_ptr(),
         };
-        // SAFETY: as above.
-        unsafe { child.as_ref() }.child.set(first);
+        header_of(child).set_next(first);
+    }
+
+    /// The sibling that is to run after this one, or the first.
+    fn next(&self) -> *mut Header {
+        self.entry.job().next().cast()
+    }
+
+    fn set_next(&self, sibling: *mut Header) {
+        self.entry.job().set_next(sibling.cast());
     }
 
     /// Takes the first of the children that are to run.
+    #[inline]
     fn take_child(&self) -> Option<NonNull<Header>> {
         let last = NonNull::new(self.child.get())?;
-        let first = header_of(last).child.get();
-        let after = header_of(NonNull::new(first)?).child.replace(ptr::null_mut());
+        let first = header_of(last).next();
         if first == last.as_ptr() {
             self.child.set(ptr::null_mut());
         } else {
-            header_of(last).child.set(after);
+            header_of(last).set_next(header_of(NonNull::new(first)?).next());
         }
         NonNull::new(first)
     }
 
-    /// Takes back a child that is to run, and has not. `false` where it has run, or may have.
+    /// Takes a child out of those that are to run. `false` where it is not one of them: it runs, or has run.
     ///
     /// # Safety
     ///
-    /// The caller owns the child, which was given to [`await_child`](Header::await_child).
-    unsafe fn recall(child: NonNull<Header>) -> bool {
-        let Some(parent) = NonNull::new(header_of(child).continuation.get().whom.cast::<Header>()) else {
-            return false;
-        };
-        if !Header::is_current(parent) {
-            return false;
-        }
-        // It is polled by this thread, so the list is ours.
+    /// The caller is what the parent's poll is running.
+    unsafe fn recall(parent: NonNull<Header>, child: NonNull<Header>) -> bool {
         let parent = header_of(parent);
         let Some(last) = NonNull::new(parent.child.get()) else {
             return false;
         };
         let mut before = last;
         loop {
-            let at = header_of(before).child.get();
+            let at = header_of(before).next();
             if at == child.as_ptr() {
                 break;
             }
@@ -252,12 +363,11 @@ impl Header {
         if before == child {
             parent.child.set(ptr::null_mut());
         } else {
-            header_of(before).child.set(header_of(child).child.get());
+            header_of(before).set_next(header_of(child).next());
             if last == child {
                 parent.child.set(before.as_ptr());
             }
         }
-        parent.waits.set(parent.waits.get() - 1);
         true
     }
 
@@ -292,6 +402,7 @@ impl Header {
         unsafe { this.as_ref() }.stopped.store(true, Relaxed);
     }
 
+    #[inline]
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Relaxed)
     }
@@ -391,18 +502,26 @@ impl Header {
     /// The caller owns the child, which was started, and lets go of it next.
     #[cold]
     pub(super) unsafe fn abandon(child: NonNull<Header>) {
-        // SAFETY: the caller's promise.
-        if unsafe { Header::recall(child) } {
-            // It was to run next. Its owner frees it as one that nobody else knows.
-            header_of(child).context.set(ptr::null());
-            return;
-        }
         let parent = header_of(child).continuation.get().whom.cast::<Header>();
         let parent = NonNull::new(parent).filter(|parent| Header::is_current(*parent));
-        // SAFETY: as above. A frame that is polled is there.
+        // SAFETY: the caller's promise.
+        let recalled = parent.is_some_and(|parent| unsafe { Header::recall(parent, child) });
+        if let (true, 0, Some(parent)) = (recalled, header_of(child).nested.get(), parent) {
+            // It was never polled. Its owner frees it as one that nobody else knows.
+            header_of(child).context.set(ptr::null());
+            let waits = &header_of(parent).waits;
+            waits.set(waits.get() - 1);
+            return;
+        }
+        // SAFETY: as above. A frame that is polled is there. What was recalled is busy, and in no queue.
         unsafe {
             Header::stop(child);
-            let polled = Header::wake(child, 0, |context| parent.is_some() || context.is_here());
+            let polled = if recalled {
+                header_of(child).polled.set(false);
+                Transfer::to(child.cast::<Job>())
+            } else {
+                Header::wake(child, 0, |context| parent.is_some() || context.is_here())
+            };
             match parent {
                 Some(parent) if header_of(parent).is_stopped() => Header::resume_later(parent, polled),
                 _ => {
@@ -434,37 +553,70 @@ impl Header {
         // The context does not change once there is one.
         let unstarted = header.context.get().is_null();
         let is_last = |state: usize| state & DONE != 0 && state / COUNT == 1;
-        let free_it = unstarted
-            || is_last(header.state.load(Acquire))
-            // SAFETY: by the caller's promise; it was started.
-            || unsafe { Header::recall(this) }
-            || is_last(header.state.fetch_sub(COUNT, AcqRel));
+        let free_it =
+            unstarted || is_last(header.state.load(Acquire)) || is_last(header.state.fetch_sub(COUNT, AcqRel));
         if free_it {
             // SAFETY: that was the last count, or nobody else knows the frame.
             unsafe { free(this) };
         }
     }
 
-    /// Takes the result out.
+    /// Takes the result out, and lets go of the frame.
     ///
     /// # Safety
     ///
-    /// The frame is done, the caller owns it, and `T` is the type of its result.
+    /// The frame is done, the caller is its owner, and uses it no more; `T` is the type of its result.
+    #[inline]
     pub(super) unsafe fn take<T>(this: NonNull<Header>) -> T {
+        let header = header_of(this);
         let mut result = mem::MaybeUninit::<T>::uninit();
+        let is_last = header.state.load(Acquire) == COUNT | DONE;
         // SAFETY: the caller's promise.
         unsafe {
-            (this.as_ref().vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast());
+            (header.vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), is_last);
+            if !is_last {
+                Header::release(this);
+            }
             result.assume_init()
         }
     }
 
+    /// Polls a frame, and sees to the plain cases: that it has to wait, and that it is done, and known to its operation
+    /// alone.
+    ///
     /// # Safety
     ///
     /// The job is that of a frame that is busy and in no queue.
     unsafe fn resume(job: NonNull<Job>) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { run(job.cast()) }
+        let frame = job.cast::<Header>();
+        let header = header_of(frame);
+        if header.polled.get() {
+            // SAFETY: by the caller's promise.
+            return unsafe { run(frame, Some(false)) };
+        }
+        header.nested.set(0);
+        let outer = CURRENT.with(|current| current.replace(frame.as_ptr()));
+        // SAFETY: it is busy, and we are the one who polls it. It does not unwind.
+        let done = unsafe { (header.vtable.poll)(frame) };
+        CURRENT.with(|current| current.set(outer));
+        // SAFETY: what belongs to whoever polls is ours.
+        if !header.child.get().is_null() || unsafe { !(*header.resumed.get()).is_none() } {
+            // SAFETY: as above.
+            return unsafe { run(frame, Some(done)) };
+        }
+        if !done {
+            // SAFETY: as above. From here on others may poll it.
+            return unsafe { suspend(frame) };
+        }
+        match header.continuation.get() {
+            // SAFETY: as above. The operation waits for this.
+            Continuation {
+                whom,
+                complete: Some(complete),
+            } if unsafe { finish(frame, true) } => unsafe { complete(NonNull::new_unchecked(whom)) },
+            // SAFETY: as above.
+            _ => unsafe { run(frame, Some(true)) },
+        }
     }
 }
 
@@ -474,10 +626,13 @@ impl Header {
 /// child. A child that is done while its parent is held costs no atomic operation. When the frame at the bottom has to
 /// wait, all of them are let go.
 ///
+/// `polled` is what the first poll has come to, if the caller has seen to that.
+///
 /// # Safety
 ///
 /// The frame is busy, and in no queue.
-unsafe fn run(mut base: NonNull<Header>) -> Transfer {
+#[inline(never)]
+unsafe fn run(mut base: NonNull<Header>, mut polled: Option<bool>) -> Transfer {
     let outer = Polling::new();
     let mut frame = base;
     let mut resumed = Transfer::none();
@@ -489,9 +644,16 @@ unsafe fn run(mut base: NonNull<Header>) -> Transfer {
             // SAFETY: it is busy, and we are the one who polls it.
             unsafe { Header::resume_later(frame, mem::take(&mut resumed)) };
         }
-        CURRENT.with(|current| current.set(frame.as_ptr()));
-        // SAFETY: it is busy, and we are the one who polls it.
-        let done = unsafe { (header.vtable.poll)(frame) };
+        let done = match (polled.take(), header.polled.replace(false)) {
+            (Some(done), _) => done,
+            (None, true) => false,
+            (None, false) => {
+                header.nested.set(0);
+                CURRENT.with(|current| current.set(frame.as_ptr()));
+                // SAFETY: it is busy, and we are the one who polls it.
+                unsafe { (header.vtable.poll)(frame) }
+            }
+        };
         // SAFETY: as above.
         resumed.append(mem::take(unsafe { &mut *header.resumed.get() }));
         let Continuation { whom, complete } = header.continuation.get();
@@ -592,7 +754,7 @@ fn header_of<'a>(frame: NonNull<Header>) -> &'a Header {
 unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.take() * AWAIT;
+    let waits = header.waits.take() as usize * AWAIT;
     let mut state = header.state.load(Relaxed);
     loop {
         let notified = state & NOTIFIED != 0;
@@ -617,7 +779,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 unsafe fn finish(frame: NonNull<Header>, alone: bool) -> bool {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.get() * AWAIT;
+    let waits = header.waits.get() as usize * AWAIT;
     let mut state = header.state.load(Acquire);
     if alone && waits == 0 && state == COUNT | BUSY {
         // SAFETY: by the caller's promise, and nothing that it awaited is left.

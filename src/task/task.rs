@@ -3,7 +3,7 @@ use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
-use core::mem;
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
@@ -13,10 +13,11 @@ use allocator_api2::alloc::{Allocator, Global};
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
 use super::foreign::{self, Foreign};
-use super::frame::{self, Continuation, Header, Vtable};
+use super::frame::{self, Continuation, Header, Polled, Vtable};
 use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
+use crate::sender::unwind::AbortOnUnwind;
 use crate::stop::ErasedStopToken;
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
@@ -230,6 +231,7 @@ enum FrameStage<P, T, E> {
 impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
+        poll_here: Self::poll_here,
         take: Self::take,
         free: Self::free,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
@@ -318,15 +320,57 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
     ///
     /// The header is that of such a frame, which the caller may poll.
     unsafe fn poll(header: NonNull<Header>) -> bool {
-        // SAFETY: by the caller's promise. The header is shared, the stage is ours.
-        let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
-        // SAFETY: as above.
-        let waker = unsafe { frame::waker(header) };
+        // SAFETY: by the caller's promise.
+        let stage = unsafe { &raw mut (*header.cast::<Self>().as_ptr()).stage };
         // SAFETY: as above.
         if let FrameStage::Result(_) = unsafe { &*stage } {
             // It waited for an await that the future had let go of; or it ended before it began.
             return true;
         }
+        let mut result = MaybeUninit::uninit();
+        // SAFETY: as above.
+        let done = unsafe { Self::advance(header, result.as_mut_ptr()) };
+        if done {
+            // SAFETY: as above. There is nothing there to be dropped, and there is a result.
+            unsafe { stage.write(FrameStage::Result(result.assume_init())) };
+        }
+        done
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the caller may poll, for the first time. It has no context of its own. There
+    /// is room for the result.
+    unsafe fn poll_here(header: NonNull<Header>, room: NonNull<()>) -> Polled {
+        let (this, room) = (header.cast::<Self>(), room.cast::<Completion<T, E>>());
+        // SAFETY: by the caller's promise. Nothing is left in the stage to be dropped.
+        unsafe {
+            if !Self::advance(header, room.as_ptr()) {
+                return Polled::Pending;
+            }
+            if !Header::is_alone(header) {
+                (&raw mut (*this.as_ptr()).stage).write(FrameStage::Result(room.read()));
+                return Polled::Done;
+            }
+            let guard = AbortOnUnwind::new();
+            drop(Self::memory(this));
+            guard.defuse();
+        }
+        Polled::Gone
+    }
+
+    /// Polls the future, or drops it if it is to stop. `true` where it is gone, the stage is empty, and the result is
+    /// in the room.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which has its future, and which the caller may poll. There is room.
+    #[inline]
+    unsafe fn advance(header: NonNull<Header>, room: *mut Completion<T, E>) -> bool {
+        // SAFETY: by the caller's promise. The header is shared, the stage is ours.
+        let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
+        // SAFETY: as above.
+        let waker = unsafe { frame::waker(header) };
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
@@ -334,49 +378,73 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 let future = match unsafe { &mut *stage } {
                     // SAFETY: a frame does not move.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
-                    _ => return None,
+                    _ => return false,
                 };
                 match future.poll(&mut core::task::Context::from_waker(&waker)) {
                     Poll::Ready(Ok(value)) => completion = Completion::Value(value),
                     Poll::Ready(Err(error)) => completion = Completion::Error(error),
                     Poll::Pending if shared.is_stopped() => {}
-                    Poll::Pending => return None,
+                    Poll::Pending => return false,
                 }
             }
-            // Its locals go before the result is seen.
+            // Its locals go before the result is seen. Should one of them panic, the result goes with it.
             // SAFETY: as above.
             unsafe { *stage = FrameStage::Empty };
-            Some(completion)
+            // SAFETY: there is room.
+            unsafe { room.write(completion) };
+            true
         });
-        let completion = match polled {
-            Ok(None) => return false,
-            Ok(Some(completion)) => completion,
+        match polled {
+            Ok(done) => done,
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
                 // SAFETY: as above.
-                match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
-                    Ok(()) => Completion::Panicked(payload),
-                    Err(second) => Completion::Panicked(second),
-                }
+                let payload = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+                    Ok(()) => payload,
+                    Err(second) => second,
+                };
+                // SAFETY: there is room.
+                unsafe { room.write(Completion::Panicked(payload)) };
+                true
             }
-        };
-        // SAFETY: as above. There is nothing there to be dropped.
-        unsafe { stage.write(FrameStage::Result(completion)) };
-        true
+        }
     }
 
     /// # Safety
     ///
-    /// The frame is done, and the caller owns it; there is room for the result.
-    unsafe fn take(header: NonNull<Header>, room: NonNull<()>) {
-        // SAFETY: by the caller's promise.
-        let stage = unsafe { &mut (*header.cast::<Self>().as_ptr()).stage };
-        let completion = match mem::replace(stage, FrameStage::Empty) {
-            FrameStage::Result(completion) => completion,
-            _ => Completion::Stopped,
-        };
-        // SAFETY: as above.
-        unsafe { room.cast().write(completion) };
+    /// The frame is done, and the caller owns it; there is room for the result. With `free`, nobody else knows it.
+    unsafe fn take(header: NonNull<Header>, room: NonNull<()>, free: bool) {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise. What is moved out is not dropped.
+        unsafe {
+            let stage = &raw mut (*this.as_ptr()).stage;
+            let completion = match stage.read() {
+                FrameStage::Result(completion) => completion,
+                _ => Completion::Stopped,
+            };
+            stage.write(FrameStage::Empty);
+            room.cast().write(completion);
+            if free {
+                let guard = AbortOnUnwind::new();
+                drop(Self::memory(this));
+                guard.defuse();
+            }
+        }
+    }
+
+    /// The memory of a frame, which goes with what is returned.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the frame any more, but who is to drop what is in it.
+    #[inline]
+    unsafe fn memory(this: NonNull<Self>) -> Memory<Cx::Allocator> {
+        Memory {
+            memory: this.cast(),
+            layout: Self::LAYOUT,
+            // SAFETY: by the caller's promise, it is not used where it is.
+            allocator: unsafe { (&raw const (*this.as_ptr()).allocator).read() },
+        }
     }
 
     /// # Safety
@@ -386,11 +454,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         let this = header.cast::<Self>();
         // SAFETY: by the caller's promise. The memory goes last, and the allocator after that, also where a drop panics.
         unsafe {
-            let _memory = Memory {
-                memory: this.cast(),
-                layout: Self::LAYOUT,
-                allocator: (&raw const (*this.as_ptr()).allocator).read(),
-            };
+            let _memory = Self::memory(this);
             if let Some(own) = Self::own(this) {
                 own.drop_in_place();
             }
@@ -453,11 +517,13 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
             );
         }
         TaskOperation {
-            task: self,
-            receiver: Some(receiver),
-            outside: None,
-            context: None,
+            frame: ManuallyDrop::new(self).frame,
+            is_unstarted: true,
+            receiver: ManuallyDrop::new(receiver),
+            outside: MaybeUninit::uninit(),
+            context: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
+            _result: PhantomData,
         }
     }
 }
@@ -467,12 +533,46 @@ type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::
 
 /// The operation of a [`Task`].
 pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx = DefaultContext> {
-    task: Task<T, E, Cx>,
-    receiver: Option<R>,
-    /// What the context points at.
-    outside: Option<(R::Env, <R::Env as Env>::StopToken)>,
-    context: Option<Context>,
+    frame: NonNull<Header>,
+    /// The frame and the receiver are there. Once it was started, the completion takes both.
+    is_unstarted: bool,
+    receiver: ManuallyDrop<R>,
+    /// What the context points at. There from the start to the completion, as is that.
+    outside: MaybeUninit<Outside<R::Env>>,
+    context: MaybeUninit<Context>,
     _pinned: PhantomPinned,
+    _result: Produces<T, E, Cx>,
+}
+
+/// An environment, and its stop token.
+type Outside<N> = (N, <N as Env>::StopToken);
+
+// SAFETY: as for the task; the receiver is `Send`, and so is what it offers.
+unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx> Send for TaskOperation<T, E, R, Cx> {}
+
+impl<T, E, R: Receiver<T, E>, Cx> Drop for TaskOperation<T, E, R, Cx> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_unstarted {
+            self.is_unstarted = false;
+            let receiver = NonNull::from(&mut self.receiver);
+            // SAFETY: it was not started, so both are there, and dropped this once.
+            unsafe {
+                let _receiver = DropReceiver(receiver);
+                Header::release(self.frame);
+            }
+        }
+    }
+}
+
+/// Also when dropping the task panics.
+struct DropReceiver<R>(NonNull<ManuallyDrop<R>>);
+
+impl<R> Drop for DropReceiver<R> {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this says so.
+        unsafe { ManuallyDrop::drop(self.0.as_mut()) };
+    }
 }
 
 impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> TaskOperation<T, E, R, Cx> {
@@ -482,13 +582,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     unsafe fn complete(this: NonNull<()>) -> Transfer {
         // SAFETY: by the caller's promise, nobody else touches the operation.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
-        // SAFETY: the frame is done.
-        let completion: Completion<T, E> = unsafe { Header::take(this.task.frame) };
-        this.context = None;
-        this.outside = None;
-        match this.receiver.take() {
-            Some(receiver) => completion.deliver(receiver),
-            None => Transfer::none(),
+        // SAFETY: the frame is done; what was made at the start is there, and goes this once.
+        unsafe {
+            let completion: Completion<T, E> = Header::take(this.frame);
+            this.context.assume_init_drop();
+            this.outside.assume_init_drop();
+            completion.deliver(ManuallyDrop::take(&mut this.receiver))
         }
     }
 
@@ -517,18 +616,15 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
-        let Some(receiver) = &this.receiver else {
-            return Transfer::none();
-        };
-        let env = receiver.env();
+        let env = this.receiver.env();
         let token = env.stop_token();
         let scheduler = TaskScheduler::new(Cx::Scheduler::of(&env));
         let (anywhere, place) = (scheduler == InlineScheduler, scheduler.place());
         // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
         let scheduler = unsafe { extend(scheduler) };
         let priority = env.priority();
-        let (env, token) = this.outside.insert((env, token));
-        let context = this.context.insert(Context {
+        let (env, token) = this.outside.write((env, token));
+        let context = this.context.write(Context {
             scheduler,
             // SAFETY: the token is kept beside it.
             token: unsafe { ErasedStopToken::new(token) },
@@ -537,7 +633,8 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             place,
             priority,
         });
-        let (frame, context) = (this.task.frame, NonNull::from(context));
+        this.is_unstarted = false;
+        let (frame, context) = (this.frame, NonNull::from(context));
         let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, Continuation::operation(this, Self::complete)) }
@@ -556,13 +653,13 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
 
     #[inline]
     fn into_future(self) -> TaskFuture<T, E> {
-        let frame = mem::ManuallyDrop::new(self).frame;
+        let frame = ManuallyDrop::new(self).frame;
         TaskFuture {
             // The frame knows its context, and that is all that needs to.
-            stage: Stage::Unstarted(Task {
+            stage: ManuallyDrop::new(Stage::Unstarted(Task {
                 frame,
                 _result: PhantomData,
-            }),
+            })),
         }
     }
 }
@@ -574,7 +671,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
 #[must_use = "futures do nothing until they are awaited"]
 #[derive(Debug)]
 pub struct TaskFuture<T, E> {
-    stage: Stage<T, E>,
+    stage: ManuallyDrop<Stage<T, E>>,
 }
 
 #[derive(Debug)]
@@ -590,13 +687,25 @@ enum Stage<T, E> {
 impl<T, E> Drop for TaskFuture<T, E> {
     #[inline]
     fn drop(&mut self) {
-        if let Stage::Started(task) = &self.stage
+        if !matches!(*self.stage, Stage::Over) {
+            self.end();
+        }
+    }
+}
+
+impl<T, E> TaskFuture<T, E> {
+    /// Drops what is there.
+    #[inline(never)]
+    fn end(&mut self) {
+        if let Stage::Started(task) = &*self.stage
             // SAFETY: we own the frame.
             && !unsafe { Header::is_done(task.frame) }
         {
             // SAFETY: as above; it was started, and we let go of it next.
             unsafe { Header::abandon(task.frame) };
         }
+        // SAFETY: it is dropped this once: this is the drop of the whole.
+        unsafe { ManuallyDrop::drop(&mut self.stage) };
     }
 }
 
@@ -608,18 +717,35 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         let Some(parent) = frame::frame_of(cx.waker()) else {
             return self.poll_foreign(cx);
         };
-        let frame = match &self.stage {
-            Stage::Started(task) => task.frame,
+        let frame = match mem::replace(&mut *self.stage, Stage::Over) {
             Stage::Unstarted(task) => {
-                let frame = task.frame;
-                if let Stage::Unstarted(task) = mem::replace(&mut self.stage, Stage::Over) {
-                    self.stage = Stage::Started(task);
+                let frame = ManuallyDrop::new(task).frame;
+                let mut room = MaybeUninit::<Completion<T, E>>::uninit();
+                // SAFETY: this is what the parent's poll is running; the frame is ours; there is room.
+                let polled =
+                    unsafe { Header::await_child(parent, frame, NonNull::new_unchecked(room.as_mut_ptr()).cast()) };
+                if polled == Polled::Gone {
+                    // SAFETY: the result was put there.
+                    return conclude(parent, unsafe { room.assume_init() });
                 }
-                // SAFETY: this is what the parent's poll is running.
-                unsafe { Header::await_child(parent, frame) };
-                return Poll::Pending;
+                *self.stage = Stage::Started(Task {
+                    frame,
+                    _result: PhantomData,
+                });
+                if polled == Polled::Pending {
+                    return Poll::Pending;
+                }
+                frame
             }
-            Stage::Foreign(_) | Stage::Over => return self.poll_foreign(cx),
+            Stage::Started(task) => {
+                let frame = task.frame;
+                *self.stage = Stage::Started(task);
+                frame
+            }
+            other => {
+                *self.stage = other;
+                return self.poll_foreign(cx);
+            }
         };
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
@@ -631,16 +757,24 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             );
             return Poll::Pending;
         }
-        // SAFETY: it is done.
-        match unsafe { Header::take::<Completion<T, E>>(frame) } {
-            Completion::Value(value) => Poll::Ready(Ok(value)),
-            Completion::Error(error) => Poll::Ready(Err(error)),
-            Completion::Panicked(payload) => payload.resume(),
-            Completion::Stopped => {
-                // SAFETY: this is what the parent's poll is running.
-                unsafe { Header::stop(parent) };
-                Poll::Pending
-            }
+        // The frame goes with the result.
+        mem::forget(mem::replace(&mut *self.stage, Stage::Over));
+        // SAFETY: it is done, and was ours.
+        conclude(parent, unsafe { Header::take(frame) })
+    }
+}
+
+/// What the code that awaits a task gets to see.
+#[inline]
+fn conclude<T, E>(parent: NonNull<Header>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+    match completion {
+        Completion::Value(value) => Poll::Ready(Ok(value)),
+        Completion::Error(error) => Poll::Ready(Err(error)),
+        Completion::Panicked(payload) => payload.resume(),
+        Completion::Stopped => {
+            // SAFETY: this is what the parent's poll is running.
+            unsafe { Header::stop(parent) };
+            Poll::Pending
         }
     }
 }
@@ -650,29 +784,29 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
     #[cold]
     #[inline(never)]
     fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
-        let mut foreign = match mem::replace(&mut self.stage, Stage::Over) {
+        let mut foreign = match mem::replace(&mut *self.stage, Stage::Over) {
             Stage::Unstarted(task) => Foreign::start(task),
             Stage::Foreign(foreign) => foreign,
             Stage::Over => return Poll::Pending,
             Stage::Started(task) => {
                 // It was started in a task, which is what its end wakes. Who polls it now has to look again.
                 let frame = task.frame;
-                self.stage = Stage::Started(task);
+                *self.stage = Stage::Started(task);
                 // SAFETY: we own the frame.
                 if !unsafe { Header::is_done(frame) } {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                // SAFETY: it is done.
+                mem::forget(mem::replace(&mut *self.stage, Stage::Over));
+                // SAFETY: it is done, and was ours.
                 let completion = unsafe { Header::take(frame) };
-                self.stage = Stage::Over;
                 return Poll::Ready(foreign::conclude(completion));
             }
         };
         match foreign.poll(cx) {
             Poll::Ready(completion) => Poll::Ready(foreign::conclude(completion)),
             Poll::Pending => {
-                self.stage = Stage::Foreign(foreign);
+                *self.stage = Stage::Foreign(foreign);
                 Poll::Pending
             }
         }

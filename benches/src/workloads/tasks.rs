@@ -308,7 +308,7 @@ fn nest(depth: usize, turns: usize) -> Pin<Box<dyn Future<Output = usize> + Send
     }));
     for _ in 0..depth {
         let inner = future;
-        future = Box::pin(async move { inner.await });
+        future = Box::pin(async move { black_box(inner.await) });
     }
     future
 }

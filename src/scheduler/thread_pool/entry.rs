@@ -107,6 +107,12 @@ impl Entry {
         level(usize::from(self.level.load(Relaxed)))
     }
 
+    /// Its job, whose link is free while the entry is in no queue.
+    #[inline]
+    pub(crate) fn job(&self) -> &Job {
+        &self.job
+    }
+
     /// Sets the level, while the entry is in no queue.
     #[inline]
     pub(crate) fn set_level(&self, level: Priority) {
