@@ -506,7 +506,11 @@ impl Header {
         let parent = NonNull::new(parent).filter(|parent| Header::is_current(*parent));
         // SAFETY: the caller's promise.
         let recalled = parent.is_some_and(|parent| unsafe { Header::recall(parent, child) });
-        if let (true, 0, Some(parent)) = (recalled, header_of(child).nested.get(), parent) {
+        // Only of one that was recalled is this ours to look at: another thread may be polling it.
+        if recalled
+            && let Some(parent) = parent
+            && header_of(child).nested.get() == 0
+        {
             // It was never polled. Its owner frees it as one that nobody else knows.
             header_of(child).context.set(ptr::null());
             let waits = &header_of(parent).waits;
