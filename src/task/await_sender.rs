@@ -19,8 +19,9 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
 ///
 /// Inside a task, dropping it before the sender has completed asks that sender to stop, and nothing else, and waits until it
-/// has completed; meanwhile the thread runs the work of the task's scheduler. So a sender that does not stop keeps the drop
-/// waiting, and so does a stop callback beneath on the same stack that blocks until this drop is over.
+/// has completed; meanwhile the thread runs the work of the task's scheduler, or of that of the task that it was sent to and
+/// is dropped in. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on the same
+/// stack that blocks until this drop is over.
 ///
 /// In a task the operation lives in this future, and is resumed on the task's scheduler. The other executors, and what
 /// polls with wakers of its own inside a task (`FuturesUnordered`, say), are told by the first poll:

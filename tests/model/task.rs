@@ -512,15 +512,16 @@ unsafe impl Allocator for Memory {
 }
 
 impl World {
-    /// A task in memory of its own, which reads that first.
+    /// A task in memory of its own, which reads that last, when others know it.
     fn task_in_memory(
         &self,
         future: impl Future<Output = Result<Watched, Failure>> + 'static,
     ) -> Task<Watched, Failure, InAllocator<Memory>> {
         let future = async move {
+            let result = future.await;
             let Ok(memory) = read_env(Get::<Memory>::new()).await;
             assert_eq!(memory.expect("it is in there").0.read(), 9);
-            future.await
+            result
         };
         Task::try_new_in(Sendable(future), Memory(self.census.value(9)))
     }
@@ -561,6 +562,34 @@ fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
         let (root, report) = world.root();
         let (remote, stops) = (world.remote(6), world.remote_of(Completion::Stopped));
         let child = world.task_in_memory(async move { awaited(remote).await });
+        let inside = async move {
+            let mut child = Box::pin(child.into_future());
+            let mut stops = Box::pin(awaited(stops));
+            poll_fn(|context| {
+                let _ = child.as_mut().poll(context);
+                stops.as_mut().poll(context)
+            })
+            .await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The same while another thread drops a waker of the child, which is not its owner's any more, nor done.
+#[test]
+fn a_child_that_a_stopped_task_let_go_of_outlives_its_waker() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (stops, threads) = (world.remote_of(Completion::Stopped), world.threads.clone());
+        let child = world.task_in_memory(poll_fn(move |context| {
+            let waker = context.waker().clone();
+            threads.spawn(move || drop(waker));
+            Poll::Pending
+        }));
         let inside = async move {
             let mut child = Box::pin(child.into_future());
             let mut stops = Box::pin(awaited(stops));
