@@ -267,6 +267,30 @@ fn wakers_outlive_the_task() {
     });
 }
 
+/// The same of a child that is ready at once, whose memory its parent would else free with the result.
+#[test]
+fn wakers_outlive_a_child_that_is_ready_at_once() {
+    explore(2, &["done"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads) = (world.census.value(5), world.threads.clone());
+        let child = task(async move {
+            poll_fn(|context| {
+                let (first, second) = (context.waker().clone(), context.waker().clone());
+                threads.spawn(move || first.wake());
+                threads.spawn(move || drop(second));
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        });
+        begin(task(async move { child.await }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note("done");
+    });
+}
+
 /// Sees the sender complete, and the stop come first.
 #[test]
 fn a_stop_races_with_the_completion() {
