@@ -635,3 +635,26 @@ fn a_child_that_another_thread_polls_is_waited_for() {
         });
     }
 }
+
+/// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other
+/// way. That thread asks the sender to stop, and waits, and the task is done after that.
+#[test]
+fn what_was_sent_to_another_thread_is_stopped_by_its_drop_there() {
+    everywhere(|| async {
+        let stops = Arc::new(AtomicUsize::new(0));
+        let (seen, dropper) = (stops.clone(), ThreadPool::new(1));
+        let begun = Task::new(async move {
+            let mut away = Some(Box::pin(awaited(counted(&stops))));
+            poll_fn(|cx| {
+                let mut future = away.take().expect("polled once");
+                assert!(future.as_mut().poll(cx).is_pending());
+                start_detached(starts_on(dropper.scheduler(), just_from(move || drop(future))));
+                Poll::Ready(())
+            })
+            .await;
+            dropper
+        });
+        drop(begun.await);
+        assert_eq!(seen.load(SeqCst), 1);
+    });
+}

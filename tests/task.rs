@@ -4,15 +4,19 @@ mod common;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::marker::PhantomPinned;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, RunLoopSchedule, RunLoopScheduler, ThreadPool};
-use bowline::stop::StopSource;
 use bowline::task::{SenderFuture, Task};
+
+use bowline::stop::{StopSlot, StopSource};
+use bowline::{Completes, Operation, Receiver, Transfer, WithStopToken};
 use common::*;
 
 /// Where the tests of depth run: right here, on a run loop, and on a pool, each with the stack of a deep nest.
@@ -1427,4 +1431,92 @@ fn a_task_is_neither_copied_nor_made_of_nothing() {
     }
     assert_eq!((Has::<Vec<()>>::CLONE, Has::<Vec<()>>::DEFAULT), (true, true));
     assert_eq!((Has::<Task<()>>::CLONE, Has::<Task<()>>::DEFAULT), (false, false));
+}
+
+/// Completes on its pool, when a stop has reached it, and keeps whoever passes that stop on until it has.
+struct CompletesInTheMidst(Arc<ThreadPool>);
+
+// SAFETY: the operation touches nothing of itself after its completion; it is `!Unpin`. It is started on the pool.
+unsafe impl Sender for CompletesInTheMidst {
+    type Value = ();
+    type Error = Infallible;
+    const COMPLETES: Completes = Completes::OnStartScheduler;
+    type Operation<R: Receiver<(), Infallible>> = InTheMidst<R>;
+
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> InTheMidst<R> {
+        InTheMidst {
+            slot: StopSlot::new(InTheMidst::<R>::stop_requested),
+            receiver: Some(receiver),
+            pool: self.0,
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+bowline::awaitable!([] CompletesInTheMidst);
+
+/// The slot comes first, so that the callback finds the operation.
+#[repr(C)]
+struct InTheMidst<R: Receiver<(), Infallible>> {
+    slot: StopSlot<<R::Env as Env>::StopToken>,
+    receiver: Option<R>,
+    pool: Arc<ThreadPool>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> InTheMidst<R> {
+    /// # Safety
+    ///
+    /// The slot is that of a started operation.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
+        let this = slot.cast::<Self>().as_ptr();
+        // SAFETY: the slot is the first field; nobody else completes the operation, which is not used after the release.
+        let (receiver, pool) = unsafe {
+            let parts = ((*this).receiver.take(), (*this).pool.clone());
+            slot.as_ref().release();
+            parts
+        };
+        pool.install(|| receiver.map(|receiver| receiver.set_value(()).run()));
+        Transfer::none()
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for InTheMidst<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        // SAFETY: it is pinned, and has not completed.
+        unsafe {
+            let token = this
+                .as_ref()
+                .receiver
+                .as_ref()
+                .expect("started once")
+                .env()
+                .stop_token();
+            assert!(StopSlot::listen(this.cast(), &token), "it is stopped later");
+        }
+        Transfer::none()
+    }
+}
+
+#[test]
+fn a_stop_that_is_still_on_its_way_when_the_sender_completes_does_not_move_the_task() {
+    let pool = Arc::new(ThreadPool::new(1));
+    let home = pool.install(|| thread::current().id());
+    let source = StopSource::new();
+    let (begins, begun) = mpsc::channel();
+    let (ends, ended) = mpsc::channel();
+    let inside = CompletesInTheMidst(pool.clone());
+    let task = Task::new(async move {
+        begins.send(()).unwrap();
+        let Ok(()) = inside.await;
+        ends.send(thread::current().id()).unwrap();
+    });
+    start_detached(starts_on(pool.scheduler(), task).write_env(WithStopToken(source.token())));
+    begun.recv().unwrap();
+    // Until it waits, the pool has no time for this.
+    pool.install(|| ());
+    source.request_stop();
+    assert_eq!(ended.recv().unwrap(), home);
 }

@@ -318,6 +318,11 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         unsafe { (self.vtable.help)(self.scheduler()) }
     }
 
+    fn is_inline(&self) -> bool {
+        // SAFETY: there is such a scheduler.
+        unsafe { (self.vtable.is_inline)(self.scheduler()) }
+    }
+
     #[cfg(feature = "std")]
     #[inline]
     unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
@@ -398,6 +403,7 @@ struct Vtable {
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
     help: unsafe fn(NonNull<()>) -> bool,
+    is_inline: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
     operation: OperationVtable,
@@ -431,6 +437,7 @@ impl<S: Scheduler> Of<S> {
         equal: Self::equal,
         place: Self::place,
         help: Self::help,
+        is_inline: Self::is_inline,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
         operation: OperationVtable {
@@ -482,6 +489,14 @@ impl<S: Scheduler> Of<S> {
     unsafe fn help(scheduler: NonNull<()>) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.help()
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler.
+    unsafe fn is_inline(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.is_inline()
     }
 
     /// # Safety

@@ -85,6 +85,10 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
     fn help(&self) -> bool {
         self.scheduler.help()
     }
+
+    fn is_inline(&self) -> bool {
+        self.scheduler.is_inline()
+    }
 }
 
 /// The schedule sender of [`OrElse`].

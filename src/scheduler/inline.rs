@@ -25,6 +25,11 @@ impl Scheduler for InlineScheduler {
         InlineSchedule(())
     }
 
+    #[inline]
+    fn is_inline(&self) -> bool {
+        true
+    }
+
     #[cfg(feature = "std")]
     unsafe fn enqueue(&self, entry: core::ptr::NonNull<super::thread_pool::Entry>) -> Transfer {
         // SAFETY: by the caller's promise.

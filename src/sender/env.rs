@@ -53,6 +53,14 @@ pub trait Env: Clone + Send + Sync {
     fn priority(&self) -> Option<Priority> {
         self.get()
     }
+
+    /// Where the task runs that this is the environment of, if its scheduler is this one.
+    #[cfg(feature = "std")]
+    #[doc(hidden)]
+    #[inline]
+    fn home(&self) -> Option<crate::task::Home> {
+        None
+    }
 }
 
 /// An environment of unknown type, in which the search for a user's value goes on: that around a box.
@@ -290,5 +298,15 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
     #[inline]
     fn priority(&self) -> Option<Priority> {
         self.patch.priority(&self.beneath)
+    }
+
+    #[cfg(feature = "std")]
+    #[inline]
+    fn home(&self) -> Option<crate::task::Home> {
+        if P::CHANGES_SCHEDULER {
+            None
+        } else {
+            self.beneath.home()
+        }
     }
 }

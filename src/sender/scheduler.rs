@@ -41,6 +41,13 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         0
     }
 
+    /// Whether it is the inline one, behind whatever was put around it: then any place is as good as another.
+    #[doc(hidden)]
+    #[inline]
+    fn is_inline(&self) -> bool {
+        false
+    }
+
     /// Has the job of an entry run on this scheduler: what a frame of a task does, which is a queue's node itself.
     ///
     /// # Safety

@@ -23,11 +23,16 @@ pub struct Registry {
     /// | `LOCKED` | whoever links, unlinks or takes an entry | the list is being changed; held for a few instructions, never while a callback runs |
     /// | `STOPPED` | the one successful `request_stop` | never cleared; nothing is linked any more, the list only shrinks |
     ///
-    /// The lock is taken with acquire and given back with release, so the list needs no ordering of its own. A reader
-    /// of `STOPPED` acquires what the requester did before.
+    /// The lock is taken with acquire and given back with release, so the list needs no ordering of its own. While it is
+    /// held nobody else changes the word, so it is given back by a plain store. A reader of `STOPPED` acquires what the
+    /// requester did before.
     state: AtomicUsize,
     head: UnsafeCell<*mut Entry>,
 }
+
+/// The word as it will be when the lock is given back.
+#[must_use = "the lock is held"]
+struct Locked(usize);
 
 const LOCKED: usize = 0b01;
 const STOPPED: usize = 0b10;
@@ -52,15 +57,17 @@ impl Registry {
         self.state.load(Acquire) & STOPPED != 0
     }
 
-    /// Takes the lock, unless `state & unless` is not zero. Sets `also` in the same step.
-    fn lock(&self, unless: usize, also: usize) -> bool {
+    /// Takes the lock, unless `state & unless` is not zero. Sets `also` in the same step. Returns what to
+    /// [`unlock`](Registry::unlock) with.
+    #[inline]
+    fn lock(&self, unless: usize, also: usize) -> Option<Locked> {
         let mut rounds = 0;
         let mut state = self.state.load(Relaxed);
         loop {
             if state & unless != 0 {
                 // What the requester did before the stop is visible to whoever learns of it here.
                 self.state.load(Acquire);
-                return false;
+                return None;
             }
             if state & LOCKED != 0 {
                 spin(&mut rounds);
@@ -71,14 +78,25 @@ impl Registry {
                 .state
                 .compare_exchange_weak(state, state | LOCKED | also, AcqRel, Relaxed)
             {
-                Ok(_) => return true,
+                Ok(_) => return Some(Locked(state | also)),
                 Err(now) => state = now,
             }
         }
     }
 
-    fn unlock(&self) {
-        self.state.fetch_and(!LOCKED, Release);
+    #[inline]
+    fn unlock(&self, Locked(state): Locked) {
+        self.state.store(state, Release);
+    }
+
+    /// Takes the lock, stopped or not.
+    #[inline]
+    fn relock(&self) -> Locked {
+        loop {
+            if let Some(locked) = self.lock(0, 0) {
+                return locked;
+            }
+        }
     }
 
     /// # Safety
@@ -104,16 +122,14 @@ impl Registry {
     ///
     /// The registry must stay alive until this returns: whoever calls keeps its owner from completing.
     pub(crate) fn request_stop(&self) -> Option<Transfer> {
-        if !self.lock(STOPPED, STOPPED) {
-            return None;
-        }
+        let mut locked = self.lock(STOPPED, STOPPED)?;
         // A callback that unwinds would leave the others uncalled, and whoever waits for them waiting.
         let guard = AbortOnUnwind::new();
         let mut resumed = Transfer::none();
         loop {
             // SAFETY: we hold the lock.
             let Some(entry) = NonNull::new(unsafe { *self.head.get() }) else {
-                self.unlock();
+                self.unlock(locked);
                 guard.defuse();
                 return Some(resumed);
             };
@@ -123,10 +139,10 @@ impl Registry {
                 entry.as_ref().state.store(FIRING, Relaxed);
                 entry.as_ref().fire
             };
-            self.unlock();
+            self.unlock(locked);
             // SAFETY: the entry stays alive until its callback releases it. We do not touch it again.
             resumed.append(unsafe { fire(entry) });
-            self.lock(0, 0);
+            locked = self.relock();
         }
     }
 }
@@ -184,9 +200,9 @@ impl Entry {
     ///
     /// The entry is pinned, idle, and withdrawn or released before it or the registry is gone.
     pub(crate) unsafe fn enter(this: NonNull<Entry>, registry: &Registry) -> bool {
-        if !registry.lock(STOPPED, 0) {
+        let Some(locked) = registry.lock(STOPPED, 0) else {
             return false;
-        }
+        };
         // SAFETY: the entry is alive and idle; we hold the lock, and the neighbours are alive while they are listed.
         unsafe {
             let entry = this.as_ref();
@@ -200,7 +216,7 @@ impl Entry {
             *registry.head.get() = this.as_ptr();
             entry.state.store(LISTED, Relaxed);
         }
-        registry.unlock();
+        registry.unlock(locked);
         true
     }
 
@@ -214,15 +230,15 @@ impl Entry {
         if self.state.load(Acquire) == RELEASED {
             return false;
         }
-        registry.lock(0, 0);
+        let locked = registry.relock();
         if self.state.load(Relaxed) == LISTED {
             // SAFETY: we hold the lock and the entry is in the list.
             unsafe { registry.unlink(self) };
             self.state.store(RELEASED, Relaxed);
-            registry.unlock();
+            registry.unlock(locked);
             return true;
         }
-        registry.unlock();
+        registry.unlock(locked);
         self.wait_until_released();
         false
     }

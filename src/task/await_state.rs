@@ -23,7 +23,8 @@ pub(super) struct AwaitState {
     done: AtomicBool,
     /// `start` is running. Only looked at by the thread that runs it.
     pub(super) starting: Cell<bool>,
-    /// The sender completes where it was started, by its own promise.
+    /// The sender completes where it was started, by its own promise, and nobody else has to do with it. Cleared by who
+    /// does, before it gives its hold back.
     stays: AtomicBool,
     /// Whether the task's stop is passed on to this await:
     ///
@@ -199,6 +200,8 @@ impl AwaitState {
         if !held {
             return Transfer::none();
         }
+        // Should this be what is last, then the completion is seen where the stop was requested.
+        state.stays.store(false, Relaxed);
         let passing = PASSING.with(Cell::get);
         // SAFETY: it is on the stack beneath us.
         if let Some(passing) = unsafe { passing.as_ref() } {

@@ -4,7 +4,7 @@ use core::any::{Any, TypeId};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use allocator_api2::alloc::{Allocator, Global};
 
@@ -18,14 +18,10 @@ use crate::{Env, Panic, Priority, Scheduler, Transfer};
 
 /// What a task has from the receiver it was connected to. It lives in the operation, and the frames point at it.
 pub(crate) struct Context {
-    /// Not to be used once the task is done: it may borrow what the receiver's environment does.
-    pub(super) scheduler: TaskScheduler<'static>,
+    pub(super) home: Home,
     pub(super) token: ErasedStopToken,
     /// Asks the receiver's environment for a value of the user's own.
     pub(super) outside: (NonNull<()>, Look),
-    /// The scheduler is the inline one: wherever something completes is right.
-    pub(super) anywhere: bool,
-    pub(super) place: usize,
     /// How urgent the work is, where the environment says so.
     pub(super) priority: Option<Priority>,
 }
@@ -34,7 +30,7 @@ impl Context {
     /// Whether the calling thread is where the task runs.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
-        self.anywhere || self.place != 0 && Worker::current().is_some_and(|worker| worker.place() == self.place)
+        self.home.is_here()
     }
 
     /// Queues a frame with the scheduler.
@@ -49,7 +45,120 @@ impl Context {
             unsafe { entry.as_ref() }.set_level(priority);
         }
         // SAFETY: by the caller's promise.
-        unsafe { self.scheduler.enqueue(entry) }
+        unsafe { (self.home.vtable.enqueue)(self.home.scheduler, entry) }
+    }
+}
+
+/// Where a task runs: its scheduler, which somebody else keeps for as long as the task is not done.
+///
+/// The tasks that it starts, on the same scheduler, have a copy of it.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Home {
+    scheduler: NonNull<()>,
+    vtable: &'static HomeVtable,
+    /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where nobody can tell.
+    place: usize,
+}
+
+/// What is known of the scheduler of a [`Home`].
+struct HomeVtable {
+    enqueue: unsafe fn(NonNull<()>, NonNull<Entry>) -> Transfer,
+    help: unsafe fn(NonNull<()>) -> bool,
+    /// A scheduler of its own for somebody who asks.
+    own: unsafe fn(NonNull<()>) -> TaskScheduler<'static>,
+}
+
+impl Home {
+    /// The scheduler is the inline one: wherever something completes is right. No pool is there.
+    const ANYWHERE: usize = 1;
+
+    /// # Safety
+    ///
+    /// The scheduler stays where it is for as long as this is used.
+    #[inline]
+    pub(super) unsafe fn new<S: Scheduler>(scheduler: &S) -> Self {
+        Home {
+            scheduler: NonNull::from(scheduler).cast(),
+            vtable: const {
+                &HomeVtable {
+                    enqueue: At::<S>::enqueue,
+                    help: At::<S>::help,
+                    own: At::<S>::own,
+                }
+            },
+            place: if scheduler.is_inline() {
+                Home::ANYWHERE
+            } else {
+                scheduler.place()
+            },
+        }
+    }
+
+    /// Nowhere in particular.
+    #[inline]
+    pub(super) fn anywhere() -> Self {
+        // SAFETY: it is a constant.
+        unsafe { Home::new(&InlineScheduler) }
+    }
+
+    /// Whether the scheduler is kept at this place.
+    #[inline]
+    pub(super) fn is_kept_at(&self, place: *const ()) -> bool {
+        ptr::eq(self.scheduler.as_ptr(), place)
+    }
+
+    #[inline]
+    fn is_here(&self) -> bool {
+        match self.place {
+            0 => false,
+            Home::ANYWHERE => true,
+            place => Worker::current().is_some_and(|worker| worker.place() == place),
+        }
+    }
+
+    /// Runs a piece of the scheduler's work, if the calling thread is one that does.
+    pub(super) fn help(&self) -> bool {
+        // SAFETY: the scheduler is there, by the promise of `new`.
+        unsafe { (self.vtable.help)(self.scheduler) }
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home").finish_non_exhaustive()
+    }
+}
+
+/// The functions of a [`HomeVtable`]. Each asks for a pointer to such a scheduler.
+struct At<S>(PhantomData<S>);
+
+impl<S: Scheduler> At<S> {
+    /// # Safety
+    ///
+    /// As for [`Context::enqueue`].
+    unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref().enqueue(entry) }
+    }
+
+    /// # Safety
+    ///
+    /// See above.
+    unsafe fn help(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.help()
+    }
+
+    /// # Safety
+    ///
+    /// See above. It is not used once what the scheduler borrows is gone.
+    unsafe fn own(scheduler: NonNull<()>) -> TaskScheduler<'static> {
+        // SAFETY: by the caller's promise. The types differ in their lifetime alone, for which the caller answers.
+        unsafe {
+            let scheduler = TaskScheduler::new(scheduler.cast::<S>().as_ref().clone());
+            mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler)
+        }
     }
 }
 
@@ -93,7 +202,10 @@ impl Env for TaskEnv {
 
     #[inline]
     fn scheduler(&self) -> TaskScheduler<'static> {
-        self.context().scheduler.clone()
+        let home = &self.context().home;
+        // SAFETY: the scheduler is there while the task is not done, and so is what it borrows; who asks an environment
+        // asks no longer than that.
+        unsafe { (home.vtable.own)(home.scheduler) }
     }
 
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
@@ -109,6 +221,11 @@ impl Env for TaskEnv {
     #[inline]
     fn priority(&self) -> Option<Priority> {
         self.context().priority
+    }
+
+    #[inline]
+    fn home(&self) -> Option<Home> {
+        Some(self.context().home)
     }
 }
 
@@ -225,6 +342,10 @@ pub trait ContextScheduler: Scheduler + private::Sealed {
 
     #[doc(hidden)]
     fn of<N: Env>(env: &N) -> Self::In<N>;
+
+    /// That of the task around it, if it is the same.
+    #[doc(hidden)]
+    fn home<N: Env>(env: &N) -> Option<Home>;
 }
 
 impl ContextScheduler for TaskScheduler<'static> {
@@ -235,6 +356,11 @@ impl ContextScheduler for TaskScheduler<'static> {
     fn of<N: Env>(env: &N) -> N::Scheduler {
         env.scheduler()
     }
+
+    #[inline]
+    fn home<N: Env>(env: &N) -> Option<Home> {
+        env.home()
+    }
 }
 
 impl ContextScheduler for InlineScheduler {
@@ -244,6 +370,11 @@ impl ContextScheduler for InlineScheduler {
     #[inline]
     fn of<N: Env>(_: &N) -> InlineScheduler {
         InlineScheduler
+    }
+
+    #[inline]
+    fn home<N: Env>(_: &N) -> Option<Home> {
+        Some(Home::anywhere())
     }
 }
 
@@ -437,19 +568,16 @@ impl<C: TaskContext> Own<C> {
             });
             (user, priority.or(outside.priority))
         })?;
-        let scheduler = if C::Scheduler::ANYWHERE {
-            TaskScheduler::new(InlineScheduler)
-        } else {
-            outside.scheduler.clone()
-        };
         let own = Own {
             user,
             context: Context {
-                scheduler,
+                home: if C::Scheduler::ANYWHERE {
+                    Home::anywhere()
+                } else {
+                    outside.home
+                },
                 token: outside.token,
                 outside: (NonNull::dangling(), Self::look),
-                anywhere: C::Scheduler::ANYWHERE || outside.anywhere,
-                place: if C::Scheduler::ANYWHERE { 0 } else { outside.place },
                 priority,
             },
             outer,
@@ -497,14 +625,4 @@ impl<C: TaskContext> Own<C> {
         // SAFETY: the environment outside is there as long as the context outside.
         (!answered).then(|| unsafe { Beneath::new(place, look) })
     }
-}
-
-/// A scheduler, for as long as the caller says.
-///
-/// # Safety
-///
-/// It is not used once what it borrows is gone.
-pub(super) unsafe fn extend(scheduler: TaskScheduler<'_>) -> TaskScheduler<'static> {
-    // SAFETY: the types differ in their lifetime alone, for which the caller answers.
-    unsafe { mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler) }
 }

@@ -15,13 +15,12 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 
-use super::context::{Context, TaskEnv};
+use super::context::{Context, Home, TaskEnv};
 use super::frame::Header;
 use crate::memory::Count;
 #[cfg(not(loom))]
 use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
-use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::Beneath;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
@@ -39,7 +38,8 @@ struct Core {
     queue: Mutex<Queue>,
     /// Stopped when the future is dropped.
     stop: InplaceStopSource,
-    /// Where the operation runs: points at this block, and is there as long as it is.
+    /// Where the operation runs. Both point at this block, and are there as long as it is.
+    scheduler: Option<ForeignScheduler>,
     context: Option<Context>,
     vtable: &'static Vtable,
 }
@@ -255,6 +255,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         closed: false,
                     }),
                     stop: InplaceStopSource::new(),
+                    scheduler: None,
                     context: None,
                     vtable: Block::<S>::VTABLE,
                 },
@@ -270,8 +271,10 @@ impl<T: Send, E: Send> Foreign<T, E> {
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
         unsafe {
             let token = ErasedStopToken::new(&core.as_ref().stop.token());
-            let scheduler = ForeignScheduler { core, counted: false };
-            (*core.as_ptr()).context = Some(context(TaskScheduler::new(scheduler), token, false));
+            let scheduler = (*core.as_ptr())
+                .scheduler
+                .insert(ForeignScheduler { core, counted: false });
+            (*core.as_ptr()).context = Some(context(Home::new(scheduler), token));
         }
         let receiver = ForeignReceiver {
             // SAFETY: this is the count of the operation; its receiver gives it back.
@@ -548,23 +551,21 @@ fn anywhere() -> TaskEnv {
     let Anywhere(context) = ANYWHERE.get_or_init(|| {
         // SAFETY: there is nothing behind a token that never stops.
         let token = unsafe { ErasedStopToken::new(&NeverStop) };
-        Anywhere(context(TaskScheduler::new(InlineScheduler), token, true))
+        Anywhere(context(Home::anywhere(), token))
     });
     // SAFETY: it is there for ever.
     unsafe { TaskEnv::new(NonNull::from(context), None) }
 }
 
 /// A context outside of which there is nothing.
-fn context(scheduler: TaskScheduler<'static>, token: ErasedStopToken, anywhere: bool) -> Context {
+fn context(home: Home, token: ErasedStopToken) -> Context {
     unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
         None
     }
     Context {
-        scheduler,
+        home,
         token,
         outside: (NonNull::dangling(), look),
-        anywhere,
-        place: 0,
         priority: None,
     }
 }

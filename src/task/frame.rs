@@ -16,7 +16,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::per_thread;
-use crate::{Job, Panic, Scheduler, Transfer};
+use crate::{Job, Panic, Transfer};
 
 /// What all frames have in common. It comes first in each, so that the address of one is that of the other.
 #[repr(C)]
@@ -488,7 +488,7 @@ impl Header {
     pub(super) fn help() -> bool {
         // SAFETY: what a thread polls is there, and so is its context.
         let context = unsafe { CURRENT.with(Cell::get).as_ref().map(|header| &*header.context.get()) };
-        context.is_some_and(|context| context.scheduler.help())
+        context.is_some_and(|context| context.home.help())
     }
 
     /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.
@@ -612,15 +612,16 @@ impl Header {
             // SAFETY: as above. From here on others may poll it.
             return unsafe { suspend(frame) };
         }
-        match header.continuation.get() {
-            // SAFETY: as above. The operation waits for this.
-            Continuation {
-                whom,
-                complete: Some(complete),
-            } if unsafe { finish(frame, true) } => unsafe { complete(NonNull::new_unchecked(whom)) },
+        let Continuation { whom, complete } = header.continuation.get();
+        if let Some(complete) = complete {
             // SAFETY: as above.
-            _ => unsafe { run(frame, Some(true)) },
+            if unsafe { finish(frame, true) } {
+                // SAFETY: the operation waits for this.
+                return unsafe { complete(NonNull::new_unchecked(whom)) };
+            }
         }
+        // SAFETY: as above.
+        unsafe { run(frame, Some(true)) }
     }
 }
 

@@ -15,7 +15,6 @@ use std::boxed::Box;
 
 use super::frame;
 use super::task::Task;
-use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::demand::demand;
 use crate::sender::stage::Stage;
 use crate::sync::{per_thread, thread};
@@ -264,7 +263,7 @@ impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation
         // SAFETY: it is started once, so they are still there.
         let (task, receiver) = unsafe { Stage::take_sender(stage) };
         let scheduler = receiver.env().scheduler();
-        if scheduler.place() != 0 || TaskScheduler::new(scheduler) == InlineScheduler {
+        if scheduler.place() != 0 || scheduler.is_inline() {
             let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
                        `run_loop.run_until(task)`";
             let dropped = Panic::catch(|| drop(task));

@@ -20,6 +20,8 @@ pub use await_sender::SenderFuture;
 pub use await_state::TaskToken;
 pub use block_on::block_on;
 pub use builder::TaskBuilder;
+#[doc(hidden)]
+pub use context::Home;
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub(crate) use hop::hop;
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};

@@ -11,10 +11,10 @@ use core::task::{Context as Cx, Poll};
 use allocator_api2::alloc::{Allocator, Global};
 
 use super::builder::{TaskBuilder, or_panic};
-use super::context::{Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext, extend};
+use super::context::{Context, ContextScheduler, DefaultContext, Home, InAllocator, Own, TaskContext};
 use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Polled, Vtable};
-use crate::scheduler::{InlineScheduler, OutOfMemory, TaskScheduler};
+use crate::scheduler::OutOfMemory;
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
 use crate::sender::unwind::AbortOnUnwind;
@@ -521,6 +521,7 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
             is_unstarted: true,
             receiver: ManuallyDrop::new(receiver),
             outside: MaybeUninit::uninit(),
+            scheduler: MaybeUninit::uninit(),
             context: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
             _result: PhantomData,
@@ -532,13 +533,15 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
 type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
 
 /// The operation of a [`Task`].
-pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx = DefaultContext> {
+pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultContext> {
     frame: NonNull<Header>,
     /// The frame and the receiver are there. Once it was started, the completion takes both.
     is_unstarted: bool,
     receiver: ManuallyDrop<R>,
     /// What the context points at. There from the start to the completion, as is that.
     outside: MaybeUninit<Outside<R::Env>>,
+    /// Where the task runs, unless that is kept by the task around it.
+    scheduler: MaybeUninit<SchedulerIn<Cx, R::Env>>,
     context: MaybeUninit<Context>,
     _pinned: PhantomPinned,
     _result: Produces<T, E, Cx>,
@@ -548,9 +551,9 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx = DefaultContext> {
 type Outside<N> = (N, <N as Env>::StopToken);
 
 // SAFETY: as for the task; the receiver is `Send`, and so is what it offers.
-unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx> Send for TaskOperation<T, E, R, Cx> {}
+unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx: TaskContext> Send for TaskOperation<T, E, R, Cx> {}
 
-impl<T, E, R: Receiver<T, E>, Cx> Drop for TaskOperation<T, E, R, Cx> {
+impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, Cx> {
     #[inline]
     fn drop(&mut self) {
         if self.is_unstarted {
@@ -585,7 +588,14 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         // SAFETY: the frame is done; what was made at the start is there, and goes this once.
         unsafe {
             let completion: Completion<T, E> = Header::take(this.frame);
-            this.context.assume_init_drop();
+            if this
+                .context
+                .assume_init_ref()
+                .home
+                .is_kept_at(this.scheduler.as_ptr().cast())
+            {
+                this.scheduler.assume_init_drop();
+            }
             this.outside.assume_init_drop();
             completion.deliver(ManuallyDrop::take(&mut this.receiver))
         }
@@ -617,20 +627,19 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         let env = this.receiver.env();
+        let home = match Cx::Scheduler::home(&env) {
+            Some(home) => home,
+            // SAFETY: it is pinned with the operation, and goes when the task is done.
+            None => unsafe { Home::new(this.scheduler.write(Cx::Scheduler::of(&env))) },
+        };
         let token = env.stop_token();
-        let scheduler = TaskScheduler::new(Cx::Scheduler::of(&env));
-        let (anywhere, place) = (scheduler == InlineScheduler, scheduler.place());
-        // SAFETY: what the scheduler borrows is there until the receiver completes, and the task is done before.
-        let scheduler = unsafe { extend(scheduler) };
         let priority = env.priority();
         let (env, token) = this.outside.write((env, token));
         let context = this.context.write(Context {
-            scheduler,
+            home,
             // SAFETY: the token is kept beside it.
             token: unsafe { ErasedStopToken::new(token) },
             outside: (NonNull::from(env).cast(), Self::look),
-            anywhere,
-            place,
             priority,
         });
         this.is_unstarted = false;
@@ -641,7 +650,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
     }
 }
 
-impl<T, E, R: Receiver<T, E>, Cx> fmt::Debug for TaskOperation<T, E, R, Cx> {
+impl<T, E, R: Receiver<T, E>, Cx: TaskContext> fmt::Debug for TaskOperation<T, E, R, Cx> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskOperation").finish_non_exhaustive()
     }
