@@ -13,9 +13,8 @@ use std::task::{Context, Poll, Waker};
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, RunLoopSchedule, RunLoopScheduler, ThreadPool};
-use bowline::task::{SenderFuture, Task};
-
 use bowline::stop::{StopSlot, StopSource};
+use bowline::task::{SenderFuture, Task};
 use bowline::{Completes, Operation, Receiver, Transfer, WithStopToken};
 use common::*;
 
