@@ -362,6 +362,20 @@ fn yield_now() -> impl Future<Output = ()> {
 }
 
 #[test]
+fn a_task_of_more_turns_than_one_poll_gets_to_its_end() {
+    gives(1000, || async {
+        let turns = Task::new(async {
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+            1000
+        });
+        let Ok(turns) = turns.await;
+        turns
+    });
+}
+
+#[test]
 fn a_task_that_never_rests_lets_the_executor_go_on() {
     let busy = Task::new(async {
         loop {
