@@ -64,10 +64,12 @@ where
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        abort_on_unwind(|| unsafe { operation.start() }.run());
-        if !S::COMPLETES.is_inline() {
+        let start = || abort_on_unwind(|| unsafe { operation.start() }.run());
+        if S::COMPLETES.is_inline() {
+            start();
+        } else {
             // SAFETY: the loop is in a slot that this frame alone may drive.
-            unsafe { slot.run_loop.drive_alone(|| slot.drive(&slot.run_loop)) };
+            unsafe { slot.run_loop.drive_alone(start, || slot.drive(&slot.run_loop)) };
         }
         // SAFETY: the sender has completed.
         unsafe { slot.take() }

@@ -18,6 +18,8 @@ use crate::memory::{AnyAllocator, Count, OutOfMemory};
 use crate::sender::demand::demand;
 use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
 use crate::sender::stage::container_of;
+#[cfg(feature = "std")]
+use crate::task::{HopTo, HopVtable};
 use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
@@ -89,6 +91,13 @@ impl<'a> TaskScheduler<'a> {
     #[track_caller]
     pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
         const { refuse_fallible::<S>() }
+        TaskScheduler::new_unchecked(scheduler)
+    }
+
+    /// The same, where somebody else has looked at the scheduler, and said what is wrong with it.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub(crate) fn new_unchecked<S: Scheduler + 'a>(scheduler: S) -> Self {
         match unwrap(scheduler) {
             Ok(erased) => erased,
             Err(scheduler) => match Self::erase(scheduler, AnyAllocator::global()) {
@@ -318,6 +327,11 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         unsafe { (self.vtable.help)(self.scheduler()) }
     }
 
+    fn is_here(&self) -> bool {
+        // SAFETY: there is such a scheduler.
+        unsafe { (self.vtable.is_here)(self.scheduler()) }
+    }
+
     fn is_inline(&self) -> bool {
         // SAFETY: there is such a scheduler.
         unsafe { (self.vtable.is_inline)(self.scheduler()) }
@@ -380,6 +394,17 @@ fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
     }
 }
 
+/// What a task needs to get to a scheduler, and that scheduler, which is there as long as this one stays where it is. None
+/// where it has a queue for tasks.
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> Option<(&'static HopVtable, NonNull<()>)> {
+    match as_erased(scheduler) {
+        Some(erased) => erased.vtable.hop.map(|hop| (hop, erased.scheduler())),
+        None => Of::<S>::VTABLE.hop.map(|hop| (hop, NonNull::from(scheduler).cast())),
+    }
+}
+
 /// The same, by value.
 fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
@@ -403,9 +428,13 @@ struct Vtable {
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
     place: unsafe fn(NonNull<()>) -> usize,
     help: unsafe fn(NonNull<()>) -> bool,
+    is_here: unsafe fn(NonNull<()>) -> bool,
     is_inline: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
+    /// What tasks need to get there. None where it has a queue for them.
+    #[cfg(feature = "std")]
+    hop: Option<&'static HopVtable>,
     operation: OperationVtable,
 }
 
@@ -437,9 +466,12 @@ impl<S: Scheduler> Of<S> {
         equal: Self::equal,
         place: Self::place,
         help: Self::help,
+        is_here: Self::is_here,
         is_inline: Self::is_inline,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
+        #[cfg(feature = "std")]
+        hop: if S::QUEUES { None } else { Some(HopTo::<S>::VTABLE) },
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
             #[cfg(feature = "alloc")]
@@ -489,6 +521,14 @@ impl<S: Scheduler> Of<S> {
     unsafe fn help(scheduler: NonNull<()>) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref() }.help()
+    }
+
+    /// # Safety
+    ///
+    /// It is a scheduler.
+    unsafe fn is_here(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.is_here()
     }
 
     /// # Safety

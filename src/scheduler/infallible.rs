@@ -70,6 +70,8 @@ impl<C> OrAbort<C> {
 impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
     type Schedule = OrElseSchedule<C::Schedule, A>;
     const INFALLIBLE: bool = true;
+    /// What is queued cannot fail, so there is nothing to make of it.
+    const QUEUES: bool = C::QUEUES;
 
     fn schedule(&self) -> Self::Schedule {
         OrElseSchedule {
@@ -82,8 +84,25 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
         self.scheduler.place()
     }
 
+    #[cfg(feature = "std")]
+    unsafe fn enqueue(&self, entry: core::ptr::NonNull<super::thread_pool::Entry>) -> Transfer {
+        // A queue where there is one, or the hop to this scheduler: not to that beneath, which may fail.
+        // SAFETY: by the caller's promise.
+        unsafe {
+            if C::QUEUES {
+                self.scheduler.enqueue(entry)
+            } else {
+                crate::task::hop(entry)
+            }
+        }
+    }
+
     fn help(&self) -> bool {
         self.scheduler.help()
+    }
+
+    fn is_here(&self) -> bool {
+        self.scheduler.is_here()
     }
 
     fn is_inline(&self) -> bool {

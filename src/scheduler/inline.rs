@@ -19,6 +19,7 @@ pub struct InlineScheduler;
 impl Scheduler for InlineScheduler {
     type Schedule = InlineSchedule;
     const INFALLIBLE: bool = true;
+    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> InlineSchedule {

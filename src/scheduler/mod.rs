@@ -23,6 +23,8 @@ mod timer;
 
 #[cfg(feature = "alloc")]
 pub use crate::memory::OutOfMemory;
+#[cfg(feature = "std")]
+pub(crate) use erased::hop_to;
 pub use erased::{TaskSchedule, TaskScheduler};
 #[cfg(feature = "std")]
 pub use infallible::OrAbort;

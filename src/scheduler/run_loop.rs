@@ -224,15 +224,17 @@ impl RunLoop {
         result
     }
 
-    /// Drives as [`RunLoop::drive`] does, for a loop that no other thread can drive.
+    /// Drives as [`RunLoop::drive`] does, for a loop that no other thread can drive. `start` is run first, by the driver,
+    /// but as part of the work that the calling thread is at.
     ///
     /// # Safety
     ///
     /// Nobody else drives the loop.
-    pub(crate) unsafe fn drive_alone<T>(&self, body: impl FnOnce() -> T) -> T {
-        let _away = Worker::step_away();
+    pub(crate) unsafe fn drive_alone<T>(&self, start: impl FnOnce(), body: impl FnOnce() -> T) -> T {
         // SAFETY: by the caller's promise.
         let _end = unsafe { self.become_driver(thread_id()) };
+        start();
+        let _away = Worker::step_away();
         body()
     }
 
@@ -448,6 +450,7 @@ impl<'a> RunLoopScheduler<'a> {
 impl<'a> Scheduler for RunLoopScheduler<'a> {
     type Schedule = RunLoopSchedule<'a>;
     const INFALLIBLE: bool = true;
+    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> RunLoopSchedule<'a> {
@@ -463,9 +466,15 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
         Transfer::none()
     }
 
+    #[inline]
+    fn is_here(&self) -> bool {
+        // Only the driver finds its own number there.
+        self.run_loop.driver.load(Relaxed) == thread_id()
+    }
+
     fn help(&self) -> bool {
-        // SAFETY: only the driver finds its own number there.
-        self.run_loop.driver.load(Relaxed) == thread_id() && unsafe { self.run_loop.try_run_one() }
+        // SAFETY: this is the driver.
+        self.is_here() && unsafe { self.run_loop.try_run_one() }
     }
 }
 

@@ -31,6 +31,11 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     #[doc(hidden)]
     const PRESENT: bool = true;
 
+    /// Whether it has a queue of its own for frames of tasks, that is, an [`enqueue`](Scheduler::enqueue) of its own.
+    /// Where it is not known before run time, `false`.
+    #[doc(hidden)]
+    const QUEUES: bool = false;
+
     /// A sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
 
@@ -39,6 +44,14 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     #[doc(hidden)]
     fn place(&self) -> usize {
         0
+    }
+
+    /// Whether the calling thread runs this scheduler's work right now, where that has no [`place`](Scheduler::place): what
+    /// is to go on there may go on at once.
+    #[doc(hidden)]
+    #[inline]
+    fn is_here(&self) -> bool {
+        false
     }
 
     /// Whether it is the inline one, behind whatever was put around it: then any place is as good as another.
@@ -50,15 +63,17 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
 
     /// Has the job of an entry run on this scheduler: what a frame of a task does, which is a queue's node itself.
     ///
+    /// A scheduler that has no queue for it is reached by the hop that the frame's operation made when it started.
+    ///
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until its job runs, as the scheduler itself need not. It may have
-    /// run when this returns.
+    /// The entry is that of a frame of a task on this scheduler. It is in no queue, and stays where it is until its job
+    /// runs, as the scheduler itself need not. It may have run when this returns.
     #[cfg(feature = "std")]
     #[doc(hidden)]
     unsafe fn enqueue(&self, entry: core::ptr::NonNull<crate::scheduler::thread_pool::Entry>) -> Transfer {
         // SAFETY: by the caller's promise.
-        unsafe { crate::task::hop(self.schedule(), entry) }
+        unsafe { crate::task::hop(entry) }
     }
 
     /// Runs a piece of this scheduler's work, if there is one and the calling thread is the one that runs it: what a task

@@ -2,6 +2,7 @@
 
 use core::convert::Infallible;
 use core::pin::Pin;
+use core::ptr;
 
 /// A sender, then the operation it is connected to, then perhaps what follows it: never two at once, in the storage of
 /// the largest.
@@ -86,9 +87,13 @@ impl<S, O, N> Stage<S, O, N> {
     /// Takes what came of it out. Only for a result, which is not pinned.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<N> {
-        match core::mem::replace(self, Stage::Empty) {
-            Stage::Next(next) => Some(next),
-            _ => None,
+        let Stage::Next(next) = self else { return None };
+        // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: the stage has room
+        // for an operation too.
+        unsafe {
+            let next = ptr::read(next);
+            ptr::write(self, Stage::Empty);
+            Some(next)
         }
     }
 

@@ -3,13 +3,14 @@
 use core::any::{Any, TypeId};
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 
 use allocator_api2::alloc::{Allocator, Global};
 
 use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
+use super::hop::Hop;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look, visit_all};
@@ -33,19 +34,21 @@ impl Context {
         self.home.is_here()
     }
 
-    /// Queues a frame with the scheduler.
+    /// Queues a frame with the scheduler. The frame may run, and the context be gone, before this returns.
     ///
     /// # Safety
     ///
-    /// The entry is that of a frame that is busy and in no queue.
+    /// The entry is that of a frame that is busy and in no queue, and whose context this is.
     #[inline]
-    pub(super) unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
-        if let Some(priority) = self.priority {
+    pub(super) unsafe fn enqueue(this: NonNull<Context>, entry: NonNull<Entry>) -> Transfer {
+        // SAFETY: the frame is not done, so its context is there.
+        let (home, priority) = unsafe { ((*this.as_ptr()).home, (*this.as_ptr()).priority) };
+        if let Some(priority) = priority {
             // SAFETY: by the caller's promise.
             unsafe { entry.as_ref() }.set_level(priority);
         }
         // SAFETY: by the caller's promise.
-        unsafe { (self.home.vtable.enqueue)(self.home.scheduler, entry) }
+        unsafe { (home.vtable.enqueue)(home.scheduler, entry) }
     }
 }
 
@@ -57,13 +60,16 @@ impl Context {
 pub struct Home {
     scheduler: NonNull<()>,
     vtable: &'static HomeVtable,
-    /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where nobody can tell.
+    /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where the scheduler is asked.
     place: usize,
+    /// How frames get there, where the scheduler has no queue for them.
+    pub(super) hop: Option<NonNull<Hop>>,
 }
 
 /// What is known of the scheduler of a [`Home`].
 struct HomeVtable {
     enqueue: unsafe fn(NonNull<()>, NonNull<Entry>) -> Transfer,
+    is_here: unsafe fn(NonNull<()>) -> bool,
     help: unsafe fn(NonNull<()>) -> bool,
     /// A scheduler of its own for somebody who asks.
     own: unsafe fn(NonNull<()>) -> TaskScheduler<'static>,
@@ -83,6 +89,7 @@ impl Home {
             vtable: const {
                 &HomeVtable {
                     enqueue: At::<S>::enqueue,
+                    is_here: At::<S>::is_here,
                     help: At::<S>::help,
                     own: At::<S>::own,
                 }
@@ -92,6 +99,7 @@ impl Home {
             } else {
                 scheduler.place()
             },
+            hop: None,
         }
     }
 
@@ -111,7 +119,8 @@ impl Home {
     #[inline]
     fn is_here(&self) -> bool {
         match self.place {
-            0 => false,
+            // SAFETY: the scheduler is there, by the promise of `new`.
+            0 => unsafe { (self.vtable.is_here)(self.scheduler) },
             Home::ANYWHERE => true,
             place => Worker::current().is_some_and(|worker| worker.place() == place),
         }
@@ -138,8 +147,19 @@ impl<S: Scheduler> At<S> {
     ///
     /// As for [`Context::enqueue`].
     unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<Entry>) -> Transfer {
+        // It may be gone before this returns, and a copy of it is not.
+        // SAFETY: by the caller's promise. It is not dropped.
+        let scheduler = ManuallyDrop::new(unsafe { scheduler.cast::<S>().read() });
         // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref().enqueue(entry) }
+        unsafe { scheduler.enqueue(entry) }
+    }
+
+    /// # Safety
+    ///
+    /// See above.
+    unsafe fn is_here(scheduler: NonNull<()>) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref() }.is_here()
     }
 
     /// # Safety
@@ -156,7 +176,7 @@ impl<S: Scheduler> At<S> {
     unsafe fn own(scheduler: NonNull<()>) -> TaskScheduler<'static> {
         // SAFETY: by the caller's promise. The types differ in their lifetime alone, for which the caller answers.
         unsafe {
-            let scheduler = TaskScheduler::new(scheduler.cast::<S>().as_ref().clone());
+            let scheduler = TaskScheduler::new_unchecked(scheduler.cast::<S>().as_ref().clone());
             mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler)
         }
     }

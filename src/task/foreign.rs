@@ -621,6 +621,7 @@ impl fmt::Debug for ForeignScheduler {
 impl Scheduler for ForeignScheduler {
     type Schedule = ForeignSchedule;
     const INFALLIBLE: bool = true;
+    const QUEUES: bool = true;
 
     fn schedule(&self) -> ForeignSchedule {
         ForeignSchedule { block: self.handle() }

@@ -3,12 +3,14 @@
 //! A frame is polled by whoever has made it busy, in [`run`]: a loop that goes from frame to frame as tasks await tasks,
 //! so that depth costs memory and never stack.
 
+use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
 use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
+use super::hop;
 use super::wait::wait_until;
 use crate::scheduler::thread_pool::Entry;
 use crate::sync::atomic::{
@@ -136,6 +138,12 @@ pub(super) struct Vtable {
     pub(super) adopt: Option<Adopt>,
     /// Drops the frame's own context. None where it has none.
     pub(super) leave: Option<unsafe fn(NonNull<Header>)>,
+    /// More memory from the allocator that the frame is from.
+    pub(super) allocate: unsafe fn(NonNull<Header>, Layout) -> Option<NonNull<u8>>,
+    /// Gives that back.
+    pub(super) deallocate: unsafe fn(NonNull<Header>, NonNull<u8>, Layout),
+    /// Drops the future. The result is this panic.
+    pub(super) fail: unsafe fn(NonNull<Header>, Panic),
     /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
     pub(super) wanders: bool,
 }
@@ -175,6 +183,37 @@ impl Header {
     pub(super) unsafe fn context(this: NonNull<Header>) -> NonNull<Context> {
         // SAFETY: the caller's promise.
         unsafe { NonNull::new_unchecked(this.as_ref().context.get().cast_mut()) }
+    }
+
+    /// More memory from the allocator that the frame is from, if that has some.
+    ///
+    /// # Safety
+    ///
+    /// The frame is there.
+    pub(super) unsafe fn allocate(this: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.allocate)(this, layout) }
+    }
+
+    /// Gives such memory back.
+    ///
+    /// # Safety
+    ///
+    /// It is from this frame, of this layout, and not used any more.
+    pub(super) unsafe fn deallocate(this: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.deallocate)(this, memory, layout) };
+    }
+
+    /// Has a task end with a panic before it has begun.
+    ///
+    /// # Safety
+    ///
+    /// It was not started, and is next.
+    #[cold]
+    pub(super) unsafe fn fail(this: NonNull<Header>, payload: Panic) {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.fail)(this, payload) };
     }
 
     /// Makes a frame ready for its first poll, and returns the job for it.
@@ -449,13 +488,13 @@ impl Header {
                 Err(now) => state = now,
                 Ok(_) if idle => {
                     // SAFETY: we made it busy, so it is not done before it runs, and its context is there.
-                    let context = unsafe { &*header.context.get() };
-                    // SAFETY: it is in no queue, and stays until it is done.
+                    // It is in no queue, and stays until it is done.
                     return unsafe {
-                        if here(context) {
+                        let context = Header::context(this);
+                        if here(context.as_ref()) {
                             Transfer::to(this.cast::<Job>())
                         } else {
-                            context.enqueue(this.cast::<Entry>())
+                            Context::enqueue(context, this.cast::<Entry>())
                         }
                     };
                 }
@@ -470,25 +509,33 @@ impl Header {
         }
     }
 
-    /// Resumes at once what the frame that this thread polls wanted resumed later. `false` where there is nothing.
+    /// Resumes at once what the frame that this thread polls, or one inside of which it does, wanted resumed later. `false`
+    /// where there is nothing.
     pub(super) fn run_resumed() -> bool {
+        let mut polled = CURRENT.with(Cell::get);
         // SAFETY: what a thread polls is there.
-        let Some(header) = (unsafe { CURRENT.with(Cell::get).as_ref() }) else {
-            return false;
-        };
-        // SAFETY: it belongs to whoever polls, and that is who called us.
-        let resumed = mem::take(unsafe { &mut *header.resumed.get() });
-        !resumed.is_none() && {
-            resumed.run();
-            true
+        while let Some(header) = unsafe { polled.as_ref() } {
+            // SAFETY: it belongs to whoever polls, and that is who called us.
+            let resumed = mem::take(unsafe { &mut *header.resumed.get() });
+            if !resumed.is_none() {
+                resumed.run();
+                return true;
+            }
+            polled = if header.nested.get() == 0 {
+                ptr::null()
+            } else {
+                header.continuation.get().whom.cast()
+            };
         }
+        false
     }
 
     /// Runs a piece of the work of the scheduler of the frame that this thread polls, if there is one.
     pub(super) fn help() -> bool {
         // SAFETY: what a thread polls is there, and so is its context.
         let context = unsafe { CURRENT.with(Cell::get).as_ref().map(|header| &*header.context.get()) };
-        context.is_some_and(|context| context.home.help())
+        // SAFETY: a frame that is polled is at home.
+        context.is_some_and(|context| context.home.help() || unsafe { hop::help(&context.home) })
     }
 
     /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.
@@ -603,22 +650,25 @@ impl Header {
         // SAFETY: it is busy, and we are the one who polls it. It does not unwind.
         let done = unsafe { (header.vtable.poll)(frame) };
         CURRENT.with(|current| current.set(outer));
-        // SAFETY: what belongs to whoever polls is ours.
-        if !header.child.get().is_null() || unsafe { !(*header.resumed.get()).is_none() } {
+        if !header.child.get().is_null() {
             // SAFETY: as above.
             return unsafe { run(frame, Some(done)) };
         }
+        // SAFETY: what belongs to whoever polls is ours.
+        let resumed = unsafe { &mut *header.resumed.get() };
         if !done {
+            let resumed = mem::take(resumed);
             // SAFETY: as above. From here on others may poll it.
-            return unsafe { suspend(frame) };
+            return resumed.and(unsafe { suspend(frame) });
         }
         let Continuation { whom, complete } = header.continuation.get();
-        if let Some(complete) = complete {
+        if let Some(complete) = complete
+            && resumed.is_none()
             // SAFETY: as above.
-            if unsafe { finish(frame, true) } {
-                // SAFETY: the operation waits for this.
-                return unsafe { complete(NonNull::new_unchecked(whom)) };
-            }
+            && unsafe { finish(frame, true) }
+        {
+            // SAFETY: the operation waits for this.
+            return unsafe { complete(NonNull::new_unchecked(whom)) };
         }
         // SAFETY: as above.
         unsafe { run(frame, Some(true)) }
@@ -770,7 +820,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
             Err(now) => state = now,
             // Woken meanwhile: it gets in line again.
             // SAFETY: it is still busy, so its context is there; it is in no queue.
-            Ok(_) if notified => return unsafe { (*header.context.get()).enqueue(frame.cast::<Entry>()) },
+            Ok(_) if notified => return unsafe { Context::enqueue(Header::context(frame), frame.cast::<Entry>()) },
             Ok(_) => return Transfer::none(),
         }
     }

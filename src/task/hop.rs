@@ -1,107 +1,470 @@
-//! How a frame gets onto a scheduler that has no queue for it: by an operation of its own.
+//! How frames get onto a scheduler that has no queue for them: by one schedule operation that they share.
 
-use core::mem::ManuallyDrop;
+use core::alloc::Layout;
+use core::any::{Any, TypeId};
+use core::cell::{Cell, UnsafeCell};
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
-use core::ptr::NonNull;
-use std::boxed::Box;
+use core::ptr::{self, NonNull};
 
+use super::context::Home;
+use super::frame::Header;
+use crate::memory::OutOfMemory;
+use crate::scheduler::hop_to;
 use crate::scheduler::thread_pool::Entry;
-use crate::{EmptyEnv, Operation, Panic, Receiver, Sender, Transfer};
+use crate::stop::NeverStop;
+use crate::sync::atomic::{
+    AtomicPtr, AtomicU8,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use crate::{Env, Job, NoScheduler, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
-/// Runs the job of an entry where `schedule` completes, however it completes. The operation is on the heap.
+/// What a hop is, whatever the scheduler.
+///
+/// There is one for all frames of an operation, made when that starts, with room for a schedule operation. So a resume
+/// allocates nothing, and nothing can run out. Nothing stops it either.
+#[repr(C)]
+pub(crate) struct Hop {
+    vtable: &'static HopVtable,
+    /// The frames that wait to be on the scheduler, by the links of their jobs, the last one first.
+    ///
+    /// | value | means |
+    /// |---|---|
+    /// | null | idle: the room is empty |
+    /// | a job | busy, and frames wait. The room is for who made it busy, then the operation, then its completion |
+    /// | `NOBODY` | busy, and nobody waits |
+    /// | `CLOSED` | the same, and the task is done: it completes when the hop arrives |
+    ///
+    /// | from | to | by |
+    /// |---|---|---|
+    /// | null | a job | a frame, which connects the schedule operation and starts it then |
+    /// | a job, `NOBODY` | a job | a frame, which has nothing else to do: it may run from here on, and all this be gone |
+    /// | a job | `NOBODY` | a frame that is polled, on the scheduler, and waits for one of them: it runs them all |
+    /// | `NOBODY` | `CLOSED` | the end of the task |
+    /// | any but null | null | the [arrival](Hop::arrive), with all of them |
+    ///
+    /// Every change acquires and releases. So who runs a frame sees what was done before it was queued, and who makes
+    /// the hop busy finds the room as the last arrival left it. While it is busy the operation of the task is not
+    /// completed, and all this is there: a frame waits, or `CLOSED` would. With its last change the arrival ends that,
+    /// and touches nothing afterwards, but for `CLOSED`, where it has the completion to see to.
+    waiting: AtomicPtr<Job>,
+    /// How far the receiver of the operation has come. It means something while the hop is busy.
+    ///
+    /// | value | means | set by |
+    /// |---|---|---|
+    /// | `CONNECTING` | the operation is not there yet | whoever made the hop busy |
+    /// | `UNDER_WAY` | it is, and its completion is the arrival | the same, before it is started |
+    /// | `OVER` | it has completed, or let go of its receiver | the receiver |
+    ///
+    /// Whoever comes second of `UNDER_WAY` and `OVER` destroys the operation and sees to the arrival. A second `OVER`
+    /// comes from the destructor of an operation that still had its receiver, and is nothing.
+    receiver: AtomicU8,
+    /// How urgent the frame is that made the hop busy. Written by that, and read by the receiver.
+    priority: Cell<Option<Priority>>,
+    /// The operation that it was made for, which frees it, and what completes that. Others may use it.
+    owner: Owner,
+}
+
+/// An operation, and what completes it.
+pub(super) type Owner = (NonNull<()>, unsafe fn(NonNull<()>) -> Transfer);
+
+const NOBODY: *mut Job = ptr::without_provenance_mut(1);
+const CLOSED: *mut Job = ptr::without_provenance_mut(2);
+
+const CONNECTING: u8 = 0;
+const UNDER_WAY: u8 = 1;
+const OVER: u8 = 2;
+
+/// What is known of the scheduler of a hop.
+pub(crate) struct HopVtable {
+    /// Of the whole.
+    layout: Layout,
+    /// Writes the rest of it: the scheduler is this one.
+    make: unsafe fn(NonNull<Hop>, scheduler: NonNull<()>),
+    /// Connects the operation and starts it.
+    depart: unsafe fn(NonNull<Hop>) -> Transfer,
+    /// Destroys the operation.
+    clear: unsafe fn(NonNull<Hop>),
+}
+
+/// Has a frame run on its scheduler, which has no queue for it.
 ///
 /// # Safety
 ///
-/// The entry is in no queue, and stays where it is until its job runs.
-pub(crate) unsafe fn hop<S: Sender<Value = ()>>(schedule: S, entry: NonNull<Entry>) -> Transfer {
-    let hop = NonNull::from(Box::leak(Box::new(Hop::<S> {
-        connected: false,
-        operation: None,
-    })));
-    match Panic::catch(|| schedule.connect(HopReceiver { entry, hop })) {
-        // SAFETY: the box does not move; the operation is started once, and freed by the completion.
-        Ok(operation) => unsafe {
-            (*hop.as_ptr()).connected = true;
-            Pin::new_unchecked((*hop.as_ptr()).operation.insert(operation)).start()
-        },
-        Err(_) => {
-            // SAFETY: nobody else knows the box: the receiver let go of it when it was dropped.
-            drop(unsafe { Box::from_raw(hop.as_ptr()) });
-            // SAFETY: by the caller's promise.
-            unsafe { Transfer::to(entry.cast()) }
+/// The entry is that of a frame that is busy and in no queue. Its scheduler has no queue of its own.
+pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
+    // SAFETY: by the caller's promise: it is the first field of a frame, whose context is there until it is done.
+    let context = unsafe { Header::context(entry.cast()).as_ref() };
+    match context.home.hop {
+        // SAFETY: a hop is there as long as the tasks that use it.
+        Some(hop) => unsafe { Hop::push(hop, entry.cast(), context.priority) },
+        // SAFETY: by the caller's promise. It was provided, so this does not come.
+        None => unsafe { Transfer::to(entry.cast()) },
+    }
+}
+
+/// Gives a home what frames need to get there: nothing, where the scheduler has a queue; nor where it is that of the task
+/// around this one, whose hop it shares. Otherwise a hop of its own.
+///
+/// # Errors
+///
+/// The allocator had no memory.
+///
+/// # Safety
+///
+/// Nobody uses the home yet. Where the scheduler is kept at this place it is one of this type, and stays there until
+/// [`take_back`]. The frame is the one that is started; the owner is who learns that it is done.
+#[inline]
+pub(super) unsafe fn provide<S: Scheduler>(
+    home: &mut Home,
+    scheduler: NonNull<S>,
+    frame: NonNull<Header>,
+    owner: Owner,
+) -> Result<(), OutOfMemory> {
+    if !home.is_kept_at(scheduler.as_ptr().cast()) {
+        return Ok(());
+    }
+    // SAFETY: by the caller's promise.
+    if let Some((vtable, scheduler)) = hop_to(unsafe { scheduler.as_ref() }) {
+        // SAFETY: as above.
+        home.hop = Some(unsafe { make(vtable, scheduler, frame, owner) }?);
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// As for [`provide`]. The scheduler is of the vtable's type.
+#[cold]
+unsafe fn make(
+    vtable: &'static HopVtable,
+    scheduler: NonNull<()>,
+    frame: NonNull<Header>,
+    owner: Owner,
+) -> Result<NonNull<Hop>, OutOfMemory> {
+    // SAFETY: by the caller's promise.
+    let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
+        return Err(OutOfMemory::new(vtable.layout));
+    };
+    let hop = memory.cast::<Hop>();
+    // SAFETY: there is room for it, and for the rest.
+    unsafe {
+        hop.write(Hop {
+            vtable,
+            waiting: AtomicPtr::new(ptr::null_mut()),
+            receiver: AtomicU8::new(OVER),
+            priority: Cell::new(None),
+            owner,
+        });
+        (vtable.make)(hop, scheduler);
+    }
+    Ok(hop)
+}
+
+/// Frees what [`provide`] made for an operation. `false` where that is under way, with nobody in it: it completes the
+/// operation when it arrives, and nothing of that is touched until then.
+///
+/// # Safety
+///
+/// The hop is what it was provided with. All frames that use it are done. The frame is that which it was made for.
+#[inline]
+pub(super) unsafe fn take_back(hop: Option<NonNull<Hop>>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
+    match hop {
+        None => true,
+        // SAFETY: by the caller's promise.
+        Some(hop) => unsafe { free(hop, operation, frame) },
+    }
+}
+
+/// # Safety
+///
+/// As for [`take_back`].
+#[cold]
+unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
+    // SAFETY: by the caller's promise. The last arrival at a hop that is idle touches nothing of it.
+    unsafe {
+        if hop.as_ref().owner.0 != operation {
+            return true;
+        }
+        let closed = hop.as_ref().waiting.compare_exchange(NOBODY, CLOSED, AcqRel, Acquire);
+        if closed.is_ok() {
+            // All of this may be gone.
+            return false;
+        }
+        let layout = hop.as_ref().vtable.layout;
+        hop.drop_in_place();
+        Header::deallocate(frame, hop.cast(), layout);
+    }
+    true
+}
+
+/// Runs the frames that wait to come home, if there are some.
+///
+/// # Safety
+///
+/// The calling thread is there, with a frame that it polls.
+pub(super) unsafe fn help(home: &Home) -> bool {
+    // SAFETY: the frame keeps the hop, and where that is polled they may run.
+    home.hop.is_some_and(|hop| unsafe { Hop::steal(hop) })
+}
+
+impl Hop {
+    /// # Safety
+    ///
+    /// The hop is there until the job has run, which is in no list and stays where it is until then.
+    unsafe fn push(this: NonNull<Hop>, job: NonNull<Job>, priority: Option<Priority>) -> Transfer {
+        // SAFETY: by the caller's promise, until the job is in the list.
+        let (hop, link) = unsafe { (this.as_ref(), job.as_ref()) };
+        let mut last = hop.waiting.load(Relaxed);
+        loop {
+            link.set_next(if last == NOBODY { ptr::null_mut() } else { last });
+            match hop.waiting.compare_exchange_weak(last, job.as_ptr(), AcqRel, Relaxed) {
+                Err(now) => last = now,
+                // It may have run, and all of this be gone.
+                Ok(_) if !last.is_null() => return Transfer::none(),
+                Ok(_) => break,
+            }
+        }
+        hop.priority.set(priority);
+        hop.receiver.store(CONNECTING, Relaxed);
+        // SAFETY: we made it busy.
+        unsafe { (hop.vtable.depart)(this) }
+    }
+
+    /// The receiver of the operation has completed, or is gone.
+    ///
+    /// # Safety
+    ///
+    /// The hop is busy.
+    unsafe fn end(this: NonNull<Hop>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        match unsafe { this.as_ref() }.receiver.swap(OVER, AcqRel) {
+            // SAFETY: as above. The operation touches nothing of itself any more.
+            UNDER_WAY => unsafe { Hop::arrive(this, true) },
+            _ => Transfer::none(),
         }
     }
+
+    /// Destroys the operation, if there is one, and resumes all that wait, in the order in which they came.
+    ///
+    /// # Safety
+    ///
+    /// The hop is busy, and the caller the one who sees to this. It may be gone when this returns.
+    unsafe fn arrive(this: NonNull<Hop>, clear: bool) -> Transfer {
+        // SAFETY: by the caller's promise.
+        let hop = unsafe { this.as_ref() };
+        if clear {
+            // There is nobody to tell of a panic in there: the frames go on all the same.
+            // SAFETY: as above.
+            let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) });
+        }
+        match hop.waiting.swap(ptr::null_mut(), AcqRel) {
+            NOBODY => Transfer::none(),
+            CLOSED => {
+                let (operation, complete) = hop.owner;
+                // SAFETY: the task is done, and its operation waits for this.
+                unsafe { complete(operation) }
+            }
+            // From here on nothing of the hop is there, perhaps.
+            // SAFETY: they are out of the list.
+            last => unsafe { in_order(last) },
+        }
+    }
+
+    /// Runs all that wait, right here. `false` where nobody does.
+    ///
+    /// # Safety
+    ///
+    /// The hop is there, and this is a place where they may run.
+    unsafe fn steal(this: NonNull<Hop>) -> bool {
+        // SAFETY: by the caller's promise.
+        let waiting = unsafe { &this.as_ref().waiting };
+        let mut last = waiting.load(Relaxed);
+        loop {
+            if last.is_null() || last == NOBODY {
+                return false;
+            }
+            match waiting.compare_exchange_weak(last, NOBODY, AcqRel, Relaxed) {
+                Err(now) => last = now,
+                Ok(_) => break,
+            }
+        }
+        // SAFETY: they are out of the list.
+        unsafe { in_order(last) }.run();
+        true
+    }
 }
 
-struct Hop<S: Sender<Value = ()>> {
-    connected: bool,
-    operation: Option<S::Operation<HopReceiver<S>>>,
+/// Jobs in the order in which they came, of a list that begins with the last.
+///
+/// # Safety
+///
+/// They are the caller's, and stay until they have run.
+unsafe fn in_order(mut next: *mut Job) -> Transfer {
+    let mut resumed = Transfer::none();
+    while let Some(job) = NonNull::new(next) {
+        // SAFETY: a job stays until it has run, and that was the list it was in.
+        resumed = unsafe {
+            next = job.as_ref().next();
+            Transfer::to(job)
+        }
+        .and(resumed);
+    }
+    resumed
 }
 
-/// The receiver of a [`hop`]. Nothing stops it.
-pub(super) struct HopReceiver<S: Sender<Value = ()>> {
-    entry: NonNull<Entry>,
-    hop: NonNull<Hop<S>>,
+/// A hop to schedulers of one type.
+#[repr(C)]
+pub(crate) struct HopTo<S: Scheduler> {
+    hop: Hop,
+    /// In the operation that the hop was made for.
+    scheduler: NonNull<S>,
+    room: UnsafeCell<MaybeUninit<Scheduled<S>>>,
 }
 
-// SAFETY: it is used by the completion alone.
-unsafe impl<S: Sender<Value = ()>> Send for HopReceiver<S> {}
+/// The schedule operation.
+type Scheduled<S> = <<S as Scheduler>::Schedule as Sender>::Operation<HopReceiver>;
 
-impl<S: Sender<Value = ()>> HopReceiver<S> {
-    fn arrive(self) -> Transfer {
+impl<S: Scheduler> HopTo<S> {
+    pub(crate) const VTABLE: &'static HopVtable = &HopVtable {
+        layout: Layout::new::<Self>(),
+        make: Self::make,
+        depart: Self::depart,
+        clear: Self::clear,
+    };
+
+    /// # Safety
+    ///
+    /// There is room for such a hop, of which the first field is there, and the scheduler is one of this type.
+    unsafe fn make(hop: NonNull<Hop>, scheduler: NonNull<()>) {
+        // SAFETY: by the caller's promise. The room is empty.
+        unsafe { (&raw mut (*hop.cast::<Self>().as_ptr()).scheduler).write(scheduler.cast()) };
+    }
+
+    /// # Safety
+    ///
+    /// The hop is such a one, and the caller made it busy.
+    unsafe fn depart(hop: NonNull<Hop>) -> Transfer {
+        let this = hop.cast::<Self>().as_ptr();
+        // SAFETY: by the caller's promise, the room is ours; the scheduler is there as long as the hop.
+        let connected = Panic::catch(|| unsafe {
+            let schedule = (*this).scheduler.as_ref().schedule();
+            (*(*this).room.get()).write(schedule.connect(HopReceiver { hop }));
+        })
+        .is_ok();
+        // SAFETY: as above.
+        let receiver = unsafe { &hop.as_ref().receiver };
+        if !connected {
+            // A sender that panics has let go of its receiver, which did nothing about it.
+            // SAFETY: as above.
+            return unsafe { Hop::arrive(hop, false) };
+        }
+        match receiver.compare_exchange(CONNECTING, UNDER_WAY, AcqRel, Acquire) {
+            // SAFETY: nothing in the room moves; the operation is started once, and stays until it has completed.
+            // Nothing of this is touched afterwards.
+            Ok(_) => unsafe { Pin::new_unchecked((*(*this).room.get()).assume_init_mut()).start() },
+            // It let go of its receiver when it was connected, so nothing would come of it.
+            // SAFETY: as above.
+            Err(_) => unsafe { Hop::arrive(hop, true) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The hop is such a one, with an operation in it that touches nothing of itself any more.
+    unsafe fn clear(hop: NonNull<Hop>) {
+        // SAFETY: by the caller's promise.
+        unsafe { (*(*hop.cast::<Self>().as_ptr()).room.get()).assume_init_drop() };
+    }
+}
+
+/// The receiver of a hop.
+pub(crate) struct HopReceiver {
+    hop: NonNull<Hop>,
+}
+
+// SAFETY: what it does with the hop is for any thread, and one completes it.
+unsafe impl Send for HopReceiver {}
+
+impl HopReceiver {
+    fn end(self) -> Transfer {
         let this = ManuallyDrop::new(self);
-        this.land()
-    }
-
-    fn land(&self) -> Transfer {
-        let entry = self.entry;
-        // SAFETY: the operation has completed, and touches nothing of itself any more. It was leaked from a box.
-        drop(unsafe { Box::from_raw(self.hop.as_ptr()) });
-        // SAFETY: the entry is in no queue, and stays until it runs.
-        unsafe { Transfer::to(entry.cast()) }
+        // SAFETY: the hop is busy until this.
+        unsafe { Hop::end(this.hop) }
     }
 }
 
-impl<S: Sender<Value = ()>, E> Receiver<(), E> for HopReceiver<S> {
-    type Env = EmptyEnv;
+impl<E> Receiver<(), E> for HopReceiver {
+    type Env = HopEnv;
 
-    fn env(&self) -> EmptyEnv {
-        EmptyEnv
+    fn env(&self) -> HopEnv {
+        HopEnv {
+            // SAFETY: the hop is busy until this has completed.
+            priority: unsafe { self.hop.as_ref() }.priority.get(),
+        }
     }
 
     fn set_value(self, (): ()) -> Transfer {
-        self.arrive()
+        self.end()
     }
 
     /// The scheduler was asked not to fail, at compile time. Where it does all the same, the task goes on.
     fn set_error(self, error: E) -> Transfer {
         drop(error);
-        self.arrive()
+        self.end()
     }
 
     fn set_stopped(self) -> Transfer {
-        self.arrive()
+        self.end()
     }
 
-    fn set_panicked(self, _: Panic) -> Transfer {
-        self.arrive()
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        drop(payload);
+        self.end()
     }
 }
 
-impl<S: Sender<Value = ()>> Drop for HopReceiver<S> {
+impl Drop for HopReceiver {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: the box is freed by the completion, which this is, or by who connects.
-        if !unsafe { (*self.hop.as_ptr()).connected } {
-            // Connecting panicked: who asked for it goes on.
-            return;
-        }
-        self.land().run();
+        // SAFETY: the hop is busy until this, or until the operation is gone that this is in.
+        unsafe { Hop::end(self.hop) }.run();
     }
 }
 
-impl<S: Sender<Value = ()>> core::fmt::Debug for HopReceiver<S> {
+impl core::fmt::Debug for HopReceiver {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("HopReceiver").finish_non_exhaustive()
+    }
+}
+
+/// The environment of a hop: nothing stops it, and it is as urgent as the task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HopEnv {
+    priority: Option<Priority>,
+}
+
+impl Env for HopEnv {
+    type StopToken = NeverStop;
+    type Scheduler = NoScheduler;
+
+    fn stop_token(&self) -> NeverStop {
+        NeverStop
+    }
+
+    fn scheduler(&self) -> NoScheduler {
+        NoScheduler
+    }
+
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        if let Some(priority) = &self.priority
+            && id == TypeId::of::<Priority>()
+        {
+            found(priority);
+        }
+    }
+
+    fn priority(&self) -> Option<Priority> {
+        self.priority
     }
 }

@@ -23,7 +23,7 @@ pub use builder::TaskBuilder;
 #[doc(hidden)]
 pub use context::Home;
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
-pub(crate) use hop::hop;
+pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
 

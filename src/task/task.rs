@@ -5,8 +5,10 @@ use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
+use std::boxed::Box;
+use std::format;
 
 use allocator_api2::alloc::{Allocator, Global};
 
@@ -14,6 +16,7 @@ use super::builder::{TaskBuilder, or_panic};
 use super::context::{Context, ContextScheduler, DefaultContext, Home, InAllocator, Own, TaskContext};
 use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Polled, Vtable};
+use super::hop;
 use crate::scheduler::OutOfMemory;
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -62,8 +65,9 @@ impl<T: Send + 'static> Task<T> {
     /// A task of a future, whose output is the value, in memory from `allocator`.
     ///
     /// The one allocation of the task, header, future and result, is from there, and given back there, by a clone of the
-    /// allocator that is kept in it. What the task awaits finds the allocator with
-    /// [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
+    /// allocator that is kept in it. So is the room that a task on a scheduler of your own needs to come back to it, which
+    /// is allocated when it starts: without memory it completes with a panic then. What the task awaits finds the
+    /// allocator with [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
     ///
     /// ```
     /// use std::alloc::Layout;
@@ -236,6 +240,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         free: Self::free,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
         leave: if Cx::INHERITS { None } else { Some(Self::leave) },
+        allocate: Self::allocate,
+        deallocate: Self::deallocate,
+        fail: Self::fail,
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
     };
 
@@ -281,6 +288,34 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 unsafe { Self::end(stage, Completion::Panicked(payload)) };
                 outer
             }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame.
+    unsafe fn allocate(header: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: by the caller's promise.
+        let allocator = unsafe { &(*header.cast::<Self>().as_ptr()).allocator };
+        Some(allocator.allocate(layout).ok()?.cast())
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the memory was asked of; it is not used any more.
+    unsafe fn deallocate(header: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { (*header.cast::<Self>().as_ptr()).allocator.deallocate(memory, layout) };
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which was not started.
+    unsafe fn fail(header: NonNull<Header>, payload: Panic) {
+        // SAFETY: by the caller's promise, nobody else knows the frame.
+        unsafe {
+            let stage = &raw mut (*header.cast::<Self>().as_ptr()).stage;
+            Self::end(stage, Completion::Panicked(payload));
         }
     }
 
@@ -418,12 +453,12 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         // SAFETY: by the caller's promise. What is moved out is not dropped.
         unsafe {
             let stage = &raw mut (*this.as_ptr()).stage;
-            let completion = match stage.read() {
-                FrameStage::Result(completion) => completion,
+            room.cast::<Completion<T, E>>().write(match &*stage {
+                // Only this much is moved: the stage has room for the future too.
+                FrameStage::Result(completion) => ptr::read(completion),
                 _ => Completion::Stopped,
-            };
+            });
             stage.write(FrameStage::Empty);
-            room.cast().write(completion);
             if free {
                 let guard = AbortOnUnwind::new();
                 drop(Self::memory(this));
@@ -585,6 +620,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     unsafe fn complete(this: NonNull<()>) -> Transfer {
         // SAFETY: by the caller's promise, nobody else touches the operation.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
+        if !SchedulerIn::<Cx, R::Env>::QUEUES
+            // SAFETY: the task is done, and so are all others that used the hop. The frame is there.
+            && !unsafe { hop::take_back(this.context.assume_init_ref().home.hop, NonNull::from(&*this).cast(), this.frame) }
+        {
+            return Transfer::none();
+        }
         // SAFETY: the frame is done; what was made at the start is there, and goes this once.
         unsafe {
             let completion: Completion<T, E> = Header::take(this.frame);
@@ -644,7 +685,20 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         });
         this.is_unstarted = false;
         let (frame, context) = (this.frame, NonNull::from(context));
+        let scheduler = NonNull::from(&this.scheduler).cast();
         let this = NonNull::from(this).cast();
+        if !SchedulerIn::<Cx, R::Env>::QUEUES
+            // SAFETY: the context and the scheduler, if there is one, are pinned with the operation until the task is
+            // done, and nobody uses them yet.
+            && let Err(error) = unsafe {
+                let home = &mut (*context.as_ptr()).home;
+                hop::provide::<SchedulerIn<Cx, R::Env>>(home, scheduler, frame, (this, Self::complete))
+            }
+        {
+            let why = format!("cannot start a task on a scheduler of your own: {error}");
+            // SAFETY: it is started next.
+            unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
+        }
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, Continuation::operation(this, Self::complete)) }
     }

@@ -42,11 +42,16 @@ impl CrewAllocations {
         CREW.with(|crew| crew.set(Some(self.0)));
     }
 
+    /// How often the crew has allocated so far.
+    pub fn so_far(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
     /// How often the crew allocates while `f` runs.
     pub fn during<T>(&self, f: impl FnOnce() -> T) -> (T, usize) {
-        let before = self.0.load(Ordering::SeqCst);
+        let before = self.so_far();
         let result = f();
-        (result, self.0.load(Ordering::SeqCst) - before)
+        (result, self.so_far() - before)
     }
 }
 

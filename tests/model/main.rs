@@ -14,6 +14,7 @@ mod awaits;
 mod bulk;
 mod foreign;
 mod from_future;
+mod hop;
 mod injector;
 mod ring;
 mod run_loop;

@@ -3,7 +3,8 @@
 use std::future::{self, Future, poll_fn};
 use std::hint::black_box;
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 
 use async_channel::{Receiver, Sender as ChannelSender, bounded};
 use bowline::prelude::*;
@@ -17,7 +18,10 @@ use crate::pools;
 
 const AWAITS: &[Metric] = &[Metric::new("time", "ns per await")];
 const NODES: &[Metric] = &[Metric::new("time", "ns per node"), Metric::new("cores", "CPU/wall")];
-const LEVELS: &[Metric] = &[Metric::new("time", "ns per level")];
+const LEVELS: &[Metric] = &[
+    Metric::new("time", "ns per level"),
+    Metric::new("memory", "bytes per level"),
+];
 const TRIPS: &[Metric] = &[Metric::new("time", "ns per round trip")];
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
@@ -114,11 +118,15 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     )
     .most_rounds(3)
     .bowline(|| {
+        let before = resident();
         let watch = Stopwatch::start();
-        let reached = sync_wait(countdown(levels)).unwrap();
+        let (reached, deepest) = sync_wait(countdown(levels)).unwrap();
         let elapsed = watch.stop();
+        let memory = deepest
+            .zip(before)
+            .map(|(deepest, before)| (deepest - before) / levels as f64);
         Sample {
-            values: vec![Some(elapsed.wall_each(levels))],
+            values: vec![Some(elapsed.wall_each(levels)), memory],
             check: reached as u64,
         }
     })
@@ -127,32 +135,31 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     let trips = config.size(200_000, 5_000);
     Case::new(
         "tasks/ping-pong",
-        "Two tasks that send a number to and fro over two channels of another crate.",
+        "Two tasks that hand a number to and fro, with a lock and a waker between them and nothing else.",
         TRIPS,
     )
     .bowline(|| {
-        let scheduler = bowline.scheduler();
+        let there = Arc::new((Baton::default(), Baton::default()));
+        both_on_bowline(&bowline, trips, ping(there.clone(), trips), pong(there, trips))
+    })
+    .peer("tokio", || {
+        let there = Arc::new((Baton::default(), Baton::default()));
+        both_on_tokio(&tokio, trips, ping(there.clone(), trips), pong(there, trips))
+    })
+    .run(bench)?;
+
+    Case::new(
+        "tasks/channels",
+        "The same over two channels of another crate, which take most of the time.",
+        TRIPS,
+    )
+    .bowline(|| {
         let ((to, served), (back, returned)) = (bounded(1), bounded(1));
-        let watch = Stopwatch::start();
-        let (last, ()) = sync_wait(when_all((
-            starts_on(scheduler, Task::new(ping(to, returned, trips))),
-            starts_on(scheduler, Task::new(pong(served, back))),
-        )))
-        .unwrap();
-        round_trips(watch.stop(), trips, last)
+        both_on_bowline(&bowline, trips, send(to, returned, trips), answer(served, back))
     })
     .peer("tokio", || {
         let ((to, served), (back, returned)) = (bounded(1), bounded(1));
-        let watch = Stopwatch::start();
-        let last = tokio.block_on(async {
-            let (ping, pong) = (
-                tokio::spawn(ping(to, returned, trips)),
-                tokio::spawn(pong(served, back)),
-            );
-            pong.await.expect("it ends");
-            ping.await.expect("it ends")
-        });
-        round_trips(watch.stop(), trips, last)
+        both_on_tokio(&tokio, trips, send(to, returned, trips), answer(served, back))
     })
     .run(bench)?;
 
@@ -313,16 +320,67 @@ fn nest(depth: usize, turns: usize) -> Pin<Box<dyn Future<Output = usize> + Send
     future
 }
 
-fn countdown(levels: usize) -> Task<usize> {
+/// How many levels there were, and how much memory the process had at the deepest.
+fn countdown(levels: usize) -> Task<(usize, Option<f64>)> {
     Task::new(async move {
         match levels {
-            0 => 0,
-            _ => 1 + countdown(levels - 1).await.unwrap(),
+            0 => (0, resident()),
+            _ => {
+                let (reached, deepest) = countdown(levels - 1).await.unwrap();
+                (reached + 1, deepest)
+            }
         }
     })
 }
 
-async fn ping(to: ChannelSender<usize>, returned: Receiver<usize>, trips: usize) -> usize {
+/// A number on its way from one task to another, and the waker of who waits for it.
+#[derive(Default)]
+struct Baton(Mutex<(Option<usize>, Option<Waker>)>);
+
+impl Baton {
+    fn pass(&self, number: usize) {
+        let waker = {
+            let mut inside = self.0.lock().expect("nobody panics");
+            inside.0 = Some(number);
+            inside.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn take(&self) -> usize {
+        poll_fn(|context| {
+            let mut inside = self.0.lock().expect("nobody panics");
+            match inside.0.take() {
+                Some(number) => Poll::Ready(number),
+                None => {
+                    inside.1 = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+async fn ping(there: Arc<(Baton, Baton)>, trips: usize) -> usize {
+    let mut last = 0;
+    for trip in 1..=trips {
+        there.0.pass(trip);
+        last = there.1.take().await;
+    }
+    last
+}
+
+async fn pong(there: Arc<(Baton, Baton)>, trips: usize) {
+    for _ in 0..trips {
+        let number = there.0.take().await;
+        there.1.pass(number);
+    }
+}
+
+async fn send(to: ChannelSender<usize>, returned: Receiver<usize>, trips: usize) -> usize {
     let mut last = 0;
     for trip in 1..=trips {
         to.send(trip).await.expect("the other listens");
@@ -331,7 +389,7 @@ async fn ping(to: ChannelSender<usize>, returned: Receiver<usize>, trips: usize)
     last
 }
 
-async fn pong(served: Receiver<usize>, back: ChannelSender<usize>) {
+async fn answer(served: Receiver<usize>, back: ChannelSender<usize>) {
     while let Ok(trip) = served.recv().await {
         if back.send(trip).await.is_err() {
             break;
@@ -339,9 +397,46 @@ async fn pong(served: Receiver<usize>, back: ChannelSender<usize>) {
     }
 }
 
+fn both_on_bowline<A, B>(pool: &ThreadPool, trips: usize, one: A, other: B) -> Sample
+where
+    A: Future<Output = usize> + Send + 'static,
+    B: Future<Output = ()> + Send + 'static,
+{
+    let scheduler = pool.scheduler();
+    let watch = Stopwatch::start();
+    let both = when_all((
+        starts_on(scheduler, Task::new(one)),
+        starts_on(scheduler, Task::new(other)),
+    ));
+    let (last, ()) = sync_wait(both).unwrap();
+    round_trips(watch.stop(), trips, last)
+}
+
+fn both_on_tokio<A, B>(runtime: &Runtime, trips: usize, one: A, other: B) -> Sample
+where
+    A: Future<Output = usize> + Send + 'static,
+    B: Future<Output = ()> + Send + 'static,
+{
+    let watch = Stopwatch::start();
+    let last = runtime.block_on(async {
+        let (one, other) = (tokio::spawn(one), tokio::spawn(other));
+        other.await.expect("it ends");
+        one.await.expect("it ends")
+    });
+    round_trips(watch.stop(), trips, last)
+}
+
 fn round_trips(elapsed: Elapsed, trips: usize, last: usize) -> Sample {
     Sample {
         values: vec![Some(elapsed.wall_each(trips))],
         check: last as u64,
     }
+}
+
+/// The memory that this process has right now, in bytes, where the system says so.
+fn resident() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kibibytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024.0)
 }

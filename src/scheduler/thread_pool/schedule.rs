@@ -111,6 +111,7 @@ impl PoolScheduler {
 impl Scheduler for PoolScheduler {
     type Schedule = PoolSchedule;
     const INFALLIBLE: bool = true;
+    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> PoolSchedule {
