@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use bowline::WithStopToken;
@@ -585,55 +585,6 @@ fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_by_the_wait() {
         sync_wait(outside.write_env(WithStopToken(token))).unwrap();
     });
     assert_eq!(first.load(SeqCst), 2);
-}
-
-#[test]
-fn a_child_that_another_thread_polls_is_waited_for() {
-    let pool = ThreadPool::new(2);
-    let scheduler = pool.scheduler();
-    for _ in 0..10 {
-        let census = Census::new();
-        let (held, seen) = (census.value(), census.clone());
-        let (arrived, arrives) = mpsc::channel();
-        let (let_go, waits) = mpsc::channel();
-        let (give_waker, waker) = mpsc::channel::<Waker>();
-        let task = Task::new(async move {
-            let child = Task::new(async move {
-                let _held = held;
-                let Ok(()) = scheduler.schedule().await;
-                arrived.send(()).expect("somebody waits");
-                waits.recv().expect("it is let go");
-                // What drops it is likely to be there before this is over.
-                for _ in 0..100 {
-                    thread::yield_now();
-                }
-                std::future::pending::<()>().await;
-            });
-            let mut child = Some(Box::pin(child.into_future()));
-            poll_fn(move |cx| {
-                if let Some(polled) = &mut child
-                    && give_waker.send(cx.waker().clone()).is_ok()
-                {
-                    assert!(polled.as_mut().poll(cx).is_pending());
-                    return Poll::Pending;
-                }
-                let_go.send(()).expect("the child waits");
-                child = None;
-                Poll::Ready(seen.alive())
-            })
-            .await
-        });
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                let task = waker.recv().expect("it begins");
-                arrives.recv().expect("the child gets there");
-                // From now on there is nobody to give a waker to.
-                drop(waker);
-                task.wake();
-            });
-            assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 0);
-        });
-    }
 }
 
 /// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other
