@@ -5,15 +5,15 @@ mod common;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
 use bowline::WithStopToken;
 use bowline::factories::Never;
 use bowline::prelude::*;
-use bowline::scheduler::{ThreadPool, Timer};
+use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
 use bowline::task::Task;
 use common::*;
@@ -459,6 +459,132 @@ fn ten_thousand_races() {
         assert!(outcome.is_value(), "seed {seed}");
         assert_eq!(census.alive(), 0, "seed {seed}");
     }
+}
+
+#[test]
+fn what_is_queued_on_the_tasks_own_loop_is_run_by_the_wait() {
+    static LOOP: RunLoop = RunLoop::new();
+    let census = Census::new();
+    let held = census.value();
+    let task = Task::new(async move {
+        let queued = LOOP.scheduler().schedule().then(move |()| drop(held));
+        assert!(!poll_and_drop(queued.into_future()).await);
+        census.alive()
+    });
+    assert_eq!(LOOP.run_until(task).unwrap(), 0);
+}
+
+#[test]
+fn what_was_sent_to_another_task_is_waited_for_by_the_work_of_that_task() {
+    static LOOP: RunLoop = RunLoop::new();
+    let (away, received) = mpsc::channel();
+    let sends = Task::new(async move {
+        let mut queued = Box::pin(LOOP.scheduler().schedule().into_future());
+        poll_fn(|cx| Poll::Ready(assert!(queued.as_mut().poll(cx).is_pending()))).await;
+        away.send(queued).expect("the other is there");
+    });
+    let drops = Task::new(async move {
+        drop(received.recv().expect("it was sent"));
+    });
+    LOOP.run_until(when_all((sends, drops))).unwrap();
+}
+
+/// One completion resumes a task and its child, and the task drops the child before that had its turn; or the child goes
+/// first. Whichever was listed first is.
+#[test]
+fn what_is_to_be_resumed_beneath_is_resumed_by_the_wait() {
+    let pool = ThreadPool::new(1);
+    for child_first in [false, true] {
+        let census = Census::new();
+        let (held, seen) = (census.value(), census.clone());
+        let worker = hold(pool.scheduler());
+        let gate = starts_on(pool.scheduler(), just(())).split();
+        let task = Task::new(async move {
+            let (mut own, inner) = (Box::pin(gate.clone().into_future()), gate);
+            let child = Task::new(async move {
+                let _held = held;
+                let Ok(()) = inner.await;
+                std::future::pending::<()>().await;
+            });
+            let mut child = Some(Box::pin(child.into_future()));
+            let mut worker = Some(worker);
+            poll_fn(move |cx| {
+                let mut ready = !child_first && own.as_mut().poll(cx).is_ready();
+                if let Some(child) = &mut child {
+                    assert!(child.as_mut().poll(cx).is_pending());
+                }
+                ready |= child_first && own.as_mut().poll(cx).is_ready();
+                // Both wait for it by now, so it may come.
+                drop(worker.take());
+                if !ready {
+                    return Poll::Pending;
+                }
+                child = None;
+                Poll::Ready(seen.alive())
+            })
+            .await
+        });
+        assert_eq!(sync_wait(starts_on(InlineScheduler, task)).unwrap(), 0);
+        assert_eq!(census.alive(), 0);
+    }
+}
+
+/// A stop is passed on to two awaits of a task, and the first to see it drops the other, before that had its turn.
+#[test]
+fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_by_the_wait() {
+    type Other = Mutex<Option<Pin<Box<dyn Future<Output = Result<(), Infallible>> + Send>>>>;
+    let others: Arc<[Other; 2]> = Arc::default();
+    let first = Arc::new(AtomicUsize::new(0));
+    let (arrived, arrives) = mpsc::channel();
+    let awaited = |which: usize| {
+        let (others, first) = (others.clone(), first.clone());
+        Box::pin(
+            forever()
+                .upon_stopped(move || {
+                    if first.fetch_add(1, SeqCst) == 0 {
+                        let other = lock(&others[1 - which]).take();
+                        drop(other);
+                    }
+                })
+                .into_future(),
+        )
+    };
+    for which in 0..2 {
+        *lock(&others[which]) = Some(awaited(which));
+    }
+    let inside = Task::new({
+        let others = others.clone();
+        poll_fn(move |cx| {
+            let mut ready = false;
+            for other in others.iter() {
+                // Not locked while it is polled: it may have been stopped already.
+                let Some(mut future) = lock(other).take() else { continue };
+                match future.as_mut().poll(cx) {
+                    Poll::Ready(Ok(())) => ready = true,
+                    Poll::Pending => *lock(other) = Some(future),
+                }
+            }
+            if ready {
+                return Poll::Ready(());
+            }
+            let _ = arrived.send(());
+            Poll::Pending
+        })
+    });
+    // As a sender, so that there is a token between the source and those two.
+    let outside = Task::new(async move {
+        let Ok(()) = inside.then(|()| ()).await;
+    });
+    let source = StopSource::new();
+    let token = source.token();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            arrives.recv().expect("it gets there");
+            source.request_stop();
+        });
+        sync_wait(outside.write_env(WithStopToken(token))).unwrap();
+    });
+    assert_eq!(first.load(SeqCst), 2);
 }
 
 /// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other

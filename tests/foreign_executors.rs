@@ -7,7 +7,7 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,22 @@ use common::*;
 use futures_lite::future::{block_on, or, poll_once};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Longer than anything here takes: it only makes a failure of what would hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pool() -> PoolScheduler {
     ThreadPool::global().scheduler()
+}
+
+/// A loop that is never gone, and that a search for leaks finds.
+fn loop_for_good() -> &'static RunLoop {
+    static LOOPS: Mutex<Vec<&'static RunLoop>> = Mutex::new(Vec::new());
+    let run_loop = Box::leak(Box::new(RunLoop::new()));
+    LOOPS.lock().expect("nobody panicked").push(run_loop);
+    run_loop
 }
 
 fn multi_thread() -> tokio::runtime::Runtime {
@@ -314,7 +324,7 @@ fn it_is_pending_for_ever_after_it_was_ready() {
 
 #[test]
 fn the_last_waker_is_the_one_that_wakes() {
-    let run_loop = Box::leak(Box::new(RunLoop::new()));
+    let run_loop = loop_for_good();
     let (first, first_waker) = CountWakes::new();
     let (second, second_waker) = CountWakes::new();
     let mut future = pin!(just(1).continues_on(run_loop.scheduler()).into_future());
@@ -361,6 +371,20 @@ fn yield_now() -> impl Future<Output = ()> {
 }
 
 #[test]
+fn a_task_of_more_turns_than_one_poll_gets_to_its_end() {
+    gives(1000, || async {
+        let turns = Task::new(async {
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+            1000
+        });
+        let Ok(turns) = turns.await;
+        turns
+    });
+}
+
+#[test]
 fn a_task_that_never_rests_lets_the_executor_go_on() {
     let busy = Task::new(async {
         loop {
@@ -400,7 +424,7 @@ fn a_dropped_sender_is_stopped_and_let_go() {
 #[test]
 fn a_dropped_sender_that_does_not_stop_ends_by_itself() {
     let census = Census::new();
-    let run_loop = Box::leak(Box::new(RunLoop::new()));
+    let run_loop = loop_for_good();
     let (value, result) = (census.value(), census.value());
     let sender = run_loop.scheduler().schedule().unstoppable().then(move |()| {
         drop(value);
@@ -421,7 +445,7 @@ fn a_dropped_sender_that_does_not_stop_ends_by_itself() {
 #[test]
 fn a_result_that_nobody_took_is_dropped_with_the_future() {
     let census = Census::new();
-    let run_loop = Box::leak(Box::new(RunLoop::new()));
+    let run_loop = loop_for_good();
     let (_, waker) = CountWakes::new();
     let mut future = Box::pin(just(census.value()).continues_on(run_loop.scheduler()).into_future());
     assert!(poll(future.as_mut(), &waker).is_pending());
@@ -824,4 +848,41 @@ fn polling_with_the_waker_of_a_task_does_not_make_it_that_task() {
     });
     sync_wait(starts_on(pool.scheduler(), task)).unwrap();
     assert_eq!(elsewhere.join().expect("it ends"), 2 * 99 * 50);
+
+#[test]
+fn a_socket_of_another_crate_inside_a_task() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_io()
+        .build()
+        .expect("a runtime");
+    let handle = runtime.handle().clone();
+    let (listener, address) = {
+        let _context = handle.enter();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("it is bound");
+        (TcpListener::from_std(listener).expect("a socket"), address)
+    };
+    let echo = Task::new(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let here = thread::current().id();
+        let mut word = [0; 5];
+        stream.read_exact(&mut word).await.expect("a word");
+        assert_eq!(thread::current().id(), here, "woken there, and polled here");
+        word.reverse();
+        stream.write_all(&word).await.expect("somebody listens");
+    });
+    let asks = Task::new(async move {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+        stream.write_all(b"strop").await.expect("somebody listens");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        answer
+    });
+    // Sockets are opened in the context of the runtime, which serves them from a thread of its own.
+    let _context = handle.enter();
+    let ((), answer) = sync_wait(when_all((echo, asks))).unwrap();
+    assert_eq!(&answer, b"ports");
 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, RunLoopSchedule, RunLoopScheduler, ThreadPool};
 use bowline::stop::{StopSlot, StopSource};
-use bowline::task::Task;
+use bowline::task::{SenderFuture, Task};
 use bowline::{Completes, Operation, Receiver, Transfer, WithStopToken};
 use common::*;
 
@@ -109,6 +109,27 @@ fn an_error_enum_takes_several_types_by_from() {
     assert_eq!(sync_wait(task(false)), Outcome::Error(Error::Number(7)));
 }
 
+/// The example of P3552R1, "Result Type For `co_await`".
+#[test]
+fn an_await_is_nothing_a_value_a_tuple_an_error_or_never_returns() {
+    let went_on = Arc::new(AtomicUsize::new(0));
+    let task = Task::new({
+        let went_on = went_on.clone();
+        async move {
+            let Ok(()) = just(()).await;
+            let Ok(v) = just(0).await;
+            let Ok((i, b, c)) = just((0, true, 'c')).await;
+            let Err(e) = just_error::<Infallible, _>(0).await;
+            assert_eq!((v, i, b, c, e), (0, 0, true, 'c', 0));
+            went_on.fetch_add(1, SeqCst);
+            let _ = just_stopped::<(), Infallible>().await;
+            went_on.fetch_add(1, SeqCst);
+        }
+    });
+    assert_eq!(sync_wait(task), Outcome::<(), Infallible>::Stopped);
+    assert_eq!(went_on.load(SeqCst), 1);
+}
+
 #[test]
 fn an_error_that_is_looked_at_does_not_end_the_task() {
     let task = Task::new(async { just_error::<(), _>(4).await.unwrap_err() });
@@ -177,8 +198,8 @@ fn a_panic_of_the_future_of_a_sender_and_of_a_child_arrives() {
 
 /// `impl Sender` does not say that it can be awaited.
 trait AwaitIt: Sender<Value: Send, Error: Send> + Sized + 'static {
-    fn await_it(self) -> bowline::task::SenderFuture<Self> {
-        bowline::task::SenderFuture::new(self)
+    fn await_it(self) -> SenderFuture<Self> {
+        SenderFuture::new(self)
     }
 }
 impl<S: Sender<Value: Send, Error: Send> + 'static> AwaitIt for S {}
@@ -275,6 +296,35 @@ fn a_task_that_is_not_started_runs_nothing_and_drops_what_it_holds() {
     assert_eq!(census.alive(), 1);
     drop(task);
     assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn an_operation_that_is_not_started_runs_nothing_and_drops_what_it_holds() {
+    let census = Census::new();
+    let held = census.value();
+    let task = Task::new(async move {
+        let _held = held;
+        unreachable!("nobody started it");
+    });
+    let mut slot = WaitSlot::new();
+    drop(prepare(task, &mut slot));
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn tasks_are_kept_and_moved_until_they_start() {
+    let mut tasks: Vec<Task<usize>> = (0..3).map(|n| Task::new(async move { n })).collect();
+    tasks.swap(0, 2);
+    tasks[1] = Task::new(async { 7 });
+    let kept = sync_wait(Task::new(async {
+        let mut numbers = Vec::new();
+        for task in tasks {
+            let Ok(number) = task.await;
+            numbers.push(number);
+        }
+        numbers
+    }));
+    assert_eq!(kept.unwrap(), [2, 7, 0]);
 }
 
 #[test]
@@ -475,6 +525,13 @@ fn a_panic_from_deep_inside_takes_no_stack() {
             message(&|| _ = sync_wait(starts_on(pool.scheduler(), nest(DEPTH, End::Panic)))),
             PANIC
         );
+    });
+}
+
+#[test]
+fn a_panic_from_a_million_deep_takes_no_stack() {
+    with_stack(DEEP_STACK, || {
+        assert_eq!(panic_message(|| sync_wait(nest(ROUNDS, End::Panic))), PANIC);
     });
 }
 
@@ -1011,6 +1068,83 @@ fn a_child_that_was_dropped_and_stops_leaves_its_parent_alone() {
     assert_eq!(sync_wait(task).unwrap(), 3);
 }
 
+#[test]
+fn an_await_that_was_sent_away_may_be_dropped_there_while_it_completes() {
+    let pool = ThreadPool::new(2);
+    for child in [false, true] {
+        for _ in 0..200 {
+            let (away, received) = mpsc::channel::<Box<dyn Send>>();
+            let scheduler = pool.scheduler();
+            let task = Task::new(async move {
+                let slow = starts_on(scheduler, just_from(thread::yield_now));
+                if child {
+                    let child = Task::new(async move { slow.await });
+                    poll_and_send(child.into_future(), away).await;
+                } else {
+                    poll_and_send(slow.into_future(), away).await;
+                }
+            });
+            thread::scope(|scope| {
+                scope.spawn(move || drop(received.recv()));
+                sync_wait(task).unwrap();
+            });
+        }
+    }
+}
+
+/// A coroutine of a user's own: it awaits a sender, and then another, without the help of the compiler.
+struct InTurn<A: Sender<Value: Send, Error: Send>, B: Sender<Value: Send, Error: Send>> {
+    first: Pin<Box<SenderFuture<A>>>,
+    second: Pin<Box<SenderFuture<B>>>,
+    value: Option<A::Value>,
+}
+
+impl<A, B, E> Future for InTurn<A, B>
+where
+    A: Sender<Value: Send + Unpin, Error = E> + 'static,
+    B: Sender<Value: Send, Error = E> + 'static,
+    E: Send,
+{
+    type Output = Result<(A::Value, B::Value), E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.value.is_none() {
+            match self.first.as_mut().poll(cx) {
+                Poll::Ready(Ok(value)) => self.value = Some(value),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        match self.second.as_mut().poll(cx) {
+            Poll::Ready(Ok(second)) => Poll::Ready(Ok((self.value.take().expect("it was kept"), second))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[test]
+fn a_coroutine_of_ones_own_is_built_on_the_bridge() {
+    let pool = ThreadPool::new(1);
+    let scheduler = pool.scheduler();
+    let in_turn = || InTurn {
+        first: Box::pin(SenderFuture::new(just(1))),
+        second: Box::pin(SenderFuture::new(starts_on(scheduler, just(2)))),
+        value: None,
+    };
+    assert_eq!(sync_wait(Task::try_new(in_turn())).unwrap(), (1, 2));
+    assert_eq!(sync_wait(from_future(in_turn())).unwrap(), Ok((1, 2)));
+    let stops = InTurn {
+        first: Box::pin(SenderFuture::new(just(1))),
+        second: Box::pin(SenderFuture::new(starts_on(
+            scheduler,
+            just_stopped::<(), Infallible>(),
+        ))),
+        value: None,
+    };
+    assert_eq!(sync_wait(Task::try_new(stops)), Outcome::Stopped);
+}
+
 // Affinity.
 
 /// A run loop with a thread of its own.
@@ -1176,6 +1310,29 @@ fn what_completes_elsewhere_takes_one_trip() {
 }
 
 #[test]
+fn a_task_that_is_run_elsewhere_begins_and_ends_there_and_its_parent_is_back() {
+    let there = sync_wait(starts_on(elsewhere(), just_from(|| thread::current().id()))).unwrap();
+    let child = || {
+        Task::new(async {
+            let first = thread::current().id();
+            yield_now().await;
+            (first, thread::current().id())
+        })
+    };
+    let task = Task::new(async move {
+        let home = thread::current().id();
+        assert_ne!(home, there);
+        for _ in 0..10 {
+            let Ok(ids) = starts_on(elsewhere(), child()).await;
+            assert_eq!((ids, thread::current().id()), ((there, there), home));
+            let Ok(ids) = on(elsewhere(), child()).await;
+            assert_eq!((ids, thread::current().id()), ((there, there), home));
+        }
+    });
+    sync_wait(task).unwrap();
+}
+
+#[test]
 fn a_task_in_a_pool_stays_in_the_pool() {
     let pool = ThreadPool::builder()
         .threads(2)
@@ -1254,6 +1411,25 @@ fn tasks_and_their_futures_are_send() {
     is_send(&task);
     is_send(&task.into_future());
     is_send(&just(1).into_future());
+}
+
+#[test]
+fn a_task_is_neither_copied_nor_made_of_nothing() {
+    /// Whether a type has a trait: where it has, the constant of the type is seen, and not that of the trait.
+    struct Has<T>(std::marker::PhantomData<T>);
+    trait HasNot {
+        const CLONE: bool = false;
+        const DEFAULT: bool = false;
+    }
+    impl<T> HasNot for Has<T> {}
+    impl<T: Clone> Has<T> {
+        const CLONE: bool = true;
+    }
+    impl<T: Default> Has<T> {
+        const DEFAULT: bool = true;
+    }
+    assert_eq!((Has::<Vec<()>>::CLONE, Has::<Vec<()>>::DEFAULT), (true, true));
+    assert_eq!((Has::<Task<()>>::CLONE, Has::<Task<()>>::DEFAULT), (false, false));
 }
 
 /// Completes on its pool, when a stop has reached it, and keeps whoever passes that stop on until it has.

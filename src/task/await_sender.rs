@@ -57,7 +57,7 @@ use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this
 /// asks it to stop. Inside a task it then waits until the sender has completed; meanwhile the thread runs the work of
-/// the task's scheduler. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on
+/// the task's scheduler, or of that of the task it was sent to. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on
 /// the same stack that blocks until this drop is over.
 ///
 /// In another executor it runs what is queued, and lets go: the operation goes on by itself until it has completed, and
@@ -365,7 +365,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         let state = unsafe { &self.shared().state };
         if !state.is_done() {
             state.request_stop().run();
-            wait_until(state.frame, || state.is_done());
+            wait_until(|| state.is_done());
         }
         let _shared = DropShared(&mut self.shared);
         if mem::replace(&mut self.phase, Phase::Empty) == Phase::Operation {

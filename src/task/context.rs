@@ -575,8 +575,9 @@ impl<V: FromEnv, C: TaskContext> TaskContext for Providing<V, C> {
 
 /// The context of one frame, where that does not use another's. It lives in the frame, and does not move.
 pub(super) struct Own<C: TaskContext> {
-    context: Context,
+    /// Dropped before the rest, of which its destructor may make use.
     user: C,
+    context: Context,
     /// Where what the user's context does not answer is asked.
     outer: NonNull<Context>,
     allocator: NonNull<C::Allocator>,
@@ -608,6 +609,7 @@ impl<C: TaskContext> Own<C> {
             (user, priority.or(outside.priority))
         })?;
         let own = Own {
+            user,
             context: Context {
                 home: if C::Scheduler::ANYWHERE {
                     Home::anywhere()
@@ -618,7 +620,6 @@ impl<C: TaskContext> Own<C> {
                 outside: (NonNull::dangling(), Self::look),
                 priority,
             },
-            user,
             outer,
             allocator,
         };

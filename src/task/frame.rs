@@ -10,6 +10,7 @@ use core::ptr::{self, NonNull};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
+use super::hop;
 use super::wait::wait_until;
 use crate::scheduler::thread_pool::Entry;
 use crate::sync::atomic::{
@@ -529,6 +530,14 @@ impl Header {
         false
     }
 
+    /// Runs a piece of the work of the scheduler of the frame that this thread polls, if there is one.
+    pub(super) fn help() -> bool {
+        // SAFETY: what a thread polls is there, and so is its context.
+        let context = unsafe { CURRENT.with(Cell::get).as_ref().map(|header| &*header.context.get()) };
+        // SAFETY: a frame that is polled is at home.
+        context.is_some_and(|context| context.home.help() || unsafe { hop::help(&context.home) })
+    }
+
     /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.
     ///
     /// In a frame that goes on, this waits for the child. In one that stops, which is how it goes from there down a chain
@@ -544,7 +553,11 @@ impl Header {
         let parent = NonNull::new(parent).filter(|parent| Header::is_current(*parent));
         // SAFETY: the caller's promise.
         let recalled = parent.is_some_and(|parent| unsafe { Header::recall(parent, child) });
-        if let (true, 0, Some(parent)) = (recalled, header_of(child).nested.get(), parent) {
+        // Only of one that was recalled is this ours to look at: another thread may be polling it.
+        if recalled
+            && let Some(parent) = parent
+            && header_of(child).nested.get() == 0
+        {
             // It was never polled. Its owner frees it as one that nobody else knows.
             header_of(child).context.set(ptr::null());
             let waits = &header_of(parent).waits;
@@ -564,7 +577,7 @@ impl Header {
                 Some(parent) if header_of(parent).is_stopped() => Header::resume_later(parent, polled),
                 _ => {
                     polled.run();
-                    wait_until(parent.unwrap_or(child), || Header::is_done(child));
+                    wait_until(|| Header::is_done(child));
                 }
             }
         }

@@ -1,12 +1,10 @@
 //! Waiting inside a task for something that was dropped in flight.
 
 use core::cell::Cell;
-use core::ptr::NonNull;
 use core::time::Duration;
 
 use super::await_state::AwaitState;
 use super::frame::Header;
-use super::hop;
 use crate::Transfer;
 use crate::scheduler::thread_pool::Worker;
 use crate::sync::{park_timeout, spin};
@@ -17,12 +15,12 @@ const LOOKS: u32 = 256;
 const NAP: Duration = Duration::from_micros(200);
 
 /// Waits until `done`, and runs meanwhile what it might be waiting for: what is left to be resumed on this very stack, and
-/// the work of the task's scheduler, or of the pool whose worker this thread is.
+/// the work of the scheduler of the task that this thread polls, or of the pool whose worker it is.
 ///
-/// Where this thread does not poll the frame, which takes a future that was sent away from its task, the scheduler may be
-/// gone as soon as it is `done`, and is left alone.
-pub(super) fn wait_until(frame: NonNull<Header>, done: impl Fn() -> bool) {
-    wait_with(|| help(frame), done);
+/// That task need not be the one whose await is waited for, which may be over, with its context, any moment: what is
+/// awaited can be sent away, and dropped elsewhere.
+pub(super) fn wait_until(done: impl Fn() -> bool) {
+    wait_with(Header::help, done);
 }
 
 /// The same, where it is known how to run the work of the scheduler: `help` says whether there was some.
@@ -54,15 +52,5 @@ pub(super) fn wait_with(help: impl Fn() -> bool, done: impl Fn() -> bool) {
                 }
             }
         }
-    }
-}
-
-/// Runs a piece of the work of the scheduler of a frame, if this thread polls that.
-fn help(frame: NonNull<Header>) -> bool {
-    Header::is_current(frame) && {
-        // SAFETY: a frame that is polled was started, and is not done: its context is there.
-        let home = &unsafe { Header::context(frame).as_ref() }.home;
-        // SAFETY: a frame that is polled is at home.
-        home.help() || unsafe { hop::help(home) }
     }
 }

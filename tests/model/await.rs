@@ -1,8 +1,8 @@
 //! What a task awaits: its stop, passed on or requested alone, against its completion, and the drop that waits for both.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
@@ -10,27 +10,7 @@ use bowline::stop::StopSource;
 use bowline::task::{SenderFuture, Task};
 
 use crate::support::{Ended, Root, Stoppable, Watched, World, explore};
-
-/// The threads of a model are one to the system, and what they share is `loom`'s to watch.
-struct Sendable<F>(F);
-
-// SAFETY: see above.
-unsafe impl<F> Send for Sendable<F> {}
-
-impl<F: Future> Future for Sendable<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: it is pinned with this.
-        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(context)
-    }
-}
-
-type Failure = &'static str;
-
-fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
-    Task::try_new(Sendable(future))
-}
+use crate::task::{Failure, task};
 
 fn awaited(sender: Stoppable) -> SenderFuture<Stoppable> {
     SenderFuture::new(sender)
@@ -143,5 +123,61 @@ fn the_drop_of_a_child_races_with_what_it_awaits() {
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         seen.note("went on");
+    });
+}
+
+/// Starts a future in one poll, and gives it to `take` in the next.
+async fn begin_and_give<F: Future>(future: F, take: impl FnOnce(Pin<Box<F>>)) {
+    let mut future = Some(Box::pin(future));
+    let mut take = Some(take);
+    let mut begun = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut begun, true) {
+            take.take().expect("once")(future.take().expect("once"));
+            return Poll::Ready(());
+        }
+        let _ = future.as_mut().expect("not yet").as_mut().poll(context);
+        // A child that was awaited begins when the poll is over.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// An await that is under way is dropped by another thread, which does not poll the task, while it completes. Whoever is
+/// last has the task, whose future is over long since, complete.
+#[test]
+fn the_drop_of_an_await_elsewhere_races_with_its_completion() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, value, threads) = (world.stoppable(6), world.census.value(7), world.threads.clone());
+        let inside = async move {
+            begin_and_give(awaited(sender), move |sender| threads.spawn(move || drop(sender))).await;
+            Ok(value)
+        };
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The same for a child, which is stopped and awaited there, while it completes where it is.
+#[test]
+fn the_drop_of_a_child_elsewhere_races_with_its_completion() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
+        let inside = async move {
+            let child = task(SenderFuture::new(remote)).into_future();
+            begin_and_give(child, move |child| threads.spawn(move || drop(child))).await;
+            Ok(value)
+        };
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
     });
 }

@@ -1,22 +1,26 @@
 //! Tasks: completions, wake-ups and stops against the polling of a frame.
+#![allow(unreachable_pub, reason = "shared by the models")]
 
-use std::future::{Future, poll_fn};
+use std::alloc::Layout;
+use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bowline::Completion;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
-use bowline::task::{SenderFuture, Task};
+use bowline::task::{FromEnv, InAllocator, Providing, SenderFuture, Task};
 use loom::thread;
 
 use crate::support::{Ended, Remote, Root, Watched, World, explore};
 
 /// The threads of a model are one to the system, and what they share is `loom`'s to watch.
-struct Sendable<F>(F);
+pub struct Sendable<F>(F);
 
 // SAFETY: see above.
 unsafe impl<F> Send for Sendable<F> {}
@@ -30,14 +34,26 @@ impl<F: Future> Future for Sendable<F> {
     }
 }
 
-type Failure = &'static str;
+pub type Failure = &'static str;
 
-fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
+pub fn task(future: impl Future<Output = Result<Watched, Failure>> + 'static) -> Task<Watched, Failure> {
     Task::try_new(Sendable(future))
 }
 
-fn awaited(remote: Remote<Failure>) -> SenderFuture<Remote<Failure>> {
+pub fn awaited(remote: Remote<Failure>) -> SenderFuture<Remote<Failure>> {
     SenderFuture::new(remote)
+}
+
+/// Polls a future, and writes before and after each poll: one poll must be ordered after the one before.
+async fn touching<F: Future>(local: Watched, future: F) -> F::Output {
+    let mut future = Box::pin(future);
+    poll_fn(move |context| {
+        local.touch();
+        let polled = future.as_mut().poll(context);
+        local.touch();
+        polled
+    })
+    .await
 }
 
 /// Starts a task right here. It is resumed wherever something wakes it.
@@ -58,13 +74,8 @@ fn a_completion_races_with_the_return_of_start() {
                 world.remote_of(Completion::Error("failed"))
             };
             let local = world.census.value(1);
-            let inside = async move {
-                let result = awaited(remote).await;
-                // Whichever thread goes on is ordered after the one that did before.
-                assert_eq!(local.read(), 1);
-                result
-            };
-            begin(task(inside), root);
+            // Whichever thread goes on is ordered after the one that did before.
+            begin(task(touching(local, awaited(remote))), root);
             world.end();
             assert_eq!(report.get(), expected);
             seen.note(if report.here() { "start" } else { "the completion" });
@@ -101,12 +112,9 @@ fn a_child_that_completes_elsewhere_resumes_its_parent() {
         let (root, report) = world.root();
         let remote = world.remote(6);
         let local = world.census.value(1);
-        let inside = async move {
-            let result = task(async move { awaited(remote).await }).await;
-            assert_eq!(local.read(), 1);
-            result
-        };
-        begin(task(inside), root);
+        let (inner, outer) = (world.census.value(2), local);
+        let child = task(touching(inner, awaited(remote)));
+        begin(task(touching(outer, child.into_future())), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
         seen.note(if report.here() { "here" } else { "there" });
@@ -137,10 +145,10 @@ fn it_comes_back_to_the_loop() {
 
 /// Something that happens once, and who waits for it.
 #[derive(Clone, Default)]
-struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
+pub struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
 
 impl Event {
-    fn happen(&self) {
+    pub fn happen(&self) {
         let waker = {
             let mut state = self.0.lock().expect("nobody panicked");
             state.0 = true;
@@ -158,6 +166,10 @@ impl Event {
         }
         state.1 = Some(context.waker().clone());
         Poll::Pending
+    }
+
+    pub async fn wait(&self) {
+        poll_fn(|context| self.poll(context)).await;
     }
 }
 
@@ -177,8 +189,9 @@ fn a_wake_up_races_with_the_poll() {
         let inside = async move {
             poll_fn(|context| {
                 counted.fetch_add(1, SeqCst);
-                assert_eq!(value.read(), 5);
-                event.poll(context)
+                let polled = event.poll(context);
+                value.touch();
+                polled
             })
             .await;
             Ok(value)
@@ -254,6 +267,30 @@ fn wakers_outlive_the_task() {
     });
 }
 
+/// The same of a child that is ready at once, whose memory its parent would else free with the result.
+#[test]
+fn wakers_outlive_a_child_that_is_ready_at_once() {
+    explore(2, &["done"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads) = (world.census.value(5), world.threads.clone());
+        let child = task(async move {
+            poll_fn(|context| {
+                let (first, second) = (context.waker().clone(), context.waker().clone());
+                threads.spawn(move || first.wake());
+                threads.spawn(move || drop(second));
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        });
+        begin(task(async move { child.await }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note("done");
+    });
+}
+
 /// Sees the sender complete, and the stop come first.
 #[test]
 fn a_stop_races_with_the_completion() {
@@ -293,16 +330,28 @@ fn a_child_completes_while_its_parent_is_polled() {
         let world = World::default();
         let (root, report) = world.root();
         let event = Event::default();
-        let remote = world.remote(6);
+        let (remote, census) = (world.remote(1), world.census.clone());
         world.threads.spawn({
             let event = event.clone();
             move || event.happen()
         });
         let inside = async move {
-            let mut child = Box::pin(task(async move { awaited(remote).await }).into_future());
+            let child = task(async move {
+                drop(awaited(remote).await?);
+                // Made here, so that whoever reads it must be ordered after the end of this task, and not only after what
+                // it awaited.
+                let value = census.value(6);
+                value.touch();
+                Ok(value)
+            });
+            let mut child = Box::pin(child.into_future());
             poll_fn(|context| {
                 let _ = event.poll(context);
-                child.as_mut().poll(context)
+                let polled = child.as_mut().poll(context);
+                if let Poll::Ready(Ok(value)) = &polled {
+                    assert_eq!(value.read(), 6);
+                }
+                polled
             })
             .await
         };
@@ -341,5 +390,242 @@ fn a_task_waits_for_an_await_that_it_let_go_of() {
         seen.note(if report.here() { "here" } else { "there" });
         drop(away.lock().expect("nobody panicked").take());
         world.end();
+    });
+}
+
+/// What a task on a loop awaits is woken twice, once for good and once for nothing, and then the loop goes. Sees the second
+/// wake come before the end, where it has the task polled once more or is too late for that.
+#[test]
+fn wake_ups_race_with_the_end_of_a_task_on_a_loop() {
+    explore(2, &["one poll", "two polls", "three polls"], |seen| {
+        let world = World::default();
+        let event = Event::default();
+        let polls = Arc::new(AtomicUsize::new(0));
+        let run_loop = RunLoop::new();
+        let (value, threads, counted) = (world.census.value(5), world.threads.clone(), polls.clone());
+        let inside = async move {
+            let mut spawned = false;
+            poll_fn(|context| {
+                counted.fetch_add(1, SeqCst);
+                if !std::mem::replace(&mut spawned, true) {
+                    let (event, waker) = (event.clone(), context.waker().clone());
+                    threads.spawn(move || waker.wake());
+                    threads.spawn(move || event.happen());
+                }
+                let polled = event.poll(context);
+                value.touch();
+                polled
+            })
+            .await;
+            Ok(value)
+        };
+        let value = run_loop.run_until(task(inside)).unwrap();
+        drop(run_loop);
+        assert_eq!(value.read(), 5);
+        drop(value);
+        world.end();
+        seen.note(match polls.load(SeqCst) {
+            1 => "one poll",
+            2 => "two polls",
+            3 => "three polls",
+            other => panic!("{other}"),
+        });
+    });
+}
+
+/// Comes from the environment, and goes with the context it is in.
+#[derive(Clone)]
+struct Kept(Watched);
+
+impl FromEnv for Kept {
+    fn from_env<N: Env>(env: &N) -> Self {
+        env.get().expect("it was written")
+    }
+}
+
+/// A child with a context of its own completes where it went, on another thread or here. The context is gone by then, and
+/// nobody uses it any more.
+#[test]
+fn a_context_of_its_own_goes_before_its_task_completes() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, given, census) = (world.remote(6), Kept(world.census.value(1)), world.census.clone());
+        let inside = async move {
+            let outside = census.alive();
+            let inside = async move {
+                let Ok(kept) = read_env(Get::<Kept>::new()).await;
+                assert_eq!(kept.expect("the context has it").0.read(), 1);
+                awaited(remote).await
+            };
+            let child = Task::builder().context::<Providing<Kept>>().try_task(Sendable(inside));
+            let result = child.await;
+            // The operation that it awaited is gone too, and its result is here.
+            assert_eq!(census.alive(), outside, "the context is still there");
+            result
+        };
+        submit(
+            task(inside)
+                .write_env(WithScheduler(InlineScheduler))
+                .write_env(With(given)),
+            root,
+        );
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The same where the future is over before what it awaited is: the context stays until that has completed.
+#[test]
+fn a_context_of_its_own_stays_for_an_await_that_was_let_go_of() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, given) = (world.remote(6), world.census.value(5), Kept(world.census.value(1)));
+        let asks = remote.let_value(|number| {
+            let kept = read_env(Get::<Kept>::new());
+            kept.then(move |kept| (number, kept)).infallible_into()
+        });
+        let (away, heard) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+        let (kept, hears) = (away.clone(), heard.clone());
+        let inside = async move {
+            let asks = asks.then(move |(_, kept): (Watched, Option<Kept>)| {
+                *hears.lock().expect("nobody panicked") = kept.map(|Kept(value)| value.read());
+            });
+            let mut sender = Some(Box::pin(SenderFuture::new(asks)));
+            poll_fn(|context| {
+                let mut sender = sender.take().expect("polled once");
+                if sender.as_mut().poll(context).is_pending() {
+                    *kept.lock().expect("nobody panicked") = Some(sender);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        let own: Task<Watched, Failure, Providing<Kept>> =
+            Task::builder().context::<Providing<Kept>>().try_task(Sendable(inside));
+        submit(
+            own.write_env(WithScheduler(InlineScheduler)).write_env(With(given)),
+            root,
+        );
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(5));
+        assert_eq!(*heard.lock().expect("nobody panicked"), Some(1));
+        seen.note(if report.here() { "here" } else { "there" });
+        drop(away.lock().expect("nobody panicked").take());
+        world.end();
+    });
+}
+
+/// Memory that is watched: what is in a frame is read by those who use the task, and dropped by whoever frees it.
+#[derive(Clone)]
+struct Memory(Watched);
+
+// SAFETY: it is the global allocator.
+unsafe impl Allocator for Memory {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        Global.allocate(layout)
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { Global.deallocate(memory, layout) };
+    }
+}
+
+impl World {
+    /// A task in memory of its own, which reads that last, when others know it.
+    fn task_in_memory(
+        &self,
+        future: impl Future<Output = Result<Watched, Failure>> + 'static,
+    ) -> Task<Watched, Failure, InAllocator<Memory>> {
+        let future = async move {
+            let result = future.await;
+            let Ok(memory) = read_env(Get::<Memory>::new()).await;
+            assert_eq!(memory.expect("it is in there").0.read(), 9);
+            result
+        };
+        Task::try_new_in(Sendable(future), Memory(self.census.value(9)))
+    }
+}
+
+/// The memory goes once, with the last of its owner and two wakers, one of which wakes and one of which does not, on three
+/// threads; and after everything else that was done with it.
+#[test]
+fn the_memory_goes_with_the_last_waker() {
+    explore(3, &["done"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads) = (world.census.value(5), world.threads.clone());
+        let inside = async move {
+            poll_fn(|context| {
+                let (wakes, drops) = (context.waker().clone(), context.waker().clone());
+                threads.spawn(move || wakes.wake());
+                threads.spawn(move || drop(drops));
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        let task = world.task_in_memory(inside);
+        submit(task.write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note("done");
+    });
+}
+
+/// A task that stops lets go of a child that is still busy elsewhere. It is not done before that child is, which frees
+/// itself.
+#[test]
+fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, stops) = (world.remote(6), world.remote_of(Completion::Stopped));
+        let child = world.task_in_memory(async move { awaited(remote).await });
+        let inside = async move {
+            let mut child = Box::pin(child.into_future());
+            let mut stops = Box::pin(awaited(stops));
+            poll_fn(|context| {
+                let _ = child.as_mut().poll(context);
+                stops.as_mut().poll(context)
+            })
+            .await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The same while another thread drops a waker of the child, which is not its owner's any more, nor done.
+#[test]
+fn a_child_that_a_stopped_task_let_go_of_outlives_its_waker() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (stops, threads) = (world.remote_of(Completion::Stopped), world.threads.clone());
+        let child = world.task_in_memory(poll_fn(move |context| {
+            let waker = context.waker().clone();
+            threads.spawn(move || drop(waker));
+            Poll::Pending
+        }));
+        let inside = async move {
+            let mut child = Box::pin(child.into_future());
+            let mut stops = Box::pin(awaited(stops));
+            poll_fn(|context| {
+                let _ = child.as_mut().poll(context);
+                stops.as_mut().poll(context)
+            })
+            .await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        seen.note(if report.here() { "here" } else { "there" });
     });
 }
