@@ -7,7 +7,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::Poll;
+use std::task::{Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use bowline::WithStopToken;
@@ -480,7 +481,8 @@ fn what_was_sent_to_another_task_is_waited_for_by_the_work_of_that_task() {
     let (away, received) = mpsc::channel();
     let sends = Task::new(async move {
         let mut queued = Box::pin(LOOP.scheduler().schedule().into_future());
-        poll_fn(|cx| Poll::Ready(assert!(queued.as_mut().poll(cx).is_pending()))).await;
+        let pending = poll_fn(|cx| Poll::Ready(queued.as_mut().poll(cx).is_pending())).await;
+        assert!(pending);
         away.send(queued).expect("the other is there");
     });
     let drops = Task::new(async move {
@@ -608,4 +610,63 @@ fn what_was_sent_to_another_thread_is_stopped_by_its_drop_there() {
         drop(begun.await);
         assert_eq!(seen.load(SeqCst), 1);
     });
+}
+#[test]
+fn a_child_that_another_thread_polls_is_waited_for() {
+    let pool = ThreadPool::new(2);
+    let scheduler = pool.scheduler();
+    for _ in 0..10 {
+        let census = Census::new();
+        let (held, seen) = (census.value(), census.clone());
+        let (arrived, arrives) = mpsc::channel();
+        let (let_go, waits) = mpsc::channel();
+        let (give_waker, waker) = mpsc::channel::<Waker>();
+        let (give_childs, childs) = mpsc::channel::<Waker>();
+        let task = Task::new(async move {
+            let child = Task::new(async move {
+                let _held = held;
+                // It leaves its parent's poll, so that it is another worker's to go on with.
+                let mut waited = false;
+                poll_fn(|cx| {
+                    if std::mem::replace(&mut waited, true) {
+                        return Poll::Ready(());
+                    }
+                    give_childs.send(cx.waker().clone()).expect("somebody wakes it");
+                    Poll::Pending
+                })
+                .await;
+                arrived.send(()).expect("somebody waits");
+                waits.recv().expect("it is let go");
+                // What drops it is likely to be there before this is over.
+                for _ in 0..100 {
+                    thread::yield_now();
+                }
+                std::future::pending::<()>().await;
+            });
+            let mut child = Some(Box::pin(child.into_future()));
+            poll_fn(move |cx| {
+                if let Some(polled) = &mut child
+                    && give_waker.send(cx.waker().clone()).is_ok()
+                {
+                    assert!(polled.as_mut().poll(cx).is_pending());
+                    return Poll::Pending;
+                }
+                let_go.send(()).expect("the child waits");
+                child = None;
+                Poll::Ready(seen.alive())
+            })
+            .await
+        });
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let task = waker.recv().expect("it begins");
+                childs.recv().expect("the child begins").wake();
+                arrives.recv().expect("the child gets there");
+                // From now on there is nobody to give a waker to.
+                drop(waker);
+                task.wake();
+            });
+            assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 0);
+        });
+    }
 }

@@ -848,6 +848,7 @@ fn polling_with_the_waker_of_a_task_does_not_make_it_that_task() {
     });
     sync_wait(starts_on(pool.scheduler(), task)).unwrap();
     assert_eq!(elsewhere.join().expect("it ends"), 2 * 99 * 50);
+}
 
 #[test]
 fn a_socket_of_another_crate_inside_a_task() {
