@@ -119,7 +119,7 @@ where
     });
     crew.expect_none("let_value", move || leaf().let_value(move |_| leaf()));
     crew.expect_none("let_error", move || fails().let_error(move |_| leaf()));
-    crew.expect_none("let_stopped", move || stops().let_stopped(&leaf));
+    crew.expect_none("let_stopped", move || stops().let_stopped(leaf));
     crew.expect_none("sequence", || sequence(leaf(), leaf()));
     crew.expect_none("finally", || fails().finally(leaf().then(|_| ())));
     crew.expect_none("repeat_n", || leaf().then(|_| ()).repeat_n(3));
