@@ -1519,3 +1519,50 @@ fn a_stop_that_is_still_on_its_way_when_the_sender_completes_does_not_move_the_t
     source.request_stop();
     assert_eq!(ended.recv().unwrap(), home);
 }
+
+/// A job of a loop that waits in a loop of its own is not interrupted by the tasks of the outer one.
+#[test]
+fn a_task_does_not_go_on_while_a_job_of_its_loop_waits_in_another() {
+    let source = StopSource::new();
+    let token = source.token();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let seen = waiting.clone();
+    let waits = Task::new(async move {
+        let stops = never::<(), Infallible>()
+            .write_env(WithStopToken(token))
+            .stopped_as_option();
+        let Ok(value) = stops.await;
+        (value, seen.load(SeqCst))
+    });
+    let other = Task::new(async move {
+        waiting.store(1, SeqCst);
+        let stopped = sync_wait(Task::new(async move { source.request_stop() })).unwrap();
+        waiting.store(0, SeqCst);
+        stopped
+    });
+    assert_eq!(
+        RunLoop::new().run_until(when_all((waits, other))).unwrap(),
+        ((None, 0), true)
+    );
+}
+
+/// What completes on the thread of a loop goes on there at once: a tree of tasks has as many at a time as it is deep.
+#[test]
+fn a_tree_of_tasks_on_a_loop_is_run_branch_by_branch() {
+    fn tree(depth: usize, census: &Census) -> Task<usize> {
+        let (held, census) = (census.value(), census.clone());
+        Task::new(async move {
+            let _held = held;
+            if depth == 0 {
+                return census.alive();
+            }
+            let (a, b) = when_all((tree(depth - 1, &census), tree(depth - 1, &census)))
+                .await
+                .unwrap();
+            a.max(b)
+        })
+    }
+    let census = Census::new();
+    let most = sync_wait(tree(10, &census)).unwrap();
+    assert!(most <= 2 * 10 + 1, "{most} at a time");
+}

@@ -15,7 +15,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{Arc, Mutex, const_unless_loom, lock, park, thread, thread_id};
+use crate::sync::{Arc, Mutex, const_unless_loom, lock, park, per_thread, thread, thread_id};
 use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
 
 /// A queue of work that one thread at a time drives, first in, first out.
@@ -213,6 +213,7 @@ impl RunLoop {
         let me = thread_id();
         if self.driver.load(Relaxed) == me {
             // A job of this loop drives it further: the outer call holds the lock.
+            let _outer = Innermost::become_this(self);
             return body();
         }
         let driving = lock(&self.driving);
@@ -244,7 +245,10 @@ impl RunLoop {
     unsafe fn become_driver(&self, me: usize) -> EndOfDrive<'_> {
         self.driver.swap(me, Acquire);
         *lock(&self.driver_thread) = Some(thread::current());
-        EndOfDrive { driver: &self.driver }
+        EndOfDrive {
+            driver: &self.driver,
+            _outer: Innermost::become_this(self),
+        }
     }
 
     /// Runs the oldest job, and what it resumes; sleeps until there is one, or, on a worker of a pool, runs the pool's work
@@ -400,11 +404,32 @@ fn is_sleep(pushed: *mut Job) -> bool {
 
 struct EndOfDrive<'a> {
     driver: &'a AtomicUsize,
+    _outer: Innermost,
 }
 
 impl Drop for EndOfDrive<'_> {
     fn drop(&mut self) {
         self.driver.store(0, Release);
+    }
+}
+
+per_thread! {
+    /// Of the loops that this thread drives, one inside a job of the other, the innermost; or null.
+    static INNERMOST: Cell<*const RunLoop> = Cell::new(ptr::null());
+}
+
+/// Puts back, in the end, what was the innermost loop before.
+struct Innermost(*const RunLoop);
+
+impl Innermost {
+    fn become_this(run_loop: &RunLoop) -> Self {
+        Innermost(INNERMOST.with(|innermost| innermost.replace(run_loop)))
+    }
+}
+
+impl Drop for Innermost {
+    fn drop(&mut self) {
+        INNERMOST.with(|innermost| innermost.set(self.0));
     }
 }
 
@@ -466,15 +491,15 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
         Transfer::none()
     }
 
+    /// A loop further out waits for its job to end, and nothing of it goes on before that.
     #[inline]
     fn is_here(&self) -> bool {
-        // Only the driver finds its own number there.
-        self.run_loop.driver.load(Relaxed) == thread_id()
+        ptr::eq(INNERMOST.with(Cell::get), self.run_loop)
     }
 
     fn help(&self) -> bool {
-        // SAFETY: this is the driver.
-        self.is_here() && unsafe { self.run_loop.try_run_one() }
+        // SAFETY: only the driver finds its own number there.
+        self.run_loop.driver.load(Relaxed) == thread_id() && unsafe { self.run_loop.try_run_one() }
     }
 }
 
