@@ -838,7 +838,9 @@ fn polling_with_the_waker_of_a_task_does_not_make_it_that_task() {
         sum
     });
     let task = Task::new(async move {
-        poll_fn(|cx| Poll::Ready(kept.send(cx.waker().clone()).expect("it listens"))).await;
+        poll_fn(|cx| Poll::Ready(kept.send(cx.waker().clone())))
+            .await
+            .expect("it listens");
         let mut hops = 0;
         while is_done.is_empty() {
             let Ok(()) = scheduler.schedule().await;
