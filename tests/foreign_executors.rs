@@ -7,7 +7,7 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,14 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pool() -> PoolScheduler {
     ThreadPool::global().scheduler()
-}
-
-/// A loop that is never gone, and that a search for leaks finds.
-fn loop_for_good() -> &'static RunLoop {
-    static LOOPS: Mutex<Vec<&'static RunLoop>> = Mutex::new(Vec::new());
-    let run_loop = Box::leak(Box::new(RunLoop::new()));
-    LOOPS.lock().expect("nobody panicked").push(run_loop);
-    run_loop
 }
 
 fn multi_thread() -> tokio::runtime::Runtime {
@@ -324,7 +316,7 @@ fn it_is_pending_for_ever_after_it_was_ready() {
 
 #[test]
 fn the_last_waker_is_the_one_that_wakes() {
-    let run_loop = loop_for_good();
+    let run_loop = for_good(RunLoop::new());
     let (first, first_waker) = CountWakes::new();
     let (second, second_waker) = CountWakes::new();
     let mut future = pin!(just(1).continues_on(run_loop.scheduler()).into_future());
@@ -424,7 +416,7 @@ fn a_dropped_sender_is_stopped_and_let_go() {
 #[test]
 fn a_dropped_sender_that_does_not_stop_ends_by_itself() {
     let census = Census::new();
-    let run_loop = loop_for_good();
+    let run_loop = for_good(RunLoop::new());
     let (value, result) = (census.value(), census.value());
     let sender = run_loop.scheduler().schedule().unstoppable().then(move |()| {
         drop(value);
@@ -445,7 +437,7 @@ fn a_dropped_sender_that_does_not_stop_ends_by_itself() {
 #[test]
 fn a_result_that_nobody_took_is_dropped_with_the_future() {
     let census = Census::new();
-    let run_loop = loop_for_good();
+    let run_loop = for_good(RunLoop::new());
     let (_, waker) = CountWakes::new();
     let mut future = Box::pin(just(census.value()).continues_on(run_loop.scheduler()).into_future());
     assert!(poll(future.as_mut(), &waker).is_pending());

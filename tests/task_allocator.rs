@@ -14,7 +14,7 @@ use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::task::{CurrentAllocator, Inline, Task, TaskAllocator};
 
-use common::{Census, CrewAllocations, allocations, panic_message};
+use common::{Census, CrewAllocations, allocations, for_good, panic_message};
 
 /// Counts what it gives out, which is not from the global allocator. It has memory for `left` more.
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl In {
     }
 
     fn with_memory_for(left: usize) -> Self {
-        In(Box::leak(Box::new(Arena {
+        In(for_good(Arena {
             left: AtomicUsize::new(left),
             given: AtomicUsize::new(0),
             alive: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-        })))
+        }))
     }
 
     fn given(&self) -> usize {

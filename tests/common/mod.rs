@@ -426,3 +426,14 @@ pub mod thread {
         std::thread::scope(|scope| f(&Scope { scope }))
     }
 }
+
+/// A value that is never gone, and that a search for leaks finds.
+pub fn for_good<T: Sync>(value: T) -> &'static T {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let value: &'static T = Box::leak(Box::new(value));
+    let address = std::ptr::from_ref(value).expose_provenance();
+    KEPT.lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .push(address);
+    value
+}
