@@ -17,7 +17,9 @@ use bowline::stop::InplaceStopSource;
 use bowline::task::{FromEnv, InAllocator, Inline, Providing, Task, TaskContext};
 use bowline::{Completes, Patched, Query};
 
-use common::{Census, DEEP_STACK, HandleScheduler, Record, Recorded, hold, lock, panic_message, with_loop, with_stack};
+use common::{
+    Census, DEEP_STACK, HandleScheduler, Record, Recorded, forget, hold, lock, panic_message, with_loop, with_stack,
+};
 
 const _: () = {
     assert!(<Task<()> as Sender>::COMPLETES.stays_on_scheduler());
@@ -286,7 +288,7 @@ fn a_context_stays_for_an_await_that_was_forgotten() {
             Poll::Ready(())
         })
         .await;
-        mem::forget(forgotten);
+        forget(forgotten);
     });
     let (record, completed) = Record::<_, Infallible>::new();
     bowline::submit(task.write_env(With(Log(sender))), record);

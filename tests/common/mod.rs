@@ -3,6 +3,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
@@ -429,11 +430,19 @@ pub mod thread {
 
 /// A value that is never gone, and that a search for leaks finds.
 pub fn for_good<T: Sync>(value: T) -> &'static T {
-    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let value: &'static T = Box::leak(Box::new(value));
-    let address = std::ptr::from_ref(value).expose_provenance();
-    KEPT.lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .push(address);
+    keep(value);
     value
+}
+
+/// Forgets what is in a box, in a way that a search for leaks finds.
+pub fn forget<T>(value: Pin<Box<T>>) {
+    keep(&raw const *value);
+    std::mem::forget(value);
+}
+
+fn keep<T>(value: *const T) {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    kept.push(value.expose_provenance());
 }
