@@ -589,6 +589,25 @@ fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_by_the_wait() {
     assert_eq!(first.load(SeqCst), 2);
 }
 
+/// What waits to be resumed when the poll of a frame is over is found by a frame that is run inside of that poll.
+#[test]
+fn what_is_to_be_resumed_further_down_is_resumed_by_who_waits_for_it() {
+    everywhere(|| async {
+        let census = Census::new();
+        let value = census.value();
+        let inner = Task::new(async move {
+            let _value = value;
+            let Ok(()) = forever().await;
+        });
+        // The child has started the inner task, which has not run yet, when it is dropped.
+        let child = Task::new(async move {
+            let _ = awaited(inner.stopped_as_option()).await;
+        });
+        assert!(!poll_and_drop(child.into_future()).await);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
 /// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other
 /// way. That thread asks the sender to stop, and waits, and the task is done after that.
 #[test]

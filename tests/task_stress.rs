@@ -183,7 +183,7 @@ fn poll_once<F: Future>(future: &mut Pin<Box<F>>, output: &mut Option<F::Output>
 #[test]
 fn random_trees_of_tasks_end_once_and_leave_nothing_behind() {
     let seed = number("BOWLINE_SEED").unwrap_or(1);
-    let rounds = number("BOWLINE_ROUNDS").unwrap_or(if cfg!(sanitized) { 100 } else { 1000 });
+    let rounds = number("BOWLINE_ROUNDS").unwrap_or(if cfg!(sanitized) { 1000 } else { 20_000 });
     let pool = |name: &'static str| {
         ThreadPool::builder()
             .threads(2)

@@ -61,6 +61,14 @@ pub trait Env: Clone + Send + Sync {
     fn home(&self) -> Option<crate::task::Home> {
         None
     }
+
+    /// The task whose await this is the environment of.
+    #[cfg(feature = "std")]
+    #[doc(hidden)]
+    #[inline]
+    fn around(&self) -> Option<crate::task::Around> {
+        None
+    }
 }
 
 /// An environment of unknown type, in which the search for a user's value goes on: that around a box.
@@ -308,5 +316,11 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
         } else {
             self.beneath.home()
         }
+    }
+
+    #[cfg(feature = "std")]
+    #[inline]
+    fn around(&self) -> Option<crate::task::Around> {
+        self.beneath.around()
     }
 }

@@ -10,6 +10,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
+use super::frame::Header;
 use super::hop::Hop;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
@@ -25,7 +26,14 @@ pub(crate) struct Context {
     pub(super) outside: (NonNull<()>, Look),
     /// How urgent the work is, where the environment says so.
     pub(super) priority: Option<Priority>,
+    /// The task that awaits the operation, if it is known.
+    pub(super) around: Option<Around>,
 }
+
+/// A frame that awaits what is asked in an environment, and is not done before that is.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Around(pub(super) NonNull<Header>);
 
 impl Context {
     /// Whether the calling thread is where the task runs.
@@ -266,6 +274,12 @@ impl Env for TaskEnv {
     #[inline]
     fn home(&self) -> Option<Home> {
         Some(self.context().home)
+    }
+
+    #[inline]
+    fn around(&self) -> Option<Around> {
+        // SAFETY: the state is there for as long as this is used, by the promise of `new`.
+        self.state.map(|state| Around(unsafe { state.as_ref() }.frame))
     }
 }
 
@@ -619,6 +633,7 @@ impl<C: TaskContext> Own<C> {
                 token: outside.token,
                 outside: (NonNull::dangling(), Self::look),
                 priority,
+                around: outside.around,
             },
             outer,
             allocator,

@@ -597,6 +597,7 @@ fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> 
         token,
         outside,
         priority: None,
+        around: None,
     }
 }
 

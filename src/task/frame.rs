@@ -153,6 +153,22 @@ per_thread! {
     static CURRENT: Cell<*const Header> = Cell::new(ptr::null());
 }
 
+per_thread! {
+    /// The frames that this thread polls further down on its stack, where one of them has another one run meanwhile; or null.
+    static BENEATH: Cell<*const Beneath> = Cell::new(ptr::null());
+}
+
+per_thread! {
+    /// How many waits are under way on this stack, and the frames that were set aside meanwhile, by the links of their jobs.
+    static WAITING: Cell<(usize, *mut Header)> = Cell::new((0, ptr::null_mut()));
+}
+
+/// A frame that is polled while another one runs inside of that, and those further down.
+struct Beneath {
+    frame: *const Header,
+    next: *const Beneath,
+}
+
 impl Header {
     pub(super) fn new(vtable: &'static Vtable) -> Self {
         Header {
@@ -509,25 +525,81 @@ impl Header {
         }
     }
 
-    /// Resumes at once what the frame that this thread polls, or one inside of which it does, wanted resumed later. `false`
+    /// Resumes at once what one of the frames that this thread polls, one inside the other, wanted resumed later. `false`
     /// where there is nothing.
     pub(super) fn run_resumed() -> bool {
         let mut polled = CURRENT.with(Cell::get);
-        // SAFETY: what a thread polls is there.
-        while let Some(header) = unsafe { polled.as_ref() } {
-            // SAFETY: it belongs to whoever polls, and that is who called us.
-            let resumed = mem::take(unsafe { &mut *header.resumed.get() });
-            if !resumed.is_none() {
-                resumed.run();
-                return true;
+        let mut beneath = BENEATH.with(Cell::get);
+        loop {
+            // SAFETY: what a thread polls is there.
+            while let Some(header) = unsafe { polled.as_ref() } {
+                // SAFETY: it belongs to whoever polls, and that is who called us.
+                let resumed = mem::take(unsafe { &mut *header.resumed.get() });
+                if !resumed.is_none() {
+                    resumed.run();
+                    return true;
+                }
+                polled = if header.nested.get() == 0 {
+                    ptr::null()
+                } else {
+                    header.continuation.get().whom.cast()
+                };
             }
-            polled = if header.nested.get() == 0 {
-                ptr::null()
-            } else {
-                header.continuation.get().whom.cast()
+            // SAFETY: it is on the stack beneath us.
+            let Some(next) = (unsafe { beneath.as_ref() }) else {
+                return false;
             };
+            (polled, beneath) = (next.frame, next.next);
         }
-        false
+    }
+
+    /// Whether a frame that this thread polls is part of this one, which is not done before that is.
+    fn has_part_beneath(&self) -> bool {
+        let mut polled = CURRENT.with(Cell::get);
+        let mut beneath = BENEATH.with(Cell::get);
+        loop {
+            // SAFETY: what a thread polls is there, and so is whatever waits for it, with its context. None of what is
+            // looked at changes once they were started.
+            while let Some(header) = unsafe { polled.as_ref() } {
+                if ptr::eq(header, self) {
+                    return true;
+                }
+                let Continuation { whom, complete } = header.continuation.get();
+                polled = match complete {
+                    None => whom.cast_const().cast(),
+                    // SAFETY: as above.
+                    Some(_) => unsafe { (*header.context.get()).around }
+                        .map_or(ptr::null(), |around| around.0.as_ptr().cast_const()),
+                };
+            }
+            // SAFETY: it is on the stack beneath us.
+            let Some(next) = (unsafe { beneath.as_ref() }) else {
+                return false;
+            };
+            (polled, beneath) = (next.frame, next.next);
+        }
+    }
+
+    /// Runs `wait`, which may run other frames meanwhile, but none that waits for what waits here: that would wait for
+    /// itself. Those are set aside, and queued again afterwards.
+    pub(super) fn while_waiting(wait: impl FnOnce()) {
+        /// Also when it unwinds.
+        struct End;
+        impl Drop for End {
+            fn drop(&mut self) {
+                let (waits, mut aside) = WAITING.with(Cell::get);
+                WAITING.with(|waiting| waiting.set((waits - 1, ptr::null_mut())));
+                while let Some(frame) = NonNull::new(aside) {
+                    aside = header_of(frame).next();
+                    // SAFETY: it is busy, so its context is there, and in no queue.
+                    unsafe { Context::enqueue(Header::context(frame), frame.cast::<Entry>()) }.run();
+                }
+            }
+        }
+
+        WAITING.with(|waiting| waiting.set((waiting.get().0 + 1, waiting.get().1)));
+        let _end = End;
+        wait();
     }
 
     /// Runs a piece of the work of the scheduler of the frame that this thread polls, if there is one.
@@ -641,15 +713,16 @@ impl Header {
     unsafe fn resume(job: NonNull<Job>) -> Transfer {
         let frame = job.cast::<Header>();
         let header = header_of(frame);
-        if header.polled.get() {
-            // SAFETY: by the caller's promise.
-            return unsafe { run(frame, Some(false)) };
+        let outer = CURRENT.with(Cell::get);
+        if !outer.is_null() || header.polled.get() {
+            // SAFETY: by the caller's promise. What a thread polls is there.
+            return unsafe { resume_inside(frame, outer) };
         }
         header.nested.set(0);
-        let outer = CURRENT.with(|current| current.replace(frame.as_ptr()));
+        CURRENT.with(|current| current.set(frame.as_ptr()));
         // SAFETY: it is busy, and we are the one who polls it. It does not unwind.
         let done = unsafe { (header.vtable.poll)(frame) };
-        CURRENT.with(|current| current.set(outer));
+        CURRENT.with(|current| current.set(ptr::null()));
         if !header.child.get().is_null() {
             // SAFETY: as above.
             return unsafe { run(frame, Some(done)) };
@@ -673,6 +746,46 @@ impl Header {
         // SAFETY: as above.
         unsafe { run(frame, Some(true)) }
     }
+}
+
+/// Keeps a frame for later which waits for one that waits on this stack. `false` where it need not be kept.
+///
+/// The frame is busy, and in no queue.
+fn set_aside(frame: NonNull<Header>) -> bool {
+    let (waits, aside) = WAITING.with(Cell::get);
+    if waits == 0 || !header_of(frame).has_part_beneath() {
+        return false;
+    }
+    header_of(frame).set_next(aside);
+    WAITING.with(|waiting| waiting.set((waits, frame.as_ptr())));
+    true
+}
+
+/// Runs a frame while another one is polled, or one that was polled before.
+///
+/// # Safety
+///
+/// As for [`run`]. The outer frame is null, or the one that this thread polls.
+#[cold]
+#[inline(never)]
+unsafe fn resume_inside(frame: NonNull<Header>, outer: *const Header) -> Transfer {
+    /// Puts back what was there before.
+    struct Restore(*const Beneath);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            BENEATH.with(|beneath| beneath.set(self.0));
+        }
+    }
+
+    if set_aside(frame) {
+        return Transfer::none();
+    }
+    let next = BENEATH.with(Cell::get);
+    let here = Beneath { frame: outer, next };
+    BENEATH.with(|beneath| beneath.set(&raw const here));
+    let _restore = Restore(next);
+    // SAFETY: by the caller's promise.
+    unsafe { run(frame, None) }
 }
 
 /// Polls a frame, then what it awaits, then what awaits it, for as long as there is something to do.
@@ -754,8 +867,13 @@ unsafe fn run(mut base: NonNull<Header>, mut polled: Option<bool>) -> Transfer {
             if !here {
                 return next.and(resumed);
             }
-            // It is polled right here.
             mem::forget(next);
+            // The frame that was polled may be gone.
+            outer.restore();
+            if set_aside(parent) {
+                return resumed;
+            }
+            // It is polled right here.
             base = parent;
         }
         frame = parent;
@@ -789,9 +907,15 @@ impl Polling {
     }
 }
 
+impl Polling {
+    fn restore(&self) {
+        CURRENT.with(|current| current.set(self.0));
+    }
+}
+
 impl Drop for Polling {
     fn drop(&mut self) {
-        CURRENT.with(|current| current.set(self.0));
+        self.restore();
     }
 }
 

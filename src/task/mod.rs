@@ -41,7 +41,7 @@ pub use await_state::TaskToken;
 pub use block_on::block_on;
 pub use builder::TaskBuilder;
 #[doc(hidden)]
-pub use context::Home;
+pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};

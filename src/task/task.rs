@@ -743,7 +743,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             None => unsafe { Home::new(this.scheduler.write(Cx::Scheduler::of(&env))) },
         };
         let token = env.stop_token();
-        let priority = env.priority();
+        let (priority, around) = (env.priority(), env.around());
         let (env, token) = this.outside.write((env, token));
         let context = this.context.write(Context {
             home,
@@ -751,6 +751,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             token: unsafe { ErasedStopToken::new(token) },
             outside: (NonNull::from(env).cast(), Self::look),
             priority,
+            around,
         });
         this.is_unstarted = false;
         let (frame, context) = (this.frame, NonNull::from(context));

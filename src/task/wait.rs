@@ -25,6 +25,12 @@ pub(super) fn wait_until(done: impl Fn() -> bool) {
 
 /// The same, where it is known how to run the work of the scheduler: `help` says whether there was some.
 pub(super) fn wait_with(help: impl Fn() -> bool, done: impl Fn() -> bool) {
+    if !done() {
+        Header::while_waiting(|| wait_for(help, done));
+    }
+}
+
+fn wait_for(help: impl Fn() -> bool, done: impl Fn() -> bool) {
     let looks = Cell::new(0);
     while !done() {
         if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || help() {
