@@ -65,7 +65,7 @@ fn grow(tree: Tree, seed: u64, depth: u64) -> Task<u64, Error> {
 async fn step(tree: &Tree, seed: u64, depth: u64) -> Result<u64, Error> {
     let mut random = XorShift::new(seed);
     let deeper = depth < 6;
-    Ok(match random.below(if deeper { 16 } else { 10 }) {
+    Ok(match random.below(if deeper { 17 } else { 10 }) {
         0 => just(1).infallible_into::<Error>().await?,
         1 => starts_on(tree.away, just(1)).infallible_into::<Error>().await?,
         2 => {
@@ -130,6 +130,11 @@ async fn step(tree: &Tree, seed: u64, depth: u64) -> Result<u64, Error> {
             .stopped_as_option()
             .await?
             .unwrap_or(1),
+        15 => {
+            starts_on(tree.home, grow(tree.clone(), random.next(), depth + 1))
+                .boxed()
+                .await?
+        }
         _ => {
             let (a, b) = join(
                 grow(tree.clone(), random.next(), depth + 1).into_future(),

@@ -22,6 +22,9 @@ pub(crate) struct Port<T, E> {
     /// Asks the environment outside for a value of the user's own.
     look: Look,
     token: ErasedStopToken,
+    /// The task outside that awaits all this.
+    #[cfg(feature = "std")]
+    around: Option<crate::task::Around>,
 }
 
 // SAFETY: value, error and receiver are `Send`; the operation is touched by the completion alone.
@@ -83,6 +86,13 @@ impl<T: Send, E: Send> Env for PortEnv<T, E> {
         // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
         Some(unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) })
     }
+
+    #[cfg(feature = "std")]
+    #[inline]
+    fn around(&self) -> Option<crate::task::Around> {
+        // SAFETY: the child has not completed, so the port is alive.
+        unsafe { self.port.as_ref() }.around
+    }
 }
 
 impl<T, E> fmt::Debug for PortEnv<T, E> {
@@ -112,6 +122,8 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
                 look: Self::look,
                 // SAFETY: the port is asked as long as this is there, and the token with it.
                 token: unsafe { ErasedStopToken::new(&token) },
+                #[cfg(feature = "std")]
+                around: env.around(),
             },
             _token: token,
             env,

@@ -35,6 +35,11 @@ pub(crate) struct Context {
 #[derive(Clone, Copy, Debug)]
 pub struct Around(pub(super) NonNull<Header>);
 
+// SAFETY: it is an address. What is looked at there does not change once the frame was started.
+unsafe impl Send for Around {}
+// SAFETY: as above.
+unsafe impl Sync for Around {}
+
 impl Context {
     /// Whether the calling thread is where the task runs.
     #[inline]
