@@ -27,7 +27,7 @@ mod token;
 pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;
 #[cfg(feature = "std")]
-pub(crate) use registry::{Entry, Registry};
+pub(crate) use registry::{Entry, Registry, Why};
 #[cfg(feature = "alloc")]
 pub use shared::{SharedStopToken, StopSource};
 pub use slot::StopSlot;

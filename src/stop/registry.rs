@@ -23,6 +23,9 @@ pub struct Registry {
     /// | `LOCKED` | whoever links, unlinks or takes an entry | the list is being changed; held for a few instructions, never while a callback runs |
     /// | `STOPPED` | the one successful `request_stop` | never cleared; nothing is linked any more, the list only shrinks |
     ///
+    /// The bits above are why it was requested, see [`Why`]: zero until then, and for a plain request. They are set in one
+    /// step with `STOPPED`.
+    ///
     /// The lock is taken with acquire and given back with release, so the list needs no ordering of its own. While it is
     /// held nobody else changes the word, so it is given back by a plain store. A reader of `STOPPED` acquires what the
     /// requester did before.
@@ -36,6 +39,11 @@ struct Locked(usize);
 
 const LOCKED: usize = 0b01;
 const STOPPED: usize = 0b10;
+const WHY: u32 = 2;
+
+/// Why a stop was requested: a small number, whose meaning is for others to say. Zero where nobody said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Why(pub(crate) u16);
 
 // SAFETY: `head`, and every entry in the list, is touched under `LOCKED` only.
 unsafe impl Send for Registry {}
@@ -55,6 +63,12 @@ impl Registry {
     #[inline]
     pub(crate) fn stop_requested(&self) -> bool {
         self.state.load(Acquire) & STOPPED != 0
+    }
+
+    /// Why the stop was requested. None where it was not.
+    pub(crate) fn why(&self) -> Option<Why> {
+        let state = self.state.load(Acquire);
+        (state & STOPPED != 0).then_some(Why((state >> WHY) as u16))
     }
 
     /// Takes the lock, unless `state & unless` is not zero. Sets `also` in the same step. Returns what to
@@ -122,7 +136,12 @@ impl Registry {
     ///
     /// The registry must stay alive until this returns: whoever calls keeps its owner from completing.
     pub(crate) fn request_stop(&self) -> Option<Transfer> {
-        let mut locked = self.lock(STOPPED, STOPPED)?;
+        self.request_stop_for(Why::default())
+    }
+
+    /// The same, for a reason.
+    pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
+        let mut locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
         // A callback that unwinds would leave the others uncalled, and whoever waits for them waiting.
         let guard = AbortOnUnwind::new();
         let mut resumed = Transfer::none();

@@ -220,6 +220,32 @@ impl ErasedStopToken {
             registry: token.registry().map(NonNull::from),
         }
     }
+
+    /// The token of work that nothing stops.
+    #[cfg(feature = "std")]
+    pub(crate) const NEVER: Self = ErasedStopToken { registry: None };
+
+    /// # Safety
+    ///
+    /// It is not used once the registry is gone.
+    #[cfg(feature = "std")]
+    pub(crate) unsafe fn of(registry: NonNull<Registry>) -> Self {
+        ErasedStopToken {
+            registry: Some(registry),
+        }
+    }
+
+    /// Why the stop was requested. None where it was not.
+    #[cfg(feature = "std")]
+    pub(crate) fn why(&self) -> Option<super::Why> {
+        private::Raw::registry(self).and_then(Registry::why)
+    }
+
+    /// Whether both are of one source, or of none.
+    #[cfg(feature = "std")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.registry == other.registry
+    }
 }
 
 impl private::Raw for ErasedStopToken {

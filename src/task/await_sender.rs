@@ -189,7 +189,8 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     /// Starts a sender, in place.
     fn start(&mut self, sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
         let shared = NonNull::from(self.shared.write(Await {
-            state: AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()),
+            // SAFETY: this is what the frame's poll is running, and the receiver completes once.
+            state: unsafe { AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()) },
             result: UnsafeCell::new(None),
         }));
         self.phase = Phase::Connecting;
@@ -327,7 +328,7 @@ fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Pol
         Some(Completion::Panicked(payload)) => payload.resume(),
         Some(Completion::Stopped) | None => {
             // SAFETY: this is what the frame's poll is running.
-            unsafe { Header::stop(frame) };
+            unsafe { Header::stop_here(frame) };
             Poll::Pending
         }
     }
@@ -425,8 +426,8 @@ impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
 
     #[inline]
     fn env(&self) -> TaskEnv {
-        // SAFETY: the frame has not gone on, so its context is there.
-        unsafe { TaskEnv::new(Header::context(self.shared.as_ref().state.frame), Some(self.state())) }
+        // SAFETY: the future waits for the completion, and so does the context in which that began.
+        unsafe { TaskEnv::new(self.shared.as_ref().state.context, Some(self.state())) }
     }
 
     #[inline]

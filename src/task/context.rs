@@ -1,10 +1,12 @@
 //! Where a task runs: what all frames of one chain of awaits share.
 
 use core::any::{Any, TypeId};
+use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
+use std::time::Instant;
 
 use allocator_api2::alloc::{Allocator, Global};
 
@@ -12,13 +14,19 @@ use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
 use super::frame::Header;
 use super::hop::Hop;
+use super::task_local::Binding;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Beneath, Look, visit_all};
 use crate::stop::ErasedStopToken;
+use crate::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use crate::{Env, Panic, Priority, Scheduler, Transfer};
 
 /// What a task has from the receiver it was connected to. It lives in the operation, and the frames point at it.
+#[derive(Clone, Copy)]
 pub(crate) struct Context {
     pub(super) home: Home,
     pub(super) token: ErasedStopToken,
@@ -28,14 +36,81 @@ pub(crate) struct Context {
     pub(super) priority: Option<Priority>,
     /// The task that awaits the operation, if it is known.
     pub(super) around: Option<Around>,
+    /// When the work is to be over.
+    pub(super) deadline: Option<Instant>,
+    /// The innermost of the task-local values. Whoever made this keeps it.
+    pub(super) locals: Option<NonNull<Binding>>,
+    /// The innermost scope inside a frame that this is of, or is used in. It is there as long as this is.
+    pub(super) scope: Option<NonNull<Scope>>,
 }
 
-/// A frame that awaits what is asked in an environment, and is not done before that is.
+/// Where a frame runs code that sees another context: between the beginning and the end of a future that is polled in it.
+pub(super) struct Scope {
+    /// The frames and awaits that began inside, or in a scope inside of this one, and are not over: each uses the context.
+    /// Giving one back releases what was done by it; the scope waits until there are none, and acquires.
+    users: AtomicUsize,
+    /// What the scope is in.
+    frame: NonNull<Header>,
+    /// The scope around it, which may be that of another frame. It is there as long as anything uses this one.
+    outer: Option<NonNull<Scope>>,
+    /// Something that was awaited inside has stopped. Only looked at while the frame is polled, by who does that.
+    stopped: Cell<bool>,
+}
+
+impl Scope {
+    pub(super) fn new(frame: NonNull<Header>, outer: Option<NonNull<Scope>>) -> Self {
+        Scope {
+            users: AtomicUsize::new(0),
+            frame,
+            outer,
+            stopped: Cell::new(false),
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.set(true);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// Whether nothing is left that began inside.
+    pub(super) fn is_empty(&self) -> bool {
+        self.users.load(Acquire) == 0
+    }
+
+    fn enter(&self) {
+        let mut at = Some(NonNull::from(self));
+        while let Some(scope) = at {
+            // SAFETY: the scopes around one that is used are there.
+            let scope = unsafe { scope.as_ref() };
+            scope.users.fetch_add(1, Relaxed);
+            at = scope.outer;
+        }
+    }
+
+    /// What began inside is over. The scopes may be gone when this returns.
+    pub(super) fn exit(&self) {
+        let mut at = Some(NonNull::from(self));
+        while let Some(scope) = at {
+            // SAFETY: as above: each waits for what is given back last.
+            let scope = unsafe { scope.as_ref() };
+            at = scope.outer;
+            scope.users.fetch_sub(1, Release);
+        }
+    }
+}
+
+/// A frame that awaits what is asked in an environment, and is not done before that is; and the context that it does so in.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Around(pub(super) NonNull<Header>);
+pub struct Around {
+    pub(super) frame: NonNull<Header>,
+    pub(super) context: NonNull<Context>,
+}
 
-// SAFETY: it is an address. What is looked at there does not change once the frame was started.
+// SAFETY: these are addresses. What is looked at there does not change once the frame was started.
 unsafe impl Send for Around {}
 // SAFETY: as above.
 unsafe impl Sync for Around {}
@@ -45,6 +120,37 @@ impl Context {
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         self.home.is_here()
+    }
+
+    /// Something begins that uses this, and tells when it is over.
+    #[inline]
+    pub(super) fn enter(&self) {
+        if let Some(scope) = self.scope {
+            // SAFETY: it is there as long as this is.
+            unsafe { scope.as_ref() }.enter();
+        }
+    }
+
+    /// It is over. This may be gone when it returns.
+    #[inline]
+    pub(super) fn exit(&self) {
+        if let Some(scope) = self.scope {
+            // SAFETY: as above.
+            unsafe { scope.as_ref() }.exit();
+        }
+    }
+
+    #[inline]
+    pub(super) fn scope(&self) -> Option<NonNull<Scope>> {
+        self.scope
+    }
+
+    /// The innermost scope, if it is one inside of this frame.
+    pub(super) fn scope_in(&self, frame: NonNull<Header>) -> Option<&Scope> {
+        // SAFETY: it is there as long as this is.
+        self.scope
+            .map(|scope| unsafe { scope.as_ref() })
+            .filter(|scope| scope.frame == frame)
     }
 
     /// Queues a frame with the scheduler. The frame may run, and the context be gone, before this returns.
@@ -284,7 +390,12 @@ impl Env for TaskEnv {
     #[inline]
     fn around(&self) -> Option<Around> {
         // SAFETY: the state is there for as long as this is used, by the promise of `new`.
-        self.state.map(|state| Around(unsafe { state.as_ref() }.frame))
+        self.state.map(|state| unsafe {
+            Around {
+                frame: state.as_ref().frame,
+                context: state.as_ref().context,
+            }
+        })
     }
 }
 
@@ -639,6 +750,9 @@ impl<C: TaskContext> Own<C> {
                 outside: (NonNull::dangling(), Self::look),
                 priority,
                 around: outside.around,
+                deadline: outside.deadline,
+                locals: outside.locals,
+                scope: outside.scope,
             },
             outer,
             allocator,

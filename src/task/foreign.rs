@@ -598,6 +598,9 @@ fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> 
         outside,
         priority: None,
         around: None,
+        deadline: None,
+        locals: None,
+        scope: None,
     }
 }
 

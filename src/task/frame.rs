@@ -11,6 +11,7 @@ use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
 use super::hop;
+use super::unit::Unit;
 use super::wait::wait_until;
 use crate::scheduler::thread_pool::Entry;
 use crate::sync::atomic::{
@@ -44,9 +45,9 @@ pub(crate) struct Header {
     ///
     /// Every change acquires and releases: who polls sees what was done before each wake, and who frees sees everything.
     state: AtomicUsize,
-    /// How many awaits began to wait since the frame became busy: what is to be added to the count. Like all but the flag
-    /// after it, this belongs to whoever polls.
-    waits: Cell<u32>,
+    /// How many awaits began to wait since the frame became busy, less those that were taken back: what is to be added to
+    /// the count. Like all but the flag after it, this belongs to whoever polls.
+    waits: Cell<i32>,
     /// An awaited sender, or child, has stopped: the future is not polled again, but dropped. Set by who polls, when it
     /// sees that.
     stopped: AtomicBool,
@@ -54,8 +55,13 @@ pub(crate) struct Header {
     nested: Cell<u8>,
     /// It was polled by its parent, and has to wait for a child that is to run. The next who comes to poll it does not.
     polled: Cell<bool>,
-    /// Where the task runs. Null before its start; valid until it is done.
+    /// Something may be attached to it, which must end before it does.
+    attached: Cell<bool>,
+    /// Where the task runs. Null before its start; valid until it is done. While it is polled, that of the innermost scope
+    /// that the poll is in.
     context: Cell<*const Context>,
+    /// The strand that the frame is of. As for the context.
+    unit: Cell<*const Unit>,
     continuation: Cell<Continuation>,
     /// The last of the children that are to run when the polling is over, or null. They are in no queue, and so are linked
     /// by their jobs, the last to the first. Of a frame that waits to be freed: the next of them.
@@ -179,7 +185,9 @@ impl Header {
             stopped: AtomicBool::new(false),
             nested: Cell::new(0),
             polled: Cell::new(false),
+            attached: Cell::new(false),
             context: Cell::new(ptr::null()),
+            unit: Cell::new(ptr::null()),
             continuation: Cell::new(Continuation::NOBODY),
             child: Cell::new(ptr::null_mut()),
             resumed: UnsafeCell::new(Transfer::none()),
@@ -199,6 +207,43 @@ impl Header {
     pub(super) unsafe fn context(this: NonNull<Header>) -> NonNull<Context> {
         // SAFETY: the caller's promise.
         unsafe { NonNull::new_unchecked(this.as_ref().context.get().cast_mut()) }
+    }
+
+    /// The strand that the frame is of.
+    ///
+    /// # Safety
+    ///
+    /// The task has started and is not done.
+    #[inline]
+    pub(super) unsafe fn unit(this: NonNull<Header>) -> NonNull<Unit> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(this.as_ref().unit.get().cast_mut()) }
+    }
+
+    /// The frame that this thread polls.
+    #[inline]
+    pub(super) fn current() -> Option<NonNull<Header>> {
+        NonNull::new(CURRENT.with(Cell::get).cast_mut())
+    }
+
+    /// Says that something is attached to the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    pub(super) unsafe fn set_attached(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.attached.set(true);
+    }
+
+    /// Puts another context in the place of the frame's, and returns that which was there.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running, and puts that back before it returns.
+    pub(super) unsafe fn replace_context(this: NonNull<Header>, context: NonNull<Context>) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(this.as_ref().context.replace(context.as_ptr()).cast_mut()) }
     }
 
     /// More memory from the allocator that the frame is from, if that has some.
@@ -236,14 +281,18 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// It was not started. The context is there until it is done.
+    /// It was not started. The context and the unit are there until it is done.
     pub(super) unsafe fn begin(
         this: NonNull<Header>,
         context: NonNull<Context>,
+        unit: NonNull<Unit>,
         continuation: Continuation,
     ) -> Transfer {
         // SAFETY: nobody else knows the frame yet.
         let header = unsafe { this.as_ref() };
+        header.unit.set(unit.as_ptr());
+        // SAFETY: the caller's promise.
+        unsafe { context.as_ref() }.enter();
         let context = match header.vtable.adopt {
             // SAFETY: the caller's promise.
             Some(adopt) => unsafe { Header::adopt(this, context, adopt) },
@@ -284,13 +333,18 @@ impl Header {
         // Nobody else knows it.
         inner.nested.set(nested);
         inner.context.set(header.context.get());
+        inner.unit.set(header.unit.get());
         inner.continuation.set(Continuation::parent(this));
         inner.state.store(COUNT | BUSY, Relaxed);
+        // SAFETY: the parent is polled, so its context is there.
+        let context = unsafe { Header::context(this).as_ref() };
+        context.enter();
         CURRENT.with(|current| current.set(child.as_ptr()));
         // SAFETY: it is busy, and we are the one who polls it; there is room. It does not unwind.
         let polled = unsafe { (inner.vtable.poll_here)(child, room) };
         CURRENT.with(|current| current.set(this.as_ptr()));
         if polled == Polled::Gone {
+            context.exit();
             return Polled::Gone;
         }
         // SAFETY: as above.
@@ -306,8 +360,11 @@ impl Header {
     unsafe fn await_later(this: NonNull<Header>, child: NonNull<Header>) {
         let header = header_of(this);
         header.waits.set(header.waits.get() + 1);
-        // SAFETY: the context is there until this frame is done, and it waits for the child.
-        mem::forget(unsafe { Header::begin(child, Header::context(this), Continuation::parent(this)) });
+        // SAFETY: the context is there until this frame is done, or the scope that it is of; both wait for the child.
+        mem::forget(unsafe {
+            let (context, unit) = (Header::context(this), Header::unit(this));
+            Header::begin(child, context, unit, Continuation::parent(this))
+        });
         // SAFETY: it is busy, and in no queue.
         unsafe { Header::run_later(this, child) };
     }
@@ -324,6 +381,7 @@ impl Header {
         let resumes = unsafe { !(*header.resumed.get()).is_none() };
         header.waits.get() == 0
             && header.child.get().is_null()
+            && !header.attached.get()
             && !resumes
             && header.state.load(Acquire) == COUNT | BUSY
     }
@@ -350,8 +408,11 @@ impl Header {
             header.waits.set(header.waits.get() - 1);
             return Polled::Done;
         }
-        // SAFETY: as above.
-        unsafe { Header::resume_later(this, suspend(child)) };
+        // SAFETY: as above. What it is not done for may have left something to be resumed.
+        unsafe {
+            Header::resume_later(this, mem::take(&mut *inner.resumed.get()));
+            Header::resume_later(this, suspend(child));
+        }
         Polled::Pending
     }
 
@@ -445,6 +506,33 @@ impl Header {
         // SAFETY: the caller's promise.
         let header = unsafe { this.as_ref() };
         header.waits.set(header.waits.get() + 1);
+    }
+
+    /// Takes back an await that was counted, and will not wake the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    pub(super) unsafe fn uncount_wait(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        let header = unsafe { this.as_ref() };
+        header.waits.set(header.waits.get() - 1);
+    }
+
+    /// What is awaited right now has stopped: nothing of the innermost scope that the poll is in, or else of the frame, is
+    /// polled again.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    pub(super) unsafe fn stop_here(this: NonNull<Header>) {
+        // SAFETY: the caller's promise. The context is there while the frame is polled.
+        unsafe {
+            match Header::context(this).as_ref().scope_in(this) {
+                Some(scope) => scope.stop(),
+                None => Header::stop(this),
+            }
+        }
     }
 
     /// Has the future dropped instead of polled again. A wake follows, or the end of the poll.
@@ -569,7 +657,7 @@ impl Header {
                     None => whom.cast_const().cast(),
                     // SAFETY: as above.
                     Some(_) => unsafe { (*header.context.get()).around }
-                        .map_or(ptr::null(), |around| around.0.as_ptr().cast_const()),
+                        .map_or(ptr::null(), |around| around.frame.as_ptr().cast_const()),
                 };
             }
             // SAFETY: it is on the stack beneath us.
@@ -631,6 +719,8 @@ impl Header {
             && header_of(child).nested.get() == 0
         {
             // It was never polled. Its owner frees it as one that nobody else knows.
+            // SAFETY: it was started, so it has a context, which waits for it.
+            unsafe { Header::context(child).as_ref() }.exit();
             header_of(child).context.set(ptr::null());
             let waits = &header_of(parent).waits;
             waits.set(waits.get() - 1);
@@ -841,6 +931,9 @@ unsafe fn run(mut base: NonNull<Header>, mut polled: Option<bool>) -> Transfer {
         if !done || !unsafe { finish(frame, alone) } {
             // From here on others may poll these frames, and what runs below is not under our poll.
             drop(outer);
+            // What it is not done for may have left something to be resumed.
+            // SAFETY: as above: it is still busy.
+            resumed.append(mem::take(unsafe { &mut *header.resumed.get() }));
             // SAFETY: the frames from here to the base are held.
             return unsafe { suspend_all(frame, base, resumed) };
         }
@@ -933,7 +1026,7 @@ fn header_of<'a>(frame: NonNull<Header>) -> &'a Header {
 unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.take() as usize * AWAIT;
+    let waits = awaits(header.waits.take());
     let mut state = header.state.load(Relaxed);
     loop {
         let notified = state & NOTIFIED != 0;
@@ -958,11 +1051,24 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 unsafe fn finish(frame: NonNull<Header>, alone: bool) -> bool {
     // SAFETY: by the caller's promise.
     let header = unsafe { frame.as_ref() };
-    let waits = header.waits.get() as usize * AWAIT;
+    if header.attached.replace(false) {
+        // SAFETY: it is polled by the caller, so its unit is there.
+        unsafe { Header::unit(frame).as_ref().detach_all(frame) };
+    }
+    let waits = awaits(header.waits.get());
+    // SAFETY: it is not done, so its context is there. That is gone when it has left.
+    let scope = unsafe { Header::context(frame).as_ref().scope() };
+    let exit = || {
+        if let Some(scope) = scope {
+            // SAFETY: it waits for this frame.
+            unsafe { scope.as_ref() }.exit();
+        }
+    };
     let mut state = header.state.load(Acquire);
     if alone && waits == 0 && state == COUNT | BUSY {
         // SAFETY: by the caller's promise, and nothing that it awaited is left.
         unsafe { leave(frame) };
+        exit();
         // Nobody else knows the frame.
         header.state.store(COUNT | DONE, Release);
         return true;
@@ -980,6 +1086,7 @@ unsafe fn finish(frame: NonNull<Header>, alone: bool) -> bool {
         {
             Err(now) => state = now,
             Ok(_) => {
+                exit();
                 if counted / COUNT == 0 {
                     // SAFETY: whoever awaited it has let go of it, and that was the last count.
                     unsafe { free(frame) };
@@ -988,6 +1095,12 @@ unsafe fn finish(frame: NonNull<Header>, alone: bool) -> bool {
             }
         }
     }
+}
+
+/// So many awaits, or fewer than none, in the units of the state.
+#[inline]
+fn awaits(number: i32) -> usize {
+    (number as isize as usize).wrapping_mul(AWAIT)
 }
 
 /// Drops the own context of a frame, if it has one and has not dropped it.

@@ -30,9 +30,13 @@ mod context;
 mod foreign;
 mod frame;
 mod hop;
+mod inside;
 mod local;
+mod relay;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
+mod task_local;
+mod unit;
 mod wait;
 
 pub use allocator::{CurrentAllocator, TaskAllocator};

@@ -17,6 +17,7 @@ use super::context::{Context, ContextScheduler, DefaultContext, Home, InAllocato
 use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Polled, Vtable};
 use super::hop;
+use super::unit::Unit;
 use crate::scheduler::OutOfMemory;
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -627,6 +628,7 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
             outside: MaybeUninit::uninit(),
             scheduler: MaybeUninit::uninit(),
             context: MaybeUninit::uninit(),
+            unit: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
             _result: PhantomData,
         }
@@ -647,6 +649,7 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultConte
     /// Where the task runs, unless that is kept by the task around it.
     scheduler: MaybeUninit<SchedulerIn<Cx, R::Env>>,
     context: MaybeUninit<Context>,
+    unit: MaybeUninit<Unit>,
     _pinned: PhantomPinned,
     _result: Produces<T, E, Cx>,
 }
@@ -745,6 +748,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         let token = env.stop_token();
         let (priority, around) = (env.priority(), env.around());
         let (env, token) = this.outside.write((env, token));
+        // SAFETY: whoever awaits this waits for it, and so does the context in which that began.
+        let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
+        let unit = this
+            .unit
+            .write(Unit::new(inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr())));
+        let unit = NonNull::from(unit);
         let context = this.context.write(Context {
             home,
             // SAFETY: the token is kept beside it.
@@ -752,6 +761,9 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             outside: (NonNull::from(env).cast(), Self::look),
             priority,
             around,
+            deadline: inside.and_then(|(context, _)| context.deadline),
+            locals: inside.and_then(|(context, _)| context.locals),
+            scope: None,
         });
         this.is_unstarted = false;
         let (frame, context) = (this.frame, NonNull::from(context));
@@ -770,7 +782,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
         }
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
-        unsafe { Header::begin(frame, context, Continuation::operation(this, Self::complete)) }
+        unsafe { Header::begin(frame, context, unit, Continuation::operation(this, Self::complete)) }
     }
 }
 
@@ -927,7 +939,7 @@ fn conclude<T, E>(parent: NonNull<Header>, completion: Completion<T, E>) -> Poll
         Completion::Panicked(payload) => payload.resume(),
         Completion::Stopped => {
             // SAFETY: this is what the parent's poll is running.
-            unsafe { Header::stop(parent) };
+            unsafe { Header::stop_here(parent) };
             Poll::Pending
         }
     }

@@ -3,8 +3,8 @@
 use core::cell::Cell;
 use core::time::Duration;
 
-use super::await_state::AwaitState;
 use super::frame::Header;
+use super::relay::Relay;
 use crate::Transfer;
 use crate::scheduler::thread_pool::Worker;
 use crate::sync::{park_timeout, spin};
@@ -33,7 +33,7 @@ pub(super) fn wait_with(help: impl Fn() -> bool, done: impl Fn() -> bool) {
 fn wait_for(help: impl Fn() -> bool, done: impl Fn() -> bool) {
     let looks = Cell::new(0);
     while !done() {
-        if Header::run_resumed() || AwaitState::pass_on_beneath() || Transfer::run_beneath() || help() {
+        if Header::run_resumed() || Relay::pass_on_beneath() || Transfer::run_beneath() || help() {
             looks.set(0);
             continue;
         }

@@ -1,0 +1,277 @@
+//! A stop source beneath another: what stops that one stops this one too, and this one can be stopped alone.
+
+use core::cell::{Cell, UnsafeCell};
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+use crate::Transfer;
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, Registry, StopSlot, StopToken, Why};
+use crate::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::sync::{per_thread, spin};
+
+/// A stop source that is linked to another one's token when somebody listens to it, or when it is told to.
+///
+/// It is a field of what it stops: an await, a group, a scope inside a task.
+pub(super) struct Relay {
+    /// What is listened to. Its stop is that of the source outside, passed on, or of this one alone.
+    registry: Registry,
+    /// Whether the stop outside is passed on:
+    ///
+    /// | value | means |
+    /// |---|---|
+    /// | `UNLINKED` | nobody has listened yet: whoever asks looks at both flags, and no list knows this |
+    /// | `LINKING` | one who listens makes the link; another waits, for a few instructions |
+    /// | `ALONE` | there is nothing to link: the source outside cannot be stopped, or was, and then so is this |
+    /// | `LINKED` | the slot is, or was, in the list of the source outside; `holds` counts |
+    ///
+    /// It is set by whoever links, with release. All that happens before the [end](Relay::end), which therefore sees it.
+    link: AtomicU8,
+    /// A stop was passed on from outside. Set before the hold for that is given back.
+    passed: AtomicBool,
+    /// Where linked: one until the end, and one while a stop is passed on. Whoever takes it to zero leaves the slot, and
+    /// calls `over`.
+    ///
+    /// - The end gives its one back, with release, after it left whatever is to be seen; the last one acquires.
+    /// - The slot's callback adds one, unless it is zero: then the slot is being left, which waits for the callback.
+    ///
+    /// So the registry is there until the stop was passed on, though what is stopped ends in the midst of that.
+    holds: AtomicUsize,
+    /// Made by whoever links.
+    outside: UnsafeCell<MaybeUninit<Outside>>,
+    /// Why the source outside was stopped, and the next whose turn it is: see [`PASSING`]. Both belong to the thread that
+    /// passes the stop on, while it has a hold.
+    why: Cell<Why>,
+    next: Cell<*const Relay>,
+    /// What follows the end, once no stop is being passed on. This may be gone when it returns.
+    over: unsafe fn(NonNull<Relay>) -> Transfer,
+}
+
+/// The link to the source outside.
+#[repr(C)]
+struct Outside {
+    /// First, so that its address is that of the whole.
+    slot: StopSlot<ErasedStopToken>,
+    token: ErasedStopToken,
+}
+
+// SAFETY: but for atomics there are the link, which is made once and published by `link`; and what belongs to the one
+// thread that passes the stop on.
+unsafe impl Send for Relay {}
+// SAFETY: as above.
+unsafe impl Sync for Relay {}
+
+const UNLINKED: u8 = 0;
+const LINKING: u8 = 1;
+const ALONE: u8 = 2;
+const LINKED: u8 = 3;
+
+per_thread! {
+    /// The relays that a stop has to be passed on to next, by the callback at the bottom of this stack, in a loop: a stop
+    /// that travels through nested tasks does not recurse. Null where there is no such callback.
+    ///
+    /// It is not done by jobs, which might be left lying beneath a frame that waits for them.
+    static PASSING: Cell<*const Cell<*const Relay>> = Cell::new(ptr::null());
+}
+
+impl Relay {
+    #[inline]
+    pub(super) fn new(over: unsafe fn(NonNull<Relay>) -> Transfer) -> Self {
+        Relay {
+            registry: Registry::new(),
+            link: AtomicU8::new(UNLINKED),
+            passed: AtomicBool::new(false),
+            holds: AtomicUsize::new(1),
+            outside: UnsafeCell::new(MaybeUninit::uninit()),
+            why: Cell::new(Why::default()),
+            next: Cell::new(ptr::null()),
+            over,
+        }
+    }
+
+    #[inline]
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The token of this source.
+    ///
+    /// # Safety
+    ///
+    /// It is not used once this is gone.
+    pub(super) unsafe fn token(&self) -> ErasedStopToken {
+        // SAFETY: the caller's promise.
+        unsafe { ErasedStopToken::of(NonNull::from(&self.registry)) }
+    }
+
+    #[inline]
+    pub(super) fn stop_requested(&self) -> bool {
+        self.registry.stop_requested()
+    }
+
+    /// Stops what is inside, and nothing else. None where that was done before.
+    pub(super) fn request_stop(&self, why: Why) -> Option<Transfer> {
+        self.registry.request_stop_for(why)
+    }
+
+    /// Whether a stop from outside was passed on. Looked at by `over`.
+    #[inline]
+    pub(super) fn has_passed(&self) -> bool {
+        self.passed.load(Relaxed)
+    }
+
+    /// Has the stop outside passed on from now on, if it was not done before.
+    ///
+    /// # Safety
+    ///
+    /// This is pinned, and was not ended. The source outside is there until it is over.
+    pub(super) unsafe fn link(this: NonNull<Relay>, outer: ErasedStopToken) {
+        // SAFETY: the caller's promise.
+        let relay = unsafe { this.as_ref() };
+        let mut rounds = 0;
+        loop {
+            match relay.link.compare_exchange(UNLINKED, LINKING, Acquire, Acquire) {
+                Ok(_) => break,
+                Err(LINKING) => spin(&mut rounds),
+                Err(_) => return,
+            }
+        }
+        if !outer.stop_possible() {
+            relay.link.store(ALONE, Release);
+            return;
+        }
+        // SAFETY: nobody else touches the slot now. It is pinned with this, and left before that goes.
+        let listening = unsafe {
+            // It leads back to this, so its address is made from this one's.
+            let place = (&raw mut (*this.as_ptr()).outside).cast::<Outside>();
+            place.write(Outside {
+                slot: StopSlot::new(Relay::stop_requested_outside),
+                token: outer,
+            });
+            // The callback does not mind what is set below: it looks at the count alone.
+            StopSlot::listen(NonNull::new_unchecked(place).cast(), &outer)
+        };
+        if listening {
+            relay.link.store(LINKED, Release);
+        } else {
+            let resumed = relay.request_stop(outer.why().unwrap_or_default());
+            relay.link.store(ALONE, Release);
+            // Nobody listens yet, or whoever does began to before this was linked.
+            drop(resumed);
+        }
+    }
+
+    /// What this stops has ended. `over` follows, right here where no stop is being passed on.
+    ///
+    /// # Safety
+    ///
+    /// It is called once. This may be gone when it returns.
+    #[inline]
+    pub(super) unsafe fn end(this: NonNull<Relay>) -> Transfer {
+        // SAFETY: the caller's promise.
+        let relay = unsafe { this.as_ref() };
+        if relay.link.load(Acquire) != LINKED {
+            // SAFETY: there is no link, so this is the last.
+            return unsafe { (relay.over)(this) };
+        }
+        // SAFETY: the end gives its hold back, once.
+        unsafe { Self::let_go(this) }
+    }
+
+    /// # Safety
+    ///
+    /// The caller gives back a hold. It was linked.
+    unsafe fn let_go(this: NonNull<Relay>) -> Transfer {
+        // SAFETY: the caller has a hold.
+        let relay = unsafe { this.as_ref() };
+        if relay.holds.fetch_sub(1, AcqRel) != 1 {
+            return Transfer::none();
+        }
+        // SAFETY: linked, so the slot was made. A callback that came too late has nothing to do but to release it.
+        unsafe { (*relay.outside.get()).assume_init_ref() }.slot.leave();
+        // SAFETY: that was the last hold.
+        unsafe { (relay.over)(this) }
+    }
+
+    /// The callback of the token outside.
+    ///
+    /// # Safety
+    ///
+    /// The slot is that of a linked relay.
+    unsafe fn stop_requested_outside(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
+        // SAFETY: the slot comes first in a field of a relay, which is there until the slot is released. A cell has the
+        // address of its content.
+        let this = unsafe { container_of!(slot.cast::<Outside>(), Relay, outside) };
+        // SAFETY: as above.
+        let relay = unsafe { this.as_ref() };
+        let held = relay
+            .holds
+            .fetch_update(Relaxed, Relaxed, |holds| (holds != 0).then_some(holds + 1))
+            .is_ok();
+        if held {
+            // The source outside need not be there any more when it is this one's turn.
+            // SAFETY: it was made before it was listed.
+            let why = unsafe { slot.cast::<Outside>().as_ref() }.token.why();
+            relay.why.set(why.unwrap_or_default());
+        }
+        // SAFETY: as above.
+        unsafe { slot.as_ref() }.release();
+        if !held {
+            return Transfer::none();
+        }
+        relay.passed.store(true, Relaxed);
+        let passing = PASSING.with(Cell::get);
+        // SAFETY: it is on the stack beneath us.
+        if let Some(passing) = unsafe { passing.as_ref() } {
+            relay.next.set(passing.replace(this.as_ptr()));
+            return Transfer::none();
+        }
+        relay.next.set(ptr::null());
+        let list = Cell::new(this.as_ptr().cast_const());
+        PASSING.with(|passing| passing.set(&raw const list));
+        let mut resumed = Transfer::none();
+        while let Some(next) = Relay::next(&list) {
+            // SAFETY: it is in the list, so it is held.
+            resumed.append(unsafe { Relay::pass_on(next) });
+        }
+        PASSING.with(|passing| passing.set(ptr::null()));
+        resumed
+    }
+
+    fn next(list: &Cell<*const Relay>) -> Option<NonNull<Relay>> {
+        let first = NonNull::new(list.get().cast_mut())?;
+        // SAFETY: what is in the list is held.
+        list.set(unsafe { first.as_ref() }.next.get());
+        Some(first)
+    }
+
+    /// # Safety
+    ///
+    /// The callback holds it.
+    unsafe fn pass_on(this: NonNull<Relay>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        let relay = unsafe { this.as_ref() };
+        let resumed = relay.request_stop(relay.why.get()).unwrap_or_default();
+        // SAFETY: as above.
+        resumed.and(unsafe { Self::let_go(this) })
+    }
+
+    /// Passes a stop on that somebody beneath us on this stack was about to. `false` where there is none.
+    pub(super) fn pass_on_beneath() -> bool {
+        // SAFETY: it is on the stack beneath us.
+        let Some(list) = (unsafe { PASSING.with(Cell::get).as_ref() }) else {
+            return false;
+        };
+        match Relay::next(list) {
+            None => false,
+            Some(next) => {
+                // SAFETY: it was in the list, so it is held.
+                unsafe { Relay::pass_on(next) }.run();
+                true
+            }
+        }
+    }
+}
