@@ -122,6 +122,25 @@ impl Context {
         self.home.is_here()
     }
 
+    /// That of what begins outside of a task: it runs on the global pool, and nothing stops it.
+    pub(super) fn of_global_pool() -> Self {
+        /// There is nothing to be found.
+        unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+            None
+        }
+
+        Context {
+            home: Home::global_pool(),
+            token: ErasedStopToken::NEVER,
+            outside: (NonNull::dangling(), look),
+            priority: None,
+            around: None,
+            deadline: None,
+            locals: None,
+            scope: None,
+        }
+    }
+
     /// Something begins that uses this, and tells when it is over.
     #[inline]
     pub(super) fn enter(&self) {
@@ -227,6 +246,21 @@ impl Home {
     pub(super) fn anywhere() -> Self {
         // SAFETY: it is a constant.
         unsafe { Home::new(&InlineScheduler) }
+    }
+
+    /// The global pool.
+    pub(super) fn global_pool() -> Self {
+        #[cfg(not(loom))]
+        {
+            use crate::scheduler::{PoolScheduler, ThreadPool};
+            use crate::sync::OnceLock;
+            static SCHEDULER: OnceLock<PoolScheduler> = OnceLock::new();
+            // SAFETY: it is there for ever.
+            unsafe { Home::new(SCHEDULER.get_or_init(|| ThreadPool::global().scheduler())) }
+        }
+        // A model has no global pool.
+        #[cfg(loom)]
+        Home::anywhere()
     }
 
     /// Whether the scheduler is kept at this place.

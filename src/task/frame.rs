@@ -305,6 +305,30 @@ impl Header {
         unsafe { Transfer::to(this.cast::<Job>()) }
     }
 
+    /// Takes that back: the frame is not started after all.
+    ///
+    /// # Safety
+    ///
+    /// It has begun, and was not polled.
+    pub(super) unsafe fn unbegin(this: NonNull<Header>) {
+        // SAFETY: nobody else knows the frame.
+        unsafe {
+            Header::context(this).as_ref().exit();
+            this.as_ref().context.set(ptr::null());
+        }
+    }
+
+    /// Queues a frame with its scheduler. It may run, and be gone, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// It is busy, and in no queue.
+    #[inline]
+    pub(super) unsafe fn enqueue(this: NonNull<Header>) -> Transfer {
+        // SAFETY: it is busy, so its context is there.
+        unsafe { Context::enqueue(Header::context(this), this.cast::<Entry>()) }
+    }
+
     /// Out of the way of the frames that have no context of their own.
     ///
     /// # Safety
@@ -790,6 +814,20 @@ impl Header {
             if !is_last {
                 Header::release(this);
             }
+            result.assume_init()
+        }
+    }
+
+    /// Takes the result out, and leaves the frame.
+    ///
+    /// # Safety
+    ///
+    /// The frame is done, the caller is its owner, and the result was not taken; `T` is the type of that.
+    pub(super) unsafe fn take_result<T>(this: NonNull<Header>) -> T {
+        let mut result = mem::MaybeUninit::<T>::uninit();
+        // SAFETY: the caller's promise.
+        unsafe {
+            (header_of(this).vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), false);
             result.assume_init()
         }
     }

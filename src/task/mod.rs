@@ -27,12 +27,15 @@ mod awaitable;
 mod block_on;
 mod builder;
 mod context;
+mod error;
 mod foreign;
 mod frame;
+mod group;
 mod hop;
 mod inside;
 mod local;
 mod relay;
+mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
@@ -47,6 +50,11 @@ pub use builder::TaskBuilder;
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
+pub use error::TaskError;
+pub use group::{
+    Next, NextEnded, Refused, SpawnOptions, Spawned, TaskGroup, WaitForAll, discarding_group, group, supervised_group,
+    try_group,
+};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
