@@ -779,6 +779,18 @@ impl Header {
         unsafe { child.as_ref() }.continuation.get().whom == this.as_ptr().cast()
     }
 
+    /// Counts one more who may touch the header.
+    ///
+    /// # Safety
+    ///
+    /// The caller is counted, or knows somebody who is.
+    pub(super) unsafe fn count(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        let state = unsafe { this.as_ref() }.state.fetch_add(COUNT, Relaxed);
+        // Less than nothing is possible for a moment, when awaits have borrowed.
+        refuse_too_many(state.cast_signed() / COUNT.cast_signed() > MANY.cast_signed());
+    }
+
     /// Lets go of a frame. One that runs goes on running, and whoever awaited it is not done before it is.
     ///
     /// # Safety
@@ -1252,9 +1264,7 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(clone_waker, wake_waker, wake
 /// The data is that of a waker of a frame.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: whoever has a waker is counted, or polls.
-    let state = unsafe { &*data.cast::<Header>() }.state.fetch_add(COUNT, Relaxed);
-    // Less than nothing is possible for a moment, when awaits have borrowed.
-    refuse_too_many(state.cast_signed() / COUNT.cast_signed() > MANY.cast_signed());
+    unsafe { Header::count(NonNull::new_unchecked(data.cast::<Header>().cast_mut())) };
     RawWaker::new(data, &WAKER)
 }
 

@@ -31,10 +31,13 @@ mod error;
 mod foreign;
 mod frame;
 mod group;
+mod handle;
 mod hop;
 mod inside;
+mod let_async;
 mod local;
 mod relay;
+mod solo;
 mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
@@ -55,7 +58,9 @@ pub use group::{
     Next, NextEnded, Refused, SpawnOptions, Spawned, TaskGroup, WaitForAll, discarding_group, group, supervised_group,
     try_group,
 };
+pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
+pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
 

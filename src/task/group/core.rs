@@ -564,7 +564,7 @@ fn release_all(mut first: *mut Header) {
 }
 
 /// Has something resumed when the frame that this thread polls is through with that, or else right here.
-pub(super) fn run_later(resumed: Transfer) {
+pub(in super::super) fn run_later(resumed: Transfer) {
     if resumed.is_none() {
         return;
     }

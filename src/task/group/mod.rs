@@ -20,12 +20,12 @@ use allocator_api2::alloc::{Allocator, Global};
 use futures_core::Stream;
 
 use self::body::Body;
-use self::core::{CoreRef, Policy, run_later};
+pub(super) use self::core::run_later;
+use self::core::{CoreRef, Policy};
 use self::next::WaitForRoom;
 pub use self::next::{Next, NextEnded, WaitForAll};
 pub use self::options::SpawnOptions;
 use super::context::{DefaultContext, InAllocator};
-use super::error::TaskError;
 use super::frame::Header;
 use crate::stop::StopToken;
 use crate::{Completion, Panic};

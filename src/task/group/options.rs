@@ -64,7 +64,7 @@ impl<A> SpawnOptions<A> {
         }
     }
 
-    pub(super) fn into_parts(self) -> (Option<Box<Place>>, A) {
+    pub(in super::super) fn into_parts(self) -> (Option<Box<Place>>, A) {
         let place = (self.priority.is_some() || self.scheduler.is_some())
             .then(|| Box::new(Place::new(self.scheduler, self.priority)));
         (place, self.allocator)
