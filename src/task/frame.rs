@@ -152,6 +152,8 @@ pub(super) struct Vtable {
     pub(super) fail: unsafe fn(NonNull<Header>, Panic),
     /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
     pub(super) wanders: bool,
+    /// It stays on its thread.
+    pub(super) is_local: bool,
 }
 
 per_thread! {
@@ -224,6 +226,16 @@ impl Header {
     #[inline]
     pub(super) fn current() -> Option<NonNull<Header>> {
         NonNull::new(CURRENT.with(Cell::get).cast_mut())
+    }
+
+    /// Whether it stays on its thread.
+    ///
+    /// # Safety
+    ///
+    /// The frame is there.
+    pub(super) unsafe fn is_local(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.vtable.is_local
     }
 
     /// Says that something is attached to the frame.

@@ -10,7 +10,7 @@ use core::task::Waker;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::super::context::{Around, Context, TaskContext};
+use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::frame::{Continuation, Header};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
@@ -52,6 +52,8 @@ pub(super) struct Core {
     unit: *const Unit,
     /// The token that the relay is linked to.
     outer: ErasedStopToken,
+    /// The scope in the frame that the group is in, which that token may be of. It is not over before the link is.
+    scope: Option<NonNull<Scope>>,
     policy: Policy,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
     /// release. A child that has ended touches nothing of the group once it gave the lock back, unless it was the last of
@@ -582,17 +584,16 @@ impl CoreRef {
     /// A group of the frame that this thread polls, or of none.
     pub(super) fn open(policy: Policy) -> CoreRef {
         let frame = Header::current();
-        let (mut context, unit) = match frame {
+        let (context, scope, unit) = match frame {
             // SAFETY: the frame is being polled by this thread.
             Some(frame) => unsafe {
-                let unit = Header::unit(frame).as_ptr().cast_const();
-                (*Header::context(frame).as_ref(), unit)
+                let here = Header::context(frame).as_ref();
+                here.enter();
+                (here.of_child(), here.scope(), Header::unit(frame).as_ptr().cast_const())
             },
-            None => (Context::of_global_pool(), ptr::null()),
+            None => (Context::of_global_pool(), None, ptr::null()),
         };
         let outer = context.token;
-        // What begins in the group may outlive the scope that this is in: the frame waits for it.
-        context.scope = None;
         let core = NonNull::from(Box::leak(Box::new(Core {
             count: AtomicUsize::new(1),
             relay: Relay::new(Core::relay_over),
@@ -601,6 +602,7 @@ impl CoreRef {
             frame,
             unit,
             outer,
+            scope,
             policy,
             locked: AtomicBool::new(false),
             state: UnsafeCell::new(State {
@@ -994,8 +996,14 @@ impl Core {
     ///
     /// The relay is that of a group.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the link to the task ends with it.
-        unsafe { Core::release(container_of!(relay, Core, relay)) };
+        // SAFETY: the link to the task has a count, which ends with it. The scope waits for that.
+        unsafe {
+            let this = container_of!(relay, Core, relay);
+            if let Some(scope) = this.as_ref().scope {
+                scope.as_ref().exit();
+            }
+            Core::release(this);
+        }
         Transfer::none()
     }
 }

@@ -6,10 +6,14 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
+use allocator_api2::alloc::Global;
+
 use super::super::await_sender::SenderFuture;
+use super::super::context::DefaultContext;
 use super::super::error::TaskError;
-use super::core::{CoreRef, Finished, Room, run_later};
+use super::core::{CoreRef, Finished, run_later};
 use super::wait::{Kind, Wait, Waited};
+use super::{Refused, Spawned};
 use crate::Completion;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
@@ -154,24 +158,56 @@ impl Future for WaitForAll {
     }
 }
 
-/// Waits for room for a child.
-pub(super) struct WaitForRoom(Waiting);
+/// Starts a child when there is room for it. Made by
+/// [`TaskGroup::spawn_when_ready`](super::TaskGroup::spawn_when_ready).
+///
+/// It gives whether the child was started. Dropped before, it drops the child.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct SpawnWhenReady<F> {
+    waiting: Waiting,
+    child: Option<F>,
+}
 
-impl WaitForRoom {
-    pub(super) fn new(core: CoreRef) -> Self {
-        WaitForRoom(Waiting::new(core, Kind::Room))
+// SAFETY: what waits is made for all threads.
+unsafe impl<F: Send> Send for SpawnWhenReady<F> {}
+
+impl<F> SpawnWhenReady<F> {
+    pub(super) fn new(core: CoreRef, child: F) -> Self {
+        SpawnWhenReady {
+            waiting: Waiting::new(core, Kind::Room),
+            child: Some(child),
+        }
     }
 }
 
-impl Future for WaitForRoom {
-    type Output = Option<Room>;
+impl<F> Future for SpawnWhenReady<F>
+where
+    F: IntoFuture<Output: Send + 'static>,
+    F::IntoFuture: Send + 'static,
+{
+    type Output = Spawned;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Room>> {
-        // SAFETY: it is pinned with this.
-        match ready!(unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)) {
-            Waited::Room(room) => Poll::Ready(Some(room)),
-            _ => Poll::Ready(None),
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Spawned> {
+        // SAFETY: nothing is moved but the child, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
+            this.child = None;
+            return Poll::Ready(Spawned(Err(Refused::NoRoom)));
         }
+        // SAFETY: it is pinned with this.
+        let waited = ready!(unsafe { Pin::new_unchecked(&mut this.waiting) }.poll(cx));
+        let Some(child) = this.child.take() else {
+            return Poll::Pending;
+        };
+        let core = &this.waiting.core;
+        let spawned = match waited {
+            Waited::Room(room) => {
+                core.spawn::<F::Output, _, DefaultContext>(child.into_future(), Global, None, Some(room))
+            }
+            _ if core.is_cancelled() => Err(Refused::Cancelled),
+            _ => Err(Refused::Over),
+        };
+        Poll::Ready(Spawned(spawned))
     }
 }
 
@@ -185,4 +221,4 @@ macro_rules! debug {
     )*};
 }
 
-debug!(Next<T>, NextEnded<T>, WaitForAll);
+debug!(Next<T>, NextEnded<T>, SpawnWhenReady<F>, WaitForAll);
