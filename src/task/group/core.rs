@@ -1,5 +1,6 @@
 //! What a group is behind its handles: its children, and who waits for them.
 
+use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::future::Future;
@@ -10,6 +11,8 @@ use core::task::Waker;
 use std::boxed::Box;
 use std::vec::Vec;
 
+use allocator_api2::alloc::Allocator;
+
 use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::frame::{Continuation, Header};
 use super::super::relay::Relay;
@@ -18,6 +21,7 @@ use super::super::task::{Frame, Plain};
 use super::super::unit::{Attached, Unit};
 use super::Refused;
 use super::wait::{Given, Kind, Waiter};
+use crate::memory::Cached;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
@@ -372,7 +376,7 @@ impl Settled {
         }
         if let Some(frame) = self.frame {
             // SAFETY: it has counted an await for this.
-            resumed.append(unsafe { Header::end_wait(frame, Context::is_here) });
+            resumed.append(unsafe { Header::end_wait_for_child(frame) });
         }
         for waker in self.woken {
             waker.wake();
@@ -601,6 +605,19 @@ pub(in super::super) fn run_later(resumed: Transfer) {
     }
 }
 
+/// Puts a group into memory that threads keep.
+fn cached(core: Core) -> NonNull<Core> {
+    let layout = Layout::new::<Core>();
+    let Ok(memory) = Cached.allocate(layout) else {
+        // As everywhere where there is nobody to be told.
+        std::alloc::handle_alloc_error(layout);
+    };
+    let place = memory.cast::<Core>();
+    // SAFETY: there is room for it.
+    unsafe { place.write(core) };
+    place
+}
+
 /// The frame of a child.
 type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
@@ -618,7 +635,7 @@ impl CoreRef {
             None => (Context::of_global_pool(), None, ptr::null()),
         };
         let outer = context.token;
-        let core = NonNull::from(Box::leak(Box::new(Core {
+        let core = cached(Core {
             count: AtomicUsize::new(1),
             relay: Relay::new(Core::relay_over),
             attached: Attached::new(Core::leave),
@@ -645,7 +662,7 @@ impl CoreRef {
                 wakers: Vec::new(),
                 panic: None,
             }),
-        })));
+        });
         // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
         // then: the frame, or the scope in it, has this leave before.
         unsafe {
@@ -722,7 +739,7 @@ impl CoreRef {
             if let Some(room) = room {
                 room.fill();
             }
-            run_later(Header::enqueue(frame));
+            run_later(Header::enqueue_child(frame));
         }
         Ok(())
     }
@@ -800,8 +817,11 @@ impl Core {
         // SAFETY: the caller has a count.
         if unsafe { this.as_ref() }.count.fetch_sub(1, Release) == 1 {
             fence(Acquire);
-            // SAFETY: that was the last.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
+            // SAFETY: that was the last, and it was made there.
+            unsafe {
+                this.drop_in_place();
+                Cached.deallocate(this.cast(), Layout::new::<Core>());
+            }
         }
     }
 
