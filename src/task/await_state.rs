@@ -66,6 +66,11 @@ per_thread! {
     static PASSING: Cell<*const Cell<*const AwaitState>> = Cell::new(ptr::null());
 }
 
+per_thread! {
+    /// What completes now is in the midst of code that is not of this crate, which may hold a lock, say.
+    static OUTSIDE: Cell<bool> = Cell::new(false);
+}
+
 impl AwaitState {
     pub(super) fn new(frame: NonNull<Header>, stays: bool) -> Self {
         AwaitState {
@@ -143,7 +148,16 @@ impl AwaitState {
         let stays = state.stays.load(Relaxed);
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
-        unsafe { Header::end_wait(frame, |context| stays || context.is_here()) }
+        unsafe { Header::end_wait(frame, |context| stays || context.is_here() && !OUTSIDE.with(Cell::get)) }
+    }
+
+    /// Completes something in the midst of code that is not of this crate: a task that comes of it is queued, though this be
+    /// a thread where it may run.
+    pub(super) fn from_outside(complete: impl FnOnce()) {
+        let outside = OUTSIDE.with(|outside| outside.replace(true));
+        // It does not unwind: a completion that does ends the process.
+        complete();
+        OUTSIDE.with(|flag| flag.set(outside));
     }
 
     /// Has the task's stop passed on from now on, if it was not done before.
