@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -146,6 +147,34 @@ fn the_report_says_where_it_was_made() {
     task::reset_report_hook();
     let report = tells.recv().expect("it was told");
     assert!(report.contains(&format!("{}:{line}:", file!())), "{report}");
+}
+
+/// The process that runs this is one of its own: what is set there is nobody else's.
+#[test]
+fn without_a_hook_a_line_is_printed() {
+    const INSIDE: &str = "BOWLINE_PRINTS";
+    if std::env::var_os(INSIDE).is_some() {
+        let _ = sync_wait(continuation(|continuation: Continuation<()>| drop(continuation)));
+        task::set_report_hook(|_| {});
+        let _ = sync_wait(continuation(|continuation: Continuation<()>| drop(continuation)));
+        task::reset_report_hook();
+        let _ = sync_wait(continuation(|continuation: Continuation<()>| drop(continuation)));
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "without_a_hook_a_line_is_printed", "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("a process");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<_> = printed.lines().filter(|line| line.starts_with("bowline: ")).collect();
+    assert_eq!(lines.len(), 2, "{printed}");
+    for line in lines {
+        assert!(
+            line.starts_with("bowline: a continuation made at ") && line.contains(file!()),
+            "{line}"
+        );
+    }
 }
 
 #[test]
@@ -477,25 +506,25 @@ fn dropping_the_await_abandons_it() {
     assert_eq!(reports.dropped(), 0);
 }
 
+thread_local! {
+    /// The thread is in the midst of a `resume`.
+    static RESUMING: Cell<bool> = const { Cell::new(false) };
+}
+
 #[test]
 fn a_task_is_resumed_by_its_scheduler_and_not_by_who_resumes() {
-    // On the same thread, in the midst of another task that holds a lock the resumed one wants.
-    let wanted = Arc::new(Mutex::new(()));
     let make = |boxed: bool| {
-        let wanted = wanted.clone();
         let (sender, take) = given::<u32, Infallible>();
-        let waits = Task::new({
-            let wanted = wanted.clone();
-            async move {
-                let Ok(value) = if boxed {
-                    sender.boxed().await
-                } else {
-                    SenderFuture::new(sender).await
-                };
-                drop(lock(&wanted));
-                value
-            }
+        let waits = Task::new(async move {
+            let Ok(value) = if boxed {
+                sender.boxed().await
+            } else {
+                SenderFuture::new(sender).await
+            };
+            assert!(!RESUMING.get(), "it runs in the midst of the resume");
+            value
         });
+        // On the same scheduler, which might run the other one right there.
         let resumes = Task::new(async move {
             let continuation = loop {
                 match take.try_recv() {
@@ -505,9 +534,9 @@ fn a_task_is_resumed_by_its_scheduler_and_not_by_who_resumes() {
                     }
                 }
             };
-            let held = lock(&wanted);
+            RESUMING.set(true);
             assert_eq!(continuation.resume(5), Ok(()));
-            drop(held);
+            RESUMING.set(false);
         });
         Task::new(async move {
             let Ok((value, ())) = when_all((waits, resumes)).await;
