@@ -6,6 +6,8 @@
 //!   around a function.
 //! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
 //!   [`Task::builder`] takes one.
+//! - [`yield_now`] makes way for others, [`sleep`] and [`sleep_until`] wait for a time, [`continuation()`] for a callback.
+//! - [`set_report_hook`] says who is told of what nobody was there to see.
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
 //! - [`scope`] spreads closures over the pool.
 //!
@@ -27,6 +29,7 @@ mod awaitable;
 mod block_on;
 mod builder;
 mod context;
+mod continuation;
 mod error;
 mod foreign;
 mod frame;
@@ -37,6 +40,8 @@ mod inside;
 mod let_async;
 mod local;
 mod relay;
+mod report;
+mod sleep;
 mod solo;
 mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
@@ -44,6 +49,7 @@ mod task;
 mod task_local;
 mod unit;
 mod wait;
+mod yield_now;
 
 pub use allocator::{CurrentAllocator, TaskAllocator};
 pub use await_sender::SenderFuture;
@@ -53,6 +59,7 @@ pub use builder::TaskBuilder;
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
+pub use continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
 pub use error::TaskError;
 pub use group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
@@ -63,7 +70,10 @@ pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use report::{Report, reset_report_hook, set_report_hook};
+pub use sleep::{Sleep, sleep, sleep_until};
 pub use task::{Task, TaskFuture, TaskOperation};
+pub use yield_now::{YieldNow, YieldReceiver, yield_now};
 
 pub use crate::Priority;
 pub use crate::scheduler::thread_pool::{Scope, scope};

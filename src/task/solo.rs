@@ -13,6 +13,7 @@ use super::error::TaskError;
 use super::frame::{Continuation, Header};
 use super::group::run_later;
 use super::relay::Relay;
+use super::report::{Report, report};
 use super::spawned::Place;
 use super::task::{Frame, Plain};
 use super::unit::{Attached, Unit};
@@ -304,7 +305,11 @@ impl Solo {
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
-                drop(payload);
+                report(Report::DetachedPanic {
+                    name: None,
+                    panic: &payload,
+                });
+                drop(Panic::catch(|| drop(payload)));
             }
         }
     }

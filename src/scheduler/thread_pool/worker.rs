@@ -241,6 +241,27 @@ impl Worker {
         }
     }
 
+    /// Whether this is on top of something that waits, and takes what was queued last first.
+    pub(super) fn takes_newest(&self) -> bool {
+        self.nested.get() != 0
+    }
+
+    /// Queues an entry of the default level with this worker, behind what is queued there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Worker::push`].
+    pub(super) unsafe fn push_last(&self, entry: NonNull<Entry>) {
+        match self.empty_slot() {
+            Some(item) => self.push_displaced(item),
+            // With nothing to get behind, the slot is the cheapest place.
+            // SAFETY: the caller's promise.
+            None if !self.ring().has_items() => return unsafe { self.push(entry) },
+            None => {}
+        }
+        self.push_displaced(Item::entry(entry));
+    }
+
     /// Puts what was in the slot into the ring.
     fn push_displaced(&self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
