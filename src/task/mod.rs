@@ -7,6 +7,8 @@
 //! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
 //!   [`Task::builder`] takes one.
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
+//! - [`current`] is the task that runs here, and [`dump`] shows what it waits for; [`task_local!`](crate::task_local)
+//!   declares values that it, and all that is beneath it, can read.
 //! - [`scope`] spreads closures over the pool.
 //!
 //! ```
@@ -27,6 +29,7 @@ mod awaitable;
 mod block_on;
 mod builder;
 mod context;
+mod current;
 mod foreign;
 mod frame;
 mod hop;
@@ -36,6 +39,7 @@ mod relay;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
+mod tree;
 mod unit;
 mod wait;
 
@@ -47,9 +51,12 @@ pub use builder::TaskBuilder;
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
+pub use current::{TaskId, TaskRef, current, current_priority, priority};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
+pub use task_local::{TaskLocal, TaskLocalFuture};
+pub use tree::{TaskNode, TaskState, TaskTree, dump};
 
 pub use crate::Priority;
 pub use crate::scheduler::thread_pool::{Scope, scope};

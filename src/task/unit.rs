@@ -3,11 +3,15 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
+use std::borrow::Cow;
+use std::vec::Vec;
 
+use super::context::Context;
+use super::current::{Facts, Record, TaskRef};
 use super::frame::Header;
 use crate::Transfer;
 use crate::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sync::spin;
@@ -18,6 +22,15 @@ use crate::sync::spin;
 pub(crate) struct Unit {
     /// The strand that waits for this one to end, or null.
     parent: *const Unit,
+    /// What it was started with, and what it answers with. It is there until the [end](Unit::end).
+    context: NonNull<Context>,
+    /// What is kept for those who ask about this strand, which holds one count of it; null while nobody has asked.
+    ///
+    /// It is set once, with release, by whoever asks first: something that runs in this strand or in one beneath it, or
+    /// whoever starts it. All of these are over before the [end](Unit::end), which therefore sees it; others acquire.
+    record: AtomicPtr<Record>,
+    /// It is a child of something that is attached to the parent, and counted there.
+    spawned: bool,
     /// What is attached, by its links. Touched under the lock.
     attached: UnsafeCell<*mut Attached>,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
@@ -31,12 +44,140 @@ unsafe impl Send for Unit {}
 unsafe impl Sync for Unit {}
 
 impl Unit {
+    /// A strand that was connected, or detached.
     #[inline]
-    pub(super) fn new(parent: *const Unit) -> Self {
+    pub(super) fn new(parent: *const Unit, context: NonNull<Context>) -> Self {
         Unit {
             parent,
+            context,
+            record: AtomicPtr::new(ptr::null_mut()),
+            spawned: false,
             attached: UnsafeCell::new(ptr::null_mut()),
             locked: AtomicBool::new(false),
+        }
+    }
+
+    /// A child of something that is attached to the parent and [counts](AttachedVtable::running) it.
+    #[inline]
+    pub(super) fn spawned(parent: *const Unit, context: NonNull<Context>) -> Self {
+        Unit {
+            spawned: true,
+            ..Unit::new(parent, context)
+        }
+    }
+
+    /// What is known of the strand. The first time that somebody asks it costs an allocation.
+    ///
+    /// # Safety
+    ///
+    /// The strand has not ended, and does not before this returns.
+    #[inline]
+    pub(super) unsafe fn task(&self) -> TaskRef {
+        match self.known() {
+            Some(task) => task,
+            // SAFETY: by the caller's promise.
+            None => unsafe { self.begin_record(None) },
+        }
+    }
+
+    /// Gives the strand a name.
+    ///
+    /// # Safety
+    ///
+    /// It was not started, and nobody has asked about it. The parent has not ended, and does not before this one has.
+    pub(super) unsafe fn set_name(&self, name: Cow<'static, str>) {
+        // SAFETY: by the caller's promise.
+        drop(unsafe { self.begin_record(Some(name)) });
+    }
+
+    fn known(&self) -> Option<TaskRef> {
+        // SAFETY: the strand has a count of it.
+        NonNull::new(self.record.load(Acquire)).map(|record| unsafe { TaskRef::of(record) })
+    }
+
+    /// Makes the record, after those of the strands above, whatever their number.
+    ///
+    /// # Safety
+    ///
+    /// As for [`task`](Unit::task).
+    #[cold]
+    unsafe fn begin_record(&self, name: Option<Cow<'static, str>>) -> TaskRef {
+        let mut unknown = Vec::new();
+        let mut above = self.parent;
+        // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
+        let mut parent = loop {
+            match unsafe { above.as_ref() } {
+                None => break None,
+                Some(unit) => match unit.known() {
+                    Some(task) => break Some(task),
+                    None => {
+                        unknown.push(unit);
+                        above = unit.parent;
+                    }
+                },
+            }
+        };
+        while let Some(unit) = unknown.pop() {
+            parent = Some(unit.publish(parent, None));
+        }
+        self.publish(parent, name)
+    }
+
+    fn publish(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
+        let record = Record::new(NonNull::from(self), parent, name);
+        let made = self
+            .record
+            .compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Acquire);
+        // SAFETY: it is new, and counted by the strand, if that has it; or else it is dropped by us, and that which was
+        // there is counted.
+        unsafe {
+            let task = TaskRef::of(match made {
+                Ok(_) => record,
+                Err(other) => NonNull::new_unchecked(other),
+            });
+            match made {
+                Ok(_) => Record::link(record),
+                Err(_) => TaskRef::release(record),
+            }
+            task
+        }
+    }
+
+    /// Whether it is counted by something that is attached to the parent.
+    pub(super) fn is_spawned(&self) -> bool {
+        self.spawned
+    }
+
+    /// What is to be told of it now.
+    ///
+    /// # Safety
+    ///
+    /// It has not ended, and does not before this returns.
+    pub(super) unsafe fn facts(&self) -> Facts {
+        // SAFETY: the context is there until the end.
+        Facts::of(unsafe { self.context.as_ref() })
+    }
+
+    /// How many strands beneath this one are counted by what is attached to it, and have not ended.
+    pub(super) fn running(&self) -> usize {
+        self.lock().running()
+    }
+
+    /// The strand is over, with all that is beneath it: nothing is told of it any more but what is known now. This comes
+    /// before anything is dropped that the context points at, and before anybody is told of the completion. Where nobody
+    /// has asked it is a look at a null pointer.
+    ///
+    /// # Safety
+    ///
+    /// It is called once, when the last frame of the strand is done, while the context and the parent are still there.
+    #[inline]
+    pub(super) unsafe fn end(&self) {
+        if let Some(record) = NonNull::new(self.record.load(Acquire)) {
+            // SAFETY: by the caller's promise. The strand gives its count back.
+            unsafe {
+                Record::end(record, self.facts());
+                TaskRef::release(record);
+            }
         }
     }
 
@@ -63,7 +204,7 @@ impl Unit {
             let Some(node) = self.lock().take(frame) else { return };
             // SAFETY: it was in the list, so it is there; and it stays until it has left.
             unsafe {
-                let leave = (*node.as_ptr()).leave;
+                let leave = (*node.as_ptr()).vtable.leave;
                 let resumed = leave(node);
                 Header::resume_later(frame, resumed);
             }
@@ -96,6 +237,21 @@ impl UnitLock<'_> {
             }
         }
         None
+    }
+
+    fn running(&self) -> usize {
+        let mut running = 0;
+        // SAFETY: we hold the lock, and what is in the list is there.
+        unsafe {
+            let mut at = *self.0.attached.get();
+            while let Some(node) = NonNull::new(at) {
+                if let Some(count) = node.as_ref().vtable.running {
+                    running += count(node);
+                }
+                at = *node.as_ref().next.get();
+            }
+        }
+        running
     }
 
     /// # Safety
@@ -149,9 +305,17 @@ pub(super) struct Attached {
     /// `ATTACHED` and `LEAVING` are set, and `ATTACHED` is left, under the unit's lock. `LEAVING` is left by the frame, with
     /// release, which touches nothing of this afterwards; whoever waits for it acquires.
     state: AtomicU8,
-    /// Called by the frame that this was attached to, once, when its future is gone, and outside of the lock.
-    /// It calls [`Attached::left`] when it needs this no more.
-    leave: unsafe fn(NonNull<Attached>) -> Transfer,
+    vtable: &'static AttachedVtable,
+}
+
+/// What is known of something that is attached.
+pub(super) struct AttachedVtable {
+    /// Called by the frame that it was attached to, once, when its future is gone, and outside of the lock.
+    /// It calls [`Attached::left`] when it needs the node no more.
+    pub(super) leave: unsafe fn(NonNull<Attached>) -> Transfer,
+    /// How many children it has that were made by [`Unit::spawned`] and have not ended; none where it never has any. Called
+    /// under the unit's lock: it takes no lock but one under which nobody takes that.
+    pub(super) running: Option<unsafe fn(NonNull<Attached>) -> usize>,
 }
 
 const DETACHED: u8 = 0;
@@ -159,14 +323,14 @@ const ATTACHED: u8 = 1;
 const LEAVING: u8 = 2;
 
 impl Attached {
-    pub(super) fn new(leave: unsafe fn(NonNull<Attached>) -> Transfer) -> Self {
+    pub(super) fn new(vtable: &'static AttachedVtable) -> Self {
         Attached {
             next: UnsafeCell::new(ptr::null_mut()),
             previous: UnsafeCell::new(ptr::null_mut()),
             unit: Cell::new(ptr::null()),
             frame: Cell::new(ptr::null_mut()),
             state: AtomicU8::new(DETACHED),
-            leave,
+            vtable,
         }
     }
 
