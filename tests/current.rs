@@ -11,7 +11,7 @@ use std::task::Poll;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, LocalTask, Task, TaskRef, TaskState, block_on};
+use bowline::task::{self, LocalTask, SpawnOptions, Task, TaskGroup, TaskRef, TaskState, block_on};
 
 use common::{DEEP_STACK, allocations, allocations_so_far, thread, with_stack};
 
@@ -495,4 +495,230 @@ fn it_says_what_it_is() {
     let expected = format!("TaskRef {{ id: {}, name: None, is_finished: true, .. }}", me.id());
     assert_eq!(format!("{me:?}"), expected);
     assert_eq!(format!("{:?}", me.id()), format!("TaskId({})", me.id()));
+}
+
+#[test]
+fn children_of_a_group_are_tasks_with_names() {
+    let make = || {
+        Task::new(async {
+            let parent = me();
+            let group = task::group(async |group: TaskGroup<TaskRef>| {
+                for number in 0..4 {
+                    let options = SpawnOptions::new().name(format!("child {number}"));
+                    group.spawn_with(options, async {
+                        pause().await;
+                        let me = me();
+                        assert!(me.name().is_some_and(|name| name.starts_with("child ")));
+                        me
+                    });
+                }
+                group.spawn(async { me() });
+                let mut children = Vec::new();
+                while let Some(child) = group.next().await {
+                    children.push(child);
+                }
+                children
+            });
+            (parent, group.await)
+        })
+    };
+    everywhere(make, |(parent, children)| {
+        let names: HashSet<_> = children.iter().map(TaskRef::name).collect();
+        assert_eq!(names.len(), 5, "{children:?}");
+        assert!(names.contains(&Some("child 2")) && names.contains(&None));
+        for child in children {
+            assert_eq!(child.parent(), Some(parent.clone()));
+            assert_ne!(child, parent);
+            assert!(child.is_finished());
+        }
+    });
+}
+
+#[test]
+fn a_child_of_a_child_has_both_above_it() {
+    let make = || {
+        Task::new(async {
+            let top = me();
+            let above = task::group(async |group: TaskGroup<Vec<TaskRef>>| {
+                group.spawn(task::group(async |inner: TaskGroup<Vec<TaskRef>>| {
+                    inner.spawn(async { std::iter::successors(Some(me()), TaskRef::parent).collect() });
+                    inner.next().await.expect("it ran")
+                }));
+                group.next().await.expect("it ran")
+            })
+            .await;
+            (top, above)
+        })
+    };
+    everywhere(make, |(top, above)| {
+        assert_eq!(above.len(), 3);
+        assert_eq!(above.last(), Some(&top));
+    });
+}
+
+#[test]
+fn a_child_bound_to_a_variable_is_a_task_with_a_parent() {
+    let make = || {
+        Task::new(async {
+            let child = task::let_async(async { me() });
+            (me(), child.await)
+        })
+    };
+    everywhere(make, |(parent, child)| assert_eq!(child.parent(), Some(parent)));
+}
+
+#[test]
+fn a_detached_task_has_no_parent_and_its_handle_knows_it() {
+    let make = || {
+        Task::new(async {
+            let handle = task::detach(async {
+                pause().await;
+                me()
+            });
+            let detached = handle.task();
+            let again = handle.task();
+            assert_eq!(detached, again);
+            (me(), detached, handle.await.expect("it ran"))
+        })
+    };
+    everywhere(make, |(parent, detached, inside)| {
+        assert_ne!(parent, detached);
+        assert_eq!(detached, inside);
+        assert_eq!(detached.parent(), None);
+        assert!(detached.is_finished());
+    });
+}
+
+#[test]
+fn a_handle_knows_its_task_after_the_end_too() {
+    let asked = task::detach(async { me() });
+    let unasked = task::detach(async {});
+    // The task's end is known before that of what is awaited here.
+    let (mut asked, mut unasked) = (Box::pin(asked), Box::pin(unasked));
+    let inside = block_on(asked.as_mut()).expect("it ran");
+    block_on(unasked.as_mut()).expect("it ran");
+    assert_eq!(asked.task(), inside);
+    let first = unasked.task();
+    assert!(first.is_finished());
+    assert_eq!(first, unasked.task());
+    assert_ne!(first, asked.task());
+    assert_eq!(first.tree().root().state(), TaskState::Finished);
+    drop((asked, unasked));
+    assert_eq!((first.priority(), first.is_cancelled()), (Priority::Default, false));
+}
+
+#[test]
+fn handles_ask_while_their_tasks_end() {
+    let pool = ThreadPool::new(2);
+    for round in 0..2000 {
+        let options = SpawnOptions::new()
+            .scheduler(pool.scheduler())
+            .priority(Priority::Utility);
+        let handle = task::detach_with(options, async move { (round % 2 == 0).then(me) });
+        let seen = handle.task();
+        assert_eq!(seen.priority(), Priority::Utility);
+        if let Some(inside) = block_on(handle).expect("it ran") {
+            assert_eq!(seen, inside);
+        }
+        assert!(seen.is_finished());
+    }
+}
+
+#[test]
+fn a_cancelled_child_says_so_and_its_parent_does_not() {
+    let make = || {
+        Task::new(async {
+            let group = task::group(async |group: TaskGroup<()>| {
+                let (send, receive) = mpsc::channel();
+                group.spawn(async move {
+                    send.send(me()).expect("somebody waits");
+                    never::<(), ()>().await.unwrap_or_default();
+                });
+                let child = poll_fn(move |context| match receive.try_recv() {
+                    Ok(child) => Poll::Ready(child),
+                    Err(_) => {
+                        context.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                })
+                .await;
+                assert!(!child.is_cancelled());
+                group.cancel_all();
+                assert!(child.is_cancelled());
+                child
+            });
+            let child = group.await;
+            (child, me().is_cancelled())
+        })
+    };
+    everywhere(make, |(child, parent)| {
+        assert!(child.is_cancelled() && child.is_finished());
+        assert!(!parent);
+    });
+}
+
+#[test]
+fn a_dump_names_the_child_that_a_group_waits_for_and_counts_the_others() {
+    for threads in [1, 2, 8] {
+        let pool = ThreadPool::new(threads);
+        let go = Arc::new(AtomicBool::new(false));
+        let (arrived, arrives) = mpsc::channel();
+        let task = {
+            let go = go.clone();
+            let waits = move || {
+                let go = go.clone();
+                async move {
+                    while !go.load(SeqCst) {
+                        pause().await;
+                    }
+                }
+            };
+            Task::new(async move {
+                let variable = task::let_async(waits());
+                task::group(async |group: TaskGroup<()>| {
+                    group.spawn_with(SpawnOptions::new().name("never ends"), waits());
+                    for _ in 0..3 {
+                        group.spawn(waits());
+                    }
+                    arrived.send(me()).expect("somebody waits");
+                })
+                .await;
+                variable.await;
+            })
+        };
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| sync_wait(starts_on(pool.scheduler(), task)).unwrap());
+            let parent = arrives.recv().expect("it runs");
+            let tree = parent.tree();
+            let shown: Vec<_> = tree
+                .root()
+                .children()
+                .map(|child| (child.name(), child.state()))
+                .collect();
+            assert_eq!(shown, [(Some("never ends"), TaskState::Running)]);
+            assert_eq!(tree.root().others(), 4);
+            let text = tree.to_string();
+            assert!(text.contains("\"never ends\": running, priority Default\n"), "{text}");
+            assert!(text.contains("\n  4 more tasks\n"), "{text}");
+            go.store(true, SeqCst);
+            waits.join().expect("it does not panic");
+            assert_eq!(parent.tree().to_string().lines().count(), 1);
+        });
+    }
+}
+
+#[test]
+fn a_name_costs_what_is_kept_for_it_and_nothing_else_does() {
+    let task = Task::new(task::group(async |group: TaskGroup<()>| {
+        let before = allocations_so_far();
+        group.spawn(async {});
+        let plain = allocations_so_far() - before;
+        // The first also makes what is kept for the parent.
+        group.spawn_with(SpawnOptions::new().name("first"), async {});
+        let before = allocations_so_far();
+        group.spawn_with(SpawnOptions::new().name("second"), async {});
+        (plain, allocations_so_far() - before)
+    }));
+    // The child; and for one with a name what it is started with, and what is kept for it.
+    assert_eq!(sync_wait(task).unwrap(), (1, 3));
 }

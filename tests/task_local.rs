@@ -13,10 +13,12 @@ use std::task::{Context, Poll, Waker};
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool};
-use bowline::task::{LocalTask, Task, block_on};
+use bowline::task::{self, LocalTask, SpawnOptions, Task, TaskGroup, block_on};
 use bowline::task_local;
 
-use common::{Census, Counted, SMALL_STACK, allocations, lock, panic_message, quiet_panic, thread, with_stack};
+use common::{
+    Census, Counted, SMALL_STACK, allocations, allocations_so_far, lock, panic_message, quiet_panic, thread, with_stack,
+};
 
 task_local! {
     /// Attributes are kept.
@@ -512,9 +514,9 @@ fn reading_allocates_nothing_and_a_binding_is_one_allocation() {
             }
         });
         let (_, for_a_call) = allocations(|| NUMBER.sync_scope(2, number));
-        let before = common::allocations_so_far();
+        let before = allocations_so_far();
         let seen = NUMBER.scope(3, async { number() }).await;
-        (for_reads, for_a_call, seen, common::allocations_so_far() - before)
+        (for_reads, for_a_call, seen, allocations_so_far() - before)
     }));
     assert_eq!(sync_wait(task).unwrap(), (0, 1, Some(3), 1));
 }
@@ -575,4 +577,126 @@ fn threads_do_not_see_each_others() {
 fn a_key_says_its_name() {
     assert_eq!(format!("{NUMBER:?}"), "TaskLocal { name: \"NUMBER\", .. }");
     assert!(format!("{:?}", NUMBER.scope(1, async {})).starts_with("TaskLocalFuture"));
+}
+
+#[test]
+fn children_of_a_group_see_what_is_bound_around_it() {
+    let make = || {
+        Task::new(NUMBER.scope(
+            1,
+            task::group(async |group| {
+                for _ in 0..10 {
+                    group.spawn(async {
+                        pause().await;
+                        (number(), TEXT.get())
+                    });
+                }
+                // A child may still run when this is over, so it does not see it.
+                TEXT.scope("inner".to_owned(), async {
+                    group.spawn(async { (number(), TEXT.get()) });
+                })
+                .await;
+                let mut seen = Vec::new();
+                while let Some(child) = group.next().await {
+                    seen.push(child);
+                }
+                seen
+            }),
+        ))
+    };
+    everywhere(make, |seen| assert_eq!(seen, vec![(Some(1), None); 11]));
+}
+
+#[test]
+fn a_child_of_a_group_rebinds_for_itself_alone() {
+    let make = || {
+        Task::new(NUMBER.scope(
+            1,
+            task::group(async |group| {
+                for child in 10..14 {
+                    group.spawn(NUMBER.scope(child, async move {
+                        pause().await;
+                        assert_eq!(number(), Some(child));
+                    }));
+                }
+                group.wait_for_all().await;
+                number()
+            }),
+        ))
+    };
+    everywhere(make, |seen| assert_eq!(seen, Some(1)));
+}
+
+#[test]
+fn a_child_that_is_bound_to_a_variable_sees_what_is_bound_where_it_is_started() {
+    let census = Census::new();
+    let counted = census.clone();
+    let make = || {
+        let counted = counted.clone();
+        Task::new(async move {
+            let seen = KEPT
+                .scope(Arc::new(counted.value()), async {
+                    let child = task::let_async(async {
+                        pause().await;
+                        (KEPT.get().is_some(), number())
+                    });
+                    // What is bound later is not for the child.
+                    NUMBER.scope(1, child).await
+                })
+                .await;
+            (seen, counted.alive())
+        })
+    };
+    everywhere(make, |seen| assert_eq!(seen, ((true, None), 0)));
+}
+
+#[test]
+fn a_detached_task_sees_nothing_unless_it_is_told_to() {
+    let census = Census::new();
+    let counted = census.clone();
+    let make = || {
+        let counted = counted.clone();
+        Task::new(async move {
+            let (plain, told) = KEPT
+                .scope(
+                    Arc::new(counted.value()),
+                    NUMBER.scope(1, async {
+                        let look = || async {
+                            pause().await;
+                            (number(), KEPT.get().is_some())
+                        };
+                        let told = SpawnOptions::new().inherit_locals();
+                        (task::detach(look()), task::detach_with(told, look()))
+                    }),
+                )
+                .await;
+            (plain.await.expect("it ran"), told.await.expect("it ran"))
+        })
+    };
+    everywhere(make, |seen| assert_eq!(seen, ((None, false), (Some(1), true))));
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn spawning_costs_the_same_whatever_is_bound() {
+    fn spawns() -> impl Future<Output = usize> + Send {
+        task::group(async |group: TaskGroup<()>| {
+            let before = allocations_so_far();
+            for _ in 0..10 {
+                group.spawn(async {});
+            }
+            let spawned = allocations_so_far() - before;
+            group.wait_for_all().await;
+            spawned
+        })
+    }
+    fn bound(depth: u32) -> Pin<Box<dyn Future<Output = usize> + Send>> {
+        if depth == 0 {
+            return Box::pin(spawns());
+        }
+        Box::pin(NUMBER.scope(depth, bound(depth - 1)))
+    }
+    for depth in [0, 1, 100] {
+        assert_eq!(sync_wait(Task::new(bound(depth))).unwrap(), 10, "{depth} bindings");
+    }
 }

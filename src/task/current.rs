@@ -257,7 +257,7 @@ impl Facts {
 
 /// What is kept for those who ask about a strand. It is made when the first does, after that of the strand above.
 pub(super) struct Record {
-    /// One for the strand until that ends, and one for each [`TaskRef`]; those of the strands beneath have one.
+    /// One for the strand until that is gone, and one for each [`TaskRef`]; the records of the strands beneath have one.
     count: Count,
     id: TaskId,
     name: Option<Cow<'static, str>>,
@@ -298,13 +298,19 @@ pub(super) struct Look {
 
 impl Record {
     /// The record of a strand, which gets the count of it.
-    pub(super) fn new(
+    ///
+    /// # Safety
+    ///
+    /// The strand is there. If it is live, its end finds this.
+    pub(super) unsafe fn new(
         strand: NonNull<Unit>,
+        last: Facts,
+        is_live: bool,
         parent: Option<TaskRef>,
         name: Option<Cow<'static, str>>,
     ) -> NonNull<Record> {
-        // SAFETY: the strand is there, and its end has yet to find this.
-        let (spawned, last) = unsafe { (strand.as_ref().is_spawned(), strand.as_ref().facts()) };
+        // SAFETY: the caller's promise.
+        let spawned = unsafe { strand.as_ref() }.is_spawned();
         NonNull::from(Box::leak(Box::new(Record {
             count: Count::one(),
             id: TaskId(unique()),
@@ -312,7 +318,7 @@ impl Record {
             parent,
             spawned,
             state: Mutex::new(State {
-                strand: Some(strand),
+                strand: is_live.then_some(strand),
                 last,
                 children: ptr::null(),
                 known: 0,

@@ -30,12 +30,18 @@ mod block_on;
 mod builder;
 mod context;
 mod current;
+mod error;
 mod foreign;
 mod frame;
+mod group;
+mod handle;
 mod hop;
 mod inside;
+mod let_async;
 mod local;
 mod relay;
+mod solo;
+mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
@@ -52,7 +58,15 @@ pub use builder::TaskBuilder;
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub use current::{TaskId, TaskRef, current, current_priority, priority};
+pub use error::TaskError;
+pub use group::{
+    AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
+    NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
+    discarding_group, gather, group, supervised_group, try_group,
+};
+pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
+pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use task::{Task, TaskFuture, TaskOperation};
 pub use task_local::{TaskLocal, TaskLocalFuture};

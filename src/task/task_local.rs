@@ -76,8 +76,8 @@ macro_rules! task_local {
 /// |---|---|
 /// | the future itself, and the functions it calls | yes |
 /// | a task that is awaited in there, directly or in a sender, wherever that runs | yes |
-/// | a child that was spawned in there, for as long as it runs | yes |
-/// | a detached task | no, unless it was told to take a copy |
+/// | a child that was spawned in there, for as long as it runs | yes; in a group, what is bound where the group begins |
+/// | a detached task | no, unless it is [told to](super::SpawnOptions::inherit_locals) |
 /// | the closures of senders | where they are called while the task is polled; not on another thread |
 ///
 /// A binding of the same key further in hides the one further out until its own scope is over. Nothing is ever written: who
@@ -349,6 +349,13 @@ impl Locals {
         };
         let _leave = Leave(HERE.with(|place| place.replace(&raw const here)));
         body()
+    }
+}
+
+impl Default for Locals {
+    /// None.
+    fn default() -> Self {
+        Locals(None)
     }
 }
 

@@ -22,12 +22,15 @@ use crate::sync::spin;
 pub(crate) struct Unit {
     /// The strand that waits for this one to end, or null.
     parent: *const Unit,
-    /// What it was started with, and what it answers with. It is there until the [end](Unit::end).
-    context: NonNull<Context>,
+    /// What it was started with, and what it answers with. Set before anybody knows the strand, and there until its
+    /// [end](Unit::end).
+    context: Cell<*const Context>,
     /// What is kept for those who ask about this strand, which holds one count of it; null while nobody has asked.
     ///
-    /// It is set once, with release, by whoever asks first: something that runs in this strand or in one beneath it, or
-    /// whoever starts it. All of these are over before the [end](Unit::end), which therefore sees it; others acquire.
+    /// It is set, with release, by whoever asks first: something that runs in this strand or in one beneath it, or
+    /// whoever starts it. All of these are over before the [end](Unit::end), which therefore sees it; others acquire. Only
+    /// of a strand that has a handle it may be set later: its [end](Unit::end_with_handle) leaves `ENDED` in the place of
+    /// null, and the handle puts the record of a strand that has ended there.
     record: AtomicPtr<Record>,
     /// It is a child of something that is attached to the parent, and counted there.
     spawned: bool,
@@ -44,12 +47,12 @@ unsafe impl Send for Unit {}
 unsafe impl Sync for Unit {}
 
 impl Unit {
-    /// A strand that was connected, or detached.
+    /// A strand that was connected, or detached. It [gets its context](Unit::set_context) before it is started.
     #[inline]
-    pub(super) fn new(parent: *const Unit, context: NonNull<Context>) -> Self {
+    pub(super) fn new(parent: *const Unit) -> Self {
         Unit {
             parent,
-            context,
+            context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
             spawned: false,
             attached: UnsafeCell::new(ptr::null_mut()),
@@ -59,11 +62,20 @@ impl Unit {
 
     /// A child of something that is attached to the parent and [counts](AttachedVtable::running) it.
     #[inline]
-    pub(super) fn spawned(parent: *const Unit, context: NonNull<Context>) -> Self {
-        Unit {
-            spawned: true,
-            ..Unit::new(parent, context)
-        }
+    pub(super) fn spawned(parent: *const Unit) -> Self {
+        let mut unit = Unit::new(parent);
+        unit.spawned = true;
+        unit
+    }
+
+    /// Says what the strand answers with.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else knows the strand yet. The context is there until its end; if there is a handle, until that is gone.
+    #[inline]
+    pub(super) unsafe fn set_context(&self, context: NonNull<Context>) {
+        self.context.set(context.as_ptr());
     }
 
     /// What is known of the strand. The first time that somebody asks it costs an allocation.
@@ -84,14 +96,40 @@ impl Unit {
     ///
     /// # Safety
     ///
-    /// It was not started, and nobody has asked about it. The parent has not ended, and does not before this one has.
+    /// It has its context, was not started, and nobody has asked about it. The parent has not ended, and does not before
+    /// this one has.
     pub(super) unsafe fn set_name(&self, name: Cow<'static, str>) {
         // SAFETY: by the caller's promise.
         drop(unsafe { self.begin_record(Some(name)) });
     }
 
+    /// What is known of a strand that may have ended, for its handle.
+    ///
+    /// # Safety
+    ///
+    /// It has no parent, and ends by [`end_with_handle`](Unit::end_with_handle). The context is there.
+    pub(super) unsafe fn task_of_handle(&self) -> TaskRef {
+        loop {
+            let seen = self.record.load(Acquire);
+            if !seen.is_null() && seen != ENDED {
+                // SAFETY: the strand has a count of it, for as long as it is there.
+                return unsafe { TaskRef::of(NonNull::new_unchecked(seen)) };
+            }
+            let strand = NonNull::from(self);
+            // SAFETY: by the caller's promise, what it was started with is there. If the strand has not ended, its end finds
+            // this.
+            let record = unsafe { Record::new(strand, self.facts(), seen.is_null(), None, None) };
+            match self.record.compare_exchange(seen, record.as_ptr(), Release, Relaxed) {
+                // SAFETY: the strand has the count.
+                Ok(_) => return unsafe { TaskRef::of(record) },
+                // SAFETY: it is ours.
+                Err(_) => unsafe { TaskRef::release(record) },
+            }
+        }
+    }
+
     fn known(&self) -> Option<TaskRef> {
-        // SAFETY: the strand has a count of it.
+        // SAFETY: the strand has a count of it, and has not ended, or whoever asks would not.
         NonNull::new(self.record.load(Acquire)).map(|record| unsafe { TaskRef::of(record) })
     }
 
@@ -118,13 +156,19 @@ impl Unit {
             }
         };
         while let Some(unit) = unknown.pop() {
-            parent = Some(unit.publish(parent, None));
+            // SAFETY: as above.
+            parent = Some(unsafe { unit.publish(parent, None) });
         }
-        self.publish(parent, name)
+        // SAFETY: by the caller's promise.
+        unsafe { self.publish(parent, name) }
     }
 
-    fn publish(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
-        let record = Record::new(NonNull::from(self), parent, name);
+    /// # Safety
+    ///
+    /// As for [`task`](Unit::task).
+    unsafe fn publish(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
+        // SAFETY: by the caller's promise. The end finds it, if it is the one.
+        let record = unsafe { Record::new(NonNull::from(self), self.facts(), true, parent, name) };
         let made = self
             .record
             .compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Acquire);
@@ -152,10 +196,10 @@ impl Unit {
     ///
     /// # Safety
     ///
-    /// It has not ended, and does not before this returns.
+    /// The context is there until this returns: it has not ended, or there is a handle.
     pub(super) unsafe fn facts(&self) -> Facts {
-        // SAFETY: the context is there until the end.
-        Facts::of(unsafe { self.context.as_ref() })
+        // SAFETY: the caller's promise.
+        Facts::of(unsafe { &*self.context.get() })
     }
 
     /// How many strands beneath this one are counted by what is attached to it, and have not ended.
@@ -173,11 +217,22 @@ impl Unit {
     #[inline]
     pub(super) unsafe fn end(&self) {
         if let Some(record) = NonNull::new(self.record.load(Acquire)) {
-            // SAFETY: by the caller's promise. The strand gives its count back.
-            unsafe {
-                Record::end(record, self.facts());
-                TaskRef::release(record);
-            }
+            // SAFETY: by the caller's promise.
+            unsafe { Record::end(record, self.facts()) };
+        }
+    }
+
+    /// The same for a strand that has a handle, which may ask at the same time.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    #[inline]
+    pub(super) unsafe fn end_with_handle(&self) {
+        let asked = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire);
+        if let Some(record) = asked.err().and_then(NonNull::new) {
+            // SAFETY: by the caller's promise.
+            unsafe { Record::end(record, self.facts()) };
         }
     }
 
@@ -208,6 +263,21 @@ impl Unit {
                 let resumed = leave(node);
                 Header::resume_later(frame, resumed);
             }
+        }
+    }
+}
+
+/// Nobody has asked about a strand that has a handle, and it has ended.
+const ENDED: *mut Record = ptr::without_provenance_mut(1);
+
+impl Drop for Unit {
+    #[inline]
+    fn drop(&mut self) {
+        // It has ended, or never began: nobody else looks.
+        let record = self.record.load(Relaxed);
+        if !record.is_null() && record != ENDED {
+            // SAFETY: the strand has a count of it.
+            unsafe { TaskRef::release(NonNull::new_unchecked(record)) };
         }
     }
 }

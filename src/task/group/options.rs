@@ -1,0 +1,129 @@
+use core::fmt;
+use std::borrow::Cow;
+use std::boxed::Box;
+
+use allocator_api2::alloc::{Allocator, Global};
+
+use super::super::spawned::Place;
+use super::super::task_local::Locals;
+use crate::scheduler::TaskScheduler;
+use crate::{Priority, Scheduler};
+
+/// What a child is started with, where that is not what it would inherit: see
+/// [`TaskGroup::spawn_with`](super::TaskGroup::spawn_with) and [`detach_with`](super::super::detach_with).
+#[derive(Clone)]
+#[must_use = "options do nothing until something is spawned with them"]
+pub struct SpawnOptions<A = Global> {
+    pub(in super::super) priority: Option<Priority>,
+    pub(in super::super) scheduler: Option<TaskScheduler<'static>>,
+    name: Option<Cow<'static, str>>,
+    locals: Option<Locals>,
+    pub(in super::super) allocator: A,
+}
+
+impl SpawnOptions {
+    /// Everything as it is inherited.
+    pub const fn new() -> Self {
+        SpawnOptions {
+            priority: None,
+            scheduler: None,
+            name: None,
+            locals: None,
+            allocator: Global,
+        }
+    }
+}
+
+impl Default for SpawnOptions {
+    fn default() -> Self {
+        SpawnOptions::new()
+    }
+}
+
+impl<A> SpawnOptions<A> {
+    /// How urgent it is.
+    pub fn priority(self, priority: Priority) -> Self {
+        SpawnOptions {
+            priority: Some(priority),
+            ..self
+        }
+    }
+
+    /// Where it runs: on any scheduler that cannot fail.
+    pub fn scheduler<S: Scheduler + 'static>(self, scheduler: S) -> Self {
+        SpawnOptions {
+            scheduler: Some(TaskScheduler::new(scheduler)),
+            ..self
+        }
+    }
+
+    /// What it is called, in a [dump](super::super::dump) and by those who [ask](super::super::TaskRef::name).
+    ///
+    /// ```
+    /// use bowline::task::{self, SpawnOptions};
+    ///
+    /// let options = SpawnOptions::new().name("chop vegetables");
+    /// let handle = task::detach_with(options, async { task::current() });
+    /// let chops = task::block_on(handle).unwrap().unwrap();
+    /// assert_eq!(chops.name(), Some("chop vegetables"));
+    /// ```
+    pub fn name(self, name: impl Into<Cow<'static, str>>) -> Self {
+        SpawnOptions {
+            name: Some(name.into()),
+            ..self
+        }
+    }
+
+    /// The [task-local](super::super::TaskLocal) values that are bound where this is called: a copy of none of them, but
+    /// each is there as long as the child needs it.
+    ///
+    /// For [detached](super::super::detach_with) tasks, which see none otherwise.
+    ///
+    /// ```
+    /// use bowline::task::{self, SpawnOptions};
+    ///
+    /// bowline::task_local! { static USER: &'static str; }
+    ///
+    /// let options = USER.sync_scope("Ada", || SpawnOptions::new().inherit_locals());
+    /// let handle = task::detach_with(options, async { USER.get() });
+    /// assert_eq!(task::block_on(handle).unwrap(), Some("Ada"));
+    /// ```
+    pub fn inherit_locals(self) -> Self {
+        SpawnOptions {
+            locals: Some(Locals::current()),
+            ..self
+        }
+    }
+
+    /// What its memory is from. What it awaits finds the allocator with
+    /// [`CurrentAllocator`](super::super::CurrentAllocator).
+    pub fn allocator<B>(self, allocator: B) -> SpawnOptions<B>
+    where
+        B: Allocator + Clone + Send + Sync + 'static,
+    {
+        SpawnOptions {
+            priority: self.priority,
+            scheduler: self.scheduler,
+            name: self.name,
+            locals: self.locals,
+            allocator,
+        }
+    }
+
+    pub(in super::super) fn into_parts(self) -> (Option<Box<Place>>, A) {
+        let inherits =
+            self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none();
+        let place = (!inherits).then(|| Box::new(Place::new(self.scheduler, self.priority, self.name, self.locals)));
+        (place, self.allocator)
+    }
+}
+
+impl<A> fmt::Debug for SpawnOptions<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnOptions")
+            .field("priority", &self.priority)
+            .field("scheduler", &self.scheduler)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
