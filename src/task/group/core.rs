@@ -84,6 +84,8 @@ pub(super) struct Policy {
 
 struct State {
     phase: Phase,
+    /// See [`Core::frame`].
+    frame: Option<NonNull<Header>>,
     /// Children that have not ended, and places that are kept for some.
     running: usize,
     /// Those that have ended, and whose results were not taken; and how many of these are failures.
@@ -99,6 +101,9 @@ struct State {
     first: *mut Header,
     last: *mut Header,
     waiters: Waiters,
+    /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
+    /// gives it back.
+    frame_waits: bool,
     /// Who polls: for results, or for the end where that is not the frame.
     wakers: Vec<Waker>,
     /// The first panic that was not kept as a result.
@@ -346,6 +351,8 @@ impl Drop for Room {
 struct Settled {
     /// Those that were granted something: in no list of the group, linked as they were there.
     granted: Waiters,
+    /// The frame that waits for one that ends, if it does.
+    frame: Option<NonNull<Header>>,
     /// Who polls.
     woken: Vec<Waker>,
 }
@@ -354,6 +361,7 @@ impl Settled {
     fn new() -> Self {
         Settled {
             granted: Waiters::NONE,
+            frame: None,
             woken: Vec::new(),
         }
     }
@@ -364,6 +372,10 @@ impl Settled {
         while let Some(waiter) = self.granted.pop() {
             // SAFETY: whoever takes it out of the group's list, under the lock, completes it.
             resumed.append(unsafe { Waiter::complete(waiter) });
+        }
+        if let Some(frame) = self.frame {
+            // SAFETY: it has counted an await for this.
+            resumed.append(unsafe { Header::end_wait(frame, Context::is_here) });
         }
         for waker in self.woken {
             waker.wake();
@@ -469,7 +481,19 @@ impl State {
         }
         self.last = frame.as_ptr();
         self.finished += 1;
-        settled.woken.append(&mut self.wakers);
+        self.wake(settled);
+    }
+
+    /// Those that look for themselves are to look again.
+    #[inline]
+    fn wake(&mut self, settled: &mut Settled) {
+        if self.frame_waits {
+            self.frame_waits = false;
+            settled.frame = self.frame;
+        }
+        if !self.wakers.is_empty() {
+            settled.woken.append(&mut self.wakers);
+        }
     }
 
     /// The same for one that was taken out, and goes before the others.
@@ -491,7 +515,7 @@ impl State {
         }
         self.first = frame.as_ptr();
         self.finished += 1;
-        settled.woken.append(&mut self.wakers);
+        self.wake(settled);
     }
 
     /// Gives a child that has ended to who waits for one, if somebody does.
@@ -530,7 +554,7 @@ impl State {
             // SAFETY: it is in the list.
             unsafe { self.grant(waiter, Given::Nothing, settled) };
         }
-        settled.woken.append(&mut self.wakers);
+        self.wake(settled);
         let last = self.phase == Phase::Closed;
         if last {
             self.phase = Phase::Over;
@@ -612,6 +636,7 @@ impl CoreRef {
             locked: AtomicBool::new(false),
             state: UnsafeCell::new(State {
                 phase: Phase::Open,
+                frame,
                 running: 0,
                 finished: 0,
                 failures: 0,
@@ -621,6 +646,7 @@ impl CoreRef {
                 first: ptr::null_mut(),
                 last: ptr::null_mut(),
                 waiters: Waiters::NONE,
+                frame_waits: false,
                 wakers: Vec::new(),
                 panic: None,
             }),
@@ -1044,13 +1070,31 @@ impl Drop for Core {
 }
 
 impl CoreRef {
-    /// The next that has ended. `Err` says whether some still run.
-    pub(super) fn try_next(&self) -> Result<Finished, bool> {
+    /// The next that has ended, or what to do about it.
+    ///
+    /// `polled` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in
+    /// that frame, and what stops it reaches the children too, it is woken without any more ado.
+    pub(super) fn try_next(&self, polled: Option<NonNull<Header>>) -> TryNext {
         let mut lock = self.lock();
-        match lock.pop_finished() {
-            // SAFETY: it was in the list.
-            Some(frame) => Ok(unsafe { Finished::new(self.clone(), frame) }),
-            None => Err(lock.running != 0),
+        if let Some(frame) = lock.pop_finished() {
+            return TryNext::Ended(frame);
+        }
+        if lock.running == 0 {
+            return TryNext::Nothing;
+        }
+        match polled {
+            // SAFETY: the frame is polled by this thread.
+            Some(frame)
+                if self.frame == polled && unsafe { self.outer.is_same(&Header::context(frame).as_ref().token) } =>
+            {
+                if !lock.frame_waits {
+                    lock.frame_waits = true;
+                    // SAFETY: as above, and this is what that runs.
+                    unsafe { Header::count_wait(frame) };
+                }
+                TryNext::Wait
+            }
+            _ => TryNext::Listen,
         }
     }
 
@@ -1196,6 +1240,18 @@ impl CoreRef {
         // Elsewhere it stays attached, and the frame ends it.
         run_later(resumed);
     }
+}
+
+/// What is to be done about the next that ends.
+pub(super) enum TryNext {
+    /// It is there, and the caller's.
+    Ended(NonNull<Header>),
+    /// There is none.
+    Nothing,
+    /// The frame is woken when it is there.
+    Wait,
+    /// It is to be waited for by an operation.
+    Listen,
 }
 
 /// What became of a waiter.

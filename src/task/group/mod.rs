@@ -10,6 +10,7 @@ mod next;
 mod options;
 mod wait;
 
+use ::core::convert::Infallible;
 use ::core::fmt;
 use ::core::marker::PhantomData;
 use ::core::ops::Deref;
@@ -20,12 +21,13 @@ use allocator_api2::alloc::{Allocator, Global};
 use futures_core::Stream;
 
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
-use self::core::CoreRef;
 pub(super) use self::core::run_later;
+use self::core::{CoreRef, TryNext};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
 use super::context::{DefaultContext, InAllocator};
+use super::frame::Header;
 use crate::{Completion, Panic};
 
 /// Runs `body` with a group, into which it can spawn children; returns what it returns, when all of them have ended.
@@ -227,9 +229,9 @@ impl<T> TaskGroup<T> {
     /// Takes all results that are left, when all children have ended. The first panic among them is returned.
     fn drain(&self, mut take: impl FnMut(T)) -> Option<Panic> {
         let mut panic = self.core.take_panic();
-        while let Ok(finished) = self.core.try_next() {
-            // SAFETY: this is what the children give.
-            match unsafe { finished.take::<T>() } {
+        while let TryNext::Ended(child) = self.core.try_next(None) {
+            // SAFETY: it is done, and ours; this is what the children give.
+            match unsafe { Header::take::<Completion<T, Infallible>>(child) } {
                 Completion::Value(value) => take(value),
                 Completion::Panicked(payload) => {
                     panic.get_or_insert(payload);

@@ -1,5 +1,6 @@
 //! The futures that a group gives.
 
+use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
@@ -11,7 +12,8 @@ use allocator_api2::alloc::Global;
 use super::super::await_sender::SenderFuture;
 use super::super::context::DefaultContext;
 use super::super::error::TaskError;
-use super::core::{CoreRef, Finished, run_later};
+use super::super::frame::{self, Header};
+use super::core::{CoreRef, TryNext, run_later};
 use super::wait::{Kind, Wait, Waited};
 use super::{Refused, Spawned};
 use crate::Completion;
@@ -66,18 +68,21 @@ impl<T> NextFinished<T> {
         }
     }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Finished>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
         // SAFETY: it is pinned with this, and nothing is moved.
         let mut waiting = unsafe { self.map_unchecked_mut(|this| &mut this.waiting) };
         if waiting.wait.is_none() {
-            match waiting.core.try_next() {
-                Ok(finished) => return Poll::Ready(Some(finished)),
-                Err(false) => return Poll::Ready(None),
-                Err(true) => {}
+            match waiting.core.try_next(frame::frame_of(cx.waker())) {
+                // SAFETY: it is done, and ours; this is what the children give.
+                TryNext::Ended(child) => return Poll::Ready(Some(unsafe { Header::take(child) })),
+                TryNext::Nothing => return Poll::Ready(None),
+                TryNext::Wait => return Poll::Pending,
+                TryNext::Listen => {}
             }
         }
         match ready!(waiting.as_mut().poll(cx)) {
-            Waited::Child(finished) => Poll::Ready(Some(finished)),
+            // SAFETY: this is what the children give.
+            Waited::Child(finished) => Poll::Ready(Some(unsafe { finished.take() })),
             _ => Poll::Ready(None),
         }
     }
@@ -100,15 +105,12 @@ impl<T> Future for Next<T> {
         // SAFETY: it is pinned with this.
         let mut inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
         loop {
-            let Some(finished) = ready!(inner.as_mut().poll(cx)) else {
-                return Poll::Ready(None);
-            };
-            // SAFETY: this is what the children give.
-            match unsafe { finished.take::<T>() } {
-                Completion::Value(value) => return Poll::Ready(Some(value)),
-                Completion::Panicked(payload) => payload.resume(),
+            match ready!(inner.as_mut().poll(cx)) {
+                None => return Poll::Ready(None),
+                Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
+                Some(Completion::Panicked(payload)) => payload.resume(),
                 // It has stopped, and gives nothing.
-                _ => {}
+                Some(_) => {}
             }
         }
     }
@@ -130,9 +132,7 @@ impl<T> Future for NextEnded<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // SAFETY: it is pinned with this.
         let inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        let finished = ready!(inner.poll(cx));
-        // SAFETY: this is what the children give.
-        Poll::Ready(finished.map(|finished| TaskError::result(unsafe { finished.take::<T>() })))
+        inner.poll(cx).map(|ended| ended.map(TaskError::result))
     }
 }
 
