@@ -63,6 +63,9 @@ macro_rules! task_local {
             $crate::task::TaskLocal::new(::core::stringify!($name), ::core::option::Option::None);
         $($crate::task_local! { $($rest)* })?
     };
+    ($($other:tt)*) => {
+        ::core::compile_error!("write `static NAME: Type;`, or `static NAME: Type = default;`, as often as you like");
+    };
 }
 
 /// A value that is bound for a stretch of a task, and seen by all that runs in there: the key to it.
