@@ -183,3 +183,21 @@ pub(crate) fn thread_id() -> usize {
         MARK.with(|mark| core::ptr::from_ref::<u8>(mark).addr())
     }
 }
+
+/// A number that no other call gets, in this process.
+#[cfg(feature = "std")]
+pub(crate) fn unique() -> u64 {
+    // Nothing is ordered by it, so it is no part of a model, which could not have it in a `static` either.
+    #[cfg(target_has_atomic = "64")]
+    {
+        static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
+        NEXT.fetch_add(1, core::sync::atomic::Ordering::Relaxed)
+    }
+    #[cfg(not(target_has_atomic = "64"))]
+    {
+        static NEXT: std::sync::Mutex<u64> = std::sync::Mutex::new(1);
+        let mut next = NEXT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *next += 1;
+        *next - 1
+    }
+}

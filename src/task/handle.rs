@@ -8,6 +8,7 @@ use allocator_api2::alloc::Allocator;
 
 use super::await_sender::SenderFuture;
 use super::context::InAllocator;
+use super::current::TaskRef;
 use super::error::TaskError;
 use super::group::SpawnOptions;
 use super::solo::{self, AsResult, Claim, Join, Start};
@@ -109,6 +110,19 @@ impl<T: Send + 'static> Handle<T> {
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.claim.task().is_cancelled()
+    }
+
+    /// The task, to ask about: also when it has ended.
+    ///
+    /// ```
+    /// use bowline::task;
+    ///
+    /// let handle = task::detach(async { task::current() });
+    /// let detached = handle.task();
+    /// assert_eq!(task::block_on(handle).unwrap(), Some(detached));
+    /// ```
+    pub fn task(&self) -> TaskRef {
+        self.claim.task().task()
     }
 
     /// Whether it has ended.

@@ -1,10 +1,12 @@
-//! Where a child runs that does not run where its group does.
+//! What a child is started with, where it does not inherit all of that.
 
 use core::ptr::NonNull;
+use std::borrow::Cow;
 
 use super::context::{Context, Home, TaskContext};
 use super::frame::Header;
 use super::hop;
+use super::task_local::Locals;
 use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
 use crate::{Env, Priority, Transfer};
@@ -26,6 +28,9 @@ impl TaskContext for InCache {
 pub(super) struct Place {
     scheduler: Option<TaskScheduler<'static>>,
     priority: Option<Priority>,
+    name: Option<Cow<'static, str>>,
+    /// What the child sees in the place of what is bound around it.
+    locals: Option<Locals>,
     context: Option<Context>,
 }
 
@@ -33,12 +38,23 @@ pub(super) struct Place {
 unsafe impl Send for Place {}
 
 impl Place {
-    pub(super) fn new(scheduler: Option<TaskScheduler<'static>>, priority: Option<Priority>) -> Self {
+    pub(super) fn new(
+        scheduler: Option<TaskScheduler<'static>>,
+        priority: Option<Priority>,
+        name: Option<Cow<'static, str>>,
+        locals: Option<Locals>,
+    ) -> Self {
         Place {
             scheduler,
             priority,
+            name,
+            locals,
             context: None,
         }
+    }
+
+    pub(super) fn take_name(&mut self) -> Option<Cow<'static, str>> {
+        self.name.take()
     }
 
     /// Makes the context, of that outside.
@@ -60,6 +76,9 @@ impl Place {
         let mut context = *outside;
         if self.priority.is_some() {
             context.priority = self.priority;
+        }
+        if let Some(locals) = &self.locals {
+            context.locals = locals.as_raw();
         }
         if let Some(scheduler) = &self.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.

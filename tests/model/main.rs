@@ -13,6 +13,7 @@ mod affine;
 mod awaits;
 mod bulk;
 mod continuation;
+mod current;
 mod foreign;
 mod from_future;
 mod hop;

@@ -18,7 +18,8 @@ use super::super::frame::{Continuation, Header};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
 use super::super::task::{Frame, Plain};
-use super::super::unit::{Attached, Unit};
+use super::super::task_local::Locals;
+use super::super::unit::{Attached, AttachedVtable, Unit};
 use super::Refused;
 use super::wait::{Given, Kind, Waiter};
 use crate::memory::Cached;
@@ -50,6 +51,8 @@ pub(super) struct Core {
     attached: Attached,
     /// That of the children.
     context: Context,
+    /// The task-local values that they see.
+    locals: Locals,
     /// The frame that the group is in, which is not done before the children are. None outside of a task.
     frame: Option<NonNull<Header>>,
     /// The strand of that frame, or null.
@@ -635,11 +638,13 @@ impl CoreRef {
             None => (Context::of_global_pool(), None, ptr::null()),
         };
         let outer = context.token;
+        let locals = Locals::current();
         let core = cached(Core {
             count: AtomicUsize::new(1),
             relay: Relay::new(Core::relay_over),
-            attached: Attached::new(Core::leave),
+            attached: Attached::new(Core::ATTACHED),
             context,
+            locals,
             frame,
             unit,
             outer,
@@ -668,6 +673,7 @@ impl CoreRef {
         unsafe {
             let place = core.as_ptr();
             (*place).context.token = (*place).relay.token();
+            (*place).context.locals = (*place).locals.as_raw();
             (*place).context.around = frame.map(|frame| Around {
                 frame,
                 context: NonNull::new_unchecked(&raw mut (*place).context),
@@ -698,7 +704,7 @@ impl CoreRef {
             return Err(Refused::Cancelled);
         }
         let member = Member {
-            unit: Unit::new(self.unit),
+            unit: Unit::spawned(self.unit),
             core: self.0,
             next: Cell::new(ptr::null_mut()),
             previous: Cell::new(ptr::null_mut()),
@@ -723,6 +729,7 @@ impl CoreRef {
                     }
                 },
             };
+            unit.as_ref().set_context(context);
             let continuation = Continuation::operation(frame.cast(), complete);
             mem::forget(Header::begin(frame, context, unit, continuation));
             let has_room = room.is_some();
@@ -738,6 +745,10 @@ impl CoreRef {
             drop(lock);
             if let Some(room) = room {
                 room.fill();
+            }
+            // The group counts it by now, so whoever waits for that is there.
+            if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
+                unit.as_ref().set_name(name);
             }
             run_later(Header::enqueue_child(frame));
         }
@@ -764,8 +775,11 @@ impl CoreRef {
         {
             return Transfer::none();
         }
-        // SAFETY: as above.
-        let core = unsafe { member.core.as_ref() };
+        // SAFETY: as above. The group is there until it learns of this, and with it the strand that it is in.
+        let core = unsafe {
+            member.unit.end();
+            member.core.as_ref()
+        };
         let (failed, cancels) = match result {
             Some(Completion::Panicked(_)) => (true, !core.policy.supervises),
             Some(Completion::Value(value)) => {
@@ -797,6 +811,21 @@ impl CoreRef {
 }
 
 impl Core {
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Core::leave,
+        running: Some(Core::running),
+    };
+
+    /// How many children run.
+    ///
+    /// # Safety
+    ///
+    /// The node is that of a group which is attached.
+    unsafe fn running(node: NonNull<Attached>) -> usize {
+        // SAFETY: the link to the task has a count.
+        unsafe { container_of!(node, Core, attached).as_ref() }.lock().running
+    }
+
     #[inline]
     fn lock(&self) -> Lock<'_> {
         let mut rounds = 0;
