@@ -8,6 +8,8 @@
 //!   [`Task::builder`] takes one.
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
 //! - [`scope`] spreads closures over the pool.
+//! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] see a cancellation; [`shield`] keeps it out, and
+//!   [`with_deadline`] and [`with_timeout`] make one.
 //!
 //! ```
 //! use bowline::prelude::*;
@@ -26,13 +28,17 @@ mod await_state;
 mod awaitable;
 mod block_on;
 mod builder;
+mod cancellation;
+mod cancellation_handler;
 mod context;
+mod deadline;
 mod foreign;
 mod frame;
 mod hop;
 mod inside;
 mod local;
 mod relay;
+mod shield;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
@@ -44,11 +50,15 @@ pub use await_sender::SenderFuture;
 pub use await_state::TaskToken;
 pub use block_on::block_on;
 pub use builder::TaskBuilder;
+pub use cancellation::{Cancelled, Reason, cancellation_reason, check_cancellation, is_cancelled};
+pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
+pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use shield::{Shield, shield};
 pub use task::{Task, TaskFuture, TaskOperation};
 
 pub use crate::Priority;
