@@ -264,7 +264,9 @@ fn a_handler_may_complete_the_operation() {
                     canceller.request_stop();
                     receive.await
                 };
-                let handler = move || drop(sends.close());
+                let handler = move || {
+                    sends.close();
+                };
                 with_cancellation_handler(handler, operation).await
             }
         });
@@ -504,7 +506,10 @@ fn a_handler_is_called_when_the_deadline_around_it_passes() {
     everywhere(|place| {
         let (sends, receives) = async_channel::bounded::<()>(1);
         let work = Task::new(async move {
-            let operation = with_cancellation_handler(move || drop(sends.close()), receives.recv());
+            let close = move || {
+                sends.close();
+            };
+            let operation = with_cancellation_handler(close, receives.recv());
             task::with_timeout(Duration::from_millis(1), operation).await
         });
         assert!(place.run(work).unwrap().expect("it has a value").is_err());

@@ -484,7 +484,7 @@ fn forgotten_in_a_scope_it_does_not_keep_that() {
 #[test]
 fn sent_away_it_may_be_dropped_and_not_polled() {
     everywhere(|place| {
-        let sent = || Task::new(async { begun(with_timeout(HOUR, pending::<()>())).await });
+        let sent = || Task::new(begun(with_timeout(HOUR, pending::<()>())));
         drop(place.run(sent()).unwrap());
         let mut sent = place.run(sent()).unwrap();
         let mut context = Context::from_waker(Waker::noop());
@@ -539,7 +539,10 @@ fn ended_while_its_timer_is_about_to_run_on_the_same_loop() {
     let (sends, receives) = async_channel::bounded::<()>(1);
     let work = Task::new(async move {
         let at = Instant::now() + MILLISECOND;
-        let first = with_deadline(at, with_cancellation_handler(move || drop(sends.close()), forever())).on(&timer);
+        let close = move || {
+            sends.close();
+        };
+        let first = with_deadline(at, with_cancellation_handler(close, forever())).on(&timer);
         // It ends by what the first one's timer does, while its own is due.
         let second = with_deadline(at, async { receives.recv().await.is_err() }).on(&timer);
         futures_util::future::join(first, second).await

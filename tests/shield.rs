@@ -292,7 +292,7 @@ fn sent_to_another_task_it_panics_when_it_is_polled() {
     everywhere(|place| {
         for _ in 0..20 {
             let source = StopSource::new();
-            let work = Task::new(async { begun(shield(pending::<()>())).await });
+            let work = Task::new(begun(shield(pending::<()>())));
             let sent = place.run(work.write_env(WithStopToken(source.token()))).unwrap();
             drop(source);
             let other = Task::new(sent);
@@ -305,7 +305,7 @@ fn sent_to_another_task_it_panics_when_it_is_polled() {
 fn sent_out_of_the_scope_that_it_began_in_it_panics_when_it_is_polled() {
     everywhere(|place| {
         let work = Task::new(async {
-            let sent = task::with_timeout(HOUR, async { begun(shield(pending::<()>())).await })
+            let sent = task::with_timeout(HOUR, begun(shield(pending::<()>())))
                 .await
                 .expect("there is time");
             sent.await;
@@ -329,13 +329,10 @@ fn sent_to_another_task_it_may_be_dropped() {
             let (sends, sent) = mpsc::channel();
             let source = StopSource::new();
             let told = Tell(sends);
-            let work = Task::new(async {
-                begun(shield(async move {
-                    let _told = told;
-                    pending::<()>().await;
-                }))
-                .await
-            });
+            let work = Task::new(begun(shield(async move {
+                let _told = told;
+                pending::<()>().await;
+            })));
             let future = place.run(work.write_env(WithStopToken(source.token()))).unwrap();
             source.request_stop();
             let other = Task::new(async move { drop(future) });

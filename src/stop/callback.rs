@@ -47,7 +47,7 @@ pub struct StopCallback<K: StopToken, F: FnOnce() + Send> {
     slot: StopSlot<K>,
     token: K,
     closure: UnsafeCell<Option<F>>,
-    /// The thread that runs the closure, 0 before; what the closure's own drop of the registration is told by.
+    /// The thread that runs the closure, 0 before and after; what the closure's own drop of the registration is told by.
     runner: AtomicUsize,
     /// Set by that thread while it runs the closure: where to note, on its stack, that the registration is gone.
     gone: AtomicPtr<bool>,
@@ -96,6 +96,7 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
             // SAFETY: not gone: it waits for the release.
             let this = unsafe { this.as_ref() };
             this.gone.store(ptr::null_mut(), Relaxed);
+            this.runner.store(0, Relaxed);
             this.slot.release();
         }
         Transfer::none()
@@ -154,7 +155,7 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
         if self.runner.load(Acquire) != thread_id() {
             return false;
         }
-        // Null where it has returned on this thread before.
+        // Null where the closure has taken it back before.
         let gone = self.gone.swap(ptr::null_mut(), Relaxed);
         if gone.is_null() {
             return false;

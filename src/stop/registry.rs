@@ -84,6 +84,7 @@ impl Registry {
     }
 
     /// Why the stop was requested. None where it was not.
+    #[cfg(feature = "std")]
     pub(crate) fn why(&self) -> Option<Why> {
         let state = self.state.load(Acquire);
         (state & STOPPED != 0).then_some(Why((state >> WHY) as u16))

@@ -40,7 +40,10 @@ use crate::{Panic, Transfer};
 ///         canceller.request_stop();
 ///         receiver.recv().await
 ///     };
-///     task::with_cancellation_handler(move || drop(close.close()), receive).await
+///     let handler = move || {
+///         close.close();
+///     };
+///     task::with_cancellation_handler(handler, receive).await
 /// });
 /// let received = sync_wait(work.write_env(WithStopToken(source.token()))).unwrap();
 /// assert!(received.is_err(), "the channel is closed");

@@ -12,6 +12,7 @@ mod affine;
 #[path = "await.rs"]
 mod awaits;
 mod bulk;
+mod cancellation;
 mod foreign;
 mod from_future;
 mod hop;
