@@ -42,6 +42,7 @@ macro_rules! awaitable {
 use crate::adaptors::*;
 use crate::factories::*;
 use crate::scheduler::*;
+use crate::scope::{Associated, Join, Kind, SpawnFuture};
 
 awaitable!(
     [S, E] ErrInto<S, E>,
@@ -94,4 +95,7 @@ awaitable!(
     [] TimerSchedule,
     [S] Timeout<S>,
     [S, A] OrElseSchedule<S, A>,
+    [S, K: Kind] Associated<S, K>,
+    [S, K: Kind] SpawnFuture<S, K>,
+    [K: Kind] Join<K>,
 );
