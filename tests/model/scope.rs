@@ -179,7 +179,7 @@ fn one_join_leaves_and_another_stays() {
 /// leave meanwhile. Everybody lets go, and the memory goes with the last.
 #[test]
 fn an_end_that_a_join_waits_for_is_not_the_last() {
-    explore(3, &["left", "joined"], |seen| {
+    explore_both_ways(3, &["left", "joined"], |seen, order| {
         let world = World::default();
         let (root, report) = world.root();
         let scope = SimpleCountingScope::new();
@@ -187,11 +187,18 @@ fn an_end_that_a_join_waits_for_is_not_the_last() {
         let source = StopSource::new();
         let stopping = scope.join().write_env(WithStopToken(source.token()));
         submit(stopping.write_env(WithScheduler(InlineScheduler)), root);
-        world.threads.spawn(move || drop(held));
-        let one_more = scope.associate(just(()));
-        drop(scope);
-        assert!(source.request_stop());
-        drop(one_more);
+        world.threads.run(
+            order,
+            [
+                Box::new(move || drop(held)),
+                Box::new(move || {
+                    let one_more = scope.associate(just(()));
+                    drop(scope);
+                    assert!(source.request_stop());
+                    drop(one_more);
+                }),
+            ],
+        );
         world.end();
         seen.note(match report.get() {
             Ended::Stopped => "left",
@@ -301,7 +308,7 @@ fn two_panics_race_for_the_joins() {
         let scope = SimpleCountingScope::new();
         for payload in ["the first", "the second"] {
             let panic = Completion::Panicked(Panic::new(Box::new(payload)));
-            assert!(scope.spawn(world.remote_of(panic).then(drop)));
+            assert!(scope.spawn(world.remote_of::<Infallible>(panic).then(drop)));
         }
         let later = scope.join();
         join(&scope, root);
