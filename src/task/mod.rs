@@ -7,7 +7,7 @@
 //! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
 //!   [`Task::builder`] takes one.
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
-//! - [`scope`] spreads closures over the pool.
+//! - [`scope`] spreads closures and coroutines that borrow over the pool.
 //!
 //! ```
 //! use bowline::prelude::*;
@@ -31,6 +31,7 @@ mod foreign;
 mod frame;
 mod hop;
 mod local;
+mod scope;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod wait;
