@@ -471,6 +471,47 @@ fn tokens_of_one_scope_are_equal() {
 }
 
 #[test]
+fn a_scope_is_shared_between_threads() {
+    fn assert_shared<T: Send + Sync + 'static>(value: T) -> T {
+        value
+    }
+    on_loop_and_pools(|scheduler| {
+        let scope = assert_shared(Arc::new(CountingScope::new()));
+        let _ = (assert_shared(scope.token()), assert_shared(scope.join()));
+        let count = Arc::new(AtomicUsize::new(0));
+        thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for _ in 0..100 {
+                        assert!(scope.spawn(count_on(&scheduler, &count)));
+                    }
+                });
+            }
+        });
+        sync_wait(scope.join()).unwrap();
+        assert_eq!(count.load(SeqCst), 400);
+    });
+}
+
+#[test]
+fn a_join_that_is_dropped_in_flight_leaves() {
+    on_loop_and_pools(|scheduler| {
+        let scope = Arc::new(CountingScope::new());
+        let held = scope.associate(just(()));
+        let inside = scope.clone();
+        let task = Task::new(async move {
+            let mut join = std::pin::pin!(inside.join().into_future());
+            let waits = std::future::poll_fn(|cx| std::task::Poll::Ready(join.as_mut().poll(cx).is_pending())).await;
+            assert!(waits);
+        });
+        sync_wait(starts_on(scheduler, task)).unwrap();
+        assert_eq!(state(&scope), "open", "nobody joins any more");
+        drop(held);
+        sync_wait(scope.join()).unwrap();
+    });
+}
+
+#[test]
 fn tasks_are_spawned_and_joined_in_tasks() {
     on_loop_and_pools(|scheduler| {
         let inner = scheduler.clone();
