@@ -235,22 +235,63 @@ fn a_coroutine_comes_back_to_the_pool_of_its_scope() {
     });
 }
 
+/// Room for one number, for one who puts and one who takes.
+#[derive(Default)]
+struct Room(Mutex<(Option<usize>, Option<Waker>)>);
+
+impl Room {
+    /// Waits until there is room, and puts the number there.
+    async fn put(&self, number: usize) {
+        self.wait(|room| match room {
+            Some(_) => None,
+            None => {
+                *room = Some(number);
+                Some(())
+            }
+        })
+        .await;
+    }
+
+    /// Waits until there is a number, and takes it.
+    async fn take(&self) -> usize {
+        self.wait(Option::take).await
+    }
+
+    async fn wait<T>(&self, mut change: impl FnMut(&mut Option<usize>) -> Option<T>) -> T {
+        poll_fn(|cx| {
+            let mut room = lock(&self.0);
+            match change(&mut room.0) {
+                None => {
+                    room.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+                Some(changed) => {
+                    let other = room.1.take();
+                    drop(room);
+                    other.into_iter().for_each(Waker::wake);
+                    Poll::Ready(changed)
+                }
+            }
+        })
+        .await
+    }
+}
+
 #[test]
 fn coroutines_that_wait_for_each_other_take_no_worker() {
     on_pools(|pool| {
-        let (ping, pong) = (async_channel::bounded(1), async_channel::bounded(1));
+        let (ping, pong) = (Room::default(), Room::default());
         let mut seen = Vec::new();
         pool.scope(|scope| {
             scope.spawn_async(async {
                 for number in 0..100 {
-                    ping.0.send(number).await.expect("it is open");
-                    seen.push(pong.1.recv().await.expect("it is open"));
+                    ping.put(number).await;
+                    seen.push(pong.take().await);
                 }
-                ping.0.close();
             });
             scope.spawn_async(async {
-                while let Ok(number) = ping.1.recv().await {
-                    pong.0.send(number * 2).await.expect("it is open");
+                for _ in 0..100 {
+                    pong.put(ping.take().await * 2).await;
                 }
             });
         });
