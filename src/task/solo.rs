@@ -339,8 +339,9 @@ impl Solo {
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
+                let task = solo.parent.is_none().then(|| solo.unit.task_of_handle());
                 report(Report::DetachedPanic {
-                    name: None,
+                    name: task.as_ref().and_then(|task| task.name()),
                     panic: &payload,
                 });
                 drop(Panic::catch(|| drop(payload)));

@@ -72,7 +72,7 @@ unsafe impl Send for Core {}
 unsafe impl Sync for Core {}
 
 /// What becomes of a child that has ended.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[allow(unreachable_pub, reason = "it is in the sealed trait of what a group is like")]
 pub struct Policy {
     /// Its result is dropped at once.
