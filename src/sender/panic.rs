@@ -14,6 +14,9 @@ mod with_std {
     /// after everything beside it was stopped and has ended. Without the `std` feature the type is uninhabited.
     pub struct Panic(Box<dyn Any + Send>);
 
+    // SAFETY: of a shared payload nothing can be seen but its message, and text may be shared.
+    unsafe impl Sync for Panic {}
+
     impl Panic {
         /// Wraps a payload, as [`std::panic::catch_unwind`] returns it.
         pub fn new(payload: Box<dyn Any + Send>) -> Self {

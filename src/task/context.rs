@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub(super) locals: Option<NonNull<Binding>>,
     /// The innermost scope inside a frame that this is of, or is used in. It is there as long as this is.
     pub(super) scope: Option<NonNull<Scope>>,
+    /// It is that of a local task, which stays on its thread. What it spawns need not, and runs on the global pool.
+    pub(super) is_local: bool,
 }
 
 /// Where a frame runs code that sees another context: between the beginning and the end of a future that is polled in it.
@@ -132,6 +134,38 @@ impl Context {
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         self.home.is_here()
+    }
+
+    /// That of what begins outside of a task: it runs on the global pool, and nothing stops it.
+    pub(super) fn of_global_pool() -> Self {
+        /// There is nothing to be found.
+        unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+            None
+        }
+
+        Context {
+            home: Home::global_pool(),
+            token: ErasedStopToken::NEVER,
+            outside: (NonNull::dangling(), look),
+            priority: None,
+            around: None,
+            deadline: None,
+            locals: None,
+            scope: None,
+            is_local: false,
+        }
+    }
+
+    /// That of what is spawned from here.
+    pub(super) fn of_child(&self) -> Self {
+        let mut context = *self;
+        // It may outlive the scope that this is in: the frame waits for it.
+        context.scope = None;
+        if context.is_local {
+            context.home = Home::global_pool();
+            context.is_local = false;
+        }
+        context
     }
 
     /// Something begins that uses this, and tells when it is over.
@@ -239,6 +273,21 @@ impl Home {
     pub(super) fn anywhere() -> Self {
         // SAFETY: it is a constant.
         unsafe { Home::new(&InlineScheduler) }
+    }
+
+    /// The global pool.
+    pub(super) fn global_pool() -> Self {
+        #[cfg(not(loom))]
+        {
+            use crate::scheduler::{PoolScheduler, ThreadPool};
+            use crate::sync::OnceLock;
+            static SCHEDULER: OnceLock<PoolScheduler> = OnceLock::new();
+            // SAFETY: it is there for ever.
+            unsafe { Home::new(SCHEDULER.get_or_init(|| ThreadPool::global().scheduler())) }
+        }
+        // A model has no global pool.
+        #[cfg(loom)]
+        Home::anywhere()
     }
 
     /// Whether the scheduler is kept at this place.
@@ -765,6 +814,7 @@ impl<C: TaskContext> Own<C> {
                 deadline: outside.deadline,
                 locals: outside.locals,
                 scope: outside.scope,
+                is_local: outside.is_local,
             },
             outer,
             allocator,

@@ -152,6 +152,8 @@ pub(super) struct Vtable {
     pub(super) fail: unsafe fn(NonNull<Header>, Panic),
     /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
     pub(super) wanders: bool,
+    /// It stays on its thread.
+    pub(super) is_local: bool,
 }
 
 per_thread! {
@@ -224,6 +226,16 @@ impl Header {
     #[inline]
     pub(super) fn current() -> Option<NonNull<Header>> {
         NonNull::new(CURRENT.with(Cell::get).cast_mut())
+    }
+
+    /// Whether it stays on its thread.
+    ///
+    /// # Safety
+    ///
+    /// The frame is there.
+    pub(super) unsafe fn is_local(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.vtable.is_local
     }
 
     /// Says that something is attached to the frame.
@@ -303,6 +315,30 @@ impl Header {
         header.state.store(COUNT | BUSY, Relaxed);
         // SAFETY: the frame stays until it is done, which it is not before it was polled.
         unsafe { Transfer::to(this.cast::<Job>()) }
+    }
+
+    /// Takes that back: the frame is not started after all.
+    ///
+    /// # Safety
+    ///
+    /// It has begun, and was not polled.
+    pub(super) unsafe fn unbegin(this: NonNull<Header>) {
+        // SAFETY: nobody else knows the frame.
+        unsafe {
+            Header::context(this).as_ref().exit();
+            this.as_ref().context.set(ptr::null());
+        }
+    }
+
+    /// Queues a frame with its scheduler. It may run, and be gone, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// It is busy, and in no queue.
+    #[inline]
+    pub(super) unsafe fn enqueue(this: NonNull<Header>) -> Transfer {
+        // SAFETY: it is busy, so its context is there.
+        unsafe { Context::enqueue(Header::context(this), this.cast::<Entry>()) }
     }
 
     /// Out of the way of the frames that have no context of their own.
@@ -765,6 +801,18 @@ impl Header {
         unsafe { child.as_ref() }.continuation.get().whom == this.as_ptr().cast()
     }
 
+    /// Counts one more who may touch the header.
+    ///
+    /// # Safety
+    ///
+    /// The caller is counted, or knows somebody who is.
+    pub(super) unsafe fn count(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        let state = unsafe { this.as_ref() }.state.fetch_add(COUNT, Relaxed);
+        // Less than nothing is possible for a moment, when awaits have borrowed.
+        refuse_too_many(state.cast_signed() / COUNT.cast_signed() > MANY.cast_signed());
+    }
+
     /// Lets go of a frame. One that runs goes on running, and whoever awaited it is not done before it is.
     ///
     /// # Safety
@@ -800,6 +848,20 @@ impl Header {
             if !is_last {
                 Header::release(this);
             }
+            result.assume_init()
+        }
+    }
+
+    /// Takes the result out, and leaves the frame.
+    ///
+    /// # Safety
+    ///
+    /// The frame is done, the caller is its owner, and the result was not taken; `T` is the type of that.
+    pub(super) unsafe fn take_result<T>(this: NonNull<Header>) -> T {
+        let mut result = mem::MaybeUninit::<T>::uninit();
+        // SAFETY: the caller's promise.
+        unsafe {
+            (header_of(this).vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), false);
             result.assume_init()
         }
     }
@@ -1224,9 +1286,7 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(clone_waker, wake_waker, wake
 /// The data is that of a waker of a frame.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: whoever has a waker is counted, or polls.
-    let state = unsafe { &*data.cast::<Header>() }.state.fetch_add(COUNT, Relaxed);
-    // Less than nothing is possible for a moment, when awaits have borrowed.
-    refuse_too_many(state.cast_signed() / COUNT.cast_signed() > MANY.cast_signed());
+    unsafe { Header::count(NonNull::new_unchecked(data.cast::<Header>().cast_mut())) };
     RawWaker::new(data, &WAKER)
 }
 

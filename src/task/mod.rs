@@ -32,13 +32,19 @@ mod cancellation;
 mod cancellation_handler;
 mod context;
 mod deadline;
+mod error;
 mod foreign;
 mod frame;
+mod group;
+mod handle;
 mod hop;
 mod inside;
+mod let_async;
 mod local;
 mod relay;
 mod shield;
+mod solo;
+mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
@@ -56,7 +62,15 @@ pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handle
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
+pub use error::TaskError;
+pub use group::{
+    AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
+    NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
+    discarding_group, gather, group, supervised_group, try_group,
+};
+pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
+pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use shield::{Shield, shield};
 pub use task::{Task, TaskFuture, TaskOperation};

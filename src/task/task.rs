@@ -220,37 +220,36 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
         Task::from_future(Try(future), allocator)
     }
 
+    /// That of a local task: what it spawns does not stay on its thread.
+    #[inline]
+    pub(super) fn of_local<F>(future: F) -> Self
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        Cx: TaskContext<Allocator = Global>,
+    {
+        or_panic(Task::from_future(Local(future), Global))
+    }
+
     #[inline]
     fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemory> {
-        let layout = Frame::<P, T, E, Cx>::LAYOUT;
-        let Ok(memory) = allocator.allocate(layout) else {
-            return Err(OutOfMemory::new(layout));
-        };
-        let frame = memory.cast::<Frame<P, T, E, Cx>>();
-        let place = frame.as_ptr();
-        // SAFETY: there is room; all fields are written, where they are to stay.
-        unsafe {
-            (&raw mut (*place).header).write(Header::new(Frame::<P, T, E, Cx>::VTABLE));
-            (&raw mut (*place).stage).write(FrameStage::Future(future));
-            (&raw mut (*place).allocator).write(allocator);
-            if let Some(own) = Frame::<P, T, E, Cx>::own(frame) {
-                own.write(None);
-            }
-        }
         Ok(Task {
-            frame: frame.cast(),
+            frame: Frame::<P, T, E, Cx, ()>::make(future, allocator, ())?,
             _result: PhantomData,
         })
     }
 }
 
 /// A future, and how its output is a completion.
-trait Produce<T, E> {
+pub(super) trait Produce<T, E> {
+    /// It stays on its thread.
+    const IS_LOCAL: bool = false;
+
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
 }
 
-struct Plain<F>(F);
+pub(super) struct Plain<F>(pub(super) F);
 struct Try<F>(F);
+struct Local<F>(F);
 
 impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     #[inline]
@@ -268,18 +267,37 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
     }
 }
 
+impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Local<F> {
+    const IS_LOCAL: bool = true;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // SAFETY: the future is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
+    }
+}
+
+/// A frame, and what it is of: a future, its result, a context, and a tail for whoever owns it.
 #[repr(C)]
-struct Frame<P, T, E, Cx: TaskContext> {
+pub(super) struct Frame<P, T, E, Cx: TaskContext, X> {
     header: Header,
     stage: FrameStage<P, T, E>,
     /// What the memory is from.
     allocator: Cx::Allocator,
+    _tail: PhantomData<X>,
 }
 
-/// A frame that has a context of its own.
+/// The whole of a frame that uses the context of another.
 #[repr(C)]
-struct OwnFrame<P, T, E, Cx: TaskContext> {
-    frame: Frame<P, T, E, Cx>,
+struct Whole<P, T, E, Cx: TaskContext, X> {
+    frame: Frame<P, T, E, Cx, X>,
+    tail: X,
+}
+
+/// The whole of a frame that has a context of its own.
+#[repr(C)]
+struct OwnWhole<P, T, E, Cx: TaskContext, X> {
+    whole: Whole<P, T, E, Cx, X>,
     /// There from the start of the task until it is done.
     own: Option<Own<Cx>>,
 }
@@ -290,7 +308,52 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
-impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
+impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
+    /// Makes a frame that was not started. Its owner is the caller.
+    #[inline]
+    pub(super) fn make(future: P, allocator: Cx::Allocator, tail: X) -> Result<NonNull<Header>, OutOfMemory> {
+        let Ok(memory) = allocator.allocate(Self::LAYOUT) else {
+            return Err(OutOfMemory::new(Self::LAYOUT));
+        };
+        let frame = memory.cast::<Self>();
+        let place = frame.as_ptr();
+        // SAFETY: there is room; all fields are written, where they are to stay.
+        unsafe {
+            (&raw mut (*place).header).write(Header::new(Self::VTABLE));
+            (&raw mut (*place).stage).write(FrameStage::Future(future));
+            (&raw mut (*place).allocator).write(allocator);
+            Self::tail(frame.cast()).write(tail);
+            if let Some(own) = Self::own(frame) {
+                own.write(None);
+            }
+        }
+        Ok(frame.cast())
+    }
+
+    /// Where the tail of a frame is.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame.
+    #[inline]
+    pub(super) unsafe fn tail(header: NonNull<Header>) -> NonNull<X> {
+        // SAFETY: by the caller's promise.
+        unsafe { NonNull::new_unchecked(&raw mut (*header.cast::<Whole<P, T, E, Cx, X>>().as_ptr()).tail) }
+    }
+
+    /// The result of a frame that is done.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which is done, and which the caller owns.
+    pub(super) unsafe fn result<'a>(header: NonNull<Header>) -> Option<&'a Completion<T, E>> {
+        // SAFETY: by the caller's promise.
+        match unsafe { &(*header.cast::<Self>().as_ptr()).stage } {
+            FrameStage::Result(completion) => Some(completion),
+            _ => None,
+        }
+    }
+
     const VTABLE: &'static Vtable = &Vtable {
         poll: Self::poll,
         poll_here: Self::poll_here,
@@ -302,13 +365,14 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
         deallocate: Self::deallocate,
         fail: Self::fail,
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
+        is_local: P::IS_LOCAL,
     };
 
     /// Of the whole allocation.
     const LAYOUT: Layout = if Cx::INHERITS {
-        Layout::new::<Self>()
+        Layout::new::<Whole<P, T, E, Cx, X>>()
     } else {
-        Layout::new::<OwnFrame<P, T, E, Cx>>()
+        Layout::new::<OwnWhole<P, T, E, Cx, X>>()
     };
 
     /// Where the frame has its own context, if it has one.
@@ -322,7 +386,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
             return None;
         }
         // SAFETY: by the caller's promise, there is room for that too.
-        Some(unsafe { &raw mut (*this.cast::<OwnFrame<P, T, E, Cx>>().as_ptr()).own })
+        Some(unsafe { &raw mut (*this.cast::<OwnWhole<P, T, E, Cx, X>>().as_ptr()).own })
     }
 
     /// Makes the frame's own context, for all of its life. Where that panics there is a result already.
@@ -446,6 +510,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 return Polled::Done;
             }
             let guard = AbortOnUnwind::new();
+            Self::tail(header).drop_in_place();
             drop(Self::memory(this));
             guard.defuse();
         }
@@ -519,6 +584,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
             stage.write(FrameStage::Empty);
             if free {
                 let guard = AbortOnUnwind::new();
+                Self::tail(header).drop_in_place();
                 drop(Self::memory(this));
                 guard.defuse();
             }
@@ -552,8 +618,19 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext> Frame<P, T, E, Cx> {
                 own.drop_in_place();
             }
             (&raw mut (*this.as_ptr()).header).drop_in_place();
+            let _tail = DropTail(Self::tail(header));
             (&raw mut (*this.as_ptr()).stage).drop_in_place();
         }
+    }
+}
+
+/// Also when dropping what comes before it panics.
+struct DropTail<X>(NonNull<X>);
+
+impl<X> Drop for DropTail<X> {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this says so.
+        unsafe { self.0.drop_in_place() };
     }
 }
 
@@ -764,6 +841,8 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             deadline: inside.and_then(|(context, _)| context.deadline),
             locals: inside.and_then(|(context, _)| context.locals),
             scope: None,
+            // SAFETY: the frame is ours.
+            is_local: unsafe { Header::is_local(this.frame) },
         });
         this.is_unstarted = false;
         let (frame, context) = (this.frame, NonNull::from(context));

@@ -1,0 +1,1252 @@
+//! What a group is behind its handles: its children, and who waits for them.
+
+use core::cell::{Cell, UnsafeCell};
+use core::convert::Infallible;
+use core::future::Future;
+use core::mem::{self, ManuallyDrop};
+use core::ops::{Deref, DerefMut, Range};
+use core::ptr::{self, NonNull};
+use core::task::Waker;
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::super::context::{Around, Context, Scope, TaskContext};
+use super::super::frame::{Continuation, Header};
+use super::super::relay::Relay;
+use super::super::spawned::Place;
+use super::super::task::{Frame, Plain};
+use super::super::unit::{Attached, Unit};
+use super::Refused;
+use super::wait::{Given, Kind, Waiter};
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, StopToken, Why};
+use crate::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+use crate::sync::spin;
+use crate::{Completion, Panic, Transfer};
+
+/// What all handles of a group, and its children, point at.
+///
+/// # Who keeps it
+///
+/// `count` counts the handles; the link to the task, until it [leaves](Core::leave); and one for all children together,
+/// from the time when the group was closed with some of them running until the last has ended. While it is open, the
+/// handle of what runs the body keeps it.
+pub(super) struct Core {
+    count: AtomicUsize,
+    /// What stops the children. It is linked to the task's token.
+    relay: Relay,
+    attached: Attached,
+    /// That of the children.
+    context: Context,
+    /// The frame that the group is in, which is not done before the children are. None outside of a task.
+    frame: Option<NonNull<Header>>,
+    /// The strand of that frame, or null.
+    unit: *const Unit,
+    /// The token that the relay is linked to.
+    outer: ErasedStopToken,
+    /// The scope in the frame that the group is in, which that token may be of. It is not over before the link is.
+    scope: Option<NonNull<Scope>>,
+    policy: Policy,
+    /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
+    /// release. A child that has ended touches nothing of the group once it gave the lock back, unless it was the last of
+    /// one that is closed.
+    locked: AtomicBool,
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: the state is touched under the lock alone; in there are frames and values that are `Send`. The rest does not
+// change, or is made of atomics.
+unsafe impl Send for Core {}
+// SAFETY: as above.
+unsafe impl Sync for Core {}
+
+/// What becomes of a child that has ended.
+#[derive(Clone, Copy)]
+pub(super) struct Policy {
+    /// Its result is dropped at once.
+    pub(super) discards: bool,
+    /// A panic in it does not cancel the others.
+    pub(super) supervises: bool,
+    /// Whether a value is a failure, which cancels the others once the body has ended. It is called with its address.
+    pub(super) fails: Option<unsafe fn(NonNull<()>) -> bool>,
+}
+
+struct State {
+    phase: Phase,
+    /// See [`Core::frame`].
+    frame: Option<NonNull<Header>>,
+    /// Children that have not ended, and places that are kept for some.
+    running: usize,
+    /// Those that have ended, and whose results were not taken; and how many of these are failures.
+    finished: usize,
+    failures: usize,
+    /// No more than this many run at a time, as far as those go that wait for room.
+    limit: usize,
+    /// Nobody takes results any more.
+    abandoned: bool,
+    /// The children that run, by the links of their tails.
+    children: *mut Header,
+    /// Those that have ended, in that order, by the same links.
+    first: *mut Header,
+    last: *mut Header,
+    waiters: Waiters,
+    /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
+    /// gives it back.
+    frame_waits: bool,
+    /// Who polls: for results, or for the end where that is not the frame.
+    wakers: Vec<Waker>,
+    /// The first panic that was not kept as a result.
+    panic: Option<Panic>,
+}
+
+/// ```text
+/// Open ──the body has ended──▶ Closed ──no child runs──▶ Over
+/// ```
+///
+/// A closed group still takes children, of those that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Closed,
+    Over,
+}
+
+/// Operations that wait for something of the group; who began first comes first.
+struct Waiters {
+    first: *mut Waiter,
+    last: *mut Waiter,
+}
+
+impl Waiters {
+    const NONE: Waiters = Waiters {
+        first: ptr::null_mut(),
+        last: ptr::null_mut(),
+    };
+
+    /// # Safety
+    ///
+    /// The waiter is in no list, and stays where it is until it is taken out.
+    unsafe fn push(&mut self, waiter: NonNull<Waiter>) {
+        // SAFETY: the caller's promise; what is in the list is there.
+        unsafe {
+            waiter.as_ref().next.set(ptr::null_mut());
+            waiter.as_ref().previous.set(self.last);
+            match self.last.as_ref() {
+                Some(last) => last.next.set(waiter.as_ptr()),
+                None => self.first = waiter.as_ptr(),
+            }
+        }
+        self.last = waiter.as_ptr();
+    }
+
+    /// # Safety
+    ///
+    /// The waiter is in the list.
+    unsafe fn remove(&mut self, waiter: NonNull<Waiter>) {
+        // SAFETY: the caller's promise; what is in the list is there.
+        unsafe {
+            let (next, previous) = (waiter.as_ref().next.get(), waiter.as_ref().previous.get());
+            match previous.as_ref() {
+                Some(previous) => previous.next.set(next),
+                None => self.first = next,
+            }
+            match next.as_ref() {
+                Some(next) => next.previous.set(previous),
+                None => self.last = previous,
+            }
+        }
+    }
+
+    /// The first that waits for this.
+    fn find(&self, kind: Kind) -> Option<NonNull<Waiter>> {
+        let mut at = self.first;
+        // SAFETY: what is in the list is there.
+        while let Some(waiter) = unsafe { at.as_ref() } {
+            if waiter.kind == kind {
+                return NonNull::new(at);
+            }
+            at = waiter.next.get();
+        }
+        None
+    }
+
+    /// One that lies within this memory.
+    fn within(&self, memory: &Range<*const u8>) -> Option<NonNull<Waiter>> {
+        let mut at = self.first;
+        // SAFETY: what is in the list is there.
+        while let Some(waiter) = unsafe { at.as_ref() } {
+            if memory.contains(&at.cast_const().cast()) {
+                return NonNull::new(at);
+            }
+            at = waiter.next.get();
+        }
+        None
+    }
+
+    /// Takes the first.
+    fn pop(&mut self) -> Option<NonNull<Waiter>> {
+        let first = NonNull::new(self.first)?;
+        // SAFETY: it is in the list.
+        unsafe { self.remove(first) };
+        Some(first)
+    }
+}
+
+/// The tail of a child's frame. The unit comes first: a frame points at that, and so at the rest.
+#[repr(C)]
+pub(super) struct Member {
+    unit: Unit,
+    core: NonNull<Core>,
+    /// Links in one of the lists of the group, under its lock.
+    next: Cell<*mut Header>,
+    previous: Cell<*mut Header>,
+    /// It has ended with what the group calls a failure. As for the links.
+    failed: Cell<bool>,
+    /// Where it runs, if that is not where the group does.
+    place: Option<Box<Place>>,
+}
+
+impl Member {
+    /// # Safety
+    ///
+    /// The frame is that of a child, which was started and not freed.
+    unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Member {
+        // SAFETY: by the caller's promise, its unit is the first field of such a tail.
+        unsafe { Header::unit(frame).cast::<Member>().as_ref() }
+    }
+}
+
+/// A counted pointer to a group.
+pub(super) struct CoreRef(NonNull<Core>);
+
+// SAFETY: the core is `Sync`, and dropped by whoever is last.
+unsafe impl Send for CoreRef {}
+// SAFETY: as above.
+unsafe impl Sync for CoreRef {}
+
+impl Deref for CoreRef {
+    type Target = Core;
+
+    #[inline]
+    fn deref(&self) -> &Core {
+        // SAFETY: it is counted.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for CoreRef {
+    fn clone(&self) -> Self {
+        if self.count.fetch_add(1, Relaxed) > usize::MAX / 2 {
+            // As the counts of the standard library do: there is no way on.
+            std::process::abort();
+        }
+        CoreRef(self.0)
+    }
+}
+
+impl Drop for CoreRef {
+    fn drop(&mut self) {
+        // SAFETY: it is counted, and not used any more.
+        unsafe { Core::release(self.0) };
+    }
+}
+
+impl PartialEq for CoreRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// A child that has ended, whose result was not taken. Dropped, it goes back to the group.
+pub(super) struct Finished {
+    core: CoreRef,
+    frame: NonNull<Header>,
+}
+
+// SAFETY: the frame is done, and ours; its result is `Send`.
+unsafe impl Send for Finished {}
+
+impl Finished {
+    /// # Safety
+    ///
+    /// The frame is a child of the group, has ended, and is in none of its lists.
+    pub(super) unsafe fn new(core: CoreRef, frame: NonNull<Header>) -> Self {
+        Finished { core, frame }
+    }
+
+    /// Takes the result.
+    ///
+    /// # Safety
+    ///
+    /// `T` is what the children of the group give.
+    pub(super) unsafe fn take<T>(self) -> Completion<T, Infallible> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is taken this once, and not dropped.
+        drop(unsafe { ptr::read(&raw const this.core) });
+        // SAFETY: it is done, and ours.
+        unsafe { Header::take(this.frame) }
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        let mut lock = self.core.lock();
+        if lock.abandoned {
+            drop(lock);
+            // SAFETY: it is ours.
+            unsafe { Header::release(self.frame) };
+        } else {
+            let mut settled = Settled::new();
+            // SAFETY: it has ended, and is in no list.
+            unsafe { lock.put_back(self.frame, &mut settled) };
+            drop(lock);
+            run_later(settled.complete());
+        }
+    }
+}
+
+/// A place that is kept for a child. Dropped, it is for others.
+pub(super) struct Room(CoreRef);
+
+impl Room {
+    /// # Safety
+    ///
+    /// The place was counted.
+    pub(super) unsafe fn new(core: CoreRef) -> Self {
+        Room(core)
+    }
+
+    /// It is taken.
+    fn fill(self) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is taken this once, and not dropped.
+        drop(unsafe { ptr::read(&raw const this.0) });
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut settled = Settled::new();
+        let mut lock = self.0.lock();
+        let last = lock.one_less(&mut settled);
+        drop(lock);
+        // SAFETY: the place was counted.
+        run_later(unsafe { Core::settle(self.0.0, settled, last) });
+    }
+}
+
+/// What is to be done when the lock was given back.
+#[must_use]
+struct Settled {
+    /// Those that were granted something: in no list of the group, linked as they were there.
+    granted: Waiters,
+    /// The frame that waits for one that ends, if it does.
+    frame: Option<NonNull<Header>>,
+    /// Who polls.
+    woken: Vec<Waker>,
+}
+
+impl Settled {
+    fn new() -> Self {
+        Settled {
+            granted: Waiters::NONE,
+            frame: None,
+            woken: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn complete(mut self) -> Transfer {
+        let mut resumed = Transfer::none();
+        while let Some(waiter) = self.granted.pop() {
+            // SAFETY: whoever takes it out of the group's list, under the lock, completes it.
+            resumed.append(unsafe { Waiter::complete(waiter) });
+        }
+        if let Some(frame) = self.frame {
+            // SAFETY: it has counted an await for this.
+            resumed.append(unsafe { Header::end_wait(frame, Context::is_here) });
+        }
+        for waker in self.woken {
+            waker.wake();
+        }
+        resumed
+    }
+}
+
+/// The state of a group, while its lock is held.
+struct Lock<'a>(&'a Core);
+
+impl Deref for Lock<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.state.get() }
+    }
+}
+
+impl DerefMut for Lock<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.0.state.get() }
+    }
+}
+
+impl Drop for Lock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.locked.store(false, Release);
+    }
+}
+
+impl State {
+    /// # Safety
+    ///
+    /// The frame is that of a child, and in no list.
+    unsafe fn link_child(&mut self, frame: NonNull<Header>) {
+        // SAFETY: the caller's promise; what is in the list is there.
+        unsafe {
+            let member = Member::of(frame);
+            member.next.set(self.children);
+            member.previous.set(ptr::null_mut());
+            if let Some(first) = NonNull::new(self.children) {
+                Member::of(first).previous.set(frame.as_ptr());
+            }
+        }
+        self.children = frame.as_ptr();
+    }
+
+    /// # Safety
+    ///
+    /// The frame is in the list of those that run.
+    unsafe fn unlink_child(&mut self, frame: NonNull<Header>) {
+        // SAFETY: the caller's promise; what is in the list is there.
+        unsafe {
+            let member = Member::of(frame);
+            let (next, previous) = (member.next.get(), member.previous.get());
+            match NonNull::new(previous) {
+                Some(previous) => Member::of(previous).next.set(next),
+                None => self.children = next,
+            }
+            if let Some(next) = NonNull::new(next) {
+                Member::of(next).previous.set(previous);
+            }
+        }
+    }
+
+    /// Takes the first that has ended.
+    fn pop_finished(&mut self) -> Option<NonNull<Header>> {
+        let first = NonNull::new(self.first)?;
+        // SAFETY: what is in the list is there.
+        let member = unsafe { Member::of(first) };
+        self.first = member.next.get();
+        if self.first.is_null() {
+            self.last = ptr::null_mut();
+        }
+        self.finished -= 1;
+        self.failures -= usize::from(member.failed.get());
+        Some(first)
+    }
+
+    /// Puts a child that has ended behind the others, or gives it to who waits for one.
+    ///
+    /// # Safety
+    ///
+    /// It has ended, and is in no list.
+    unsafe fn push_finished(&mut self, frame: NonNull<Header>, settled: &mut Settled) {
+        if self.grant_next(frame, settled) {
+            return;
+        }
+        // SAFETY: the caller's promise; what is in the list is there.
+        unsafe {
+            Member::of(frame).next.set(ptr::null_mut());
+            match NonNull::new(self.last) {
+                Some(last) => Member::of(last).next.set(frame.as_ptr()),
+                None => self.first = frame.as_ptr(),
+            }
+            self.failures += usize::from(Member::of(frame).failed.get());
+        }
+        self.last = frame.as_ptr();
+        self.finished += 1;
+        self.wake(settled);
+    }
+
+    /// Those that look for themselves are to look again.
+    #[inline]
+    fn wake(&mut self, settled: &mut Settled) {
+        if self.frame_waits {
+            self.frame_waits = false;
+            settled.frame = self.frame;
+        }
+        if !self.wakers.is_empty() {
+            settled.woken.append(&mut self.wakers);
+        }
+    }
+
+    /// The same for one that was taken out, and goes before the others.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    unsafe fn put_back(&mut self, frame: NonNull<Header>, settled: &mut Settled) {
+        if self.grant_next(frame, settled) {
+            return;
+        }
+        // SAFETY: as above.
+        unsafe {
+            Member::of(frame).next.set(self.first);
+            self.failures += usize::from(Member::of(frame).failed.get());
+        }
+        if self.first.is_null() {
+            self.last = frame.as_ptr();
+        }
+        self.first = frame.as_ptr();
+        self.finished += 1;
+        self.wake(settled);
+    }
+
+    /// Gives a child that has ended to who waits for one, if somebody does.
+    fn grant_next(&mut self, frame: NonNull<Header>, settled: &mut Settled) -> bool {
+        let Some(waiter) = self.waiters.find(Kind::Next) else {
+            return false;
+        };
+        // SAFETY: it is in the list.
+        unsafe { self.grant(waiter, Given::Child(frame), settled) };
+        true
+    }
+
+    /// Gives a waiter what it waits for. It is completed when the lock was given back.
+    ///
+    /// # Safety
+    ///
+    /// It is in the list.
+    unsafe fn grant(&mut self, waiter: NonNull<Waiter>, given: Given, settled: &mut Settled) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.waiters.remove(waiter);
+            waiter.as_ref().give(given);
+            settled.granted.push(waiter);
+        }
+    }
+
+    /// A child has ended, or a place is free. `true` where it was the last one of a group that is closed.
+    fn one_less(&mut self, settled: &mut Settled) -> bool {
+        self.running -= 1;
+        self.grant_room(settled);
+        if self.running != 0 {
+            return false;
+        }
+        // Nothing is left to wait for.
+        while let Some(waiter) = NonNull::new(self.waiters.first) {
+            // SAFETY: it is in the list.
+            unsafe { self.grant(waiter, Given::Nothing, settled) };
+        }
+        self.wake(settled);
+        let last = self.phase == Phase::Closed;
+        if last {
+            self.phase = Phase::Over;
+        }
+        last
+    }
+
+    /// Takes all that have ended, linked.
+    fn take_finished(&mut self) -> *mut Header {
+        self.finished = 0;
+        self.failures = 0;
+        self.last = ptr::null_mut();
+        mem::replace(&mut self.first, ptr::null_mut())
+    }
+
+    /// Whether no child is taken any more.
+    fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Open => false,
+            Phase::Closed => self.running == 0,
+            Phase::Over => true,
+        }
+    }
+}
+
+/// Drops children that have ended, and were taken out of the group, with what they gave.
+fn release_all(mut first: *mut Header) {
+    while let Some(frame) = NonNull::new(first) {
+        // SAFETY: what was in the list is there, and nobody else's.
+        unsafe {
+            first = Member::of(frame).next.get();
+            // What panics in there was reported by the hook, and nobody is left to be told.
+            drop(Panic::catch(|| Header::release(frame)));
+        }
+    }
+}
+
+/// Has something resumed when the frame that this thread polls is through with that, or else right here.
+pub(in super::super) fn run_later(resumed: Transfer) {
+    if resumed.is_none() {
+        return;
+    }
+    match Header::current() {
+        // SAFETY: the frame is polled by this thread, and this is what that runs.
+        Some(frame) => unsafe { Header::resume_later(frame, resumed) },
+        None => resumed.run(),
+    }
+}
+
+/// The frame of a child.
+type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
+
+impl CoreRef {
+    /// A group of the frame that this thread polls, or of none.
+    pub(super) fn open(policy: Policy) -> CoreRef {
+        let frame = Header::current();
+        let (context, scope, unit) = match frame {
+            // SAFETY: the frame is being polled by this thread.
+            Some(frame) => unsafe {
+                let here = Header::context(frame).as_ref();
+                here.enter();
+                (here.of_child(), here.scope(), Header::unit(frame).as_ptr().cast_const())
+            },
+            None => (Context::of_global_pool(), None, ptr::null()),
+        };
+        let outer = context.token;
+        let core = NonNull::from(Box::leak(Box::new(Core {
+            count: AtomicUsize::new(1),
+            relay: Relay::new(Core::relay_over),
+            attached: Attached::new(Core::leave),
+            context,
+            frame,
+            unit,
+            outer,
+            scope,
+            policy,
+            locked: AtomicBool::new(false),
+            state: UnsafeCell::new(State {
+                phase: Phase::Open,
+                frame,
+                running: 0,
+                finished: 0,
+                failures: 0,
+                limit: usize::MAX,
+                abandoned: false,
+                children: ptr::null_mut(),
+                first: ptr::null_mut(),
+                last: ptr::null_mut(),
+                waiters: Waiters::NONE,
+                frame_waits: false,
+                wakers: Vec::new(),
+                panic: None,
+            }),
+        })));
+        // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
+        // then: the frame, or the scope in it, has this leave before.
+        unsafe {
+            let place = core.as_ptr();
+            (*place).context.token = (*place).relay.token();
+            (*place).context.around = frame.map(|frame| Around {
+                frame,
+                context: NonNull::new_unchecked(&raw mut (*place).context),
+            });
+            if let Some(frame) = frame {
+                (*place).count.store(2, Relaxed);
+                Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
+                Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), frame);
+            }
+        }
+        CoreRef(core)
+    }
+
+    /// Starts a child, unless the group refuses, and drops it then.
+    pub(super) fn spawn<T, F, Cx>(
+        &self,
+        future: F,
+        allocator: Cx::Allocator,
+        place: Option<Box<Place>>,
+        room: Option<Room>,
+    ) -> Result<(), Refused>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        if self.is_cancelled() {
+            return Err(Refused::Cancelled);
+        }
+        let member = Member {
+            unit: Unit::new(self.unit),
+            core: self.0,
+            next: Cell::new(ptr::null_mut()),
+            previous: Cell::new(ptr::null_mut()),
+            failed: Cell::new(false),
+            place,
+        };
+        let Ok(frame) = Child::<F, T, Cx>::make(Plain(future), allocator, member) else {
+            return Err(Refused::OutOfMemory);
+        };
+        // SAFETY: it was just made, so it is ours, and its tail is there. The group is there until the child has ended.
+        unsafe {
+            let member = Child::<F, T, Cx>::tail(frame).as_ptr();
+            let unit = NonNull::new_unchecked(&raw mut (*member).unit);
+            let complete = Self::complete::<T, F, Cx>;
+            let context = match &mut (*member).place {
+                None => NonNull::from(&self.context),
+                Some(place) => match Place::settle(place, &self.context, frame, complete) {
+                    Ok(context) => context,
+                    Err(_) => {
+                        Header::release(frame);
+                        return Err(Refused::OutOfMemory);
+                    }
+                },
+            };
+            let continuation = Continuation::operation(frame.cast(), complete);
+            mem::forget(Header::begin(frame, context, unit, continuation));
+            let has_room = room.is_some();
+            let mut lock = self.lock();
+            if !has_room && lock.is_over() {
+                drop(lock);
+                Header::unbegin(frame);
+                Header::release(frame);
+                return Err(Refused::Over);
+            }
+            lock.running += usize::from(!has_room);
+            lock.link_child(frame);
+            drop(lock);
+            if let Some(room) = room {
+                room.fill();
+            }
+            run_later(Header::enqueue(frame));
+        }
+        Ok(())
+    }
+
+    /// A child has ended.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is to the frame of such a child, which is done.
+    unsafe fn complete<T, F, Cx>(frame: NonNull<()>) -> Transfer
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        let frame = frame.cast::<Header>();
+        // SAFETY: by the caller's promise. The group waits for the child.
+        let (member, result) = unsafe { (Member::of(frame), Child::<F, T, Cx>::result(frame)) };
+        if let Some(place) = &member.place
+            // SAFETY: the task is done. The frame is there.
+            && !unsafe { place.take_back(frame) }
+        {
+            return Transfer::none();
+        }
+        // SAFETY: as above.
+        let core = unsafe { member.core.as_ref() };
+        let (failed, cancels) = match result {
+            Some(Completion::Panicked(_)) => (true, !core.policy.supervises),
+            Some(Completion::Value(value)) => {
+                // SAFETY: it is made for values of this type.
+                let failed = core
+                    .policy
+                    .fails
+                    .is_some_and(|fails| unsafe { fails(NonNull::from(value).cast()) });
+                (failed, failed && core.lock().phase != Phase::Open)
+            }
+            _ => (false, false),
+        };
+        member.failed.set(failed);
+        let resumed = if cancels {
+            core.cancel(Why::SIBLING_FAILED)
+        } else {
+            Transfer::none()
+        };
+        // SAFETY: it is done, and was counted; the group is its owner.
+        unsafe {
+            if !core.policy.discards
+                && let Some(kept) = Core::keep(member.core, frame)
+            {
+                return resumed.and(kept);
+            }
+            resumed.and(Core::discard::<T>(member.core, frame))
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    fn lock(&self) -> Lock<'_> {
+        let mut rounds = 0;
+        while self
+            .locked
+            .compare_exchange_weak(false, true, Acquire, Relaxed)
+            .is_err()
+        {
+            spin(&mut rounds);
+        }
+        Lock(self)
+    }
+
+    /// # Safety
+    ///
+    /// The caller gives back a count, and does not use the group any more.
+    unsafe fn release(this: NonNull<Core>) {
+        // SAFETY: the caller has a count.
+        if unsafe { this.as_ref() }.count.fetch_sub(1, Release) == 1 {
+            fence(Acquire);
+            // SAFETY: that was the last.
+            drop(unsafe { Box::from_raw(this.as_ptr()) });
+        }
+    }
+
+    /// Keeps a child that has ended until its result is taken. None where nobody will.
+    ///
+    /// # Safety
+    ///
+    /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
+    unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>) -> Option<Transfer> {
+        let mut settled = Settled::new();
+        // SAFETY: it waits for the child.
+        let mut lock = unsafe { this.as_ref() }.lock();
+        if lock.abandoned {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            lock.unlink_child(frame);
+            lock.push_finished(frame, &mut settled);
+        }
+        let last = lock.one_less(&mut settled);
+        drop(lock);
+        // SAFETY: as above.
+        Some(unsafe { Core::settle(this, settled, last) })
+    }
+
+    /// Drops a child that has ended, with what it gave.
+    ///
+    /// # Safety
+    ///
+    /// As above; `T` is what it gives.
+    unsafe fn discard<T>(this: NonNull<Core>, frame: NonNull<Header>) -> Transfer {
+        // SAFETY: it waits for the child.
+        let core = unsafe { this.as_ref() };
+        // SAFETY: the caller's promise.
+        let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
+            Completion::Panicked(payload) => Some(payload),
+            Completion::Value(value) => Panic::catch(|| drop(value)).err(),
+            _ => None,
+        };
+        let mut settled = Settled::new();
+        let mut lock = core.lock();
+        let second = if lock.panic.is_none() {
+            lock.panic = panic;
+            None
+        } else {
+            panic
+        };
+        // SAFETY: the caller's promise.
+        unsafe { lock.unlink_child(frame) };
+        let last = lock.one_less(&mut settled);
+        drop(lock);
+        // SAFETY: it is in no list; nobody else knows it but its wakers.
+        unsafe { Header::release(frame) };
+        drop(second);
+        // SAFETY: as above.
+        unsafe { Core::settle(this, settled, last) }
+    }
+
+    /// What follows when a child has ended, and the lock was given back.
+    ///
+    /// # Safety
+    ///
+    /// `last` is what [`State::one_less`] said, this once.
+    unsafe fn settle(this: NonNull<Core>, settled: Settled, last: bool) -> Transfer {
+        let resumed = settled.complete();
+        if !last {
+            return resumed;
+        }
+        // SAFETY: the children have a count, until this.
+        unsafe {
+            let frame = this.as_ref().frame;
+            Core::release(this);
+            match frame {
+                // It was counted when the group was closed.
+                Some(frame) => resumed.and(Header::end_wait(frame, Context::is_here)),
+                None => resumed,
+            }
+        }
+    }
+
+    /// Stops the children, and refuses others.
+    pub(super) fn cancel(&self, why: Why) -> Transfer {
+        self.relay.request_stop(why).unwrap_or_default()
+    }
+
+    /// The same, because the body was left with a failure.
+    pub(super) fn cancel_left(&self) -> Transfer {
+        self.cancel(Why::SCOPE_LEFT)
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.lock().limit
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.relay.stop_requested()
+    }
+
+    /// Whether a stop of that context's token reaches the children.
+    pub(super) fn is_reached_from(&self, context: &Context) -> bool {
+        self.outer.stop_possible() && self.outer.is_same(&context.token)
+    }
+
+    /// Whether the stop that reaches the children from outside was requested.
+    pub(super) fn is_stopped_from_outside(&self) -> bool {
+        self.outer.stop_requested()
+    }
+
+    /// How many have not ended, and of how many the result was not taken.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let lock = self.lock();
+        (lock.running, lock.finished)
+    }
+
+    pub(super) fn set_limit(&self, limit: usize) {
+        let mut settled = Settled::new();
+        let mut lock = self.lock();
+        lock.limit = limit;
+        lock.grant_room(&mut settled);
+        drop(lock);
+        run_later(settled.complete());
+    }
+
+    /// The token that stops the children.
+    ///
+    /// # Safety
+    ///
+    /// It is not used once the group is gone.
+    pub(super) unsafe fn token(&self) -> ErasedStopToken {
+        // SAFETY: the caller's promise.
+        unsafe { self.relay.token() }
+    }
+
+    /// The body has ended. `true` where all children have.
+    ///
+    /// # Safety
+    ///
+    /// This is what the poll of the group's frame is running, if it has one.
+    pub(super) unsafe fn close(&self) -> bool {
+        let mut lock = self.lock();
+        match lock.phase {
+            Phase::Over => return true,
+            Phase::Closed => return false,
+            Phase::Open if lock.running == 0 => {
+                lock.phase = Phase::Over;
+                return true;
+            }
+            Phase::Open => lock.phase = Phase::Closed,
+        }
+        // One for the children, and an await of the frame; the last child gives both back.
+        self.count.fetch_add(1, Relaxed);
+        if let Some(frame) = self.frame {
+            // SAFETY: the caller's promise.
+            unsafe { Header::count_wait(frame) };
+        }
+        let failed = lock.failures != 0;
+        drop(lock);
+        if failed && self.policy.fails.is_some() {
+            run_later(self.cancel(Why::SIBLING_FAILED));
+        }
+        false
+    }
+
+    /// Whether the body and all children have ended. If not, the waker is told when they have.
+    pub(super) fn is_over(&self, waker: Option<&Waker>) -> bool {
+        let mut lock = self.lock();
+        if lock.phase != Phase::Over
+            && let Some(waker) = waker
+        {
+            lock.add_waker(waker);
+        }
+        lock.phase == Phase::Over
+    }
+
+    pub(super) fn take_panic(&self) -> Option<Panic> {
+        self.lock().panic.take()
+    }
+
+    /// Stops the children, and drops what they gave and will give. Nobody is told of them any more.
+    pub(super) fn abandon(&self) -> Transfer {
+        let resumed = self.cancel(Why::SCOPE_LEFT);
+        let mut lock = self.lock();
+        lock.abandoned = true;
+        let finished = lock.take_finished();
+        drop(lock);
+        release_all(finished);
+        resumed
+    }
+
+    /// Abandons the group on behalf of the frame that it is in, and has that wait for what still runs.
+    ///
+    /// # Safety
+    ///
+    /// The node is that of a group which was attached. Its frame's poll is what runs this.
+    unsafe fn leave(node: NonNull<Attached>) -> Transfer {
+        // SAFETY: the link to the task has a count.
+        unsafe {
+            let this = container_of!(node, Core, attached);
+            let resumed = this.as_ref().abandon();
+            this.as_ref().close();
+            node.as_ref().left();
+            resumed.and(Core::unlink(this))
+        }
+    }
+
+    /// The link to the task ends.
+    ///
+    /// # Safety
+    ///
+    /// It was attached, and is not any more. The group may be gone when this returns.
+    unsafe fn unlink(this: NonNull<Core>) -> Transfer {
+        // SAFETY: the link has a count until it is over.
+        unsafe { Relay::end(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) }
+    }
+
+    /// # Safety
+    ///
+    /// The relay is that of a group.
+    unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
+        // SAFETY: the link to the task has a count, which ends with it. The scope waits for that.
+        unsafe {
+            let this = container_of!(relay, Core, relay);
+            if let Some(scope) = this.as_ref().scope {
+                scope.as_ref().exit();
+            }
+            Core::release(this);
+        }
+        Transfer::none()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        release_all(self.lock().take_finished());
+    }
+}
+
+impl CoreRef {
+    /// The next that has ended, or what to do about it.
+    ///
+    /// `polled` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in
+    /// that frame, and what stops it reaches the children too, it is woken without any more ado.
+    pub(super) fn try_next(&self, polled: Option<NonNull<Header>>) -> TryNext {
+        let mut lock = self.lock();
+        if let Some(frame) = lock.pop_finished() {
+            return TryNext::Ended(frame);
+        }
+        if lock.running == 0 {
+            return TryNext::Nothing;
+        }
+        match polled {
+            // SAFETY: the frame is polled by this thread.
+            Some(frame)
+                if self.frame == polled && unsafe { self.outer.is_same(&Header::context(frame).as_ref().token) } =>
+            {
+                if !lock.frame_waits {
+                    lock.frame_waits = true;
+                    // SAFETY: as above, and this is what that runs.
+                    unsafe { Header::count_wait(frame) };
+                }
+                TryNext::Wait
+            }
+            _ => TryNext::Listen,
+        }
+    }
+
+    /// The same for who polls: the waker is told when there is one.
+    pub(super) fn poll_next(&self, waker: &Waker) -> Result<Finished, bool> {
+        let mut lock = self.lock();
+        match lock.pop_finished() {
+            // SAFETY: it was in the list.
+            Some(frame) => Ok(unsafe { Finished::new(self.clone(), frame) }),
+            None => {
+                let running = lock.running != 0;
+                if running {
+                    lock.add_waker(waker);
+                }
+                Err(running)
+            }
+        }
+    }
+
+    /// Lets an operation wait, unless there is nothing to wait for: then it is granted what there is. `false` where it was
+    /// stopped meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// The waiter is pinned, and in no list; from here on whoever grants it something completes it.
+    pub(super) unsafe fn wait(&self, waiter: NonNull<Waiter>) -> Waits {
+        let mut lock = self.lock();
+        // SAFETY: the caller's promise.
+        let this = unsafe { waiter.as_ref() };
+        if this.is_stopped() {
+            return Waits::Stopped;
+        }
+        let given = match this.kind {
+            Kind::Next => match lock.pop_finished() {
+                Some(frame) => Some(Given::Child(frame)),
+                None => (lock.running == 0).then_some(Given::Nothing),
+            },
+            Kind::All => (lock.running == 0).then_some(Given::Nothing),
+            Kind::Room if self.is_cancelled() || lock.is_over() => Some(Given::Nothing),
+            Kind::Room if lock.running < lock.limit => {
+                lock.running += 1;
+                Some(Given::Room)
+            }
+            Kind::Room => None,
+        };
+        match given {
+            Some(given) => {
+                this.give(given);
+                Waits::Granted
+            }
+            None => {
+                // SAFETY: the caller's promise.
+                unsafe { lock.waiters.push(waiter) };
+                this.begin();
+                Waits::Waiting
+            }
+        }
+    }
+
+    /// Takes a waiter back, if it waits. Who gets `true` completes it.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and of this group.
+    pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<Waiter>, given: Option<Given>) -> bool {
+        let mut lock = self.lock();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let waits = waiter.as_ref().stop(given);
+            if waits {
+                lock.waiters.remove(waiter);
+            }
+            waits
+        }
+    }
+
+    /// Takes back the waiters within some memory that is about to go. They are completed as stopped.
+    pub(super) fn withdraw(&self, memory: Range<*const u8>) -> Transfer {
+        let mut resumed = Transfer::none();
+        loop {
+            let mut lock = self.lock();
+            let Some(waiter) = lock.waiters.within(&memory) else {
+                return resumed;
+            };
+            // SAFETY: it is in the list.
+            unsafe {
+                lock.waiters.remove(waiter);
+                waiter.as_ref().stop(None);
+            }
+            drop(lock);
+            // SAFETY: we took it out.
+            resumed.append(unsafe { Waiter::complete(waiter) });
+        }
+    }
+
+    /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
+    pub(super) fn stop_with_scope(&self) {
+        let Some(frame) = Header::current() else { return };
+        // SAFETY: the frame is polled by this thread, and this is what that runs.
+        unsafe {
+            let context = Header::context(frame).as_ref();
+            if context.token.stop_requested() && !self.is_reached_from(context) {
+                Header::stop_here(frame);
+            }
+        }
+    }
+
+    /// Whether this is the group of the frame that this thread polls.
+    pub(super) fn is_here(&self) -> bool {
+        self.frame == Header::current()
+    }
+
+    /// Whether a frame is woken when all have ended.
+    pub(super) fn has_frame(&self) -> bool {
+        self.frame.is_some()
+    }
+
+    pub(super) fn is_frame(&self, frame: Option<NonNull<Header>>) -> bool {
+        frame.is_some() && self.frame == frame
+    }
+
+    /// The group has come to its end, or is given up.
+    pub(super) fn end(&self) {
+        if self.attached.detach() {
+            // SAFETY: it was attached, and is not any more; we have a count.
+            run_later(unsafe { Core::unlink(self.0) });
+        }
+    }
+
+    /// What runs the body is dropped before its end.
+    pub(super) fn give_up(&self) {
+        let resumed = self.abandon();
+        if !self.has_frame() {
+            // SAFETY: there is no frame.
+            unsafe { self.close() };
+        } else if self.is_here() && self.attached.detach() {
+            // SAFETY: this is what the frame's poll is running; it is not attached any more.
+            unsafe {
+                self.close();
+                run_later(Core::unlink(self.0));
+            }
+        }
+        // Elsewhere it stays attached, and the frame ends it.
+        run_later(resumed);
+    }
+}
+
+/// What is to be done about the next that ends.
+pub(super) enum TryNext {
+    /// It is there, and the caller's.
+    Ended(NonNull<Header>),
+    /// There is none.
+    Nothing,
+    /// The frame is woken when it is there.
+    Wait,
+    /// It is to be waited for by an operation.
+    Listen,
+}
+
+/// What became of a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// It has what it waited for, and the caller completes it.
+    Granted,
+    /// Somebody completes it later, or has done so.
+    Waiting,
+    /// It was stopped before it began.
+    Stopped,
+}
+
+impl State {
+    fn add_waker(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|other| other.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+
+    /// Gives the places that are free to those that wait for one.
+    fn grant_room(&mut self, settled: &mut Settled) {
+        while self.running < self.limit
+            && let Some(waiter) = self.waiters.find(Kind::Room)
+        {
+            self.running += 1;
+            // SAFETY: it is in the list.
+            unsafe { self.grant(waiter, Given::Room, settled) };
+        }
+    }
+}

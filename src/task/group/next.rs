@@ -1,0 +1,224 @@
+//! The futures that a group gives.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::task::{Context as Cx, Poll, ready};
+
+use allocator_api2::alloc::Global;
+
+use super::super::await_sender::SenderFuture;
+use super::super::context::DefaultContext;
+use super::super::error::TaskError;
+use super::super::frame::{self, Header};
+use super::core::{CoreRef, TryNext, run_later};
+use super::wait::{Kind, Wait, Waited};
+use super::{Refused, Spawned};
+use crate::Completion;
+
+/// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
+struct Waiting {
+    core: CoreRef,
+    kind: Kind,
+    wait: Option<SenderFuture<Wait>>,
+}
+
+impl Waiting {
+    fn new(core: CoreRef, kind: Kind) -> Self {
+        Waiting { core, kind, wait: None }
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Waited> {
+        // SAFETY: what is awaited does not move.
+        let this = unsafe { self.get_unchecked_mut() };
+        let wait = this.wait.get_or_insert_with(|| {
+            let (core, kind) = (this.core.clone(), this.kind);
+            SenderFuture::new(Wait { core, kind })
+        });
+        // SAFETY: it is pinned with this.
+        let Ok(waited) = ready!(unsafe { Pin::new_unchecked(wait) }.poll(cx));
+        this.wait = None;
+        Poll::Ready(waited)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(wait) = &self.wait {
+            // It may not listen to a stop any more, and is not kept waiting for what nobody asks for.
+            let memory = core::ptr::from_ref(wait).cast::<u8>();
+            run_later(self.core.withdraw(memory..memory.wrapping_add(size_of_val(wait))));
+        }
+    }
+}
+
+/// The next child that has ended.
+struct NextFinished<T> {
+    waiting: Waiting,
+    _value: PhantomData<fn() -> T>,
+}
+
+impl<T> NextFinished<T> {
+    fn new(core: CoreRef) -> Self {
+        NextFinished {
+            waiting: Waiting::new(core, Kind::Next),
+            _value: PhantomData,
+        }
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
+        // SAFETY: it is pinned with this, and nothing is moved.
+        let mut waiting = unsafe { self.map_unchecked_mut(|this| &mut this.waiting) };
+        if waiting.wait.is_none() {
+            match waiting.core.try_next(frame::frame_of(cx.waker())) {
+                // SAFETY: it is done, and ours; this is what the children give.
+                TryNext::Ended(child) => return Poll::Ready(Some(unsafe { Header::take(child) })),
+                TryNext::Nothing => return Poll::Ready(None),
+                TryNext::Wait => return Poll::Pending,
+                TryNext::Listen => {}
+            }
+        }
+        match ready!(waiting.as_mut().poll(cx)) {
+            // SAFETY: this is what the children give.
+            Waited::Child(finished) => Poll::Ready(Some(unsafe { finished.take() })),
+            _ => Poll::Ready(None),
+        }
+    }
+}
+
+/// The value of the next child that gives one. Made by [`TaskGroup::next`](super::TaskGroup::next).
+#[must_use = "futures do nothing until they are awaited"]
+pub struct Next<T>(NextFinished<T>);
+
+impl<T> Next<T> {
+    pub(super) fn new(core: CoreRef) -> Self {
+        Next(NextFinished::new(core))
+    }
+}
+
+impl<T> Future for Next<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
+        // SAFETY: it is pinned with this.
+        let mut inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+        loop {
+            match ready!(inner.as_mut().poll(cx)) {
+                None => return Poll::Ready(None),
+                Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
+                Some(Completion::Panicked(payload)) => payload.resume(),
+                // It has stopped, and gives nothing.
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// How the next child has ended. Made by [`TaskGroup::next_ended`](super::TaskGroup::next_ended).
+#[must_use = "futures do nothing until they are awaited"]
+pub struct NextEnded<T>(NextFinished<T>);
+
+impl<T> NextEnded<T> {
+    pub(super) fn new(core: CoreRef) -> Self {
+        NextEnded(NextFinished::new(core))
+    }
+}
+
+impl<T> Future for NextEnded<T> {
+    type Output = Option<Result<T, TaskError>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        // SAFETY: it is pinned with this.
+        let inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+        inner.poll(cx).map(|ended| ended.map(TaskError::result))
+    }
+}
+
+/// Ready when no child runs. Made by [`TaskGroup::wait_for_all`](super::TaskGroup::wait_for_all).
+#[must_use = "futures do nothing until they are awaited"]
+pub struct WaitForAll(Waiting);
+
+impl WaitForAll {
+    pub(super) fn new(core: CoreRef) -> Self {
+        WaitForAll(Waiting::new(core, Kind::All))
+    }
+}
+
+impl Future for WaitForAll {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
+        if self.0.wait.is_none() && self.0.core.counts().0 == 0 {
+            return Poll::Ready(());
+        }
+        // SAFETY: it is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx).map(drop)
+    }
+}
+
+/// Starts a child when there is room for it. Made by
+/// [`TaskGroup::spawn_when_ready`](super::TaskGroup::spawn_when_ready).
+///
+/// It gives whether the child was started. Dropped before, it drops the child.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct SpawnWhenReady<F> {
+    waiting: Waiting,
+    child: Option<F>,
+}
+
+// SAFETY: what waits is made for all threads.
+unsafe impl<F: Send> Send for SpawnWhenReady<F> {}
+
+impl<F> SpawnWhenReady<F> {
+    pub(super) fn new(core: CoreRef, child: F) -> Self {
+        SpawnWhenReady {
+            waiting: Waiting::new(core, Kind::Room),
+            child: Some(child),
+        }
+    }
+}
+
+impl<F> Future for SpawnWhenReady<F>
+where
+    F: IntoFuture<Output: Send + 'static>,
+    F::IntoFuture: Send + 'static,
+{
+    type Output = Spawned;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Spawned> {
+        // SAFETY: nothing is moved but the child, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
+            this.child = None;
+            return Poll::Ready(Spawned(Err(Refused::NoRoom)));
+        }
+        // SAFETY: it is pinned with this.
+        let waited = ready!(unsafe { Pin::new_unchecked(&mut this.waiting) }.poll(cx));
+        let Some(child) = this.child.take() else {
+            return Poll::Pending;
+        };
+        let core = &this.waiting.core;
+        let spawned = match waited {
+            Waited::Room(room) => {
+                core.spawn::<F::Output, _, DefaultContext>(child.into_future(), Global, None, Some(room))
+            }
+            _ if core.is_cancelled() => Err(Refused::Cancelled),
+            _ => Err(Refused::Over),
+        };
+        Poll::Ready(Spawned(spawned))
+    }
+}
+
+macro_rules! debug {
+    ($($name:ident $(<$T:ident>)?),*) => {$(
+        impl $(<$T>)? fmt::Debug for $name $(<$T>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+debug!(Next<T>, NextEnded<T>, SpawnWhenReady<F>, WaitForAll);

@@ -1,0 +1,288 @@
+//! Waiting for something of a group: a result, room for a child, or the end of all that run.
+
+use core::cell::Cell;
+use core::convert::Infallible;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+
+use super::super::frame::Header;
+use super::core::{CoreRef, Finished, Room, Waits};
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, StopSlot};
+use crate::{Env, Operation, Receiver, Sender, Transfer};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The next child that ends.
+    Next,
+    /// Room for another child.
+    Room,
+    /// That no child runs.
+    All,
+}
+
+/// What a waiter was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Given {
+    /// There is nothing to wait for.
+    Nothing,
+    Child(NonNull<Header>),
+    Room,
+}
+
+/// The part of an operation that the group knows. All of it is touched under the lock of the group, until it was taken
+/// out of the list there: then it belongs to whoever did that, who completes the operation.
+///
+/// ```text
+/// New ──wait──▶ Waiting ──grant──▶ Granted
+///  │               └──────stop──▶ Stopped
+///  └──────────────────────stop──────▲
+/// ```
+pub(super) struct Waiter {
+    pub(super) next: Cell<*mut Waiter>,
+    pub(super) previous: Cell<*mut Waiter>,
+    pub(super) kind: Kind,
+    state: Cell<WaiterState>,
+    given: Cell<Given>,
+    complete: unsafe fn(NonNull<Waiter>) -> Transfer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaiterState {
+    New,
+    Waiting,
+    Granted,
+    Stopped,
+}
+
+impl Waiter {
+    fn new(kind: Kind, complete: unsafe fn(NonNull<Waiter>) -> Transfer) -> Self {
+        Waiter {
+            next: Cell::new(ptr::null_mut()),
+            previous: Cell::new(ptr::null_mut()),
+            kind,
+            state: Cell::new(WaiterState::New),
+            given: Cell::new(Given::Nothing),
+            complete,
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.get() == WaiterState::Stopped
+    }
+
+    /// It is in the list.
+    pub(super) fn begin(&self) {
+        self.state.set(WaiterState::Waiting);
+    }
+
+    /// It has what it waited for.
+    pub(super) fn give(&self, given: Given) {
+        self.given.set(given);
+        self.state.set(WaiterState::Granted);
+    }
+
+    /// It does not wait any more: it is stopped, or given something after all. `true` where it was in the list, and is to be
+    /// taken out of that.
+    pub(super) fn stop(&self, given: Option<Given>) -> bool {
+        let before = self.state.get();
+        if before == WaiterState::New || before == WaiterState::Waiting {
+            match given {
+                Some(given) if before == WaiterState::Waiting => self.give(given),
+                // What has not begun looks by itself.
+                Some(_) => {}
+                None => self.state.set(WaiterState::Stopped),
+            }
+        }
+        before == WaiterState::Waiting
+    }
+
+    /// # Safety
+    ///
+    /// The caller took it out of the list, under the lock.
+    pub(super) unsafe fn complete(this: NonNull<Waiter>) -> Transfer {
+        // SAFETY: it is there until it was completed.
+        let complete = unsafe { this.as_ref() }.complete;
+        // SAFETY: the caller's promise.
+        unsafe { complete(this) }
+    }
+}
+
+/// A sender of what is waited for.
+pub(super) struct Wait {
+    pub(super) core: CoreRef,
+    pub(super) kind: Kind,
+}
+
+/// What was waited for.
+pub(super) enum Waited {
+    Nothing,
+    Child(Finished),
+    Room(Room),
+}
+
+// SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
+unsafe impl Sender for Wait {
+    type Value = Waited;
+    type Error = Infallible;
+    type Operation<R: Receiver<Waited, Infallible>> = WaitOperation<R>;
+
+    fn connect<R: Receiver<Waited, Infallible>>(self, receiver: R) -> WaitOperation<R> {
+        WaitOperation {
+            waiter: Waiter::new(self.kind, WaitOperation::<R>::complete),
+            core: Some(self.core),
+            receiver: Some(receiver),
+            is_reached: false,
+            slot: StopSlot::new(WaitOperation::<R>::stop_requested),
+            cancelled: StopSlot::new(WaitOperation::<R>::group_cancelled),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+type Token<R> = <<R as Receiver<Waited, Infallible>>::Env as Env>::StopToken;
+
+/// The operation of [`Wait`]. The waiter comes first, so that its address is that of the whole.
+#[repr(C)]
+pub(super) struct WaitOperation<R: Receiver<Waited, Infallible>> {
+    waiter: Waiter,
+    /// Taken by the completion.
+    core: Option<CoreRef>,
+    receiver: Option<R>,
+    /// A stop of the task reaches the children as well: their ends are waited for then.
+    is_reached: bool,
+    slot: StopSlot<Token<R>>,
+    /// Who waits for room is not kept waiting by a group that gives none any more.
+    cancelled: StopSlot<ErasedStopToken>,
+    _pinned: PhantomPinned,
+}
+
+// SAFETY: the receiver is `Send`; the rest is touched under the lock, or by who completes it.
+unsafe impl<R: Receiver<Waited, Infallible>> Send for WaitOperation<R> {}
+
+impl<R: Receiver<Waited, Infallible>> WaitOperation<R> {
+    /// # Safety
+    ///
+    /// The waiter is that of such an operation, which is the caller's to complete.
+    unsafe fn complete(waiter: NonNull<Waiter>) -> Transfer {
+        let this = waiter.cast::<Self>().as_ptr();
+        // SAFETY: by the caller's promise. A callback that still runs finds that it came too late, and is waited for.
+        unsafe {
+            (*this).slot.leave();
+            (*this).cancelled.leave();
+            Self::finish(this)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As above; and no callback uses the operation any more.
+    unsafe fn finish(this: *mut Self) -> Transfer {
+        // SAFETY: by the caller's promise, all of it is ours.
+        let (given, stopped, core, receiver) = unsafe {
+            let waiter = &(*this).waiter;
+            (
+                waiter.given.get(),
+                waiter.is_stopped(),
+                (*this).core.take(),
+                (*this).receiver.take(),
+            )
+        };
+        let (Some(core), Some(receiver)) = (core, receiver) else {
+            return Transfer::none();
+        };
+        if stopped {
+            drop(core);
+            return receiver.set_stopped();
+        }
+        // SAFETY: it was given to this operation, and is used this once.
+        let waited = unsafe {
+            match given {
+                Given::Nothing => Waited::Nothing,
+                Given::Child(frame) => Waited::Child(Finished::new(core, frame)),
+                Given::Room => Waited::Room(Room::new(core)),
+            }
+        };
+        receiver.set_value(waited)
+    }
+
+    /// Whether the stop is to be ignored: the children were asked to stop as well, and this waits for them.
+    fn ignores_stop(&self, core: &CoreRef) -> bool {
+        self.waiter.kind != Kind::Room && self.is_reached && core.is_stopped_from_outside()
+    }
+
+    /// # Safety
+    ///
+    /// The slot is that of such an operation, which is there until the slot is released.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<Token<R>>>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let this = container_of!(slot, Self, slot).as_ptr();
+            let waits = match &(*this).core {
+                Some(core) if !(*this).ignores_stop(core) => {
+                    core.stop_waiting(NonNull::new_unchecked(&raw mut (*this).waiter), None)
+                }
+                _ => false,
+            };
+            if waits {
+                (*this).cancelled.leave();
+            }
+            slot.as_ref().release();
+            if waits { Self::finish(this) } else { Transfer::none() }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As above.
+    unsafe fn group_cancelled(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let this = container_of!(slot, Self, cancelled).as_ptr();
+            let waits = match &(*this).core {
+                Some(core) => core.stop_waiting(NonNull::new_unchecked(&raw mut (*this).waiter), Some(Given::Nothing)),
+                None => false,
+            };
+            if waits {
+                (*this).slot.leave();
+            }
+            slot.as_ref().release();
+            if waits { Self::finish(this) } else { Transfer::none() }
+        }
+    }
+}
+
+impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but what is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: it is ours until it waits; pinned; started once. The slots are left, or released, before it completes. The
+        // group is there as long as its token is listened to.
+        unsafe {
+            let (Some(core), Some(receiver)) = (&(*this).core, &(*this).receiver) else {
+                return Transfer::none();
+            };
+            let (env, core) = (receiver.env(), core.clone());
+            (*this).is_reached = env
+                .around()
+                .is_some_and(|around| core.is_reached_from(around.context.as_ref()));
+            let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);
+            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &env.stop_token());
+            if !listening && !(*this).ignores_stop(&core) {
+                (*this).waiter.stop(None);
+                return Self::finish(this);
+            }
+            if (*this).waiter.kind == Kind::Room {
+                // Where it was cancelled before, there is nothing to wait for, as is found below.
+                let token = core.token();
+                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), &token);
+            }
+            match core.wait(waiter) {
+                Waits::Waiting => Transfer::none(),
+                Waits::Granted | Waits::Stopped => Self::complete(waiter),
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context as Cx, Poll, ready};
+
+use allocator_api2::alloc::Global;
+
+use super::await_sender::SenderFuture;
+use super::context::DefaultContext;
+use super::frame::Header;
+use super::solo::{self, AsItIs, Claim, Join, Start};
+
+/// Starts a child of the current task, and binds it to a variable: it is awaited where it is used.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{self, Task};
+///
+/// async fn chop() -> &'static str { "vegetables" }
+/// async fn marinate() -> &'static str { "meat" }
+///
+/// let dinner = Task::new(async {
+///     let vegetables = task::let_async(chop());
+///     let meat = task::let_async(marinate());
+///     format!("{} and {}", vegetables.await, meat.await)
+/// });
+/// assert_eq!(sync_wait(dinner).unwrap(), "vegetables and meat");
+/// ```
+///
+/// The child runs side by side with the task from here on, and inherits what the children of a [`group`](super::group) do.
+/// One that is not awaited is cancelled where its variable goes, without waiting there, so that several are cancelled
+/// together; the task is not done before all of them have ended.
+///
+/// It takes a future, a task, or any sender, whose value is a `Result` then.
+///
+/// # Panics
+///
+/// Outside of a task, where there is nothing that it could be a child of: [`detach`](super::detach) is for that. When there
+/// is no memory.
+///
+/// # Allocation
+///
+/// One.
+#[track_caller]
+pub fn let_async<F>(future: F) -> AsyncLet<F::Output>
+where
+    F: IntoFuture<Output: Send + 'static>,
+    F::IntoFuture: Send + 'static,
+{
+    let frame = Header::current();
+    assert!(
+        frame.is_some(),
+        "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
+    );
+    let start = Start {
+        place: None,
+        allocator: Global,
+    };
+    match solo::start::<_, _, DefaultContext>(future.into_future(), frame, start) {
+        Ok(claim) => AsyncLet {
+            join: Some(SenderFuture::new(claim.join())),
+            claim,
+        },
+        Err(error) => panic!("cannot start a child: {error}"),
+    }
+}
+
+/// A child that is bound to a variable: see [`let_async`].
+///
+/// Awaited, it gives what the child gave. Where the child was cancelled, or something that it awaited stopped, the task that
+/// awaits it stops as well; and the panic of the child unwinds.
+#[must_use = "a child that is not awaited is cancelled when this is dropped"]
+pub struct AsyncLet<T: Send + 'static> {
+    /// Goes before the claim, on behalf of which it waits.
+    join: Option<SenderFuture<Join<T, AsItIs>>>,
+    claim: Claim<T>,
+}
+
+impl<T: Send + 'static> AsyncLet<T> {
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        self.claim.task().is_finished()
+    }
+}
+
+impl<T: Send + 'static> Future for AsyncLet<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<T> {
+        // SAFETY: what is awaited does not move.
+        let this = unsafe { self.get_unchecked_mut() };
+        let Some(join) = &mut this.join else {
+            return Poll::Pending;
+        };
+        // SAFETY: it is pinned with this.
+        let Ok(value) = ready!(unsafe { Pin::new_unchecked(join) }.poll(cx));
+        this.join = None;
+        Poll::Ready(value)
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for AsyncLet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncLet")
+            .field("is_finished", &self.is_finished())
+            .finish_non_exhaustive()
+    }
+}

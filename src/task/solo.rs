@@ -1,0 +1,590 @@
+//! A child by itself: a task that is detached, or bound to a variable, and whoever waits for its end.
+
+use core::convert::Infallible;
+use core::future::Future;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+use std::boxed::Box;
+
+use super::context::{Around, Context, Scope, TaskContext};
+use super::error::TaskError;
+use super::frame::{Continuation, Header};
+use super::group::run_later;
+use super::relay::Relay;
+use super::spawned::Place;
+use super::task::{Frame, Plain};
+use super::unit::{Attached, Unit};
+use crate::memory::OutOfMemory;
+use crate::sender::stage::container_of;
+use crate::stop::{StopSlot, Why};
+use crate::sync::atomic::{
+    AtomicPtr,
+    Ordering::{AcqRel, Acquire},
+};
+use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
+
+/// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
+#[repr(C)]
+pub(super) struct Solo {
+    unit: Unit,
+    /// What stops it. That of one that is not detached is linked to the task's token, until it has ended.
+    relay: Relay,
+    /// Its own, made of that of the task, or of none.
+    context: Context,
+    place: Option<Box<Place>>,
+    /// The frame of this tail.
+    frame: NonNull<Header>,
+    /// The frame that is not done before this one is. None of one that is detached.
+    parent: Option<NonNull<Header>>,
+    /// The scope in that frame that this was started in, which the token that the relay is linked to may be of. It is not
+    /// over before the link is.
+    scope: Option<NonNull<Scope>>,
+    attached: Attached,
+    /// Drops the result. What it panicked with is returned.
+    discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
+    /// Whose the result is.
+    ///
+    /// | value | means |
+    /// |---|---|
+    /// | null | it runs, and nobody waits |
+    /// | a [`Joiner`], with `STARTING` | it runs, and that begins to wait. Whoever takes it out of here has nothing to do: its start sees that |
+    /// | a joiner | it runs, and that waits. Whoever takes it out of here completes it |
+    /// | `DONE` | it has ended; the result is in the frame, for who has the [`Claim`] |
+    /// | `GONE` | nobody will ask: the end drops the result |
+    /// | `ORPHAN` | the same, and then wakes the parent, which has counted an await |
+    ///
+    /// | from | to | by |
+    /// |---|---|---|
+    /// | null | a joiner, with `STARTING` | the joiner's start |
+    /// | that | the joiner | the same, when it listens to its stop token |
+    /// | either of those | null | its stop |
+    /// | null, a joiner | `DONE` | the end |
+    /// | null, a joiner | `GONE`, `ORPHAN` | the claim, when it is dropped |
+    /// | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is gone |
+    ///
+    /// Every change acquires and releases: who finds `DONE` sees the result, and who completes a joiner sees all of that.
+    joiner: AtomicPtr<Joiner>,
+}
+
+const DONE: *mut Joiner = ptr::without_provenance_mut(1);
+const GONE: *mut Joiner = ptr::without_provenance_mut(2);
+const ORPHAN: *mut Joiner = ptr::without_provenance_mut(3);
+/// The lowest bit of the address of a joiner.
+const STARTING: usize = 1;
+
+/// The joiner that a value of the word is, if it waits.
+fn waiting(word: *mut Joiner) -> Option<NonNull<Joiner>> {
+    NonNull::new(word).filter(|joiner| joiner.addr().get() & STARTING == 0 && word != GONE)
+}
+
+/// What a child is started with.
+pub(super) struct Start<A> {
+    pub(super) place: Option<Box<Place>>,
+    pub(super) allocator: A,
+}
+
+/// The frame of such a child.
+type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
+
+/// A counted frame of such a child.
+pub(super) struct SoloRef(NonNull<Header>);
+
+// SAFETY: a frame is counted by atomics; what is reached through this is made for all threads.
+unsafe impl Send for SoloRef {}
+// SAFETY: as above.
+unsafe impl Sync for SoloRef {}
+
+impl Clone for SoloRef {
+    fn clone(&self) -> Self {
+        // SAFETY: it is counted.
+        unsafe { Header::count(self.0) };
+        SoloRef(self.0)
+    }
+}
+
+impl Drop for SoloRef {
+    fn drop(&mut self) {
+        // SAFETY: it is counted, and not used any more.
+        unsafe { Header::release(self.0) };
+    }
+}
+
+impl SoloRef {
+    #[inline]
+    fn solo(&self) -> &Solo {
+        // SAFETY: the frame is counted, and with it its tail.
+        unsafe { Solo::of(self.0) }
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
+    pub(super) fn cancel(&self, why: Why) {
+        run_later(self.solo().relay.request_stop(why).unwrap_or_default());
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.solo().relay.stop_requested()
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.solo().joiner.load(Acquire) == DONE
+    }
+}
+
+/// Starts a child by itself.
+///
+/// With `parent` it is one of the frame that this thread polls, which waits for it; otherwise it is detached.
+pub(super) fn start<T, F, Cx>(
+    future: F,
+    parent: Option<NonNull<Header>>,
+    start: Start<Cx::Allocator>,
+) -> Result<Claim<T>, OutOfMemory>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+    Cx: TaskContext,
+{
+    /// # Safety
+    ///
+    /// The frame is done, its result is of this type, the caller's, and was not taken.
+    unsafe fn discard<T>(frame: NonNull<Header>) -> Option<Panic> {
+        // SAFETY: by the caller's promise.
+        match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
+            Completion::Panicked(payload) => Some(payload),
+            completion => Panic::catch(|| drop(completion)).err(),
+        }
+    }
+
+    let (context, scope, unit) = match parent {
+        // SAFETY: the frame is being polled by this thread.
+        Some(frame) => unsafe {
+            let here = Header::context(frame).as_ref();
+            (here.of_child(), here.scope(), Header::unit(frame).as_ptr().cast_const())
+        },
+        None => (Context::of_global_pool(), None, ptr::null()),
+    };
+    let outer = context.token;
+    let solo = Solo {
+        unit: Unit::new(unit),
+        relay: Relay::new(Solo::published),
+        context,
+        place: start.place,
+        frame: NonNull::dangling(),
+        parent,
+        scope,
+        attached: Attached::new(Solo::leave),
+        discard: discard::<T>,
+        joiner: AtomicPtr::new(ptr::null_mut()),
+    };
+    let frame = Child::<F, T, Cx>::make(Plain(future), start.allocator, solo)?;
+    // SAFETY: it was just made, so it is ours, and its tail is there, where it stays. What is linked is unlinked before the
+    // frame, or the scope in it that the token is of, is over.
+    unsafe {
+        let place = Child::<F, T, Cx>::tail(frame).as_ptr();
+        (*place).frame = frame;
+        (*place).context.token = (*place).relay.token();
+        (*place).context.around = parent.map(|frame| Around {
+            frame,
+            context: NonNull::new_unchecked(&raw mut (*place).context),
+        });
+        let context = match &mut (*place).place {
+            None => NonNull::new_unchecked(&raw mut (*place).context),
+            Some(own) => match own.settle(&(*place).context, frame, Solo::complete) {
+                Ok(context) => context,
+                Err(error) => {
+                    Header::release(frame);
+                    return Err(error);
+                }
+            },
+        };
+        let unit = NonNull::new_unchecked(&raw mut (*place).unit);
+        let continuation = Continuation::operation(frame.cast(), Solo::complete);
+        mem::forget(Header::begin(frame, context, unit, continuation));
+        if let Some(parent) = parent {
+            Header::context(parent).as_ref().enter();
+            Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
+            Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), parent);
+        }
+        // One for the claim; the first is that of the run.
+        Header::count(frame);
+        let claim = Claim {
+            task: SoloRef(frame),
+            _value: PhantomData,
+        };
+        run_later(Header::enqueue(frame));
+        Ok(claim)
+    }
+}
+
+impl Solo {
+    /// # Safety
+    ///
+    /// The frame is that of such a child, which was started and not freed.
+    unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Solo {
+        // SAFETY: by the caller's promise, its unit is the first field of such a tail.
+        unsafe { Header::unit(frame).cast::<Solo>().as_ref() }
+    }
+
+    /// The child is done.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is to its frame.
+    unsafe fn complete(frame: NonNull<()>) -> Transfer {
+        let frame = frame.cast::<Header>();
+        // SAFETY: by the caller's promise. The run has a count.
+        unsafe {
+            let solo = Solo::of(frame);
+            if let Some(place) = &solo.place
+                && !place.take_back(frame)
+            {
+                return Transfer::none();
+            }
+            // What stops it may be gone once its end is known.
+            Relay::end(NonNull::from(&solo.relay))
+        }
+    }
+
+    /// No stop is on its way any more: its end can be seen.
+    ///
+    /// # Safety
+    ///
+    /// The relay is that of such a child, which is done.
+    unsafe fn published(relay: NonNull<Relay>) -> Transfer {
+        // SAFETY: the run has a count.
+        unsafe {
+            let solo = container_of!(relay, Solo, relay).as_ref();
+            // Before the parent may be done.
+            solo.attached.detach();
+            if let Some(scope) = solo.scope {
+                // It waits for this.
+                scope.as_ref().exit();
+            }
+            Solo::settle(solo)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is done, and nothing of what is around it is used any more but its parent.
+    unsafe fn settle(solo: &Solo) -> Transfer {
+        let (frame, parent) = (solo.frame, solo.parent);
+        // SAFETY: the run has a count.
+        unsafe {
+            let seen = solo.joiner.load(Acquire);
+            if seen == GONE || seen == ORPHAN {
+                Solo::drop_result(frame);
+                Header::release(frame);
+                return match parent {
+                    Some(parent) if seen == ORPHAN => Header::end_wait(parent, Context::is_here),
+                    _ => Transfer::none(),
+                };
+            }
+            let resumed = match solo.joiner.compare_exchange(seen, DONE, AcqRel, Acquire) {
+                Ok(joiner) => waiting(joiner).map_or_else(Transfer::none, |joiner| Joiner::complete(joiner, true)),
+                Err(_) => return Solo::settle(solo),
+            };
+            Header::release(frame);
+            resumed
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The frame is done, and its result the caller's.
+    unsafe fn drop_result(frame: NonNull<Header>) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let solo = Solo::of(frame);
+            if let Some(payload) = (solo.discard)(frame) {
+                drop(payload);
+            }
+        }
+    }
+
+    /// Nobody will ask for the result any more. With `counted` the parent has counted an await, and the end is to give it
+    /// back. `false` where there is nothing to wait for, or another await was counted for it: it has ended, and the result
+    /// is for who has the claim; or the parent has let go of it before.
+    fn let_go(&self, counted: bool) -> bool {
+        let gone = if counted { ORPHAN } else { GONE };
+        let mut seen = self.joiner.load(Acquire);
+        while seen != DONE && seen != ORPHAN {
+            match self.joiner.compare_exchange(seen, gone, AcqRel, Acquire) {
+                Err(now) => seen = now,
+                Ok(joiner) => {
+                    if let Some(joiner) = waiting(joiner) {
+                        // SAFETY: we took it out.
+                        run_later(unsafe { Joiner::complete(joiner, false) });
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Ends a child on behalf of the frame that it was started in.
+    ///
+    /// # Safety
+    ///
+    /// The node is that of such a child, which was attached. Its frame's poll is what runs this.
+    unsafe fn leave(node: NonNull<Attached>) -> Transfer {
+        // SAFETY: what is attached has not ended, or waits for this, and so its frame is there.
+        unsafe {
+            let solo = container_of!(node, Solo, attached).as_ref();
+            // It must not be freed in the midst of this.
+            Header::count(solo.frame);
+            let _task = SoloRef(solo.frame);
+            let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
+            if let Some(parent) = solo.parent {
+                Header::count_wait(parent);
+                if !solo.let_go(true) {
+                    Header::uncount_wait(parent);
+                }
+            }
+            node.as_ref().left();
+            resumed
+        }
+    }
+}
+
+/// The right to the result of a child. Dropped, nobody asks for it: one that is detached runs on, and any other is stopped,
+/// and its parent waits for it.
+pub(super) struct Claim<T> {
+    task: SoloRef,
+    _value: PhantomData<fn() -> T>,
+}
+
+impl<T> Claim<T> {
+    pub(super) fn task(&self) -> &SoloRef {
+        &self.task
+    }
+
+    /// A sender of the result.
+    pub(super) fn join<D: Deliver<T>>(&self) -> Join<T, D> {
+        Join {
+            task: self.task.clone(),
+            _value: PhantomData,
+        }
+    }
+}
+
+impl<T> Drop for Claim<T> {
+    fn drop(&mut self) {
+        let solo = self.task.solo();
+        let let_go = match solo.parent {
+            None => solo.let_go(false),
+            Some(parent) => {
+                if !self.task.is_finished() {
+                    self.task.cancel(Why::SCOPE_LEFT);
+                }
+                if Header::is_current(parent) {
+                    solo.attached.detach();
+                    // SAFETY: this is what the frame's poll is running.
+                    unsafe {
+                        Header::count_wait(parent);
+                        let counted = solo.let_go(true);
+                        if !counted {
+                            Header::uncount_wait(parent);
+                        }
+                        counted
+                    }
+                } else {
+                    // It stays attached, and the frame waits for it when its future is gone.
+                    solo.let_go(false)
+                }
+            }
+        };
+        if !let_go && solo.joiner.load(Acquire) == DONE {
+            // SAFETY: it has ended, and the result is ours. If it was taken, there is none.
+            unsafe { Solo::drop_result(self.task.0) };
+        }
+    }
+}
+
+/// How the result of a child is delivered.
+pub(super) trait Deliver<T>: 'static {
+    type Value: Send;
+
+    fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer;
+}
+
+/// As a value, whatever it is.
+pub(super) struct AsResult;
+
+impl<T: Send + 'static> Deliver<T> for AsResult {
+    type Value = Result<T, TaskError>;
+
+    fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer {
+        receiver.set_value(TaskError::result(completion))
+    }
+}
+
+/// As it is: a child that stopped stops who awaits it, and a panic unwinds there.
+pub(super) struct AsItIs;
+
+impl<T: Send + 'static> Deliver<T> for AsItIs {
+    type Value = T;
+
+    fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer {
+        completion.deliver(receiver)
+    }
+}
+
+/// A sender of the result of a child.
+pub(super) struct Join<T, D> {
+    task: SoloRef,
+    _value: PhantomData<fn() -> (T, D)>,
+}
+
+// SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
+unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for Join<T, D> {
+    type Value = D::Value;
+    type Error = Infallible;
+    type Operation<R: Receiver<D::Value, Infallible>> = JoinOperation<T, D, R>;
+
+    fn connect<R: Receiver<D::Value, Infallible>>(self, receiver: R) -> JoinOperation<T, D, R> {
+        JoinOperation {
+            joiner: Joiner {
+                complete: JoinOperation::<T, D, R>::complete,
+            },
+            task: Some(self.task),
+            receiver: Some(receiver),
+            slot: StopSlot::new(JoinOperation::<T, D, R>::stop_requested),
+            _pinned: PhantomPinned,
+            _value: PhantomData,
+        }
+    }
+}
+
+/// The part of a join that the child knows.
+#[repr(align(8))]
+struct Joiner {
+    /// The child has ended, and the result is there; or nobody asks for it any more.
+    complete: unsafe fn(NonNull<Joiner>, bool) -> Transfer,
+}
+
+impl Joiner {
+    /// # Safety
+    ///
+    /// The caller took it out of the child.
+    unsafe fn complete(this: NonNull<Joiner>, done: bool) -> Transfer {
+        // SAFETY: it is there until it was completed.
+        let complete = unsafe { this.as_ref() }.complete;
+        // SAFETY: the caller's promise.
+        unsafe { complete(this, done) }
+    }
+}
+
+type Token<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::Env as Env>::StopToken;
+
+/// The operation of [`Join`]. The joiner comes first, so that its address is that of the whole.
+#[repr(C)]
+pub(super) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
+    joiner: Joiner,
+    /// Taken by the completion.
+    task: Option<SoloRef>,
+    receiver: Option<R>,
+    slot: StopSlot<Token<D, T, R>>,
+    _pinned: PhantomPinned,
+    _value: PhantomData<fn() -> (T, D)>,
+}
+
+impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOperation<T, D, R> {
+    /// # Safety
+    ///
+    /// The joiner is that of such an operation, which is the caller's to complete.
+    unsafe fn complete(joiner: NonNull<Joiner>, done: bool) -> Transfer {
+        let this = joiner.cast::<Self>().as_ptr();
+        // SAFETY: by the caller's promise. A callback that still runs finds that it came too late, and is waited for.
+        unsafe {
+            (*this).slot.leave();
+            Self::finish(this, done)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As above; and no callback uses the operation any more.
+    unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
+        // SAFETY: by the caller's promise, all of it is ours.
+        let (task, receiver) = unsafe { ((*this).task.take(), (*this).receiver.take()) };
+        let (Some(task), Some(receiver)) = (task, receiver) else {
+            return Transfer::none();
+        };
+        if !done {
+            drop(task);
+            return receiver.set_stopped();
+        }
+        // SAFETY: the child has ended, and the result is for who has the claim, on behalf of whom this waits.
+        let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
+        drop(task);
+        D::deliver(completion, receiver)
+    }
+
+    /// # Safety
+    ///
+    /// The slot is that of such an operation, which is there until the slot is released.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<Token<D, T, R>>>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let this = container_of!(slot, Self, slot).as_ptr();
+            let word = this.cast::<Joiner>();
+            let taken = match &(*this).task {
+                None => None,
+                Some(task) => {
+                    let joiner = &task.solo().joiner;
+                    let starting = word.map_addr(|address| address | STARTING);
+                    if joiner
+                        .compare_exchange(starting, ptr::null_mut(), AcqRel, Acquire)
+                        .is_ok()
+                    {
+                        // Its start sees that.
+                        None
+                    } else {
+                        joiner.compare_exchange(word, ptr::null_mut(), AcqRel, Acquire).ok()
+                    }
+                }
+            };
+            slot.as_ref().release();
+            match taken {
+                Some(_) => Self::finish(this, false),
+                None => Transfer::none(),
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operation for JoinOperation<T, D, R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but what is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: it is ours until it waits; pinned; started once. The slot is left, or released, before it completes.
+        unsafe {
+            let (Some(task), Some(receiver)) = (&(*this).task, &(*this).receiver) else {
+                return Transfer::none();
+            };
+            let task = task.clone();
+            let joiner = &task.solo().joiner;
+            let word = this.cast::<Joiner>();
+            let starting = word.map_addr(|address| address | STARTING);
+            if let Err(seen) = joiner.compare_exchange(ptr::null_mut(), starting, AcqRel, Acquire) {
+                // Otherwise somebody else waits for it, or nobody may.
+                return Self::finish(this, seen == DONE);
+            }
+            let token = receiver.env().stop_token();
+            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token);
+            drop(token);
+            let next = if listening { word } else { ptr::null_mut() };
+            match joiner.compare_exchange(starting, next, AcqRel, Acquire) {
+                Ok(_) if listening => Transfer::none(),
+                Ok(_) => Self::finish(this, false),
+                Err(seen) => Self::complete(NonNull::new_unchecked(word), seen == DONE),
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Where a child runs that does not run where its group does.
+
+use core::ptr::NonNull;
+
+use super::context::{Context, Home};
+use super::frame::Header;
+use super::hop;
+use crate::memory::OutOfMemory;
+use crate::scheduler::TaskScheduler;
+use crate::{Priority, Transfer};
+
+/// A context of a child's own, and the scheduler in that. It does not move once it is settled.
+pub(super) struct Place {
+    scheduler: Option<TaskScheduler<'static>>,
+    priority: Option<Priority>,
+    context: Option<Context>,
+}
+
+// SAFETY: the context is used by the child, and by what is awaited there, all of which is ordered with its end.
+unsafe impl Send for Place {}
+
+impl Place {
+    pub(super) fn new(scheduler: Option<TaskScheduler<'static>>, priority: Option<Priority>) -> Self {
+        Place {
+            scheduler,
+            priority,
+            context: None,
+        }
+    }
+
+    /// Makes the context, of that outside.
+    ///
+    /// # Errors
+    ///
+    /// There was no memory for what a scheduler of the user's own needs.
+    ///
+    /// # Safety
+    ///
+    /// This stays where it is until the child is done. The frame is the child, which is about to be started; `complete` is
+    /// called with it when it is done.
+    pub(super) unsafe fn settle(
+        &mut self,
+        outside: &Context,
+        frame: NonNull<Header>,
+        complete: unsafe fn(NonNull<()>) -> Transfer,
+    ) -> Result<NonNull<Context>, OutOfMemory> {
+        let mut context = *outside;
+        if self.priority.is_some() {
+            context.priority = self.priority;
+        }
+        if let Some(scheduler) = &self.scheduler {
+            // SAFETY: the caller's promise: the scheduler stays where it is.
+            unsafe {
+                context.home = Home::new(scheduler);
+                hop::provide(
+                    &mut context.home,
+                    NonNull::from(scheduler),
+                    frame,
+                    (frame.cast(), complete),
+                )?;
+            }
+        }
+        Ok(NonNull::from(self.context.insert(context)))
+    }
+
+    /// Takes back what a scheduler of the user's own needed. `false` where that is still under way, and completes the child
+    /// when it arrives.
+    ///
+    /// # Safety
+    ///
+    /// The child is done, and its frame is there.
+    pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) -> bool {
+        let hop = self.context.as_ref().and_then(|context| context.home.hop);
+        // SAFETY: the caller's promise; and nobody else used the hop.
+        self.scheduler.is_none() || unsafe { hop::take_back(hop, frame.cast(), frame) }
+    }
+}
