@@ -10,7 +10,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::cancellation::in_context;
 use super::frame::Header;
-use super::unit::Attached;
+use super::unit::{Attached, AttachedVtable};
 use super::wait::wait_until;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopCallback, StopToken};
@@ -82,7 +82,7 @@ where
     WithCancellationHandler {
         operation: operation.into_future(),
         handler: Handler::Given(handler),
-        attached: Attached::new(WithCancellationHandler::<H, F::IntoFuture>::leave),
+        attached: Attached::new(WithCancellationHandler::<H, F::IntoFuture>::ATTACHED),
         _pinned: PhantomPinned,
     }
 }
@@ -138,6 +138,11 @@ impl<H: FnOnce() + Send + 'static, F> WithCancellationHandler<H, F> {
 }
 
 impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Self::leave,
+        running: None,
+    };
+
     /// Takes the handler back.
     fn remove(&mut self) {
         if let Handler::Installed(callback) = &self.handler {

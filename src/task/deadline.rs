@@ -19,7 +19,7 @@ use super::context::Context;
 use super::frame::{self, Header};
 use super::inside::{self, Ended, Inside};
 use super::relay::Relay;
-use super::unit::Attached;
+use super::unit::{Attached, AttachedVtable};
 use super::wait::wait_until;
 use crate::scheduler::{Timer, TimerSchedule};
 use crate::sender::stage::container_of;
@@ -271,7 +271,8 @@ impl<F: Future> Future for WithDeadline<F> {
                     let Poll::Ready(Ok(())) = unsafe { Pin::new_unchecked(timer) }.poll(cx) else {
                         return Poll::Pending;
                     };
-                    inside.end();
+                    // SAFETY: nothing is moved.
+                    unsafe { inside.get_unchecked_mut() }.end();
                     this.ended = Some(Err(Failed::Exceeded));
                 }
                 (Poll::Pending, _) => return Poll::Pending,
@@ -355,7 +356,10 @@ impl Limit {
             frame,
             context: Cell::new(None),
             at,
-            attached: Attached::new(Limit::leave),
+            attached: Attached::new(&AttachedVtable {
+                leave: Limit::leave,
+                running: None,
+            }),
             holds: AtomicU8::new(1),
             ended: AtomicBool::new(false),
             ending: Cell::new(false),

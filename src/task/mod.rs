@@ -6,7 +6,11 @@
 //!   around a function.
 //! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
 //!   [`Task::builder`] takes one.
+//! - [`yield_now`] makes way for others, [`sleep`] and [`sleep_until`] wait for a time, [`continuation()`] for a callback.
+//! - [`set_report_hook`] says who is told of what nobody was there to see.
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
+//! - [`current`] is the task that runs here, and [`dump`] shows what it waits for; [`task_local!`](crate::task_local)
+//!   declares values that it, and all that is beneath it, can read.
 //! - [`scope`] spreads closures over the pool.
 //! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] see a cancellation; [`shield`] keeps it out, and
 //!   [`with_deadline`] and [`with_timeout`] make one.
@@ -31,6 +35,8 @@ mod builder;
 mod cancellation;
 mod cancellation_handler;
 mod context;
+mod continuation;
+mod current;
 mod deadline;
 mod error;
 mod foreign;
@@ -42,14 +48,18 @@ mod inside;
 mod let_async;
 mod local;
 mod relay;
+mod report;
 mod shield;
+mod sleep;
 mod solo;
 mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
+mod tree;
 mod unit;
 mod wait;
+mod yield_now;
 
 pub use allocator::{CurrentAllocator, TaskAllocator};
 pub use await_sender::SenderFuture;
@@ -61,6 +71,8 @@ pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handle
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
+pub use continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
+pub use current::{TaskId, TaskRef, current, current_priority, priority};
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use error::TaskError;
 pub use group::{
@@ -72,8 +84,13 @@ pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use report::{Report, reset_report_hook, set_report_hook};
 pub use shield::{Shield, shield};
+pub use sleep::{Sleep, sleep, sleep_until};
 pub use task::{Task, TaskFuture, TaskOperation};
+pub use task_local::{TaskLocal, TaskLocalFuture};
+pub use tree::{TaskNode, TaskState, TaskTree, dump};
+pub use yield_now::{YieldNow, YieldReceiver, yield_now};
 
 pub use crate::Priority;
 pub use crate::scheduler::thread_pool::{Scope, scope};

@@ -13,6 +13,8 @@ mod affine;
 mod awaits;
 mod bulk;
 mod cancellation;
+mod continuation;
+mod current;
 mod foreign;
 mod from_future;
 mod hop;
