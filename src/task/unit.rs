@@ -142,8 +142,8 @@ impl Unit {
     unsafe fn begin_record(&self, name: Option<Cow<'static, str>>) -> TaskRef {
         let mut unknown = Vec::new();
         let mut above = self.parent;
-        // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
         let mut parent = loop {
+            // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
             match unsafe { above.as_ref() } {
                 None => break None,
                 Some(unit) => match unit.known() {
