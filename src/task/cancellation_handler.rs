@@ -161,11 +161,6 @@ impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
         self.handler = Handler::Gone;
     }
 
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Self::leave,
-        running: None,
-    };
-
     /// # Safety
     ///
     /// It is attached.
