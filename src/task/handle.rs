@@ -11,6 +11,7 @@ use super::context::{DefaultContext, InAllocator};
 use super::error::TaskError;
 use super::group::SpawnOptions;
 use super::solo::{self, AsResult, Claim, Join, Start};
+use crate::Priority;
 use crate::stop::Why;
 
 /// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
@@ -107,6 +108,24 @@ impl<T: Send + 'static> Handle<T> {
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.claim.task().is_cancelled()
+    }
+
+    /// Makes the task at least as urgent, for good, and with it all that it waits for.
+    ///
+    /// Awaiting the handle does the same, with the level of who awaits it.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, SpawnOptions};
+    ///
+    /// let options = SpawnOptions::new().priority(Priority::Background);
+    /// let handle = task::detach_with(options, async { "done" });
+    /// // Somebody has asked for it.
+    /// handle.raise(Priority::UserInitiated);
+    /// assert_eq!(task::block_on(handle).unwrap(), "done");
+    /// ```
+    pub fn raise(&self, priority: Priority) {
+        self.claim.task().raise(priority);
     }
 
     /// Whether it has ended.

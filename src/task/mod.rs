@@ -28,6 +28,7 @@ mod block_on;
 mod builder;
 mod context;
 mod error;
+mod escalation_handler;
 mod foreign;
 mod frame;
 mod group;
@@ -36,6 +37,7 @@ mod hop;
 mod inside;
 mod let_async;
 mod local;
+mod priority;
 mod relay;
 mod solo;
 mod spawned;
@@ -54,6 +56,7 @@ pub use builder::TaskBuilder;
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub use error::TaskError;
+pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use group::{
     Next, NextEnded, Refused, SpawnOptions, Spawned, TaskGroup, WaitForAll, discarding_group, group, supervised_group,
     try_group,
@@ -62,6 +65,7 @@ pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use priority::{current_priority, priority};
 pub use task::{Task, TaskFuture, TaskOperation};
 
 pub use crate::Priority;

@@ -12,6 +12,7 @@ use super::context::{Around, Context, TaskContext};
 use super::error::TaskError;
 use super::frame::{Continuation, Header};
 use super::group::run_later;
+use super::priority::{self, Held, Link};
 use super::relay::Relay;
 use super::spawned::Place;
 use super::task::{Frame, Plain};
@@ -23,7 +24,7 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire},
 };
-use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
+use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Sender, Transfer};
 
 /// Why a child is stopped that nobody waits for: see [`Why`].
 const SCOPE_LEFT: Why = Why(3);
@@ -42,6 +43,8 @@ pub(super) struct Solo {
     /// The frame that is not done before this one is. None of one that is detached.
     parent: Option<NonNull<Header>>,
     attached: Attached,
+    /// Has it raised with the parent, until it has ended.
+    link: Link,
     /// Drops the result. What it panicked with is returned.
     discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
     /// Whose the result is.
@@ -133,6 +136,12 @@ impl SoloRef {
     pub(super) fn is_finished(&self) -> bool {
         self.solo().joiner.load(Acquire) == DONE
     }
+
+    /// Makes it at least as urgent, for good.
+    pub(super) fn raise(&self, level: Priority) {
+        // SAFETY: it is counted, and the first frame of its strand.
+        unsafe { priority::raise(self.0, level) };
+    }
 }
 
 /// Starts a child by itself.
@@ -163,11 +172,13 @@ where
         // SAFETY: the frame is being polled by this thread.
         Some(frame) => unsafe {
             let unit = Header::unit(frame).as_ptr().cast_const();
-            (*Header::context(frame).as_ref(), unit)
+            let mut context = *Header::context(frame).as_ref();
+            context.priority = priority::level(frame);
+            (context, unit)
         },
         None => (Context::of_global_pool(), ptr::null()),
     };
-    let outer = context.token;
+    let (outer, inherited) = (context.token, context.priority);
     // It may outlive the scope that this is in: the frame waits for it.
     context.scope = None;
     let solo = Solo {
@@ -178,6 +189,7 @@ where
         frame: NonNull::dangling(),
         parent,
         attached: Attached::new(Solo::leave),
+        link: Link::new(Solo::hold),
         discard: discard::<T>,
         joiner: AtomicPtr::new(ptr::null_mut()),
     };
@@ -203,11 +215,21 @@ where
             },
         };
         let unit = NonNull::new_unchecked(&raw mut (*place).unit);
+        unit.as_ref().track();
         let continuation = Continuation::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, continuation));
         if let Some(parent) = parent {
+            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), parent);
+            // What comes after that is told.
+            match priority::level(parent) {
+                Some(level) if Some(level) > inherited => priority::raise(frame, level),
+                _ => {}
+            }
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
             Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), parent);
+        }
+        if parent.is_none() {
+            priority::queue_first(frame);
         }
         // One for the claim; the first is that of the run.
         Header::count(frame);
@@ -260,6 +282,7 @@ impl Solo {
             let solo = container_of!(relay, Solo, relay).as_ref();
             let (frame, parent) = (solo.frame, solo.parent);
             // Before the parent may be done.
+            solo.link.leave();
             solo.attached.detach();
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
@@ -311,6 +334,16 @@ impl Solo {
             }
         }
         false
+    }
+
+    /// Keeps a child that is to be raised.
+    ///
+    /// # Safety
+    ///
+    /// The link is that of such a child, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+        // SAFETY: by the caller's promise, it has not ended, and the run has a count.
+        Some(unsafe { Held::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
 
     /// Ends a child on behalf of the frame that it was started in.
@@ -438,6 +471,7 @@ unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for Join<T, D> {
             joiner: Joiner {
                 complete: JoinOperation::<T, D, R>::complete,
             },
+            link: Link::new(JoinOperation::<T, D, R>::hold),
             task: Some(self.task),
             receiver: Some(receiver),
             slot: StopSlot::new(JoinOperation::<T, D, R>::stop_requested),
@@ -472,6 +506,8 @@ type Token<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::En
 #[repr(C)]
 pub(super) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
     joiner: Joiner,
+    /// Has the child raised with who awaits it.
+    link: Link,
     /// Taken by the completion.
     task: Option<SoloRef>,
     receiver: Option<R>,
@@ -497,8 +533,11 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
     ///
     /// As above; and no callback uses the operation any more.
     unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
-        // SAFETY: by the caller's promise, all of it is ours.
-        let (task, receiver) = unsafe { ((*this).task.take(), (*this).receiver.take()) };
+        // SAFETY: by the caller's promise, all of it is ours. Who awaits this is not done.
+        let (task, receiver) = unsafe {
+            (*this).link.leave();
+            ((*this).task.take(), (*this).receiver.take())
+        };
         let (Some(task), Some(receiver)) = (task, receiver) else {
             return Transfer::none();
         };
@@ -510,6 +549,17 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
         let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
         drop(task);
         D::deliver(completion, receiver)
+    }
+
+    /// # Safety
+    ///
+    /// The link is that of such an operation, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+        // SAFETY: by the caller's promise, the operation is there, and has not let go of the child.
+        unsafe {
+            let task = &(*container_of!(link, Self, link).as_ptr()).task;
+            task.as_ref().map(|task| Held::strand(task.0))
+        }
     }
 
     /// # Safety
@@ -562,7 +612,16 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
                 // Otherwise somebody else waits for it, or nobody may.
                 return Self::finish(this, seen == DONE);
             }
-            let token = receiver.env().stop_token();
+            let env = receiver.env();
+            if let Some(around) = env.around() {
+                Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
+            }
+            // What comes after that is told.
+            if let Some(level) = env.priority() {
+                task.raise(level);
+            }
+            let token = env.stop_token();
+            drop(env);
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token);
             drop(token);
             let next = if listening { word } else { ptr::null_mut() };

@@ -805,6 +805,10 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         let unit = this
             .unit
             .write(Unit::new(inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr())));
+        if let Some((_, outer)) = inside {
+            // SAFETY: as above.
+            unsafe { unit.follow(outer) };
+        }
         let unit = NonNull::from(unit);
         let context = this.context.write(Context {
             home,

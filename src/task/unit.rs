@@ -5,6 +5,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
 
 use super::frame::Header;
+use super::priority::Escalation;
 use crate::Transfer;
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
@@ -20,12 +21,14 @@ pub(crate) struct Unit {
     parent: *const Unit,
     /// What is attached, by its links. Touched under the lock.
     attached: UnsafeCell<*mut Attached>,
+    /// What raises it.
+    pub(super) escalation: Escalation,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
     /// release.
     locked: AtomicBool,
 }
 
-// SAFETY: the list is touched under the lock alone.
+// SAFETY: the lists are touched under the lock alone.
 unsafe impl Send for Unit {}
 // SAFETY: as above.
 unsafe impl Sync for Unit {}
@@ -36,11 +39,12 @@ impl Unit {
         Unit {
             parent,
             attached: UnsafeCell::new(ptr::null_mut()),
+            escalation: Escalation::new(),
             locked: AtomicBool::new(false),
         }
     }
 
-    fn lock(&self) -> UnitLock<'_> {
+    pub(super) fn lock(&self) -> UnitLock<'_> {
         let mut rounds = 0;
         while self
             .locked
@@ -72,7 +76,7 @@ impl Unit {
 }
 
 /// The list of a unit.
-struct UnitLock<'a>(&'a Unit);
+pub(super) struct UnitLock<'a>(&'a Unit);
 
 impl Drop for UnitLock<'_> {
     fn drop(&mut self) {

@@ -6,6 +6,7 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 
 use super::super::frame;
+use super::super::priority::current_priority;
 use super::core::{CoreRef, run_later};
 use crate::Panic;
 
@@ -72,6 +73,7 @@ impl<F: Future> Future for Body<F> {
         }
         // SAFETY: the frame is polled by this thread.
         if !unsafe { this.core.close() } {
+            this.core.wanted_at(current_priority());
             // The last child wakes the frame.
             let waker = Some(cx.waker()).filter(|waker| !this.core.is_frame(frame::frame_of(waker)));
             if !this.core.is_over(waker) {

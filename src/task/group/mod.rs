@@ -27,6 +27,7 @@ pub use self::next::{Next, NextEnded, WaitForAll};
 pub use self::options::SpawnOptions;
 use super::context::{DefaultContext, InAllocator};
 use super::frame::Header;
+use super::priority::current_priority;
 use crate::stop::StopToken;
 use crate::{Completion, Panic};
 
@@ -449,6 +450,7 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
             match self.core.poll_next(cx.waker()) {
                 Err(false) => return Poll::Ready(None),
                 Err(true) => {
+                    self.core.wanted_at(current_priority());
                     self.core.stop_with_scope();
                     return Poll::Pending;
                 }
