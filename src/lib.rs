@@ -102,6 +102,8 @@ pub mod prelude {
     #[cfg(feature = "alloc")]
     pub use crate::adaptors::BoxedSender;
     pub use crate::stop::StopToken;
+    #[cfg(feature = "std")]
+    pub use crate::task::{self, Task};
     pub use crate::{
         Env, Get, Outcome, Priority, Receiver, Scheduler, Sender, StopRequested, With, WithScheduler, WithStopToken,
         just, just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,

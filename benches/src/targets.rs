@@ -42,6 +42,10 @@ pub const TARGETS: &[Target] = &[
     target("tasks/hop", "time", Bound::Ratio(0.35)),
     target("tasks/depth", "time", Bound::Ratio(1.5)),
     target("tasks/ping-pong", "time", Bound::Ratio(0.5)),
+    target("groups/spawn", "time", Bound::Ratio(0.15)),
+    target("groups/spawn-static", "time", Bound::Ratio(0.6)),
+    target("groups/skynet", "time", Bound::Ratio(0.08)),
+    target("groups/cancel", "time", Bound::Ratio(0.1)),
     target("idle/pool", "cpu", Bound::AtMost(0.0)),
 ];
 

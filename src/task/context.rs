@@ -43,6 +43,8 @@ pub(crate) struct Context {
     pub(super) locals: Option<NonNull<Binding>>,
     /// The innermost scope inside a frame that this is of, or is used in. It is there as long as this is.
     pub(super) scope: Option<NonNull<Scope>>,
+    /// It is that of a local task, which stays on its thread. What it spawns need not, and runs on the global pool.
+    pub(super) is_local: bool,
 }
 
 /// Where a frame runs code that sees another context: between the beginning and the end of a future that is polled in it.
@@ -139,7 +141,20 @@ impl Context {
             deadline: None,
             locals: None,
             scope: None,
+            is_local: false,
         }
+    }
+
+    /// That of what is spawned from here.
+    pub(super) fn of_child(&self) -> Self {
+        let mut context = *self;
+        // It may outlive the scope that this is in: the frame waits for it.
+        context.scope = None;
+        if context.is_local {
+            context.home = Home::global_pool();
+            context.is_local = false;
+        }
+        context
     }
 
     /// Something begins that uses this, and tells when it is over.
@@ -828,6 +843,7 @@ impl<C: TaskContext> Own<C> {
                 deadline: outside.deadline,
                 locals: outside.locals,
                 scope: outside.scope,
+                is_local: outside.is_local,
             },
             outer,
             allocator,

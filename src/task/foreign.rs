@@ -601,6 +601,7 @@ fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> 
         deadline: None,
         locals: None,
         scope: None,
+        is_local: false,
     }
 }
 

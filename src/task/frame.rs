@@ -14,7 +14,7 @@ use super::hop;
 use super::priority;
 use super::unit::Unit;
 use super::wait::wait_until;
-use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::thread_pool::{Entry, Kind};
 use crate::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -153,6 +153,8 @@ pub(super) struct Vtable {
     pub(super) fail: unsafe fn(NonNull<Header>, Panic),
     /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
     pub(super) wanders: bool,
+    /// It stays on its thread.
+    pub(super) is_local: bool,
 }
 
 per_thread! {
@@ -238,6 +240,16 @@ impl Header {
     pub(super) fn link(&self) -> &Cell<*mut Header> {
         // A frame that is queued was polled to the end, so no child is to run.
         &self.child
+    }
+
+    /// Whether it stays on its thread.
+    ///
+    /// # Safety
+    ///
+    /// The frame is there.
+    pub(super) unsafe fn is_local(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.vtable.is_local
     }
 
     /// Says that something is attached to the frame.
@@ -606,6 +618,34 @@ impl Header {
     pub(super) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Context) -> bool) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe { Header::wake(this, AWAIT, here) }
+    }
+
+    /// Wakes the frame for a child that has ended: it goes on when the children are through that were spawned after that.
+    ///
+    /// # Safety
+    ///
+    /// The caller is an await of the frame, and counted as one.
+    pub(super) unsafe fn end_wait_for_child(this: NonNull<Header>) -> Transfer {
+        // SAFETY: by the caller's promise. Who made it busy has the entry to itself.
+        unsafe {
+            Header::end_wait(this, |_| {
+                this.as_ref().entry.set_kind(Kind::Parent);
+                false
+            })
+        }
+    }
+
+    /// Queues a child that was spawned. It may run, and be gone, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// It has begun, and is in no queue.
+    pub(super) unsafe fn enqueue_child(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the caller's promise.
+        unsafe {
+            this.as_ref().entry.set_kind(Kind::Child);
+            Header::enqueue(this)
+        }
     }
 
     /// Wakes the frame, and gives a count back.

@@ -4,14 +4,16 @@ use core::hash::{Hash, Hasher};
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
-use allocator_api2::alloc::{Allocator, Global};
+use allocator_api2::alloc::Allocator;
 
 use super::await_sender::SenderFuture;
-use super::context::{DefaultContext, InAllocator};
+use super::context::InAllocator;
 use super::error::TaskError;
 use super::group::SpawnOptions;
 use super::solo::{self, AsResult, Claim, Join, Start};
+use super::spawned::InCache;
 use crate::Priority;
+use crate::memory::Cached;
 use crate::stop::Why;
 
 /// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
@@ -44,9 +46,9 @@ where
 {
     let start = Start {
         place: None,
-        allocator: Global,
+        allocator: Cached,
     };
-    match solo::start::<_, _, DefaultContext>(future.into_future(), None, start) {
+    match solo::start::<_, _, InCache>(future.into_future(), None, start) {
         Ok(claim) => Handle::new(claim),
         Err(error) => panic!("cannot detach a task: {error}"),
     }

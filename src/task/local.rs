@@ -101,7 +101,7 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
         F: Future<Output = Result<T, E>> + 'static,
     {
         LocalTask {
-            task: HomedTask(Task::try_new(HomedFuture {
+            task: HomedTask(Task::of_local(HomedFuture {
                 home: this_thread(),
                 future: ManuallyDrop::new(future),
             })),

@@ -58,8 +58,9 @@ pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline
 pub use error::TaskError;
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use group::{
-    Next, NextEnded, Refused, SpawnOptions, Spawned, TaskGroup, WaitForAll, discarding_group, group, supervised_group,
-    try_group,
+    AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
+    NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
+    discarding_group, gather, group, supervised_group, try_group,
 };
 pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};

@@ -8,7 +8,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
-use super::context::{Around, Context, TaskContext};
+use super::context::{Around, Context, Scope, TaskContext};
 use super::error::TaskError;
 use super::frame::{Continuation, Header};
 use super::group::run_later;
@@ -42,6 +42,9 @@ pub(super) struct Solo {
     frame: NonNull<Header>,
     /// The frame that is not done before this one is. None of one that is detached.
     parent: Option<NonNull<Header>>,
+    /// The scope in that frame that this was started in, which the token that the relay is linked to may be of. It is not
+    /// over before the link is.
+    scope: Option<NonNull<Scope>>,
     attached: Attached,
     /// Has it raised with the parent, until it has ended.
     link: Link,
@@ -168,19 +171,17 @@ where
         }
     }
 
-    let (mut context, unit) = match parent {
+    let (context, scope, unit) = match parent {
         // SAFETY: the frame is being polled by this thread.
         Some(frame) => unsafe {
-            let unit = Header::unit(frame).as_ptr().cast_const();
-            let mut context = *Header::context(frame).as_ref();
+            let here = Header::context(frame).as_ref();
+            let mut context = here.of_child();
             context.priority = priority::level(frame);
-            (context, unit)
+            (context, here.scope(), Header::unit(frame).as_ptr().cast_const())
         },
-        None => (Context::of_global_pool(), ptr::null()),
+        None => (Context::of_global_pool(), None, ptr::null()),
     };
     let (outer, inherited) = (context.token, context.priority);
-    // It may outlive the scope that this is in: the frame waits for it.
-    context.scope = None;
     let solo = Solo {
         unit: Unit::new(unit),
         relay: Relay::new(Solo::published),
@@ -188,6 +189,7 @@ where
         place: start.place,
         frame: NonNull::dangling(),
         parent,
+        scope,
         attached: Attached::new(Solo::leave),
         link: Link::new(Solo::hold),
         discard: discard::<T>,
@@ -225,6 +227,7 @@ where
                 Some(level) if Some(level) > inherited => priority::raise(frame, level),
                 _ => {}
             }
+            Header::context(parent).as_ref().enter();
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
             Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), parent);
         }
@@ -280,10 +283,24 @@ impl Solo {
         // SAFETY: the run has a count.
         unsafe {
             let solo = container_of!(relay, Solo, relay).as_ref();
-            let (frame, parent) = (solo.frame, solo.parent);
             // Before the parent may be done.
             solo.link.leave();
             solo.attached.detach();
+            if let Some(scope) = solo.scope {
+                // It waits for this.
+                scope.as_ref().exit();
+            }
+            Solo::settle(solo)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is done, and nothing of what is around it is used any more but its parent.
+    unsafe fn settle(solo: &Solo) -> Transfer {
+        let (frame, parent) = (solo.frame, solo.parent);
+        // SAFETY: the run has a count.
+        unsafe {
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
                 Solo::drop_result(frame);
@@ -295,7 +312,7 @@ impl Solo {
             }
             let resumed = match solo.joiner.compare_exchange(seen, DONE, AcqRel, Acquire) {
                 Ok(joiner) => waiting(joiner).map_or_else(Transfer::none, |joiner| Joiner::complete(joiner, true)),
-                Err(_) => return Solo::published(relay),
+                Err(_) => return Solo::settle(solo),
             };
             Header::release(frame);
             resumed

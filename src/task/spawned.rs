@@ -2,12 +2,25 @@
 
 use core::ptr::NonNull;
 
-use super::context::{Context, Home};
+use super::context::{Context, Home, TaskContext};
 use super::frame::Header;
 use super::hop;
-use crate::memory::OutOfMemory;
+use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
-use crate::{Priority, Transfer};
+use crate::{Env, Priority, Transfer};
+
+/// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
+pub(super) struct InCache;
+
+impl TaskContext for InCache {
+    type Allocator = Cached;
+    type Scheduler = TaskScheduler<'static>;
+    const INHERITS: bool = true;
+
+    fn new<N: Env>(_: &N) -> Self {
+        InCache
+    }
+}
 
 /// A context of a child's own, and the scheduler in that. It does not move once it is settled.
 pub(super) struct Place {

@@ -220,6 +220,16 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
         Task::from_future(Try(future), allocator)
     }
 
+    /// That of a local task: what it spawns does not stay on its thread.
+    #[inline]
+    pub(super) fn of_local<F>(future: F) -> Self
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        Cx: TaskContext<Allocator = Global>,
+    {
+        or_panic(Task::from_future(Local(future), Global))
+    }
+
     #[inline]
     fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemory> {
         Ok(Task {
@@ -231,11 +241,15 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
 
 /// A future, and how its output is a completion.
 pub(super) trait Produce<T, E> {
+    /// It stays on its thread.
+    const IS_LOCAL: bool = false;
+
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
 }
 
 pub(super) struct Plain<F>(pub(super) F);
 struct Try<F>(F);
+struct Local<F>(F);
 
 impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     #[inline]
@@ -246,6 +260,16 @@ impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
 }
 
 impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // SAFETY: the future is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
+    }
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Local<F> {
+    const IS_LOCAL: bool = true;
+
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
         // SAFETY: the future is pinned with this.
@@ -341,6 +365,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         deallocate: Self::deallocate,
         fail: Self::fail,
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
+        is_local: P::IS_LOCAL,
     };
 
     /// Of the whole allocation.
@@ -820,6 +845,8 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             deadline: inside.and_then(|(context, _)| context.deadline),
             locals: inside.and_then(|(context, _)| context.locals),
             scope: None,
+            // SAFETY: the frame is ours.
+            is_local: unsafe { Header::is_local(this.frame) },
         });
         this.is_unstarted = false;
         let (frame, context) = (this.frame, NonNull::from(context));

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod fanout;
+mod groups;
 mod hop;
 mod idle;
 mod join;
@@ -41,5 +42,6 @@ pub const WORKLOADS: &[Workload] = &[
         "coroutines: awaiting senders and tasks, hops, depth",
         tasks::run,
     ),
+    workload("groups", "task groups: children, trees, cancelling, size", groups::run),
     workload("idle", "what a pool with nothing to do uses", idle::run),
 ];

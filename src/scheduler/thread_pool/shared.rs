@@ -142,7 +142,8 @@ impl Shared {
     ///
     /// The entry is alive until this returns. If it is in an injector, it is in this one.
     pub(super) unsafe fn move_up(&self, entry: NonNull<Entry>, place: Place, generation: u32) -> Result<bool, Closed> {
-        let item = Item::entry(entry);
+        // SAFETY: the caller's promise.
+        let item = unsafe { Item::queued(entry) };
         // The place is old news, perhaps from before it came here, so there may be no such worker.
         let taken = match place {
             Place::Nowhere | Place::Coming => false,

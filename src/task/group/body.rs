@@ -1,74 +1,114 @@
 //! What runs the body of a group, and then waits for its children.
 
+use core::fmt;
 use core::future::Future;
-use core::marker::PhantomPinned;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem;
 use core::pin::Pin;
-use core::task::{Context as Cx, Poll};
+use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll, ready};
 
 use super::super::frame;
 use super::super::priority::current_priority;
-use super::core::{CoreRef, run_later};
+use super::TaskGroup;
+use super::core::{CoreRef, Policy, run_later};
 use crate::Panic;
 
-/// Runs the body of a group. It is ready when that and all children have ended.
-///
-/// Dropped before, it stops the children, and the frame that it is in waits for them.
-pub(super) struct Body<F: Future> {
-    core: CoreRef,
-    body: Option<F>,
-    /// Whether the children are stopped when the body ends with this.
-    fails: fn(&F::Output) -> bool,
-    result: Option<Result<F::Output, Panic>>,
-    is_over: bool,
+/// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct GroupFuture<B, F, T, O, K> {
+    stage: Stage<B, F, O>,
+    _kind: PhantomData<fn() -> (T, K)>,
     _pinned: PhantomPinned,
 }
 
-impl<F: Future> Body<F> {
-    pub(super) fn new(core: CoreRef, body: F, fails: fn(&F::Output) -> bool) -> Self {
-        Body {
-            core,
-            body: Some(body),
-            fails,
-            result: None,
-            is_over: false,
+enum Stage<B, F, O> {
+    Unpolled(B),
+    Polled(Body<F, O>),
+    Over,
+}
+
+// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and may not see then how they
+// belong together. So nothing is asked but that what is in there is `Send`.
+// SAFETY: the body and what it gives are, and so are a group's handles.
+unsafe impl<B: Send, F: Send, T, O: Send, K> Send for GroupFuture<B, F, T, O, K> {}
+
+impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
+    pub(super) fn new(body: B) -> Self {
+        GroupFuture {
+            stage: Stage::Unpolled(body),
+            _kind: PhantomData,
             _pinned: PhantomPinned,
         }
     }
+}
 
-    /// Polls the body. `false` while it runs.
-    fn poll_body(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some(body) = &mut self.body else { return true };
-        // SAFETY: it is pinned with this.
-        let body = unsafe { Pin::new_unchecked(body) };
-        let result = match Panic::catch(|| body.poll(cx)) {
-            Ok(Poll::Pending) => return false,
-            Ok(Poll::Ready(value)) => Ok(value),
-            Err(payload) => Err(payload),
-        };
-        // Its locals go before anybody waits for the children. One that panics there has panicked.
-        let result = match Panic::catch(|| self.body = None) {
-            Ok(()) => result,
-            Err(payload) => result.and(Err(payload)),
-        };
-        if result.as_ref().map_or(true, self.fails) {
-            run_later(self.core.cancel_left());
+impl<B, F, T, O, K> Future for GroupFuture<B, F, T, O, K>
+where
+    B: FnOnce(TaskGroup<T>) -> F,
+    F: Future<Output = O>,
+    K: Flavour<T, O>,
+{
+    type Output = K::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<K::Output> {
+        // SAFETY: nothing is moved but the closure, which is not pinned.
+        let stage = unsafe { &mut self.get_unchecked_mut().stage };
+        if matches!(stage, Stage::Unpolled(_))
+            && let Stage::Unpolled(body) = mem::replace(stage, Stage::Over)
+        {
+            *stage = Stage::Polled(Body::new(K::POLICY, |core| body(TaskGroup::new(core))));
         }
-        self.result = Some(result);
-        true
+        let Stage::Polled(body) = stage else {
+            return Poll::Pending;
+        };
+        // SAFETY: it is pinned with this.
+        let result = ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails));
+        let group = TaskGroup::new(body.core.clone());
+        *stage = Stage::Over;
+        Poll::Ready(K::conclude(&group, result))
     }
 }
 
-impl<F: Future> Future for Body<F> {
-    type Output = Result<F::Output, Panic>;
+impl<B, F, T, O, K> fmt::Debug for GroupFuture<B, F, T, O, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupFuture").finish_non_exhaustive()
+    }
+}
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+/// Runs the body of a group, and waits for the children.
+///
+/// Dropped before its end, it stops the children, and the frame that it is in waits for them.
+pub(super) struct Body<F, O> {
+    pub(super) core: CoreRef,
+    /// None once it has ended.
+    body: Option<F>,
+    result: Option<Result<O, Panic>>,
+    is_over: bool,
+}
+
+impl<F: Future<Output = O>, O> Body<F, O> {
+    /// Opens a group of the task that is polled, and makes the body. Should that panic, the group is over.
+    pub(super) fn new(policy: Policy, body: impl FnOnce(CoreRef) -> F) -> Self {
+        let mut this = Body {
+            core: CoreRef::open(policy),
+            body: None,
+            result: None,
+            is_over: false,
+        };
+        this.body = Some(body(this.core.clone()));
+        this
+    }
+
+    /// Ready when the body and all children have ended. The children are cancelled when the body gave what `fails`.
+    pub(super) fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>, fails: fn(&O) -> bool) -> Poll<Result<O, Panic>> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         assert!(
             !this.core.has_frame() || this.core.is_here(),
             "a group was sent to another task: await it in the one where it began",
         );
-        if this.is_over || !this.poll_body(cx) {
+        if this.is_over || !this.poll_body(cx, fails) {
             return Poll::Pending;
         }
         // SAFETY: the frame is polled by this thread.
@@ -82,19 +122,169 @@ impl<F: Future> Future for Body<F> {
         }
         this.is_over = true;
         this.core.end();
-        match this.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => Poll::Pending,
+        this.result.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Polls the body. `false` while it runs.
+    fn poll_body(&mut self, cx: &mut Cx<'_>, fails: fn(&O) -> bool) -> bool {
+        let Some(body) = &mut self.body else { return true };
+        // SAFETY: it is pinned with this.
+        let body = unsafe { Pin::new_unchecked(body) };
+        let result = match Panic::catch(|| body.poll(cx)) {
+            Ok(Poll::Pending) => return false,
+            Ok(Poll::Ready(value)) => Ok(value),
+            Err(payload) => Err(payload),
+        };
+        // Its locals go before anybody waits for the children. One that panics there has panicked.
+        let result = match Panic::catch(|| self.body = None) {
+            Ok(()) => result,
+            Err(payload) => result.and(Err(payload)),
+        };
+        if result.as_ref().map_or(true, fails) {
+            run_later(self.core.cancel_left());
+        }
+        self.result = Some(result);
+        true
+    }
+}
+
+impl<F, O> Drop for Body<F, O> {
+    fn drop(&mut self) {
+        /// Also when dropping the body panics.
+        struct GiveUp<'a>(&'a CoreRef);
+        impl Drop for GiveUp<'_> {
+            fn drop(&mut self) {
+                self.0.give_up();
+            }
+        }
+
+        if !self.is_over {
+            let _give_up = GiveUp(&self.core);
+            // What the body has on its stack goes first, as in any other future.
+            self.body = None;
         }
     }
 }
 
-impl<F: Future> Drop for Body<F> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            // What the body has on its stack goes first, as in any other future.
-            self.body = None;
-            self.core.give_up();
-        }
+/// How a group of children that give `T`, with a body that gives `O`, comes to its end.
+pub trait Flavour<T, O>: private::Sealed {
+    /// What it gives.
+    type Output;
+
+    #[doc(hidden)]
+    const POLICY: Policy;
+
+    /// Whether the children are cancelled when the body ends with this.
+    #[doc(hidden)]
+    fn fails(_: &O) -> bool {
+        false
+    }
+
+    /// What comes of it.
+    #[doc(hidden)]
+    fn conclude(group: &TaskGroup<T>, result: Result<O, Panic>) -> Self::Output;
+}
+
+/// Sealed: what a group does is for this crate to say.
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Collecting {}
+    impl Sealed for super::Trying {}
+    impl Sealed for super::Discarding {}
+    impl Sealed for super::Supervising {}
+}
+
+/// Of [`group`](super::group).
+#[derive(Clone, Copy, Debug)]
+pub struct Collecting;
+
+/// Of [`try_group`](super::try_group).
+#[derive(Clone, Copy, Debug)]
+pub struct Trying;
+
+/// Of [`discarding_group`](super::discarding_group).
+#[derive(Clone, Copy, Debug)]
+pub struct Discarding;
+
+/// Of [`supervised_group`](super::supervised_group).
+#[derive(Clone, Copy, Debug)]
+pub struct Supervising;
+
+const COLLECTING: Policy = Policy {
+    discards: false,
+    supervises: false,
+    fails: None,
+};
+
+impl<T, O> Flavour<T, O> for Collecting {
+    type Output = O;
+    const POLICY: Policy = COLLECTING;
+
+    fn conclude(group: &TaskGroup<T>, result: Result<O, Panic>) -> O {
+        unless_panicked(result, group.drain(drop))
+    }
+}
+
+impl<O> Flavour<(), O> for Discarding {
+    type Output = O;
+    const POLICY: Policy = Policy {
+        discards: true,
+        ..COLLECTING
+    };
+
+    fn conclude(group: &TaskGroup<()>, result: Result<O, Panic>) -> O {
+        unless_panicked(result, group.drain(drop))
+    }
+}
+
+impl<T, O> Flavour<T, O> for Supervising {
+    type Output = O;
+    const POLICY: Policy = Policy {
+        supervises: true,
+        ..COLLECTING
+    };
+
+    fn conclude(group: &TaskGroup<T>, result: Result<O, Panic>) -> O {
+        drop(group.drain(drop));
+        unless_panicked(result, None)
+    }
+}
+
+impl<T, E, R> Flavour<Result<T, E>, Result<R, E>> for Trying {
+    type Output = Result<R, E>;
+    const POLICY: Policy = Policy {
+        fails: Some(is_error::<T, E>),
+        ..COLLECTING
+    };
+
+    fn fails(result: &Result<R, E>) -> bool {
+        result.is_err()
+    }
+
+    fn conclude(group: &TaskGroup<Result<T, E>>, result: Result<Result<R, E>, Panic>) -> Result<R, E> {
+        let mut failure = None;
+        let panic = group.drain(|result| {
+            if failure.is_none() {
+                failure = result.err();
+            }
+        });
+        let value = unless_panicked(result, panic)?;
+        failure.map_or(Ok(value), Err)
+    }
+}
+
+/// # Safety
+///
+/// The value is such a result.
+unsafe fn is_error<T, E>(value: NonNull<()>) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe { value.cast::<Result<T, E>>().as_ref() }.is_err()
+}
+
+/// What the body gave, unless it, or else a child, has panicked.
+fn unless_panicked<O>(result: Result<O, Panic>, panic: Option<Panic>) -> O {
+    match (result, panic) {
+        (Ok(value), None) => value,
+        (Err(payload), _) | (_, Some(payload)) => payload.resume(),
     }
 }

@@ -1,5 +1,6 @@
 //! What a group is behind its handles: its children, and who waits for them.
 
+use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::future::Future;
@@ -10,7 +11,9 @@ use core::task::Waker;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::super::context::{Around, Context, TaskContext};
+use allocator_api2::alloc::Allocator;
+
+use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::frame::{Continuation, Header};
 use super::super::priority::{self, BATCH, Held, Link, Raising};
 use super::super::relay::Relay;
@@ -19,6 +22,7 @@ use super::super::task::{Frame, Plain};
 use super::super::unit::{Attached, Unit};
 use super::Refused;
 use super::wait::{Given, Kind, Waiter};
+use crate::memory::Cached;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
@@ -53,6 +57,8 @@ pub(super) struct Core {
     unit: *const Unit,
     /// The token that the relay is linked to.
     outer: ErasedStopToken,
+    /// The scope in the frame that the group is in, which that token may be of. It is not over before the link is.
+    scope: Option<NonNull<Scope>>,
     policy: Policy,
     /// Has the children raised with the task. In the list of that until no child runs any more: the last one that ends takes
     /// it out, or who finds that there is none.
@@ -86,6 +92,8 @@ pub(super) struct Policy {
 
 struct State {
     phase: Phase,
+    /// See [`Core::frame`].
+    frame: Option<NonNull<Header>>,
     /// Children that have not ended, and places that are kept for some.
     running: usize,
     /// Those that have ended, and whose results were not taken; and how many of these are failures.
@@ -105,6 +113,9 @@ struct State {
     first: *mut Header,
     last: *mut Header,
     waiters: Waiters,
+    /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
+    /// gives it back.
+    frame_waits: bool,
     /// Who polls: for results, or for the end where that is not the frame.
     wakers: Vec<Waker>,
     /// The first panic that was not kept as a result.
@@ -360,6 +371,8 @@ impl Drop for Room {
 struct Settled {
     /// Those that were granted something: in no list of the group, linked as they were there.
     granted: Waiters,
+    /// The frame that waits for one that ends, if it does.
+    frame: Option<NonNull<Header>>,
     /// Who polls.
     woken: Vec<Waker>,
 }
@@ -368,6 +381,7 @@ impl Settled {
     fn new() -> Self {
         Settled {
             granted: Waiters::NONE,
+            frame: None,
             woken: Vec::new(),
         }
     }
@@ -378,6 +392,10 @@ impl Settled {
         while let Some(waiter) = self.granted.pop() {
             // SAFETY: whoever takes it out of the group's list, under the lock, completes it.
             resumed.append(unsafe { Waiter::complete(waiter) });
+        }
+        if let Some(frame) = self.frame {
+            // SAFETY: it has counted an await for this.
+            resumed.append(unsafe { Header::end_wait_for_child(frame) });
         }
         for waker in self.woken {
             waker.wake();
@@ -504,7 +522,19 @@ impl State {
         }
         self.last = frame.as_ptr();
         self.finished += 1;
-        settled.woken.append(&mut self.wakers);
+        self.wake(settled);
+    }
+
+    /// Those that look for themselves are to look again.
+    #[inline]
+    fn wake(&mut self, settled: &mut Settled) {
+        if self.frame_waits {
+            self.frame_waits = false;
+            settled.frame = self.frame;
+        }
+        if !self.wakers.is_empty() {
+            settled.woken.append(&mut self.wakers);
+        }
     }
 
     /// The same for one that was taken out, and goes before the others.
@@ -526,7 +556,7 @@ impl State {
         }
         self.first = frame.as_ptr();
         self.finished += 1;
-        settled.woken.append(&mut self.wakers);
+        self.wake(settled);
     }
 
     /// Gives a child that has ended to who waits for one, if somebody does.
@@ -565,7 +595,7 @@ impl State {
             // SAFETY: it is in the list.
             unsafe { self.grant(waiter, Given::Nothing, settled) };
         }
-        settled.woken.append(&mut self.wakers);
+        self.wake(settled);
         let last = self.phase == Phase::Closed;
         if last {
             self.phase = Phase::Over;
@@ -615,6 +645,19 @@ pub(in super::super) fn run_later(resumed: Transfer) {
     }
 }
 
+/// Puts a group into memory that threads keep.
+fn cached(core: Core) -> NonNull<Core> {
+    let layout = Layout::new::<Core>();
+    let Ok(memory) = Cached.allocate(layout) else {
+        // As everywhere where there is nobody to be told.
+        std::alloc::handle_alloc_error(layout);
+    };
+    let place = memory.cast::<Core>();
+    // SAFETY: there is room for it.
+    unsafe { place.write(core) };
+    place
+}
+
 /// The frame of a child.
 type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
@@ -622,18 +665,17 @@ impl CoreRef {
     /// A group of the frame that this thread polls, or of none.
     pub(super) fn open(policy: Policy) -> CoreRef {
         let frame = Header::current();
-        let (mut context, unit) = match frame {
+        let (context, scope, unit) = match frame {
             // SAFETY: the frame is being polled by this thread.
             Some(frame) => unsafe {
-                let unit = Header::unit(frame).as_ptr().cast_const();
-                (*Header::context(frame).as_ref(), unit)
+                let here = Header::context(frame).as_ref();
+                here.enter();
+                (here.of_child(), here.scope(), Header::unit(frame).as_ptr().cast_const())
             },
-            None => (Context::of_global_pool(), ptr::null()),
+            None => (Context::of_global_pool(), None, ptr::null()),
         };
         let outer = context.token;
-        // What begins in the group may outlive the scope that this is in: the frame waits for it.
-        context.scope = None;
-        let core = NonNull::from(Box::leak(Box::new(Core {
+        let core = cached(Core {
             count: AtomicUsize::new(1),
             relay: Relay::new(Core::relay_over),
             attached: Attached::new(Core::leave),
@@ -641,12 +683,14 @@ impl CoreRef {
             frame,
             unit,
             outer,
+            scope,
             policy,
             link: Link::new(Core::hold),
             lowest: AtomicU8::new(0),
             locked: AtomicBool::new(false),
             state: UnsafeCell::new(State {
                 phase: Phase::Open,
+                frame,
                 running: 0,
                 finished: 0,
                 failures: 0,
@@ -658,10 +702,11 @@ impl CoreRef {
                 first: ptr::null_mut(),
                 last: ptr::null_mut(),
                 waiters: Waiters::NONE,
+                frame_waits: false,
                 wakers: Vec::new(),
                 panic: None,
             }),
-        })));
+        });
         // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
         // then: the frame, or the scope in it, has this leave before.
         unsafe {
@@ -751,7 +796,7 @@ impl CoreRef {
             if let Some(room) = room {
                 room.fill();
             }
-            run_later(Header::enqueue(frame));
+            run_later(Header::enqueue_child(frame));
         }
         Ok(())
     }
@@ -829,8 +874,11 @@ impl Core {
         // SAFETY: the caller has a count.
         if unsafe { this.as_ref() }.count.fetch_sub(1, Release) == 1 {
             fence(Acquire);
-            // SAFETY: that was the last.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
+            // SAFETY: that was the last, and it was made there.
+            unsafe {
+                this.drop_in_place();
+                Cached.deallocate(this.cast(), Layout::new::<Core>());
+            }
         }
     }
 
@@ -1133,8 +1181,14 @@ impl Core {
     ///
     /// The relay is that of a group.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the link to the task ends with it.
-        unsafe { Core::release(container_of!(relay, Core, relay)) };
+        // SAFETY: the link to the task has a count, which ends with it. The scope waits for that.
+        unsafe {
+            let this = container_of!(relay, Core, relay);
+            if let Some(scope) = this.as_ref().scope {
+                scope.as_ref().exit();
+            }
+            Core::release(this);
+        }
         Transfer::none()
     }
 }
@@ -1146,13 +1200,31 @@ impl Drop for Core {
 }
 
 impl CoreRef {
-    /// The next that has ended. `Err` says whether some still run.
-    pub(super) fn try_next(&self) -> Result<Finished, bool> {
+    /// The next that has ended, or what to do about it.
+    ///
+    /// `polled` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in
+    /// that frame, and what stops it reaches the children too, it is woken without any more ado.
+    pub(super) fn try_next(&self, polled: Option<NonNull<Header>>) -> TryNext {
         let mut lock = self.lock();
-        match lock.pop_finished() {
-            // SAFETY: it was in the list.
-            Some(frame) => Ok(unsafe { Finished::new(self.clone(), frame) }),
-            None => Err(lock.running != 0),
+        if let Some(frame) = lock.pop_finished() {
+            return TryNext::Ended(frame);
+        }
+        if lock.running == 0 {
+            return TryNext::Nothing;
+        }
+        match polled {
+            // SAFETY: the frame is polled by this thread.
+            Some(frame)
+                if self.frame == polled && unsafe { self.outer.is_same(&Header::context(frame).as_ref().token) } =>
+            {
+                if !lock.frame_waits {
+                    lock.frame_waits = true;
+                    // SAFETY: as above, and this is what that runs.
+                    unsafe { Header::count_wait(frame) };
+                }
+                TryNext::Wait
+            }
+            _ => TryNext::Listen,
         }
     }
 
@@ -1301,6 +1373,18 @@ impl CoreRef {
         // Elsewhere it stays attached, and the frame ends it.
         run_later(resumed);
     }
+}
+
+/// What is to be done about the next that ends.
+pub(super) enum TryNext {
+    /// It is there, and the caller's.
+    Ended(NonNull<Header>),
+    /// There is none.
+    Nothing,
+    /// The frame is woken when it is there.
+    Wait,
+    /// It is to be waited for by an operation.
+    Listen,
 }
 
 /// What became of a waiter.

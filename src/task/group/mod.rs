@@ -1,34 +1,36 @@
 //! Groups: children that are always awaited.
 //!
 //! `core` is what a group is behind its handles, `body` runs the body and waits for the children, `wait` is the sender that
-//! everything here suspends with, and `next` are the futures around it.
+//! everything here suspends with, `next` are the futures around it, and `gather` awaits children by a policy.
 
 mod body;
 mod core;
+mod gather;
 mod next;
 mod options;
 mod wait;
 
+use ::core::convert::Infallible;
 use ::core::fmt;
 use ::core::marker::PhantomData;
 use ::core::ops::Deref;
 use ::core::pin::Pin;
-use ::core::ptr::NonNull;
 use ::core::task::{Context as Cx, Poll};
 
-use allocator_api2::alloc::{Allocator, Global};
+use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
-use self::body::Body;
+pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
 pub(super) use self::core::run_later;
-use self::core::{CoreRef, Policy};
-use self::next::WaitForRoom;
-pub use self::next::{Next, NextEnded, WaitForAll};
+use self::core::{CoreRef, TryNext};
+pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
+pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
-use super::context::{DefaultContext, InAllocator};
+use super::context::InAllocator;
 use super::frame::Header;
 use super::priority::current_priority;
-use crate::stop::StopToken;
+use super::spawned::InCache;
+use crate::memory::Cached;
 use crate::{Completion, Panic};
 
 /// Runs `body` with a group, into which it can spawn children; returns what it returns, when all of them have ended.
@@ -80,18 +82,13 @@ use crate::{Completion, Panic};
 /// # Stack
 ///
 /// Constant.
-pub async fn group<T, R, B>(body: B) -> R
+pub fn group<T, B, F>(body: B) -> GroupFuture<B, F, T, F::Output, Collecting>
 where
     T: Send + 'static,
-    B: AsyncFnOnce(TaskGroup<T>) -> R,
+    B: FnOnce(TaskGroup<T>) -> F,
+    F: Future,
 {
-    let group = TaskGroup::open(Policy::COLLECTING);
-    let result = Body::new(group.core.clone(), body(group.clone()), |_| false).await;
-    let panic = group.drain(drop);
-    match (result, panic) {
-        (Ok(value), None) => value,
-        (Err(payload), _) | (_, Some(payload)) => payload.resume(),
-    }
+    GroupFuture::new(body)
 }
 
 /// A [`group`] whose children may fail: each gives a `Result`, and so does the body.
@@ -129,36 +126,14 @@ where
 /// # Errors
 ///
 /// That of the body, or else the first of a child that nobody took.
-pub async fn try_group<T, E, R, B>(body: B) -> Result<R, E>
+pub fn try_group<T, E, R, B, F>(body: B) -> GroupFuture<B, F, Result<T, E>, Result<R, E>, Trying>
 where
     T: Send + 'static,
     E: Send + 'static,
-    B: AsyncFnOnce(TaskGroup<Result<T, E>>) -> Result<R, E>,
+    B: FnOnce(TaskGroup<Result<T, E>>) -> F,
+    F: Future<Output = Result<R, E>>,
 {
-    /// # Safety
-    ///
-    /// The value is such a result.
-    unsafe fn fails<T, E>(value: NonNull<()>) -> bool {
-        // SAFETY: by the caller's promise.
-        unsafe { value.cast::<Result<T, E>>().as_ref() }.is_err()
-    }
-
-    let group = TaskGroup::open(Policy {
-        fails: Some(fails::<T, E>),
-        ..Policy::COLLECTING
-    });
-    let result = Body::new(group.core.clone(), body(group.clone()), Result::is_err).await;
-    let mut failure = None;
-    let panic = group.drain(|result| {
-        if failure.is_none() {
-            failure = result.err();
-        }
-    });
-    match (result, panic, failure) {
-        (Err(payload), ..) | (_, Some(payload), _) => payload.resume(),
-        (Ok(Err(error)), ..) | (Ok(Ok(_)), None, Some(error)) => Err(error),
-        (Ok(Ok(value)), None, None) => Ok(value),
-    }
+    GroupFuture::new(body)
 }
 
 /// A [`group`] whose children give nothing: each is freed as soon as it has ended, so that any number of them may come and
@@ -185,20 +160,12 @@ where
 /// ```
 ///
 /// [`next`](TaskGroup::next) has nothing to give here, and waits until no child runs. All else is as for [`group`].
-pub async fn discarding_group<R, B>(body: B) -> R
+pub fn discarding_group<B, F>(body: B) -> GroupFuture<B, F, (), F::Output, Discarding>
 where
-    B: AsyncFnOnce(TaskGroup<()>) -> R,
+    B: FnOnce(TaskGroup<()>) -> F,
+    F: Future,
 {
-    let group = TaskGroup::open(Policy {
-        discards: true,
-        ..Policy::COLLECTING
-    });
-    let result = Body::new(group.core.clone(), body(group.clone()), |_| false).await;
-    let panic = group.drain(drop);
-    match (result, panic) {
-        (Ok(value), None) => value,
-        (Err(payload), _) | (_, Some(payload)) => payload.resume(),
-    }
+    GroupFuture::new(body)
 }
 
 /// A [`group`] in which the failure of one child is not that of the others: one that panics cancels nobody, and the group
@@ -225,29 +192,13 @@ where
 /// }));
 /// assert_eq!(sync_wait(survivors).unwrap(), 3);
 /// ```
-pub async fn supervised_group<T, R, B>(body: B) -> R
+pub fn supervised_group<T, B, F>(body: B) -> GroupFuture<B, F, T, F::Output, Supervising>
 where
     T: Send + 'static,
-    B: AsyncFnOnce(TaskGroup<T>) -> R,
+    B: FnOnce(TaskGroup<T>) -> F,
+    F: Future,
 {
-    let group = TaskGroup::open(Policy {
-        supervises: true,
-        ..Policy::COLLECTING
-    });
-    let result = Body::new(group.core.clone(), body(group.clone()), |_| false).await;
-    drop(group.drain(drop));
-    match result {
-        Ok(value) => value,
-        Err(payload) => payload.resume(),
-    }
-}
-
-impl Policy {
-    const COLLECTING: Policy = Policy {
-        discards: false,
-        supervises: false,
-        fails: None,
-    };
+    GroupFuture::new(body)
 }
 
 /// A group of tasks that run side by side: see [`group`], which makes one.
@@ -271,9 +222,9 @@ impl<T> Clone for TaskGroup<T> {
 }
 
 impl<T> TaskGroup<T> {
-    fn open(policy: Policy) -> Self {
+    fn new(core: CoreRef) -> Self {
         TaskGroup {
-            core: CoreRef::open(policy),
+            core,
             _value: PhantomData,
         }
     }
@@ -281,9 +232,9 @@ impl<T> TaskGroup<T> {
     /// Takes all results that are left, when all children have ended. The first panic among them is returned.
     fn drain(&self, mut take: impl FnMut(T)) -> Option<Panic> {
         let mut panic = self.core.take_panic();
-        while let Ok(finished) = self.core.try_next() {
-            // SAFETY: this is what the children give.
-            match unsafe { finished.take::<T>() } {
+        while let TryNext::Ended(child) = self.core.try_next(None) {
+            // SAFETY: it is done, and ours; this is what the children give.
+            match unsafe { Header::take::<Completion<T, Infallible>>(child) } {
                 Completion::Value(value) => take(value),
                 Completion::Panicked(payload) => {
                     panic.get_or_insert(payload);
@@ -341,7 +292,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         Spawned(
             self.core
-                .spawn::<T, _, DefaultContext>(child.into_future(), Global, None, None),
+                .spawn::<T, _, InCache>(child.into_future(), Cached, None, None),
         )
     }
 
@@ -395,23 +346,12 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// }));
     /// assert_eq!(sync_wait(task).unwrap(), 10);
     /// ```
-    pub async fn spawn_when_ready<F>(&self, child: F) -> Spawned
+    pub fn spawn_when_ready<F>(&self, child: F) -> SpawnWhenReady<F>
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        if self.core.limit() == 0 {
-            return Spawned(Err(Refused::NoRoom));
-        }
-        let room = WaitForRoom::new(self.core.clone()).await;
-        let spawned = match room {
-            Some(room) => self
-                .core
-                .spawn::<T, _, DefaultContext>(child.into_future(), Global, None, Some(room)),
-            None if self.core.is_cancelled() => Err(Refused::Cancelled),
-            None => Err(Refused::Over),
-        };
-        Spawned(spawned)
+        SpawnWhenReady::new(self.core.clone(), child)
     }
 
     /// The value of the next child that ends, in the order in which they do; `None` when there are no more, at once where

@@ -1,5 +1,6 @@
 //! The futures that a group gives.
 
+use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
@@ -8,9 +9,14 @@ use core::task::{Context as Cx, Poll, ready};
 
 use super::super::await_sender::SenderFuture;
 use super::super::error::TaskError;
-use super::core::{CoreRef, Finished, Room, run_later};
+use super::super::frame::{self, Header};
+use super::super::priority::current_priority;
+use super::super::spawned::InCache;
+use super::core::{CoreRef, TryNext, run_later};
 use super::wait::{Kind, Wait, Waited};
+use super::{Refused, Spawned};
 use crate::Completion;
+use crate::memory::Cached;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
 struct Waiting {
@@ -62,18 +68,24 @@ impl<T> NextFinished<T> {
         }
     }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Finished>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
         // SAFETY: it is pinned with this, and nothing is moved.
         let mut waiting = unsafe { self.map_unchecked_mut(|this| &mut this.waiting) };
         if waiting.wait.is_none() {
-            match waiting.core.try_next() {
-                Ok(finished) => return Poll::Ready(Some(finished)),
-                Err(false) => return Poll::Ready(None),
-                Err(true) => {}
+            match waiting.core.try_next(frame::frame_of(cx.waker())) {
+                // SAFETY: it is done, and ours; this is what the children give.
+                TryNext::Ended(child) => return Poll::Ready(Some(unsafe { Header::take(child) })),
+                TryNext::Nothing => return Poll::Ready(None),
+                TryNext::Wait => {
+                    waiting.core.wanted_at(current_priority());
+                    return Poll::Pending;
+                }
+                TryNext::Listen => {}
             }
         }
         match ready!(waiting.as_mut().poll(cx)) {
-            Waited::Child(finished) => Poll::Ready(Some(finished)),
+            // SAFETY: this is what the children give.
+            Waited::Child(finished) => Poll::Ready(Some(unsafe { finished.take() })),
             _ => Poll::Ready(None),
         }
     }
@@ -96,15 +108,12 @@ impl<T> Future for Next<T> {
         // SAFETY: it is pinned with this.
         let mut inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
         loop {
-            let Some(finished) = ready!(inner.as_mut().poll(cx)) else {
-                return Poll::Ready(None);
-            };
-            // SAFETY: this is what the children give.
-            match unsafe { finished.take::<T>() } {
-                Completion::Value(value) => return Poll::Ready(Some(value)),
-                Completion::Panicked(payload) => payload.resume(),
+            match ready!(inner.as_mut().poll(cx)) {
+                None => return Poll::Ready(None),
+                Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
+                Some(Completion::Panicked(payload)) => payload.resume(),
                 // It has stopped, and gives nothing.
-                _ => {}
+                Some(_) => {}
             }
         }
     }
@@ -126,9 +135,7 @@ impl<T> Future for NextEnded<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // SAFETY: it is pinned with this.
         let inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        let finished = ready!(inner.poll(cx));
-        // SAFETY: this is what the children give.
-        Poll::Ready(finished.map(|finished| TaskError::result(unsafe { finished.take::<T>() })))
+        inner.poll(cx).map(|ended| ended.map(TaskError::result))
     }
 }
 
@@ -154,24 +161,54 @@ impl Future for WaitForAll {
     }
 }
 
-/// Waits for room for a child.
-pub(super) struct WaitForRoom(Waiting);
+/// Starts a child when there is room for it. Made by
+/// [`TaskGroup::spawn_when_ready`](super::TaskGroup::spawn_when_ready).
+///
+/// It gives whether the child was started. Dropped before, it drops the child.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct SpawnWhenReady<F> {
+    waiting: Waiting,
+    child: Option<F>,
+}
 
-impl WaitForRoom {
-    pub(super) fn new(core: CoreRef) -> Self {
-        WaitForRoom(Waiting::new(core, Kind::Room))
+// SAFETY: what waits is made for all threads.
+unsafe impl<F: Send> Send for SpawnWhenReady<F> {}
+
+impl<F> SpawnWhenReady<F> {
+    pub(super) fn new(core: CoreRef, child: F) -> Self {
+        SpawnWhenReady {
+            waiting: Waiting::new(core, Kind::Room),
+            child: Some(child),
+        }
     }
 }
 
-impl Future for WaitForRoom {
-    type Output = Option<Room>;
+impl<F> Future for SpawnWhenReady<F>
+where
+    F: IntoFuture<Output: Send + 'static>,
+    F::IntoFuture: Send + 'static,
+{
+    type Output = Spawned;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Room>> {
-        // SAFETY: it is pinned with this.
-        match ready!(unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)) {
-            Waited::Room(room) => Poll::Ready(Some(room)),
-            _ => Poll::Ready(None),
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Spawned> {
+        // SAFETY: nothing is moved but the child, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
+            this.child = None;
+            return Poll::Ready(Spawned(Err(Refused::NoRoom)));
         }
+        // SAFETY: it is pinned with this.
+        let waited = ready!(unsafe { Pin::new_unchecked(&mut this.waiting) }.poll(cx));
+        let Some(child) = this.child.take() else {
+            return Poll::Pending;
+        };
+        let core = &this.waiting.core;
+        let spawned = match waited {
+            Waited::Room(room) => core.spawn::<F::Output, _, InCache>(child.into_future(), Cached, None, Some(room)),
+            _ if core.is_cancelled() => Err(Refused::Cancelled),
+            _ => Err(Refused::Over),
+        };
+        Poll::Ready(Spawned(spawned))
     }
 }
 
@@ -185,4 +222,4 @@ macro_rules! debug {
     )*};
 }
 
-debug!(Next<T>, NextEnded<T>, WaitForAll);
+debug!(Next<T>, NextEnded<T>, SpawnWhenReady<F>, WaitForAll);

@@ -1,0 +1,287 @@
+//! Task groups: what a child costs, a tree of them, a cancel that reaches many, and whether size matters.
+
+use std::future::{Future, pending};
+use std::hint::black_box;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use async_executor::StaticExecutor;
+use bowline::prelude::*;
+use bowline::scheduler::{PoolScheduler, ThreadPool};
+use bowline::task::{self, Task};
+use futures_lite::future;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::clock::{Elapsed, Stopwatch};
+use crate::harness::{Bench, Case, Metric, Sample};
+use crate::pools;
+
+const CHILDREN: &[Metric] = &[Metric::new("time", "ns per child"), Metric::new("cores", "CPU/wall")];
+const LEAVES: &[Metric] = &[Metric::new("time", "ns per leaf"), Metric::new("cores", "CPU/wall")];
+
+/// How many children a node of the tree has.
+const ARITY: u64 = 10;
+
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let config = bench.config;
+    let bowline = pools::bowline(config.threads);
+    let tokio = pools::tokio(config.threads);
+
+    let many = config.size(1_000_000, 10_000) as u64;
+    Case::new(
+        "groups/spawn",
+        "A million children that do nothing, spawned by one task and joined there.",
+        CHILDREN,
+    )
+    .bowline(|| spawn_in_bowline(&bowline, many))
+    .peer("tokio's JoinSet", || spawn_in_tokio(&tokio, many))
+    .run(bench)?;
+
+    Case::new(
+        "groups/spawn-static",
+        "The same against smol's static executor, whose handles are awaited one by one.",
+        CHILDREN,
+    )
+    .bowline(|| spawn_in_bowline(&bowline, many))
+    .peer("smol's static executor", || spawn_in_smol(config.threads, many))
+    .run(bench)?;
+
+    let leaves = config.size(1_000_000, 1_000) as u64;
+    Case::new(
+        "groups/skynet",
+        "A tree of tasks, ten to a node, down to a million leaves whose numbers are added up.",
+        LEAVES,
+    )
+    .bowline(|| {
+        let watch = Stopwatch::start();
+        let sum = sync_wait(starts_on(bowline.scheduler(), Task::new(skynet(0, leaves)))).unwrap();
+        each(watch.stop(), leaves, sum)
+    })
+    .peer("tokio", || {
+        let watch = Stopwatch::start();
+        let sum = tokio.block_on(async { tokio::spawn(skynet_of_tokio(0, leaves)).await.expect("it ends") });
+        each(watch.stop(), leaves, sum)
+    })
+    .run(bench)?;
+
+    let waiting = config.size(100_000, 1_000) as u64;
+    Case::new(
+        "groups/cancel",
+        "Cancelling a hundred thousand children that wait, and awaiting their end.",
+        CHILDREN,
+    )
+    .bowline(|| cancel_in_bowline(&bowline, waiting))
+    .peer("tokio's JoinSet", || cancel_in_tokio(&tokio, waiting))
+    .run(bench)?;
+
+    Case::new(
+        "groups/size",
+        "What a child costs in a group of a million, against groups of ten.",
+        CHILDREN,
+    )
+    .bowline(|| spawn_in_bowline(&bowline, many))
+    .peer("groups of ten", || in_groups_of(&bowline, 10, many))
+    .shown("groups of a thousand", || in_groups_of(&bowline, 1_000, many))
+    .shown("groups of a hundred thousand", || {
+        in_groups_of(&bowline, 100_000.min(many), many)
+    })
+    .run(bench)
+}
+
+fn each(elapsed: Elapsed, many: u64, check: u64) -> Sample {
+    Sample {
+        values: vec![Some(elapsed.wall_each(many as usize)), elapsed.cores()],
+        check,
+    }
+}
+
+/// Spawns children into one group, and adds up what they give.
+async fn one_group(from: u64, to: u64) -> u64 {
+    task::group(async move |group| {
+        for number in from..to {
+            group.spawn(async move { black_box(number) });
+        }
+        let mut sum = 0;
+        while let Some(number) = group.next().await {
+            sum += number;
+        }
+        sum
+    })
+    .await
+}
+
+fn on(scheduler: PoolScheduler, many: u64, work: impl Future<Output = u64> + Send + 'static) -> Sample {
+    let watch = Stopwatch::start();
+    let sum = sync_wait(starts_on(scheduler, Task::new(work))).unwrap();
+    each(watch.stop(), many, sum)
+}
+
+fn spawn_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
+    on(pool.scheduler(), many, one_group(0, many))
+}
+
+fn in_groups_of(pool: &ThreadPool, size: u64, many: u64) -> Sample {
+    on(pool.scheduler(), many, async move {
+        let mut sum = 0;
+        for from in (0..many).step_by(size as usize) {
+            sum += one_group(from, many.min(from + size)).await;
+        }
+        sum
+    })
+}
+
+fn spawn_in_tokio(runtime: &Runtime, many: u64) -> Sample {
+    let watch = Stopwatch::start();
+    let sum = runtime.block_on(async move {
+        let all = tokio::spawn(async move {
+            let mut set = JoinSet::new();
+            for number in 0..many {
+                set.spawn(async move { black_box(number) });
+            }
+            let mut sum = 0;
+            while let Some(number) = set.join_next().await {
+                sum += number.expect("it ends");
+            }
+            sum
+        });
+        all.await.expect("it ends")
+    });
+    each(watch.stop(), many, sum)
+}
+
+fn spawn_in_smol(threads: usize, many: u64) -> Sample {
+    // It lives as long as the process, and its threads as long as this.
+    static EXECUTOR: StaticExecutor = StaticExecutor::new();
+    let (open, closed) = async_channel::bounded::<()>(1);
+    let workers: Vec<_> = (0..threads)
+        .map(|_| {
+            let closed = closed.clone();
+            thread::spawn(move || {
+                // It is closed when all is over.
+                let _ = future::block_on(EXECUTOR.run(closed.recv()));
+            })
+        })
+        .collect();
+    let watch = Stopwatch::start();
+    let sum = future::block_on(EXECUTOR.spawn(async move {
+        let children: Vec<_> = (0..many)
+            .map(|number| EXECUTOR.spawn(async move { black_box(number) }))
+            .collect();
+        let mut sum = 0;
+        for child in children {
+            sum += child.await;
+        }
+        sum
+    }));
+    let elapsed = watch.stop();
+    open.close();
+    for worker in workers {
+        worker.join().expect("a worker ends");
+    }
+    each(elapsed, many, sum)
+}
+
+/// The sum of the numbers of the leaves from `first`, of which there are so many.
+fn skynet(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
+    Box::pin(async move {
+        if leaves == 1 {
+            return first;
+        }
+        task::group(async move |group| {
+            let each = leaves / ARITY;
+            for child in 0..ARITY {
+                group.spawn(skynet(first + child * each, each));
+            }
+            let mut sum = 0;
+            while let Some(part) = group.next().await {
+                sum += part;
+            }
+            sum
+        })
+        .await
+    })
+}
+
+fn skynet_of_tokio(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
+    Box::pin(async move {
+        if leaves == 1 {
+            return first;
+        }
+        let each = leaves / ARITY;
+        let children: Vec<_> = (0..ARITY)
+            .map(|child| tokio::spawn(skynet_of_tokio(first + child * each, each)))
+            .collect();
+        let mut sum = 0;
+        for child in children {
+            sum += child.await.expect("it ends");
+        }
+        sum
+    })
+}
+
+fn cancel_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (count, scheduler) = (ended.clone(), pool.scheduler());
+    let work = Task::new(async move {
+        task::group(async move |group| {
+            let waiting = Arc::new(AtomicUsize::new(0));
+            for _ in 0..many {
+                let (waiting, ended) = (waiting.clone(), Counted(count.clone()));
+                group.spawn(async move {
+                    let _ended = ended;
+                    waiting.fetch_add(1, Relaxed);
+                    never::<(), ()>().await
+                });
+            }
+            while waiting.load(Relaxed) < many as usize {
+                scheduler.schedule().await.unwrap();
+            }
+            let watch = Stopwatch::start();
+            group.cancel_all();
+            while group.next().await.is_some() {}
+            watch.stop()
+        })
+        .await
+    });
+    let elapsed = sync_wait(starts_on(scheduler, work)).unwrap();
+    each(elapsed, many, ended.load(Relaxed) as u64)
+}
+
+fn cancel_in_tokio(runtime: &Runtime, many: u64) -> Sample {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = ended.clone();
+    let elapsed = runtime.block_on(async move {
+        let all = tokio::spawn(async move {
+            let waiting = Arc::new(AtomicUsize::new(0));
+            let mut set = JoinSet::new();
+            for _ in 0..many {
+                let (waiting, ended) = (waiting.clone(), Counted(count.clone()));
+                set.spawn(async move {
+                    let _ended = ended;
+                    waiting.fetch_add(1, Relaxed);
+                    pending::<()>().await;
+                });
+            }
+            while waiting.load(Relaxed) < many as usize {
+                tokio::task::yield_now().await;
+            }
+            let watch = Stopwatch::start();
+            set.shutdown().await;
+            watch.stop()
+        });
+        all.await.expect("it ends")
+    });
+    each(elapsed, many, ended.load(Relaxed) as u64)
+}
+
+/// Counts what has ended.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}

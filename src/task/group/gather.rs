@@ -1,0 +1,471 @@
+//! Children that are awaited by a policy: when there is enough, the rest is cancelled.
+
+use core::error::Error;
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomPinned;
+use core::mem;
+use core::ops::ControlFlow;
+use core::pin::Pin;
+use core::task::{Context as Cx, Poll, ready};
+use std::vec::Vec;
+
+use super::super::error::TaskError;
+use super::body::{Body, Flavour, Supervising};
+use super::{NextEnded, TaskGroup};
+use crate::Panic;
+
+/// Runs children side by side until a policy has enough of them, cancels the others, and returns what the policy makes of
+/// it, when all have ended.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{self, FirstSuccess, Task};
+///
+/// let mirrors = ["down", "slow", "quick"];
+/// let answer = Task::new(async move {
+///     let requests = mirrors.map(|mirror| async move {
+///         match mirror {
+///             "down" => Err("no answer"),
+///             "slow" => never().await,
+///             _ => Ok(mirror),
+///         }
+///     });
+///     task::gather(FirstSuccess::new(), requests).await
+/// });
+/// assert_eq!(sync_wait(answer).unwrap().unwrap(), "quick");
+/// ```
+///
+/// [`FirstSuccess`], [`AllResults`] and [`Quorum`] are policies; a [`JoinPolicy`] of your own is another. A child that
+/// panics, or is cancelled, is nothing to the others but what the policy makes of it, as in a
+/// [`supervised_group`](super::supervised_group), in which this runs them.
+///
+/// # Panics
+///
+/// With the policy's own panic, after the children were cancelled and have ended.
+///
+/// # Cancellation
+///
+/// Of the task: the children are cancelled with it, and the policy is told of each.
+///
+/// # Allocation
+///
+/// One for the group, one for a list of the children, and one for each child.
+pub fn gather<P, I, T>(policy: P, children: I) -> Gather<P, I, T>
+where
+    T: Send + 'static,
+    I: IntoIterator,
+    I::Item: IntoFuture<Output = T>,
+    <I::Item as IntoFuture>::IntoFuture: Send + 'static,
+    P: JoinPolicy<T>,
+{
+    Gather {
+        stage: Stage::Unpolled(policy, children),
+        _pinned: PhantomPinned,
+    }
+}
+
+/// Children that are awaited by a policy: the future of [`gather`].
+#[must_use = "futures do nothing until they are awaited"]
+pub struct Gather<P, I, T> {
+    stage: Stage<P, I, T>,
+    _pinned: PhantomPinned,
+}
+
+enum Stage<P, I, T> {
+    Unpolled(P, I),
+    Polled(Body<Telling<P, T>, P>),
+    Over,
+}
+
+// SAFETY: as for a group: what is in there is `Send`, and nothing else is asked.
+unsafe impl<P: Send, I: Send, T> Send for Gather<P, I, T> {}
+
+impl<P, I, T> Future for Gather<P, I, T>
+where
+    T: Send + 'static,
+    I: IntoIterator,
+    I::Item: IntoFuture<Output = T>,
+    <I::Item as IntoFuture>::IntoFuture: Send + 'static,
+    P: JoinPolicy<T>,
+{
+    type Output = P::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P::Output> {
+        // SAFETY: nothing is moved but the policy and the children, which are not pinned.
+        let stage = unsafe { &mut self.get_unchecked_mut().stage };
+        if matches!(stage, Stage::Unpolled(..))
+            && let Stage::Unpolled(policy, children) = mem::replace(stage, Stage::Over)
+        {
+            let flavour = <Supervising as Flavour<(), ()>>::POLICY;
+            *stage = Stage::Polled(Body::new(flavour, |core| {
+                Telling::new(policy, TaskGroup::new(core), children)
+            }));
+        }
+        let Stage::Polled(body) = stage else {
+            return Poll::Pending;
+        };
+        // SAFETY: it is pinned with this.
+        let result = ready!(unsafe { Pin::new_unchecked(body) }.poll(cx, |_| false));
+        *stage = Stage::Over;
+        match result {
+            Ok(policy) => Poll::Ready(policy.finish()),
+            Err(payload) => payload.resume(),
+        }
+    }
+}
+
+impl<P, I, T> fmt::Debug for Gather<P, I, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather").finish_non_exhaustive()
+    }
+}
+
+/// The body of a [`gather`]: tells the policy of each child that ends.
+struct Telling<P, T> {
+    policy: Option<P>,
+    group: TaskGroup<Told<T>>,
+    next: NextEnded<Told<T>>,
+    /// Whether the policy was told of each.
+    told: Vec<bool>,
+    /// It need not be told any more.
+    enough: bool,
+}
+
+/// Which child it was, and how it has ended.
+type Told<T> = (usize, Result<T, TaskError>);
+
+impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
+    fn new<I>(mut policy: P, group: TaskGroup<Told<T>>, children: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: IntoFuture<Output = T>,
+        <I::Item as IntoFuture>::IntoFuture: Send + 'static,
+    {
+        let mut told = Vec::new();
+        for (number, child) in children.into_iter().enumerate() {
+            told.push(false);
+            group.spawn(Numbered {
+                number,
+                future: child.into_future(),
+                _pinned: PhantomPinned,
+            });
+        }
+        policy.begin(told.len());
+        Telling {
+            policy: Some(policy),
+            next: group.next_ended(),
+            group,
+            told,
+            enough: false,
+        }
+    }
+
+    fn tell(&mut self, number: usize, result: Result<T, TaskError>) {
+        self.told[number] = true;
+        if let Some(policy) = &mut self.policy
+            && !self.enough
+            && policy.ended(number, result).is_break()
+        {
+            self.enough = true;
+            self.group.cancel_all();
+        }
+    }
+}
+
+impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
+    type Output = P;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P> {
+        // SAFETY: what is awaited does not move; where another takes its place, it was ready.
+        let this = unsafe { self.get_unchecked_mut() };
+        loop {
+            // SAFETY: it is pinned with this.
+            match ready!(unsafe { Pin::new_unchecked(&mut this.next) }.poll(cx)) {
+                None => break,
+                Some(Ok((number, result))) => this.tell(number, result),
+                // One that has stopped does not say which it was.
+                Some(Err(_)) => {}
+            }
+        }
+        for number in 0..this.told.len() {
+            if !this.told[number] {
+                this.tell(number, Err(TaskError::Cancelled));
+            }
+        }
+        this.policy.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// A child that says which one it is, also when it panics.
+struct Numbered<F> {
+    number: usize,
+    future: F,
+    _pinned: PhantomPinned,
+}
+
+impl<F: Future> Future for Numbered<F> {
+    type Output = (usize, Result<F::Output, TaskError>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        let number = self.number;
+        // SAFETY: it is pinned with this.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
+        match Panic::catch(|| future.poll(cx)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready((number, Ok(value))),
+            Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
+        }
+    }
+}
+
+/// What [`gather`] makes of the results of its children.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{self, JoinPolicy, Task, TaskError};
+/// use std::ops::ControlFlow;
+///
+/// /// Adds up until there is enough.
+/// struct Budget(u32);
+///
+/// impl JoinPolicy<u32> for Budget {
+///     type Output = u32;
+///
+///     fn ended(&mut self, _child: usize, result: Result<u32, TaskError>) -> ControlFlow<()> {
+///         self.0 += result.unwrap_or(0);
+///         if self.0 >= 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+///     }
+///
+///     fn finish(self) -> u32 {
+///         self.0
+///     }
+/// }
+///
+/// let spent = Task::new(task::gather(Budget(0), (1..=9).map(|cost| async move { cost })));
+/// assert!(sync_wait(spent).unwrap() >= 10);
+/// ```
+pub trait JoinPolicy<T> {
+    /// What comes of it.
+    type Output;
+
+    /// There are so many children. Told once, before anything else.
+    fn begin(&mut self, children: usize) {
+        let _ = children;
+    }
+
+    /// A child has ended: they are told of in the order in which they do, by their number among the children. Those that were
+    /// cancelled, or stopped by themselves, come last.
+    ///
+    /// `Break` says that there is enough: the rest is cancelled, and not told of any more.
+    fn ended(&mut self, child: usize, result: Result<T, TaskError>) -> ControlFlow<()>;
+
+    /// All have ended.
+    fn finish(self) -> Self::Output;
+}
+
+/// The first child that succeeds, of those that give a `Result`; the rest is cancelled.
+///
+/// When none does, the errors, in the order of the children.
+#[derive(Debug)]
+pub struct FirstSuccess<T, E> {
+    success: Option<T>,
+    failures: Vec<(usize, ChildError<E>)>,
+}
+
+impl<T, E> FirstSuccess<T, E> {
+    /// None has succeeded yet.
+    pub const fn new() -> Self {
+        FirstSuccess {
+            success: None,
+            failures: Vec::new(),
+        }
+    }
+}
+
+impl<T, E> Default for FirstSuccess<T, E> {
+    fn default() -> Self {
+        FirstSuccess::new()
+    }
+}
+
+impl<T, E> JoinPolicy<Result<T, E>> for FirstSuccess<T, E> {
+    type Output = Result<T, Vec<ChildError<E>>>;
+
+    fn ended(&mut self, child: usize, result: Result<Result<T, E>, TaskError>) -> ControlFlow<()> {
+        match ChildError::flatten(result) {
+            Ok(value) => {
+                self.success = Some(value);
+                ControlFlow::Break(())
+            }
+            Err(error) => {
+                self.failures.push((child, error));
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn finish(mut self) -> Self::Output {
+        self.failures.sort_by_key(|(child, _)| *child);
+        let failures = self.failures;
+        self.success
+            .ok_or_else(|| failures.into_iter().map(|(_, error)| error).collect())
+    }
+}
+
+/// How every child has ended, in the order of the children; none is cancelled.
+#[derive(Debug)]
+pub struct AllResults<T> {
+    results: Vec<Option<Result<T, TaskError>>>,
+}
+
+impl<T> AllResults<T> {
+    /// None has ended yet.
+    pub const fn new() -> Self {
+        AllResults { results: Vec::new() }
+    }
+}
+
+impl<T> Default for AllResults<T> {
+    fn default() -> Self {
+        AllResults::new()
+    }
+}
+
+impl<T> JoinPolicy<T> for AllResults<T> {
+    type Output = Vec<Result<T, TaskError>>;
+
+    fn begin(&mut self, children: usize) {
+        self.results.resize_with(children, || None);
+    }
+
+    fn ended(&mut self, child: usize, result: Result<T, TaskError>) -> ControlFlow<()> {
+        self.results[child] = Some(result);
+        ControlFlow::Continue(())
+    }
+
+    fn finish(self) -> Self::Output {
+        // All were told of, since none was enough.
+        self.results
+            .into_iter()
+            .map(|result| result.unwrap_or(Err(TaskError::Cancelled)))
+            .collect()
+    }
+}
+
+/// The first so many children that succeed, of those that give a `Result`. The rest is cancelled as soon as there are as many,
+/// or there cannot be any more.
+#[derive(Debug)]
+pub struct Quorum<T, E> {
+    needed: usize,
+    left: usize,
+    successes: Vec<T>,
+    failures: Vec<ChildError<E>>,
+}
+
+impl<T, E> Quorum<T, E> {
+    /// So many have to succeed.
+    pub const fn of(needed: usize) -> Self {
+        Quorum {
+            needed,
+            left: 0,
+            successes: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn is_decided(&self) -> bool {
+        self.successes.len() >= self.needed || self.successes.len() + self.left < self.needed
+    }
+}
+
+impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
+    type Output = Result<Vec<T>, NoQuorum<T, E>>;
+
+    fn begin(&mut self, children: usize) {
+        self.left = children;
+    }
+
+    fn ended(&mut self, _: usize, result: Result<Result<T, E>, TaskError>) -> ControlFlow<()> {
+        self.left = self.left.saturating_sub(1);
+        // With none needed, or more than there are, it was decided before, and this is the first to hear of it.
+        match ChildError::flatten(result) {
+            Ok(value) if self.successes.len() < self.needed => self.successes.push(value),
+            Ok(_) => {}
+            Err(error) => self.failures.push(error),
+        }
+        if self.is_decided() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn finish(self) -> Self::Output {
+        if self.successes.len() >= self.needed {
+            Ok(self.successes)
+        } else {
+            Err(NoQuorum {
+                needed: self.needed,
+                successes: self.successes,
+                failures: self.failures,
+            })
+        }
+    }
+}
+
+/// Fewer children have succeeded than a [`Quorum`] needed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct NoQuorum<T, E> {
+    /// How many would have been needed.
+    pub needed: usize,
+    /// Those that have succeeded, in the order in which they did.
+    pub successes: Vec<T>,
+    /// Those that have not.
+    pub failures: Vec<ChildError<E>>,
+}
+
+impl<T, E> fmt::Display for NoQuorum<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} have succeeded, and {} were needed",
+            self.successes.len(),
+            self.needed
+        )
+    }
+}
+
+impl<T: fmt::Debug, E: fmt::Debug> Error for NoQuorum<T, E> {}
+
+/// Why a child that gives a `Result` has not succeeded.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ChildError<E> {
+    /// It failed, with this.
+    Failed(E),
+    /// It gave nothing.
+    Ended(TaskError),
+}
+
+impl<E> ChildError<E> {
+    fn flatten<T>(result: Result<Result<T, E>, TaskError>) -> Result<T, Self> {
+        match result {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(ChildError::Failed(error)),
+            Err(ended) => Err(ChildError::Ended(ended)),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ChildError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChildError::Failed(error) => error.fmt(f),
+            ChildError::Ended(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: Error> Error for ChildError<E> {}
