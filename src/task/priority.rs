@@ -320,7 +320,8 @@ impl Held {
     ///
     /// # Safety
     ///
-    /// It is counted by somebody who keeps that meanwhile.
+    /// Somebody else than who runs it has a count, and keeps that meanwhile: a frame that nobody knows but who runs it ends
+    /// without looking whether that has changed.
     pub(super) unsafe fn strand(frame: NonNull<Header>) -> Held {
         /// # Safety
         ///
@@ -418,8 +419,12 @@ impl Link {
     }
 }
 
-/// How many are kept at a time, under a lock.
+/// How many are looked at, and kept, at a time, under a lock.
 pub(super) const BATCH: usize = 16;
+
+/// What is kept under a lock, where nothing is allocated.
+#[derive(Default)]
+pub(super) struct Batch([Option<Held>; BATCH]);
 
 /// What is raised, and what is still to be: a list, since there is no telling how deep it goes.
 #[derive(Default)]
@@ -434,16 +439,36 @@ impl Raising {
     /// # Safety
     ///
     /// As for [`raise`].
-    pub(super) unsafe fn strand(&mut self, frame: NonNull<Header>, level: Priority) {
+    unsafe fn strand(&mut self, frame: NonNull<Header>, level: Priority) {
+        let mut batch = Batch::default();
+        // SAFETY: the caller's promise.
+        let mut all = unsafe { self.frames(frame, level, &mut batch) };
+        loop {
+            self.keep(&mut batch, level);
+            if all {
+                return;
+            }
+            // SAFETY: the caller's promise.
+            all = unsafe { Raising::links(Header::unit(frame).as_ref(), level, &mut batch) };
+        }
+    }
+
+    /// Raises the frames of a strand that are queued, and puts what it waits for into the batch. `false` where there is more of
+    /// that: [`links`](Raising::links) gets at it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`raise`]. Nothing is run, nor allocated: it may be under a lock that keeps the frame.
+    pub(super) unsafe fn frames(&mut self, frame: NonNull<Header>, level: Priority, batch: &mut Batch) -> bool {
         // SAFETY: the caller's promise. The unit is in the frame's tail.
         let unit = unsafe { Header::unit(frame).as_ref() };
         let this = &unit.escalation;
         if this.raised.load(Relaxed) > level as u8 {
-            return;
+            return true;
         }
-        let mut lock = unit.lock();
+        let lock = unit.lock();
         if this.raised.load(Relaxed) > level as u8 {
-            return;
+            return true;
         }
         this.raised.store(level as u8 + 1, Relaxed);
         let mut at = this.queued.get();
@@ -454,29 +479,43 @@ impl Raising {
                 self.resumed.append(Context::raise(frame, level));
             }
         }
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let mut places = batch.iter_mut().peekable();
-            let mut at = this.links.get();
-            while let Some(link) = NonNull::new(at)
-                && let Some(place) = places.peek_mut()
-            {
-                // SAFETY: what is in the list is there.
-                unsafe {
-                    at = link.as_ref().next.get();
-                    **place = Link::tell(link, level);
-                }
-                if place.is_some() {
-                    places.next();
-                }
-            }
-            drop(lock);
-            self.found.extend(batch.into_iter().flatten().map(|held| (held, level)));
-            if at.is_null() {
-                return;
-            }
-            lock = unit.lock();
+        if this.links.get().is_null() {
+            return true;
         }
+        drop(lock);
+        // SAFETY: as above.
+        unsafe { Raising::links(unit, level, batch) }
+    }
+
+    /// Puts what a strand waits for, and what does not know of the level, into the batch, as far as there is room. `false`
+    /// where there may be more.
+    ///
+    /// # Safety
+    ///
+    /// The strand is there, and has that level.
+    pub(super) unsafe fn links(unit: &Unit, level: Priority, batch: &mut Batch) -> bool {
+        let _lock = unit.lock();
+        let mut places = batch.0.iter_mut().filter(|place| place.is_none());
+        let mut place = places.next();
+        let mut at = unit.escalation.links.get();
+        while let Some(link) = NonNull::new(at) {
+            let Some(empty) = &mut place else { return false };
+            // SAFETY: what is in the list is there.
+            unsafe {
+                at = link.as_ref().next.get();
+                **empty = Link::tell(link, level);
+            }
+            if empty.is_some() {
+                place = places.next();
+            }
+        }
+        true
+    }
+
+    /// What is in the batch is raised later.
+    pub(super) fn keep(&mut self, batch: &mut Batch, level: Priority) {
+        let found = batch.0.iter_mut().filter_map(Option::take);
+        self.found.extend(found.map(|held| (held, level)));
     }
 
     /// Raises all that is left.

@@ -221,6 +221,8 @@ where
         let continuation = Continuation::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, continuation));
         if let Some(parent) = parent {
+            // One for the link, with which it is raised.
+            Header::count(frame);
             Link::enter(NonNull::new_unchecked(&raw mut (*place).link), parent);
             // What comes after that is told.
             match priority::level(parent) {
@@ -285,6 +287,10 @@ impl Solo {
             let solo = container_of!(relay, Solo, relay).as_ref();
             // Before the parent may be done.
             solo.link.leave();
+            if solo.parent.is_some() {
+                // That of the link. The run still has one.
+                Header::release(solo.frame);
+            }
             solo.attached.detach();
             if let Some(scope) = solo.scope {
                 // It waits for this.
@@ -359,7 +365,7 @@ impl Solo {
     ///
     /// The link is that of such a child, which has not left.
     unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
-        // SAFETY: by the caller's promise, it has not ended, and the run has a count.
+        // SAFETY: by the caller's promise, it has not ended, and the link has a count.
         Some(unsafe { Held::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
 

@@ -15,7 +15,7 @@ use allocator_api2::alloc::Allocator;
 
 use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::frame::{Continuation, Header};
-use super::super::priority::{self, BATCH, Held, Link, Raising};
+use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
 use super::super::task::{Frame, Plain};
@@ -997,17 +997,27 @@ impl Core {
         };
         let cursor = &raw mut here;
         lock.cursors = cursor;
+        // One that waits for more than there was room for, and is where the cursor is.
+        let mut again = ptr::null_mut();
         loop {
-            let mut batch = [const { None }; BATCH];
-            for place in &mut batch {
-                // SAFETY: what is in the list is there, and has the group's count. The cursor is under the lock.
+            let mut batch = Batch::default();
+            for _ in 0..BATCH {
+                // SAFETY: what is in the list is there, and is not freed before we give the lock back. The cursor is under
+                // the lock.
                 unsafe {
                     let Some(child) = NonNull::new((*cursor).child) else {
                         break;
                     };
+                    let all = if child.as_ptr() == again {
+                        Raising::links(Header::unit(child).as_ref(), level, &mut batch)
+                    } else {
+                        raising.frames(child, level, &mut batch)
+                    };
+                    if !all {
+                        again = child.as_ptr();
+                        break;
+                    }
                     (*cursor).child = Member::of(child).next.get();
-                    Header::count(child);
-                    *place = Some(child);
                 }
             }
             // SAFETY: as above.
@@ -1017,13 +1027,7 @@ impl Core {
                 unsafe { lock.remove_cursor(cursor) };
             }
             drop(lock);
-            for child in batch.into_iter().flatten() {
-                // SAFETY: we have counted it, and give that back.
-                unsafe {
-                    raising.strand(child, level);
-                    Header::release(child);
-                }
-            }
+            raising.keep(&mut batch, level);
             if ends {
                 return;
             }
