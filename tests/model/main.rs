@@ -19,6 +19,7 @@ mod foreign;
 mod from_future;
 mod hop;
 mod injector;
+mod priority;
 mod ring;
 mod run_loop;
 mod scope;
