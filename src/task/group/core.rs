@@ -922,6 +922,9 @@ impl Core {
         let mut lock = self.lock();
         lock.limit = limit;
         lock.grant_room(&mut settled);
+        if limit == 0 {
+            lock.refuse_room(&mut settled);
+        }
         drop(lock);
         run_later(settled.complete());
     }
@@ -1104,7 +1107,7 @@ impl CoreRef {
                 None => (lock.running == 0).then_some(Given::Nothing),
             },
             Kind::All => (lock.running == 0).then_some(Given::Nothing),
-            Kind::Room if self.is_cancelled() || lock.is_over() => Some(Given::Nothing),
+            Kind::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
             Kind::Room if lock.running < lock.limit => {
                 lock.running += 1;
                 Some(Given::Room)
@@ -1251,6 +1254,14 @@ impl State {
             self.running += 1;
             // SAFETY: it is in the list.
             unsafe { self.grant(waiter, Given::Room, settled) };
+        }
+    }
+
+    /// Gives nothing to those that wait for a place: there will not be one.
+    fn refuse_room(&mut self, settled: &mut Settled) {
+        while let Some(waiter) = self.waiters.find(Kind::Room) {
+            // SAFETY: it is in the list.
+            unsafe { self.grant(waiter, Given::Nothing, settled) };
         }
     }
 }

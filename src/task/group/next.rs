@@ -205,6 +205,7 @@ where
                 core.spawn::<F::Output, _, DefaultContext>(child.into_future(), Global, None, Some(room))
             }
             _ if core.is_cancelled() => Err(Refused::Cancelled),
+            _ if core.limit() == 0 => Err(Refused::NoRoom),
             _ => Err(Refused::Over),
         };
         Poll::Ready(Spawned(spawned))
