@@ -14,6 +14,7 @@ mod awaits;
 mod bulk;
 mod foreign;
 mod from_future;
+mod group;
 mod hop;
 mod injector;
 mod ring;

@@ -757,7 +757,8 @@ impl CoreRef {
                     .policy
                     .fails
                     .is_some_and(|fails| unsafe { fails(NonNull::from(value).cast()) });
-                (failed, failed && core.lock().phase != Phase::Open)
+                // Whether it cancels the others is seen when it is kept.
+                (failed, false)
             }
             _ => (false, false),
         };
@@ -812,9 +813,20 @@ impl Core {
     /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
     unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>) -> Option<Transfer> {
         let mut settled = Settled::new();
-        // SAFETY: it waits for the child.
-        let mut lock = unsafe { this.as_ref() }.lock();
+        let mut resumed = Transfer::none();
+        // SAFETY: it waits for the child, which was not freed.
+        let (core, failed) = unsafe { (this.as_ref(), Member::of(frame).failed.get()) };
+        let mut lock = core.lock();
+        if failed && lock.phase != Phase::Open && core.policy.fails.is_some() {
+            // The body, which has ended, did not see this one. While it is counted the group is there.
+            drop(lock);
+            resumed = core.cancel(SIBLING_FAILED);
+            lock = core.lock();
+        }
         if lock.abandoned {
+            // It was cancelled before.
+            drop(lock);
+            run_later(resumed);
             return None;
         }
         // SAFETY: the caller's promise.
@@ -825,7 +837,7 @@ impl Core {
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: as above.
-        Some(unsafe { Core::settle(this, settled, last) })
+        Some(resumed.and(unsafe { Core::settle(this, settled, last) }))
     }
 
     /// Drops a child that has ended, with what it gave.
