@@ -12,6 +12,7 @@ mod affine;
 #[path = "await.rs"]
 mod awaits;
 mod bulk;
+mod cancellation;
 mod continuation;
 mod current;
 mod foreign;
@@ -21,6 +22,7 @@ mod hop;
 mod injector;
 mod ring;
 mod run_loop;
+mod scope;
 mod shared;
 mod stop;
 mod support;
