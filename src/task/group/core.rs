@@ -734,6 +734,10 @@ impl CoreRef {
             if !has_room && lock.is_over() {
                 drop(lock);
                 Header::unbegin(frame);
+                if let Some(place) = &(*member).place {
+                    // Nothing went there, so nothing is under way.
+                    place.take_back(frame);
+                }
                 Header::release(frame);
                 return Err(Refused::Over);
             }
