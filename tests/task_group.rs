@@ -4,10 +4,12 @@ mod common;
 #[path = "common/tasks.rs"]
 mod tasks;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
@@ -16,10 +18,10 @@ use std::thread;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, Refused, SpawnOptions, Task, TaskError, TaskGroup};
+use bowline::task::{self, LocalTask, Refused, SpawnOptions, Task, TaskError, TaskGroup};
 use common::*;
 use futures_util::future::{join, join_all};
-use futures_util::stream::StreamExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tasks::*;
 use tokio::sync::oneshot;
 
@@ -1336,4 +1338,360 @@ fn the_stop_of_the_task_ends_a_wait_for_room() {
         },
         |run| assert!(run().is_stopped()),
     );
+}
+
+// As a stream.
+
+#[test]
+fn a_group_is_a_stream() {
+    everywhere(|| async {
+        let sum = task::group(async |group| {
+            for number in 0..100 {
+                group.spawn(async move {
+                    hops(number % 5).await;
+                    number
+                });
+            }
+            group.spawn(until_stopped());
+            let inner = group.clone();
+            group.spawn(async move {
+                hops(30).await;
+                inner.cancel_all();
+                0
+            });
+            // A child that stops gives nothing, and is passed over.
+            group.fold(0, async |sum, number| sum + number).await
+        })
+        .await;
+        assert_eq!(sum, 99 * 50);
+    });
+}
+
+#[test]
+fn nexts_and_streams_work_in_executors_inside_a_task() {
+    everywhere(|| async {
+        let numbers = task::group(async |group| {
+            let tell = spawn_told(&group, 60);
+            // Each of these is woken by a waker of its own.
+            let mut taking = FuturesUnordered::new();
+            for number in 0..60 {
+                let mut group = group.clone();
+                taking.push(async move {
+                    if number % 2 == 0 {
+                        group.next().await
+                    } else {
+                        StreamExt::next(&mut group).await
+                    }
+                });
+            }
+            let telling = async {
+                for tell in tell {
+                    tell.send(()).expect("it waits");
+                    hops(1).await;
+                }
+            };
+            let taken = async {
+                let mut numbers = BTreeSet::new();
+                while let Some(Some(number)) = taking.next().await {
+                    assert!(numbers.insert(number), "{number} came twice");
+                }
+                numbers
+            };
+            let (numbers, ()) = join(taken, telling).await;
+            numbers.len()
+        })
+        .await;
+        assert_eq!(numbers, 60);
+    });
+}
+
+#[test]
+fn groups_work_in_executors_inside_a_task() {
+    everywhere(|| async {
+        let mut groups = FuturesUnordered::new();
+        for count in 0..40 {
+            groups.push(task::group(async move |group| {
+                for number in 0..count {
+                    group.spawn(hops(number % 4));
+                }
+                if count % 2 == 0 {
+                    assert_eq!(collect(&group).await.len(), count);
+                }
+                count
+            }));
+        }
+        let mut sum = 0;
+        while let Some(count) = groups.next().await {
+            sum += count;
+        }
+        assert_eq!(sum, 39 * 20);
+    });
+}
+
+// In executors of other crates.
+
+async fn sum_of_squares() -> usize {
+    task::group(async |group| {
+        group.set_limit(4);
+        for number in 1..=100 {
+            let spawned = group
+                .spawn_when_ready(async move {
+                    hops(number % 3).await;
+                    number * number
+                })
+                .await;
+            assert!(spawned.is_ok());
+        }
+        collect(&group).await.iter().sum()
+    })
+    .await
+}
+
+#[test]
+fn groups_work_in_executors_of_other_crates() {
+    assert_eq!(pollster::block_on(sum_of_squares()), 338_350);
+    assert_eq!(futures_lite::future::block_on(sum_of_squares()), 338_350);
+    let executor = async_executor::Executor::new();
+    let task = executor.spawn(sum_of_squares());
+    assert_eq!(futures_lite::future::block_on(executor.run(task)), 338_350);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .expect("a runtime");
+    let all: Vec<_> = (0..10).map(|_| runtime.spawn(sum_of_squares())).collect();
+    for task in all {
+        assert_eq!(runtime.block_on(task).expect("it did not panic"), 338_350);
+    }
+}
+
+#[test]
+fn errors_panics_and_cancels_work_in_executors_of_other_crates() {
+    let census = Census::new();
+    let failed = task::try_group(async |group| {
+        group.spawn(lingers(Ok::<(), _>(()), census.value()));
+        group.spawn(async { Err(Burnt(1)) });
+        Ok(())
+    });
+    assert_eq!((pollster::block_on(failed), census.alive()), (Err(Burnt(1)), 0));
+    let panicked = task::group(async |group| {
+        group.spawn(lingers((), census.value()));
+        group.spawn(async { quiet_panic() });
+    });
+    assert_eq!(panic_message(|| pollster::block_on(panicked)), PANIC);
+    assert_eq!(census.alive(), 0);
+    let cancelled = task::group(async |group| {
+        group.spawn(lingers(1, census.value()));
+        group.cancel_all();
+        assert_eq!(group.spawn(async { 2 }).into_result(), Err(Refused::Cancelled));
+        collect(&group).await
+    });
+    assert_eq!((pollster::block_on(cancelled), census.alive()), (vec![1], 0));
+}
+
+// Groups in groups, and in local tasks.
+
+#[test]
+fn groups_nest() {
+    fn tree(depth: usize) -> Pin<Box<dyn Future<Output = usize> + Send>> {
+        Box::pin(task::group(async move |group| {
+            if depth == 0 {
+                return 1;
+            }
+            for _ in 0..4 {
+                group.spawn(tree(depth - 1));
+            }
+            collect(&group).await.iter().sum()
+        }))
+    }
+    everywhere(|| async { assert_eq!(tree(5).await, 1024) });
+}
+
+#[test]
+fn a_cancel_reaches_groups_inside_and_leaves_those_around_alone() {
+    everywhere(|| async {
+        let census = Census::new();
+        task::group(async |outer| {
+            let (kept, inner) = (outer.clone(), census.value());
+            let census = census.clone();
+            outer.spawn(async move {
+                let deepest = census.value();
+                task::group(async move |middle: TaskGroup<()>| {
+                    middle.spawn(async move {
+                        task::group(async move |group| {
+                            group.spawn(lingers((), deepest));
+                            group.spawn(lingers((), inner));
+                        })
+                        .await;
+                    });
+                    hops(3).await;
+                    middle.cancel_all();
+                })
+                .await;
+                assert_eq!(census.alive(), 0);
+                assert!(!kept.is_cancelled());
+            });
+            // A stop would end it here.
+            outer.spawn(async {
+                let Ok(()) = from_future(hops(30)).await;
+            });
+            assert_eq!(collect(&outer).await.len(), 2);
+        })
+        .await;
+    });
+}
+
+#[test]
+fn children_spawn_more() {
+    fn grow(group: TaskGroup<usize>, depth: usize) -> Pin<Box<dyn Future<Output = usize> + Send>> {
+        Box::pin(async move {
+            if depth > 0 {
+                for _ in 0..3 {
+                    assert!(group.spawn(grow(group.clone(), depth - 1)).is_ok());
+                }
+            }
+            1
+        })
+    }
+    everywhere(|| async {
+        for next in [true, false] {
+            let kept = task::group(async |group| {
+                group.spawn(grow(group.clone(), 5));
+                if next {
+                    assert_eq!(collect(&group).await.len(), 364);
+                }
+                group
+            })
+            .await;
+            assert!(kept.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_local_task_has_groups_whose_body_is_not_send() {
+    let sum = sync_wait(LocalTask::new(async {
+        let seen = Rc::new(Cell::new(0));
+        let inside = seen.clone();
+        task::group(async move |group| {
+            for number in 1..=100 {
+                group.spawn(async move {
+                    hops(number % 3).await;
+                    number
+                });
+            }
+            while let Some(number) = group.next().await {
+                inside.set(inside.get() + number);
+            }
+        })
+        .await;
+        // One that is given up.
+        let census = Census::new();
+        let (held, kept) = (census.value(), seen.clone());
+        let group = begin(task::group(async move |group| {
+            group.spawn(lingers((), held));
+            std::future::pending::<()>().await;
+            drop(kept);
+        }))
+        .await;
+        drop(group);
+        (seen.get(), census)
+    }));
+    let (sum, census) = sum.unwrap();
+    assert_eq!((sum, census.alive()), (5050, 0));
+}
+
+// Options.
+
+#[test]
+fn a_child_has_the_priority_that_it_is_given_or_that_of_the_group() {
+    everywhere(|| async {
+        task::group(async |group| {
+            let options = SpawnOptions::new().priority(Priority::Utility);
+            group.spawn_with(options, async {
+                let inherited = task::group(async |inner| {
+                    inner.spawn(async { task::current_priority() });
+                    inner.next().await
+                })
+                .await;
+                (task::current_priority(), inherited)
+            });
+            let ended = group.next().await.expect("one");
+            assert_eq!(ended, (Priority::Utility, Some(Priority::Utility)));
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_child_runs_on_the_scheduler_that_it_is_given() {
+    let other = ThreadPool::builder()
+        .threads(1)
+        .names(|_| "the other".to_owned())
+        .build()
+        .expect("a pool");
+    let scheduler = other.scheduler();
+    everywhere(move || async move {
+        task::group(async |group| {
+            for own in [false, true] {
+                let options = match own {
+                    false => SpawnOptions::new().scheduler(scheduler),
+                    true => SpawnOptions::new().scheduler(Via(scheduler)),
+                };
+                group.spawn_with(options, async {
+                    let mut names = Vec::new();
+                    for _ in 0..5 {
+                        names.push(thread::current().name().map(str::to_owned));
+                        hops(1).await;
+                    }
+                    names
+                });
+            }
+            let names = collect(&group).await.concat();
+            assert_eq!(names.len(), 10);
+            assert!(
+                names.iter().all(|name| name.as_deref() == Some("the other")),
+                "{names:?}"
+            );
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_group_runs_on_a_scheduler_of_the_users_own() {
+    for workers in WORKERS {
+        let pool = ThreadPool::new(workers);
+        let census = Census::new();
+        let inside = census.clone();
+        let task = Task::new(task::group(async move |group| {
+            for number in 0..50 {
+                group.spawn(async move {
+                    hops(number % 4).await;
+                    number
+                });
+            }
+            let sum: usize = collect(&group).await.iter().sum();
+            group.spawn(lingers(0, inside.value()));
+            group.cancel_all();
+            sum
+        }));
+        assert_eq!(sync_wait(starts_on(Via(pool.scheduler()), task)).unwrap(), 49 * 25);
+        assert_eq!(census.alive(), 0);
+    }
+}
+
+#[test]
+fn a_group_shows_and_equals_itself() {
+    everywhere(|| async {
+        task::group(async |group: TaskGroup<()>| {
+            assert_eq!(group, group.clone());
+            let shown = format!("{group:?}");
+            assert!(
+                shown.contains("running: 0") && shown.contains("is_cancelled: false"),
+                "{shown}"
+            );
+            task::group(async |other: TaskGroup<()>| assert_ne!(group, other)).await;
+        })
+        .await;
+    });
 }
