@@ -17,6 +17,7 @@ mod continuation;
 mod current;
 mod foreign;
 mod from_future;
+mod group;
 mod hop;
 mod injector;
 mod priority;

@@ -786,6 +786,10 @@ impl CoreRef {
             if !has_room && lock.is_over() {
                 drop(lock);
                 Header::unbegin(frame);
+                if let Some(place) = &(*member).place {
+                    // Nothing went there, so nothing is under way.
+                    place.take_back(frame);
+                }
                 Header::release(frame);
                 return Err(Refused::Over);
             }
@@ -842,7 +846,8 @@ impl CoreRef {
                     .policy
                     .fails
                     .is_some_and(|fails| unsafe { fails(NonNull::from(value).cast()) });
-                (failed, failed && core.lock().phase != Phase::Open)
+                // Whether it cancels the others is seen when it is kept.
+                (failed, false)
             }
             _ => (false, false),
         };
@@ -915,9 +920,20 @@ impl Core {
     /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
     unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>) -> Option<Transfer> {
         let mut settled = Settled::new();
-        // SAFETY: it waits for the child.
-        let mut lock = unsafe { this.as_ref() }.lock();
+        let mut resumed = Transfer::none();
+        // SAFETY: it waits for the child, which was not freed.
+        let (core, failed) = unsafe { (this.as_ref(), Member::of(frame).failed.get()) };
+        let mut lock = core.lock();
+        if failed && lock.phase != Phase::Open && core.policy.fails.is_some() {
+            // The body, which has ended, did not see this one. While it is counted the group is there.
+            drop(lock);
+            resumed = core.cancel(Why::SIBLING_FAILED);
+            lock = core.lock();
+        }
         if lock.abandoned {
+            // It was cancelled before.
+            drop(lock);
+            run_later(resumed);
             return None;
         }
         // SAFETY: the caller's promise.
@@ -928,7 +944,7 @@ impl Core {
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: as above.
-        Some(unsafe { Core::settle(this, settled, last) })
+        Some(resumed.and(unsafe { Core::settle(this, settled, last) }))
     }
 
     /// Drops a child that has ended, with what it gave.
@@ -1113,6 +1129,9 @@ impl Core {
         let mut lock = self.lock();
         lock.limit = limit;
         lock.grant_room(&mut settled);
+        if limit == 0 {
+            lock.refuse_room(&mut settled);
+        }
         drop(lock);
         run_later(settled.complete());
     }
@@ -1297,7 +1316,7 @@ impl CoreRef {
                 None => (lock.running == 0).then_some(Given::Nothing),
             },
             Kind::All => (lock.running == 0).then_some(Given::Nothing),
-            Kind::Room if self.is_cancelled() || lock.is_over() => Some(Given::Nothing),
+            Kind::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
             Kind::Room if lock.running < lock.limit => {
                 lock.running += 1;
                 Some(Given::Room)
@@ -1447,6 +1466,14 @@ impl State {
             self.running += 1;
             // SAFETY: it is in the list.
             unsafe { self.grant(waiter, Given::Room, settled) };
+        }
+    }
+
+    /// Gives nothing to those that wait for a place: there will not be one.
+    fn refuse_room(&mut self, settled: &mut Settled) {
+        while let Some(waiter) = self.waiters.find(Kind::Room) {
+            // SAFETY: it is in the list.
+            unsafe { self.grant(waiter, Given::Nothing, settled) };
         }
     }
 }

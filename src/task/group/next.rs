@@ -206,6 +206,7 @@ where
         let spawned = match waited {
             Waited::Room(room) => core.spawn::<F::Output, _, InCache>(child.into_future(), Cached, None, Some(room)),
             _ if core.is_cancelled() => Err(Refused::Cancelled),
+            _ if core.limit() == 0 => Err(Refused::NoRoom),
             _ => Err(Refused::Over),
         };
         Poll::Ready(Spawned(spawned))
