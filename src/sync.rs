@@ -48,6 +48,38 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, mutex: &'a Mutex<T>, guard: MutexGu
     }
 }
 
+/// What is set for the whole process, and so no part of any model: the lock is that of the standard library always.
+#[cfg(feature = "std")]
+pub(crate) struct Setting<T>(std::sync::Mutex<Option<T>>);
+
+#[cfg(feature = "std")]
+impl<T: Clone> Setting<T> {
+    /// Nothing is set.
+    pub(crate) const fn new() -> Self {
+        Setting(std::sync::Mutex::new(None))
+    }
+
+    pub(crate) fn get(&self) -> Option<T> {
+        self.lock().clone()
+    }
+
+    /// Sets it, and returns what it was.
+    pub(crate) fn replace(&self, value: Option<T>) -> Option<T> {
+        core::mem::replace(&mut self.lock(), value)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<T>> {
+        // As in `lock`. It is held for a few instructions.
+        loop {
+            match self.0.try_lock() {
+                Ok(guard) => return guard,
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(std::sync::TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
 /// Sleeps until this thread is unparked, or for this long. In a model no time passes by itself.
 #[cfg(feature = "std")]
 pub(crate) fn park_timeout(timeout: core::time::Duration) {
@@ -149,5 +181,23 @@ pub(crate) fn thread_id() -> usize {
     {
         loom::thread_local!(static MARK: std::boxed::Box<u8> = std::boxed::Box::new(0));
         MARK.with(|mark| core::ptr::from_ref::<u8>(mark).addr())
+    }
+}
+
+/// A number that no other call gets, in this process.
+#[cfg(feature = "std")]
+pub(crate) fn unique() -> u64 {
+    // Nothing is ordered by it, so it is no part of a model, which could not have it in a `static` either.
+    #[cfg(target_has_atomic = "64")]
+    {
+        static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
+        NEXT.fetch_add(1, core::sync::atomic::Ordering::Relaxed)
+    }
+    #[cfg(not(target_has_atomic = "64"))]
+    {
+        static NEXT: std::sync::Mutex<u64> = std::sync::Mutex::new(1);
+        let mut next = NEXT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *next += 1;
+        *next - 1
     }
 }

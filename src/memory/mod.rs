@@ -2,6 +2,8 @@
 
 #[cfg(feature = "alloc")]
 mod allocator;
+#[cfg(feature = "std")]
+mod cache;
 #[cfg(feature = "alloc")]
 mod count;
 mod words;
@@ -10,6 +12,8 @@ mod words;
 pub(crate) use allocator::AnyAllocator;
 #[cfg(feature = "alloc")]
 pub use allocator::OutOfMemory;
+#[cfg(feature = "std")]
+pub(crate) use cache::Cached;
 #[cfg(feature = "alloc")]
 pub(crate) use count::Count;
 pub(crate) use words::Words;

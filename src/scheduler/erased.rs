@@ -317,6 +317,23 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         }
     }
 
+    fn patient(&self) -> Self {
+        if !self.is_inline() {
+            // It is shared, and a handle to it is all that can be had without memory.
+            return self.clone();
+        }
+        let words = Words::empty();
+        // SAFETY: there is such a scheduler, and room for another.
+        unsafe { (self.vtable.patient)(self.scheduler(), words.place()) };
+        TaskScheduler {
+            vtable: self.vtable,
+            words,
+            #[cfg(feature = "alloc")]
+            allocator: self.allocator.clone(),
+            _scheduler: PhantomData,
+        }
+    }
+
     fn place(&self) -> usize {
         // SAFETY: there is such a scheduler.
         unsafe { (self.vtable.place)(self.scheduler()) }
@@ -423,6 +440,8 @@ struct Vtable {
     layout: Layout,
     /// Writes a clone of the first where the second points.
     clone: unsafe fn(NonNull<()>, NonNull<()>),
+    /// The same for a patient one.
+    patient: unsafe fn(NonNull<()>, NonNull<()>),
     /// None where nothing need be done.
     drop: Option<unsafe fn(NonNull<()>)>,
     equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
@@ -462,6 +481,7 @@ impl<S: Scheduler> Of<S> {
         name: type_name::<S>,
         layout: Layout::new::<S>(),
         clone: Self::clone,
+        patient: Self::patient,
         drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
         equal: Self::equal,
         place: Self::place,
@@ -489,6 +509,14 @@ impl<S: Scheduler> Of<S> {
     unsafe fn clone(scheduler: NonNull<()>, room: NonNull<()>) {
         // SAFETY: by the caller's promise.
         unsafe { room.cast().write(scheduler.cast::<S>().as_ref().clone()) };
+    }
+
+    /// # Safety
+    ///
+    /// The first is a scheduler, the second room for one.
+    unsafe fn patient(scheduler: NonNull<()>, room: NonNull<()>) {
+        // SAFETY: by the caller's promise.
+        unsafe { room.cast().write(scheduler.cast::<S>().as_ref().patient()) };
     }
 
     /// # Safety

@@ -80,6 +80,13 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
         }
     }
 
+    fn patient(&self) -> Self {
+        OrElse {
+            scheduler: self.scheduler.patient(),
+            action: self.action.clone(),
+        }
+    }
+
     fn place(&self) -> usize {
         self.scheduler.place()
     }

@@ -39,6 +39,14 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     /// A sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
 
+    /// This scheduler, for who makes way: what it schedules goes behind all that is queued. The same where there is one
+    /// queue, whose order is that anyway.
+    #[doc(hidden)]
+    #[inline]
+    fn patient(&self) -> Self {
+        self.clone()
+    }
+
     /// The address of the pool behind this scheduler, where there is one: what a `bulk` compares before it shares its
     /// work out. 0 where there is none.
     #[doc(hidden)]

@@ -12,6 +12,7 @@ use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::sync::per_thread;
 use crate::{Transfer, stop};
 
 /// What the receiver of an awaited sender, and its stop token, point at. It lives in the future.
@@ -30,6 +31,11 @@ pub(super) struct AwaitState {
     /// The sender completes where it was started, by its own promise, and nobody else has to do with it. Cleared by who
     /// does, before it gives its hold back.
     stays: AtomicBool,
+}
+
+per_thread! {
+    /// What completes now is in the midst of code that is not of this crate, which may hold a lock, say.
+    static OUTSIDE: Cell<bool> = Cell::new(false);
 }
 
 impl AwaitState {
@@ -99,7 +105,16 @@ impl AwaitState {
         let stays = state.stays.load(Relaxed) && !state.relay.has_passed();
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
-        unsafe { Header::end_wait(frame, |context| stays || context.is_here()) }
+        unsafe { Header::end_wait(frame, |context| stays || context.is_here() && !OUTSIDE.with(Cell::get)) }
+    }
+
+    /// Completes something in the midst of code that is not of this crate: a task that comes of it is queued, though this be
+    /// a thread where it may run.
+    pub(super) fn from_outside(complete: impl FnOnce()) {
+        let outside = OUTSIDE.with(|outside| outside.replace(true));
+        // It does not unwind: a completion that does ends the process.
+        complete();
+        OUTSIDE.with(|flag| flag.set(outside));
     }
 }
 

@@ -42,6 +42,7 @@ macro_rules! awaitable {
 use crate::adaptors::*;
 use crate::factories::*;
 use crate::scheduler::*;
+use crate::task::{ContinuationSender, Sleep, YieldNow};
 
 awaitable!(
     [S, E] ErrInto<S, E>,
@@ -94,4 +95,7 @@ awaitable!(
     [] TimerSchedule,
     [S] Timeout<S>,
     [S, A] OrElseSchedule<S, A>,
+    [] YieldNow,
+    [] Sleep,
+    [T, E, F] ContinuationSender<T, E, F>,
 );

@@ -54,6 +54,7 @@ struct Core {
 /// | `waker` | the future, when it is pending; taken by the first to wake it | who is to be woken |
 /// | `jobs` | whoever schedules | what the next poll runs |
 /// | `frames` | whoever wakes a task | the same; told apart, since they are not polled but stopped when the future is dropped |
+/// | `later` | whoever makes way while the future polls | what the next poll runs, and this one does not |
 /// | `driver` | the future, while it polls or is dropped: its thread; zero after a look at the rest | no need to wake; what waits on that thread runs what is queued |
 /// | `homed` | a local task that starts here, until it is done | dropped, the future ends these first, on this very thread |
 /// | `done` | the completion, once the result is there | the future takes the result, or drops it |
@@ -66,6 +67,7 @@ struct Queue {
     waker: Option<Waker>,
     jobs: Transfer,
     frames: Transfer,
+    later: Transfer,
     driver: usize,
     homed: Vec<NonNull<Header>>,
     done: bool,
@@ -80,6 +82,11 @@ impl Queue {
 
     fn take(&mut self) -> Transfer {
         mem::take(&mut self.jobs).and(mem::take(&mut self.frames))
+    }
+
+    /// What was to run later is next.
+    fn turn(&mut self) {
+        self.jobs.append(mem::take(&mut self.later));
     }
 
     /// Has frames stop instead of going on, those that are queued and those that will be.
@@ -97,6 +104,15 @@ impl Queue {
     }
 }
 
+/// What is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Job,
+    /// The same, of somebody who makes way.
+    Patient,
+    Frame,
+}
+
 struct Vtable {
     /// Destroys the operation, and what is left of its result. May be called again.
     clear: unsafe fn(NonNull<Core>),
@@ -111,14 +127,14 @@ impl Core {
     /// # Safety
     ///
     /// The entry is in no list, and stays where it is until it runs. The caller is counted until then. It is that of a
-    /// frame if `frame` says so.
-    unsafe fn push(this: NonNull<Core>, entry: NonNull<Entry>, frame: bool) -> Transfer {
+    /// frame if `kind` says so.
+    unsafe fn push(this: NonNull<Core>, entry: NonNull<Entry>, kind: Kind) -> Transfer {
         // It may run before this returns, and whoever is counted may be gone then.
         // SAFETY: the caller is counted.
         let handle = unsafe { Handle::of(this) };
         let waker = {
             let mut queue = lock(&handle.core().queue);
-            if frame && queue.stopping {
+            if kind == Kind::Frame && queue.stopping {
                 // SAFETY: it is the first field of a frame, which is about to be queued, and so not done.
                 unsafe { Header::stop(entry.cast()) };
             }
@@ -129,10 +145,10 @@ impl Core {
             }
             // SAFETY: as above.
             let job = unsafe { Transfer::to(entry.cast()) };
-            if frame {
-                queue.frames.append(job);
-            } else {
-                queue.jobs.append(job);
+            match kind {
+                Kind::Frame => queue.frames.append(job),
+                Kind::Patient if queue.driver != 0 => queue.later.append(job),
+                Kind::Patient | Kind::Job => queue.jobs.append(job),
             }
             if queue.driver != 0 { None } else { queue.waker.take() }
         };
@@ -254,6 +270,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         waker: None,
                         jobs: Transfer::none(),
                         frames: Transfer::none(),
+                        later: Transfer::none(),
                         driver: thread_id(),
                         homed: Vec::new(),
                         done: false,
@@ -277,9 +294,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
         unsafe {
             let token = ErasedStopToken::new(&core.as_ref().stop.token());
-            let scheduler = (*core.as_ptr())
-                .scheduler
-                .insert(ForeignScheduler { core, counted: false });
+            let scheduler = (*core.as_ptr()).scheduler.insert(ForeignScheduler {
+                core,
+                counted: false,
+                patient: false,
+            });
             let outside: (_, Look) = (core.cast(), LocalHome::look);
             (*core.as_ptr()).context = Some(context(Home::new(scheduler), token, outside));
         }
@@ -321,10 +340,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 let jobs = queue.take();
                 drop(queue);
                 jobs.run();
-            } else if queue.is_empty() {
+            } else if queue.is_empty() && queue.later.is_none() {
                 queue.waker = Some(waker);
                 break;
             } else {
+                queue.turn();
                 drop(queue);
                 waker.wake();
                 break;
@@ -350,6 +370,7 @@ impl<T, E> Foreign<T, E> {
     fn close(&self) -> Transfer {
         let mut queue = lock(&self.block.core().queue);
         queue.closed = true;
+        queue.turn();
         queue.take()
     }
 
@@ -360,6 +381,7 @@ impl<T, E> Foreign<T, E> {
         core.stop.request_stop();
         for _ in 0..ROUNDS {
             let mut queue = lock(&core.queue);
+            queue.turn();
             if queue.is_empty() {
                 return;
             }
@@ -407,6 +429,7 @@ impl<T, E> Drop for Foreign<T, E> {
         let (mut left, done) = {
             let mut queue = lock(&core.queue);
             queue.closed = true;
+            queue.turn();
             (queue.take(), queue.done)
         };
         while let Some(job) = left.pop() {
@@ -632,6 +655,7 @@ impl LocalHome {
         let own = ManuallyDrop::new(ForeignScheduler {
             core: self.0.0,
             counted: false,
+            patient: false,
         });
         TaskScheduler::new(scheduler.clone()) == *own
     }
@@ -683,6 +707,8 @@ struct ForeignScheduler {
     core: NonNull<Core>,
     /// All are counted but that in the block itself.
     counted: bool,
+    /// What it schedules is not run by the poll that it is scheduled in.
+    patient: bool,
 }
 
 // SAFETY: as for a handle.
@@ -702,6 +728,7 @@ impl Clone for ForeignScheduler {
         ForeignScheduler {
             core: ManuallyDrop::new(self.handle()).0,
             counted: true,
+            patient: self.patient,
         }
     }
 }
@@ -732,13 +759,22 @@ impl Scheduler for ForeignScheduler {
     const QUEUES: bool = true;
 
     fn schedule(&self) -> ForeignSchedule {
-        ForeignSchedule { block: self.handle() }
+        ForeignSchedule {
+            block: self.handle(),
+            kind: if self.patient { Kind::Patient } else { Kind::Job },
+        }
+    }
+
+    fn patient(&self) -> Self {
+        let mut scheduler = self.clone();
+        scheduler.patient = true;
+        scheduler
     }
 
     unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
         // SAFETY: by the caller's promise; what has an entry to queue here is a frame. This scheduler is counted, or in
         // the block.
-        unsafe { Core::push(self.core, entry, true) }
+        unsafe { Core::push(self.core, entry, Kind::Frame) }
     }
 
     fn help(&self) -> bool {
@@ -747,7 +783,8 @@ impl Scheduler for ForeignScheduler {
         if queue.driver != thread_id() {
             return false;
         }
-        let Some(job) = queue.jobs.pop().or_else(|| queue.frames.pop()) else {
+        let queued = queue.jobs.pop().or_else(|| queue.frames.pop());
+        let Some(job) = queued.or_else(|| queue.later.pop()) else {
             return false;
         };
         drop(queue);
@@ -760,6 +797,7 @@ impl Scheduler for ForeignScheduler {
 /// The schedule sender of a [`ForeignScheduler`].
 struct ForeignSchedule {
     block: Handle,
+    kind: Kind,
 }
 
 // SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
@@ -772,6 +810,7 @@ unsafe impl Sender for ForeignSchedule {
         ForeignOperation {
             entry: Entry::new(ForeignOperation::<R>::run),
             block: Some(self.block),
+            kind: self.kind,
             receiver: Some(receiver),
             _pinned: PhantomPinned,
         }
@@ -783,6 +822,7 @@ struct ForeignOperation<R> {
     entry: Entry,
     /// Taken by `start`.
     block: Option<Handle>,
+    kind: Kind,
     receiver: Option<R>,
     _pinned: PhantomPinned,
 }
@@ -808,10 +848,10 @@ impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
         // SAFETY: nothing is moved but the handle, which is not pinned.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
         // SAFETY: the operation is there until its job runs.
-        let Some(block) = (unsafe { (*this).block.take() }) else {
+        let (Some(block), kind) = (unsafe { ((*this).block.take(), (*this).kind) }) else {
             return Transfer::none();
         };
         // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. We are counted.
-        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), false) }
+        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), kind) }
     }
 }

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::hop;
 use super::unit::Unit;
 use super::wait::wait_until;
-use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::thread_pool::{Entry, Kind};
 use crate::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -604,6 +604,34 @@ impl Header {
     pub(super) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Context) -> bool) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe { Header::wake(this, AWAIT, here) }
+    }
+
+    /// Wakes the frame for a child that has ended: it goes on when the children are through that were spawned after that.
+    ///
+    /// # Safety
+    ///
+    /// The caller is an await of the frame, and counted as one.
+    pub(super) unsafe fn end_wait_for_child(this: NonNull<Header>) -> Transfer {
+        // SAFETY: by the caller's promise. Who made it busy has the entry to itself.
+        unsafe {
+            Header::end_wait(this, |_| {
+                this.as_ref().entry.set_kind(Kind::Parent);
+                false
+            })
+        }
+    }
+
+    /// Queues a child that was spawned. It may run, and be gone, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// It has begun, and is in no queue.
+    pub(super) unsafe fn enqueue_child(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the caller's promise.
+        unsafe {
+            this.as_ref().entry.set_kind(Kind::Child);
+            Header::enqueue(this)
+        }
     }
 
     /// Wakes the frame, and gives a count back.

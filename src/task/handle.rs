@@ -4,13 +4,16 @@ use core::hash::{Hash, Hasher};
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
-use allocator_api2::alloc::{Allocator, Global};
+use allocator_api2::alloc::Allocator;
 
 use super::await_sender::SenderFuture;
-use super::context::{DefaultContext, InAllocator};
+use super::context::InAllocator;
+use super::current::TaskRef;
 use super::error::TaskError;
 use super::group::SpawnOptions;
 use super::solo::{self, AsResult, Claim, Join, Start};
+use super::spawned::InCache;
+use crate::memory::Cached;
 use crate::stop::Why;
 
 /// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
@@ -43,9 +46,9 @@ where
 {
     let start = Start {
         place: None,
-        allocator: Global,
+        allocator: Cached,
     };
-    match solo::start::<_, _, DefaultContext>(future.into_future(), None, start) {
+    match solo::start::<_, _, InCache>(future.into_future(), None, start) {
         Ok(claim) => Handle::new(claim),
         Err(error) => panic!("cannot detach a task: {error}"),
     }
@@ -107,6 +110,19 @@ impl<T: Send + 'static> Handle<T> {
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.claim.task().is_cancelled()
+    }
+
+    /// The task, to ask about: also when it has ended.
+    ///
+    /// ```
+    /// use bowline::task;
+    ///
+    /// let handle = task::detach(async { task::current() });
+    /// let detached = handle.task();
+    /// assert_eq!(task::block_on(handle).unwrap(), Some(detached));
+    /// ```
+    pub fn task(&self) -> TaskRef {
+        self.claim.task().task()
     }
 
     /// Whether it has ended.

@@ -142,8 +142,9 @@ impl<F> Inside<F> {
         body(self)
     }
 
-    /// Drops the future, and waits until nothing is left that began inside. Only of what was forgotten there is anything.
-    fn end(&mut self) {
+    /// Drops the future, if that was not done, and waits until nothing is left that began inside. Only of what was forgotten
+    /// there is anything.
+    pub(super) fn end(&mut self) {
         /// Also when the future's destructor unwinds.
         struct Wait<'a>(Option<&'a Scope>);
         impl Drop for Wait<'_> {

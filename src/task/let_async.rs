@@ -3,12 +3,11 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
-use allocator_api2::alloc::Global;
-
 use super::await_sender::SenderFuture;
-use super::context::DefaultContext;
 use super::frame::Header;
 use super::solo::{self, AsItIs, Claim, Join, Start};
+use super::spawned::InCache;
+use crate::memory::Cached;
 
 /// Starts a child of the current task, and binds it to a variable: it is awaited where it is used.
 ///
@@ -54,9 +53,9 @@ where
     );
     let start = Start {
         place: None,
-        allocator: Global,
+        allocator: Cached,
     };
-    match solo::start::<_, _, DefaultContext>(future.into_future(), frame, start) {
+    match solo::start::<_, _, InCache>(future.into_future(), frame, start) {
         Ok(claim) => AsyncLet {
             join: Some(SenderFuture::new(claim.join())),
             claim,

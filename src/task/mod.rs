@@ -6,7 +6,11 @@
 //!   around a function.
 //! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
 //!   [`Task::builder`] takes one.
+//! - [`yield_now`] makes way for others, [`sleep`] and [`sleep_until`] wait for a time, [`continuation()`] for a callback.
+//! - [`set_report_hook`] says who is told of what nobody was there to see.
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
+//! - [`current`] is the task that runs here, and [`dump`] shows what it waits for; [`task_local!`](crate::task_local)
+//!   declares values that it, and all that is beneath it, can read.
 //! - [`scope`] spreads closures over the pool.
 //!
 //! ```
@@ -27,6 +31,8 @@ mod awaitable;
 mod block_on;
 mod builder;
 mod context;
+mod continuation;
+mod current;
 mod error;
 mod foreign;
 mod frame;
@@ -37,13 +43,17 @@ mod inside;
 mod let_async;
 mod local;
 mod relay;
+mod report;
+mod sleep;
 mod solo;
 mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
+mod tree;
 mod unit;
 mod wait;
+mod yield_now;
 
 pub use allocator::{CurrentAllocator, TaskAllocator};
 pub use await_sender::SenderFuture;
@@ -53,6 +63,8 @@ pub use builder::TaskBuilder;
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
+pub use continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
+pub use current::{TaskId, TaskRef, current, current_priority, priority};
 pub use error::TaskError;
 pub use group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
@@ -63,7 +75,12 @@ pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use report::{Report, reset_report_hook, set_report_hook};
+pub use sleep::{Sleep, sleep, sleep_until};
 pub use task::{Task, TaskFuture, TaskOperation};
+pub use task_local::{TaskLocal, TaskLocalFuture};
+pub use tree::{TaskNode, TaskState, TaskTree, dump};
+pub use yield_now::{YieldNow, YieldReceiver, yield_now};
 
 pub use crate::Priority;
 pub use crate::scheduler::thread_pool::{Scope, scope};

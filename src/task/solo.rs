@@ -1,5 +1,6 @@
 //! A child by itself: a task that is detached, or bound to a variable, and whoever waits for its end.
 
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
@@ -9,13 +10,16 @@ use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
 use super::context::{Around, Context, Scope, TaskContext};
+use super::current::TaskRef;
 use super::error::TaskError;
 use super::frame::{Continuation, Header};
 use super::group::run_later;
 use super::relay::Relay;
+use super::report::{Report, report};
 use super::spawned::Place;
 use super::task::{Frame, Plain};
-use super::unit::{Attached, Unit};
+use super::task_local::Locals;
+use super::unit::{Attached, AttachedVtable, Unit};
 use crate::memory::OutOfMemory;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, Why};
@@ -36,6 +40,8 @@ pub(super) struct Solo {
     relay: Relay,
     /// Its own, made of that of the task, or of none.
     context: Context,
+    /// The task-local values that it sees of the task's, until it has ended.
+    locals: Cell<Locals>,
     place: Option<Box<Place>>,
     /// The frame of this tail.
     frame: NonNull<Header>,
@@ -133,6 +139,12 @@ impl SoloRef {
         self.solo().relay.stop_requested()
     }
 
+    /// What is known of a task that is detached.
+    pub(super) fn task(&self) -> TaskRef {
+        // SAFETY: it has no parent; its context is in the tail, which is counted.
+        unsafe { self.solo().unit.task_of_handle() }
+    }
+
     pub(super) fn is_finished(&self) -> bool {
         self.solo().joiner.load(Acquire) == DONE
     }
@@ -171,15 +183,28 @@ where
         None => (Context::of_global_pool(), None, ptr::null()),
     };
     let outer = context.token;
+    let locals = if parent.is_some() {
+        Locals::current()
+    } else {
+        Locals::default()
+    };
     let solo = Solo {
-        unit: Unit::new(unit),
+        unit: if parent.is_some() {
+            Unit::spawned(unit)
+        } else {
+            Unit::new(unit)
+        },
         relay: Relay::new(Solo::published),
-        context,
+        context: Context {
+            locals: locals.as_raw(),
+            ..context
+        },
+        locals: Cell::new(locals),
         place: start.place,
         frame: NonNull::dangling(),
         parent,
         scope,
-        attached: Attached::new(Solo::leave),
+        attached: Attached::new(Solo::ATTACHED),
         discard: discard::<T>,
         joiner: AtomicPtr::new(ptr::null_mut()),
     };
@@ -205,12 +230,17 @@ where
             },
         };
         let unit = NonNull::new_unchecked(&raw mut (*place).unit);
+        unit.as_ref().set_context(context);
         let continuation = Continuation::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, continuation));
         if let Some(parent) = parent {
             Header::context(parent).as_ref().enter();
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
             Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), parent);
+        }
+        // The parent waits for it by now.
+        if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
+            unit.as_ref().set_name(name);
         }
         // One for the claim; the first is that of the run.
         Header::count(frame);
@@ -224,6 +254,12 @@ where
 }
 
 impl Solo {
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Solo::leave,
+        // It is attached until it has ended.
+        running: Some(|_| 1),
+    };
+
     /// # Safety
     ///
     /// The frame is that of such a child, which was started and not freed.
@@ -247,6 +283,8 @@ impl Solo {
             {
                 return Transfer::none();
             }
+            solo.unit.end_with_handle();
+            drop(solo.locals.take());
             // What stops it may be gone once its end is known.
             Relay::end(NonNull::from(&solo.relay))
         }
@@ -304,7 +342,11 @@ impl Solo {
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
-                drop(payload);
+                report(Report::DetachedPanic {
+                    name: None,
+                    panic: &payload,
+                });
+                drop(Panic::catch(|| drop(payload)));
             }
         }
     }

@@ -1,18 +1,36 @@
-//! Where a child runs that does not run where its group does.
+//! What a child is started with, where it does not inherit all of that.
 
 use core::ptr::NonNull;
+use std::borrow::Cow;
 
-use super::context::{Context, Home};
+use super::context::{Context, Home, TaskContext};
 use super::frame::Header;
 use super::hop;
-use crate::memory::OutOfMemory;
+use super::task_local::Locals;
+use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
-use crate::{Priority, Transfer};
+use crate::{Env, Priority, Transfer};
+
+/// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
+pub(super) struct InCache;
+
+impl TaskContext for InCache {
+    type Allocator = Cached;
+    type Scheduler = TaskScheduler<'static>;
+    const INHERITS: bool = true;
+
+    fn new<N: Env>(_: &N) -> Self {
+        InCache
+    }
+}
 
 /// A context of a child's own, and the scheduler in that. It does not move once it is settled.
 pub(super) struct Place {
     scheduler: Option<TaskScheduler<'static>>,
     priority: Option<Priority>,
+    name: Option<Cow<'static, str>>,
+    /// What the child sees in the place of what is bound around it.
+    locals: Option<Locals>,
     context: Option<Context>,
 }
 
@@ -20,12 +38,23 @@ pub(super) struct Place {
 unsafe impl Send for Place {}
 
 impl Place {
-    pub(super) fn new(scheduler: Option<TaskScheduler<'static>>, priority: Option<Priority>) -> Self {
+    pub(super) fn new(
+        scheduler: Option<TaskScheduler<'static>>,
+        priority: Option<Priority>,
+        name: Option<Cow<'static, str>>,
+        locals: Option<Locals>,
+    ) -> Self {
         Place {
             scheduler,
             priority,
+            name,
+            locals,
             context: None,
         }
+    }
+
+    pub(super) fn take_name(&mut self) -> Option<Cow<'static, str>> {
+        self.name.take()
     }
 
     /// Makes the context, of that outside.
@@ -47,6 +76,9 @@ impl Place {
         let mut context = *outside;
         if self.priority.is_some() {
             context.priority = self.priority;
+        }
+        if let Some(locals) = &self.locals {
+            context.locals = locals.as_raw();
         }
         if let Some(scheduler) = &self.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.

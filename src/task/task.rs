@@ -777,6 +777,8 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         }
         // SAFETY: the frame is done; what was made at the start is there, and goes this once.
         unsafe {
+            this.unit.assume_init_ref().end();
+            this.unit.assume_init_drop();
             let completion: Completion<T, E> = Header::take(this.frame);
             if this
                 .context
@@ -827,10 +829,6 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         let (env, token) = this.outside.write((env, token));
         // SAFETY: whoever awaits this waits for it, and so does the context in which that began.
         let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
-        let unit = this
-            .unit
-            .write(Unit::new(inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr())));
-        let unit = NonNull::from(unit);
         let context = this.context.write(Context {
             home,
             // SAFETY: the token is kept beside it.
@@ -844,8 +842,13 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             // SAFETY: the frame is ours.
             is_local: unsafe { Header::is_local(this.frame) },
         });
+        let context = NonNull::from(context);
+        let parent = inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr().cast_const());
+        let unit = NonNull::from(this.unit.write(Unit::new(parent)));
+        // SAFETY: it is new. The context is there until the task is done.
+        unsafe { unit.as_ref().set_context(context) };
         this.is_unstarted = false;
-        let (frame, context) = (this.frame, NonNull::from(context));
+        let frame = this.frame;
         let scheduler = NonNull::from(&this.scheduler).cast();
         let this = NonNull::from(this).cast();
         if !SchedulerIn::<Cx, R::Env>::QUEUES

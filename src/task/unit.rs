@@ -3,11 +3,15 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
+use std::borrow::Cow;
+use std::vec::Vec;
 
+use super::context::Context;
+use super::current::{Facts, Record, TaskRef};
 use super::frame::Header;
 use crate::Transfer;
 use crate::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sync::spin;
@@ -18,6 +22,18 @@ use crate::sync::spin;
 pub(crate) struct Unit {
     /// The strand that waits for this one to end, or null.
     parent: *const Unit,
+    /// What it was started with, and what it answers with. Set before anybody knows the strand, and there until its
+    /// [end](Unit::end).
+    context: Cell<*const Context>,
+    /// What is kept for those who ask about this strand, which holds one count of it; null while nobody has asked.
+    ///
+    /// It is set, with release, by whoever asks first: something that runs in this strand or in one beneath it, or
+    /// whoever starts it. All of these are over before the [end](Unit::end), which therefore sees it; others acquire. Only
+    /// of a strand that has a handle it may be set later: its [end](Unit::end_with_handle) leaves `ENDED` in the place of
+    /// null, and the handle puts the record of a strand that has ended there.
+    record: AtomicPtr<Record>,
+    /// It is a child of something that is attached to the parent, and counted there.
+    spawned: bool,
     /// What is attached, by its links. Touched under the lock.
     attached: UnsafeCell<*mut Attached>,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
@@ -31,12 +47,192 @@ unsafe impl Send for Unit {}
 unsafe impl Sync for Unit {}
 
 impl Unit {
+    /// A strand that was connected, or detached. It [gets its context](Unit::set_context) before it is started.
     #[inline]
     pub(super) fn new(parent: *const Unit) -> Self {
         Unit {
             parent,
+            context: Cell::new(ptr::null()),
+            record: AtomicPtr::new(ptr::null_mut()),
+            spawned: false,
             attached: UnsafeCell::new(ptr::null_mut()),
             locked: AtomicBool::new(false),
+        }
+    }
+
+    /// A child of something that is attached to the parent and [counts](AttachedVtable::running) it.
+    #[inline]
+    pub(super) fn spawned(parent: *const Unit) -> Self {
+        let mut unit = Unit::new(parent);
+        unit.spawned = true;
+        unit
+    }
+
+    /// Says what the strand answers with.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else knows the strand yet. The context is there until its end; if there is a handle, until that is gone.
+    #[inline]
+    pub(super) unsafe fn set_context(&self, context: NonNull<Context>) {
+        self.context.set(context.as_ptr());
+    }
+
+    /// What is known of the strand. The first time that somebody asks it costs an allocation.
+    ///
+    /// # Safety
+    ///
+    /// The strand has not ended, and does not before this returns.
+    #[inline]
+    pub(super) unsafe fn task(&self) -> TaskRef {
+        match self.known() {
+            Some(task) => task,
+            // SAFETY: by the caller's promise.
+            None => unsafe { self.begin_record(None) },
+        }
+    }
+
+    /// Gives the strand a name.
+    ///
+    /// # Safety
+    ///
+    /// It has its context, was not started, and nobody has asked about it. The parent has not ended, and does not before
+    /// this one has.
+    pub(super) unsafe fn set_name(&self, name: Cow<'static, str>) {
+        // SAFETY: by the caller's promise.
+        drop(unsafe { self.begin_record(Some(name)) });
+    }
+
+    /// What is known of a strand that may have ended, for its handle.
+    ///
+    /// # Safety
+    ///
+    /// It has no parent, and ends by [`end_with_handle`](Unit::end_with_handle). The context is there.
+    pub(super) unsafe fn task_of_handle(&self) -> TaskRef {
+        loop {
+            let seen = self.record.load(Acquire);
+            if !seen.is_null() && seen != ENDED {
+                // SAFETY: the strand has a count of it, for as long as it is there.
+                return unsafe { TaskRef::of(NonNull::new_unchecked(seen)) };
+            }
+            let strand = NonNull::from(self);
+            // SAFETY: by the caller's promise, what it was started with is there. If the strand has not ended, its end finds
+            // this.
+            let record = unsafe { Record::new(strand, self.facts(), seen.is_null(), None, None) };
+            match self.record.compare_exchange(seen, record.as_ptr(), Release, Relaxed) {
+                // SAFETY: the strand has the count.
+                Ok(_) => return unsafe { TaskRef::of(record) },
+                // SAFETY: it is ours.
+                Err(_) => unsafe { TaskRef::release(record) },
+            }
+        }
+    }
+
+    fn known(&self) -> Option<TaskRef> {
+        // SAFETY: the strand has a count of it, and has not ended, or whoever asks would not.
+        NonNull::new(self.record.load(Acquire)).map(|record| unsafe { TaskRef::of(record) })
+    }
+
+    /// Makes the record, after those of the strands above, whatever their number.
+    ///
+    /// # Safety
+    ///
+    /// As for [`task`](Unit::task).
+    #[cold]
+    unsafe fn begin_record(&self, name: Option<Cow<'static, str>>) -> TaskRef {
+        let mut unknown = Vec::new();
+        let mut above = self.parent;
+        // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
+        let mut parent = loop {
+            match unsafe { above.as_ref() } {
+                None => break None,
+                Some(unit) => match unit.known() {
+                    Some(task) => break Some(task),
+                    None => {
+                        unknown.push(unit);
+                        above = unit.parent;
+                    }
+                },
+            }
+        };
+        while let Some(unit) = unknown.pop() {
+            // SAFETY: as above.
+            parent = Some(unsafe { unit.publish(parent, None) });
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.publish(parent, name) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`task`](Unit::task).
+    unsafe fn publish(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
+        // SAFETY: by the caller's promise. The end finds it, if it is the one.
+        let record = unsafe { Record::new(NonNull::from(self), self.facts(), true, parent, name) };
+        let made = self
+            .record
+            .compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Acquire);
+        // SAFETY: it is new, and counted by the strand, if that has it; or else it is dropped by us, and that which was
+        // there is counted.
+        unsafe {
+            let task = TaskRef::of(match made {
+                Ok(_) => record,
+                Err(other) => NonNull::new_unchecked(other),
+            });
+            match made {
+                Ok(_) => Record::link(record),
+                Err(_) => TaskRef::release(record),
+            }
+            task
+        }
+    }
+
+    /// Whether it is counted by something that is attached to the parent.
+    pub(super) fn is_spawned(&self) -> bool {
+        self.spawned
+    }
+
+    /// What is to be told of it now.
+    ///
+    /// # Safety
+    ///
+    /// The context is there until this returns: it has not ended, or there is a handle.
+    pub(super) unsafe fn facts(&self) -> Facts {
+        // SAFETY: the caller's promise.
+        Facts::of(unsafe { &*self.context.get() })
+    }
+
+    /// How many strands beneath this one are counted by what is attached to it, and have not ended.
+    pub(super) fn running(&self) -> usize {
+        self.lock().running()
+    }
+
+    /// The strand is over, with all that is beneath it: nothing is told of it any more but what is known now. This comes
+    /// before anything is dropped that the context points at, and before anybody is told of the completion. Where nobody
+    /// has asked it is a look at a null pointer.
+    ///
+    /// # Safety
+    ///
+    /// It is called once, when the last frame of the strand is done, while the context and the parent are still there.
+    #[inline]
+    pub(super) unsafe fn end(&self) {
+        if let Some(record) = NonNull::new(self.record.load(Acquire)) {
+            // SAFETY: by the caller's promise.
+            unsafe { Record::end(record, self.facts()) };
+        }
+    }
+
+    /// The same for a strand that has a handle, which may ask at the same time.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    #[inline]
+    pub(super) unsafe fn end_with_handle(&self) {
+        let asked = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire);
+        if let Some(record) = asked.err().and_then(NonNull::new) {
+            // SAFETY: by the caller's promise.
+            unsafe { Record::end(record, self.facts()) };
         }
     }
 
@@ -63,10 +259,25 @@ impl Unit {
             let Some(node) = self.lock().take(frame) else { return };
             // SAFETY: it was in the list, so it is there; and it stays until it has left.
             unsafe {
-                let leave = (*node.as_ptr()).leave;
+                let leave = (*node.as_ptr()).vtable.leave;
                 let resumed = leave(node);
                 Header::resume_later(frame, resumed);
             }
+        }
+    }
+}
+
+/// Nobody has asked about a strand that has a handle, and it has ended.
+const ENDED: *mut Record = ptr::without_provenance_mut(1);
+
+impl Drop for Unit {
+    #[inline]
+    fn drop(&mut self) {
+        // It has ended, or never began: nobody else looks.
+        let record = self.record.load(Relaxed);
+        if !record.is_null() && record != ENDED {
+            // SAFETY: the strand has a count of it.
+            unsafe { TaskRef::release(NonNull::new_unchecked(record)) };
         }
     }
 }
@@ -96,6 +307,21 @@ impl UnitLock<'_> {
             }
         }
         None
+    }
+
+    fn running(&self) -> usize {
+        let mut running = 0;
+        // SAFETY: we hold the lock, and what is in the list is there.
+        unsafe {
+            let mut at = *self.0.attached.get();
+            while let Some(node) = NonNull::new(at) {
+                if let Some(count) = node.as_ref().vtable.running {
+                    running += count(node);
+                }
+                at = *node.as_ref().next.get();
+            }
+        }
+        running
     }
 
     /// # Safety
@@ -149,9 +375,17 @@ pub(super) struct Attached {
     /// `ATTACHED` and `LEAVING` are set, and `ATTACHED` is left, under the unit's lock. `LEAVING` is left by the frame, with
     /// release, which touches nothing of this afterwards; whoever waits for it acquires.
     state: AtomicU8,
-    /// Called by the frame that this was attached to, once, when its future is gone, and outside of the lock.
-    /// It calls [`Attached::left`] when it needs this no more.
-    leave: unsafe fn(NonNull<Attached>) -> Transfer,
+    vtable: &'static AttachedVtable,
+}
+
+/// What is known of something that is attached.
+pub(super) struct AttachedVtable {
+    /// Called by the frame that it was attached to, once, when its future is gone, and outside of the lock.
+    /// It calls [`Attached::left`] when it needs the node no more.
+    pub(super) leave: unsafe fn(NonNull<Attached>) -> Transfer,
+    /// How many children it has that were made by [`Unit::spawned`] and have not ended; none where it never has any. Called
+    /// under the unit's lock: it takes no lock but one under which nobody takes that.
+    pub(super) running: Option<unsafe fn(NonNull<Attached>) -> usize>,
 }
 
 const DETACHED: u8 = 0;
@@ -159,14 +393,14 @@ const ATTACHED: u8 = 1;
 const LEAVING: u8 = 2;
 
 impl Attached {
-    pub(super) fn new(leave: unsafe fn(NonNull<Attached>) -> Transfer) -> Self {
+    pub(super) fn new(vtable: &'static AttachedVtable) -> Self {
         Attached {
             next: UnsafeCell::new(ptr::null_mut()),
             previous: UnsafeCell::new(ptr::null_mut()),
             unit: Cell::new(ptr::null()),
             frame: Cell::new(ptr::null_mut()),
             state: AtomicU8::new(DETACHED),
-            leave,
+            vtable,
         }
     }
 

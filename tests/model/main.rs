@@ -12,6 +12,8 @@ mod affine;
 #[path = "await.rs"]
 mod awaits;
 mod bulk;
+mod continuation;
+mod current;
 mod foreign;
 mod from_future;
 mod hop;

@@ -11,7 +11,7 @@ use crate::{Job, Priority, Transfer};
 /// A job that a pool was asked to run: it may wait in any queue of the pool, and be raised there.
 ///
 /// The job comes first, so that the address of one is that of the other.
-#[repr(C)]
+#[repr(C, align(8))]
 #[doc(hidden)]
 pub struct Entry {
     pub(super) job: Job,
@@ -21,6 +21,9 @@ pub struct Entry {
     /// The level, as a number. It only grows. Written before the entry is queued, and by whoever raises it; read when it
     /// is put into a list of the injector, under the lock, which orders the two.
     level: AtomicU8,
+    /// What it is to the entries around it in the queue of a worker: see [`Kind`]. Written while it is in no queue, by
+    /// whoever queues it, which publishes it.
+    kind: AtomicU8,
     /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
     /// it; who reads its place first, and then this, knows which pool the place is in.
     forwarded: AtomicBool,
@@ -33,6 +36,21 @@ pub struct Entry {
     /// does not have. In the injector, under its lock, it is the truth. Of a slot or a ring it is a hint: who does not
     /// find the entry there came between two steps of another, and looks again until the place has changed.
     place: AtomicUsize,
+}
+
+/// What an entry is to those around it in the queue of a worker.
+///
+/// A worker goes from a task to the children that it spawned, the newest first, before it goes back to older work: so a
+/// tree of tasks is walked in depth, and what is waiting to be run stays few. It goes back to a task that waits for its
+/// children when none of those are left at the newer end of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Plain = 0,
+    /// A child that was spawned, and did not run yet.
+    Child = 0b010,
+    /// A task that waited for its children, one of which has ended.
+    Parent = 0b100,
 }
 
 /// Where an entry waits.
@@ -70,6 +88,9 @@ impl Place {
     }
 }
 
+/// The bits of an item that are not of its address.
+const BITS: usize = 0b111;
+const _: () = assert!(align_of::<Entry>() > BITS);
 const _: () = assert!(super::ring::CAPACITY <= 1 << RING_BITS);
 
 /// The level of a number.
@@ -95,6 +116,7 @@ impl Entry {
             job: Job::new(run),
             previous: AtomicPtr::new(ptr::null_mut()),
             level: AtomicU8::new(Priority::Default as u8),
+            kind: AtomicU8::new(Kind::Plain as u8),
             forwarded: AtomicBool::new(false),
             stamp: AtomicU32::new(0),
             place: AtomicUsize::new(Place::Nowhere.encode()),
@@ -117,6 +139,12 @@ impl Entry {
     #[inline]
     pub(crate) fn set_level(&self, level: Priority) {
         self.level.store(level as u8, Relaxed);
+    }
+
+    /// Says what it is, while the entry is in no queue.
+    #[inline]
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind as u8, Relaxed);
     }
 
     /// Makes it at least as urgent as `level`; tells whether that is more than it was.
@@ -147,8 +175,8 @@ impl Entry {
     }
 }
 
-/// What the queues of a worker hold: the address of an [`Entry`], with the lowest bit set, or that of a plain [`Job`],
-/// which is a fork that its owner waits for and nobody raises.
+/// What the queues of a worker hold: the address of an [`Entry`], with the lowest bit set and its [`Kind`] in the two
+/// above, or that of a plain [`Job`], which is a fork that its owner waits for and nobody raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item(NonNull<Job>);
 
@@ -158,9 +186,34 @@ impl Item {
         Item(job)
     }
 
+    /// An entry that is to be run, or is plain.
     #[inline]
     pub(super) fn entry(entry: NonNull<Entry>) -> Item {
         Item(entry.cast::<Job>().map_addr(|address| address | 1))
+    }
+
+    /// An entry, as it is in the queue of a worker.
+    ///
+    /// # Safety
+    ///
+    /// The entry is alive.
+    #[inline]
+    pub(super) unsafe fn queued(entry: NonNull<Entry>) -> Item {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { entry.as_ref() }.kind.load(Relaxed);
+        Item(entry.cast::<Job>().map_addr(|address| address | usize::from(kind) | 1))
+    }
+
+    /// Whether it is a child that did not run yet.
+    #[inline]
+    pub(super) fn is_child(self) -> bool {
+        self.0.addr().get() & Kind::Child as usize != 0
+    }
+
+    /// Whether it is a task that waited for its children.
+    #[inline]
+    pub(super) fn is_parent(self) -> bool {
+        self.0.addr().get() & Kind::Parent as usize != 0
     }
 
     #[inline]
@@ -176,8 +229,8 @@ impl Item {
 
     #[inline]
     pub(super) fn job(self) -> NonNull<Job> {
-        // SAFETY: a job is aligned to a word and not at null, so there is more to its address than the lowest bit.
-        unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & !1)) }
+        // SAFETY: a job is aligned to a word and not at null, so there is more to its address than the lowest bits.
+        unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & !BITS)) }
     }
 
     #[inline]
@@ -199,7 +252,9 @@ impl Item {
     pub(super) unsafe fn run(self) {
         if let Some(entry) = self.as_entry() {
             // SAFETY: the caller's promise: it is alive until it runs.
-            unsafe { entry.as_ref() }.set_place(Place::Nowhere);
+            let entry = unsafe { entry.as_ref() };
+            entry.set_place(Place::Nowhere);
+            entry.set_kind(Kind::Plain);
         }
         // SAFETY: the caller's promise.
         unsafe { Job::run(self.job()) }.run();

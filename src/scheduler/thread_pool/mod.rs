@@ -31,7 +31,7 @@ mod shared;
 mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, Kind};
 pub use join::join;
 pub(crate) use party::Party;
 pub use pool::ThreadPool;

@@ -25,6 +25,8 @@ pub struct PoolScheduler {
     pub(super) shared: &'static Shared,
     pub(super) generation: u32,
     priority: Option<Priority>,
+    /// What it schedules goes behind what is queued.
+    patient: bool,
 }
 
 impl PoolScheduler {
@@ -33,6 +35,7 @@ impl PoolScheduler {
             shared,
             generation,
             priority: None,
+            patient: false,
         }
     }
 
@@ -70,7 +73,14 @@ impl PoolScheduler {
     #[inline]
     pub(super) unsafe fn push(self, entry: NonNull<Entry>) -> Transfer {
         // SAFETY: the caller's promise.
-        match unsafe { self.shared.push(entry, self.generation) } {
+        let pushed = unsafe {
+            if self.patient {
+                self.shared.push_last(entry, self.generation)
+            } else {
+                self.shared.push(entry, self.generation)
+            }
+        };
+        match pushed {
             Ok(()) => Transfer::none(),
             // SAFETY: it was refused, so it is still in no queue.
             Err(_) => unsafe { forward(entry) },
@@ -116,6 +126,10 @@ impl Scheduler for PoolScheduler {
     #[inline]
     fn schedule(&self) -> PoolSchedule {
         PoolSchedule { scheduler: *self }
+    }
+
+    fn patient(&self) -> Self {
+        PoolScheduler { patient: true, ..*self }
     }
 
     fn place(&self) -> usize {

@@ -123,6 +123,31 @@ impl Shared {
         unsafe { self.inject(entry, generation) }
     }
 
+    /// Queues an entry behind what the calling worker would take before it, and behind what waits in the injector at its
+    /// level.
+    ///
+    /// Of what is queued with a worker, others take the oldest first too. Where the injector has something the order among
+    /// several workers is not as strict: one that has nothing else to do may get there before the caller is through its own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Shared::push`].
+    pub(super) unsafe fn push_last(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
+        // SAFETY: the caller's promise: the entry is ours until it is queued.
+        if unsafe { entry.as_ref() }.level() == Priority::Default
+            && self.injector.occupied().and(Levels::DEFAULT).is_empty()
+            && let Some(worker) = Worker::current()
+            && worker.works_for(self, generation)
+            && !worker.takes_newest()
+        {
+            // SAFETY: the caller's promise.
+            unsafe { worker.push_last(entry) };
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.inject(entry, generation) }
+    }
+
     /// Queues an entry in the injector.
     ///
     /// # Safety
@@ -143,7 +168,8 @@ impl Shared {
     ///
     /// The entry is alive until this returns. If it is in an injector, it is in this one.
     pub(super) unsafe fn move_up(&self, entry: NonNull<Entry>, place: Place, generation: u32) -> Result<bool, Closed> {
-        let item = Item::entry(entry);
+        // SAFETY: the caller's promise.
+        let item = unsafe { Item::queued(entry) };
         // The place is old news, perhaps from before it came here, so there may be no such worker.
         let taken = match place {
             Place::Nowhere => false,

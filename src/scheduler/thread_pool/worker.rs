@@ -28,6 +28,8 @@ const TURNS: [Option<Priority>; 5] = [
 ];
 /// How often in a row the slot may go before the ring.
 const SLOT_RUNS: u32 = 16;
+/// How often in a row the newest child of the ring may go before the oldest entry.
+const CHILD_RUNS: u32 = 64;
 /// How often a searcher looks at everything before it gives up.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 /// How many jobs may be nested on one stack, each while the one beneath waits, before the newest goes before everything.
@@ -55,6 +57,8 @@ pub(crate) struct Worker {
     picks: Cell<u32>,
     /// How many of them, up to now, came from the slot in a row.
     from_slot: Cell<u32>,
+    /// How many children, up to now, were taken from the newer end of the ring in a row.
+    children: Cell<u32>,
     /// How many jobs are nested on this stack, each of which was taken while the one beneath waited.
     nested: Cell<u32>,
     /// Whom to steal from first: a random number.
@@ -71,6 +75,7 @@ impl Worker {
             index,
             picks: Cell::new(0),
             from_slot: Cell::new(0),
+            children: Cell::new(0),
             nested: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
@@ -219,8 +224,11 @@ impl Worker {
     pub(super) unsafe fn push(&self, entry: NonNull<Entry>) {
         let seat = self.seat();
         // SAFETY: the caller's promise.
-        unsafe { entry.as_ref() }.set_place(Place::Slot(self.index));
-        let displaced = seat.slot.swap(Item::entry(entry).into_raw(), SeqCst);
+        let item = unsafe {
+            entry.as_ref().set_place(Place::Slot(self.index));
+            Item::queued(entry)
+        };
+        let displaced = seat.slot.swap(item.into_raw(), SeqCst);
         match Item::from_raw(displaced) {
             Some(item) => self.push_displaced(item),
             None => {
@@ -231,6 +239,27 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Whether this is on top of something that waits, and takes what was queued last first.
+    pub(super) fn takes_newest(&self) -> bool {
+        self.nested.get() != 0
+    }
+
+    /// Queues an entry of the default level with this worker, behind what is queued there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Worker::push`].
+    pub(super) unsafe fn push_last(&self, entry: NonNull<Entry>) {
+        match self.empty_slot() {
+            Some(item) => self.push_displaced(item),
+            // With nothing to get behind, the slot is the cheapest place.
+            // SAFETY: the caller's promise.
+            None if !self.ring().has_items() => return unsafe { self.push(entry) },
+            None => {}
+        }
+        self.push_displaced(Item::entry(entry));
     }
 
     /// Puts what was in the slot into the ring.
@@ -318,7 +347,10 @@ impl Worker {
         let own = if newest {
             seat.ring.pop_newest()
         } else {
-            seat.ring.pop_oldest()
+            self.pick_child().or_else(|| {
+                self.children.set(0);
+                seat.ring.pop_oldest()
+            })
         };
         if let Some(item) = own {
             return Some(self.not_from_slot(item));
@@ -377,10 +409,25 @@ impl Worker {
         Some(self.not_from_slot(item))
     }
 
+    /// The newest of the ring, if that is a child, and it is not the turn of something else.
+    #[inline]
+    fn pick_child(&self) -> Option<Item> {
+        let children = self.children.get();
+        if children == CHILD_RUNS || !self.seat().ring.ends_with_child() {
+            return None;
+        }
+        self.children.set(children + 1);
+        self.seat().ring.pop_newest()
+    }
+
     #[inline]
     fn pick_from_slot(&self, occupied: Levels) -> Option<Item> {
-        if self.seat().slot.load(Relaxed).is_null() {
-            return None;
+        // It is not ours yet, so no more is looked at than its bits.
+        let item = Item::from_raw(self.seat().slot.load(Relaxed))?;
+        if item.is_parent()
+            && let Some(child) = self.pick_child()
+        {
+            return Some(child);
         }
         let item = self.empty_slot()?;
         let run = self.from_slot.get().wrapping_add(1);

@@ -1,5 +1,6 @@
 //! What a group is behind its handles: its children, and who waits for them.
 
+use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::future::Future;
@@ -10,14 +11,18 @@ use core::task::Waker;
 use std::boxed::Box;
 use std::vec::Vec;
 
+use allocator_api2::alloc::Allocator;
+
 use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::frame::{Continuation, Header};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
 use super::super::task::{Frame, Plain};
-use super::super::unit::{Attached, Unit};
+use super::super::task_local::Locals;
+use super::super::unit::{Attached, AttachedVtable, Unit};
 use super::Refused;
 use super::wait::{Given, Kind, Waiter};
+use crate::memory::Cached;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
@@ -46,6 +51,8 @@ pub(super) struct Core {
     attached: Attached,
     /// That of the children.
     context: Context,
+    /// The task-local values that they see.
+    locals: Locals,
     /// The frame that the group is in, which is not done before the children are. None outside of a task.
     frame: Option<NonNull<Header>>,
     /// The strand of that frame, or null.
@@ -372,7 +379,7 @@ impl Settled {
         }
         if let Some(frame) = self.frame {
             // SAFETY: it has counted an await for this.
-            resumed.append(unsafe { Header::end_wait(frame, Context::is_here) });
+            resumed.append(unsafe { Header::end_wait_for_child(frame) });
         }
         for waker in self.woken {
             waker.wake();
@@ -601,6 +608,19 @@ pub(in super::super) fn run_later(resumed: Transfer) {
     }
 }
 
+/// Puts a group into memory that threads keep.
+fn cached(core: Core) -> NonNull<Core> {
+    let layout = Layout::new::<Core>();
+    let Ok(memory) = Cached.allocate(layout) else {
+        // As everywhere where there is nobody to be told.
+        std::alloc::handle_alloc_error(layout);
+    };
+    let place = memory.cast::<Core>();
+    // SAFETY: there is room for it.
+    unsafe { place.write(core) };
+    place
+}
+
 /// The frame of a child.
 type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
@@ -618,11 +638,13 @@ impl CoreRef {
             None => (Context::of_global_pool(), None, ptr::null()),
         };
         let outer = context.token;
-        let core = NonNull::from(Box::leak(Box::new(Core {
+        let locals = Locals::current();
+        let core = cached(Core {
             count: AtomicUsize::new(1),
             relay: Relay::new(Core::relay_over),
-            attached: Attached::new(Core::leave),
+            attached: Attached::new(Core::ATTACHED),
             context,
+            locals,
             frame,
             unit,
             outer,
@@ -645,12 +667,13 @@ impl CoreRef {
                 wakers: Vec::new(),
                 panic: None,
             }),
-        })));
+        });
         // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
         // then: the frame, or the scope in it, has this leave before.
         unsafe {
             let place = core.as_ptr();
             (*place).context.token = (*place).relay.token();
+            (*place).context.locals = (*place).locals.as_raw();
             (*place).context.around = frame.map(|frame| Around {
                 frame,
                 context: NonNull::new_unchecked(&raw mut (*place).context),
@@ -681,7 +704,7 @@ impl CoreRef {
             return Err(Refused::Cancelled);
         }
         let member = Member {
-            unit: Unit::new(self.unit),
+            unit: Unit::spawned(self.unit),
             core: self.0,
             next: Cell::new(ptr::null_mut()),
             previous: Cell::new(ptr::null_mut()),
@@ -706,6 +729,7 @@ impl CoreRef {
                     }
                 },
             };
+            unit.as_ref().set_context(context);
             let continuation = Continuation::operation(frame.cast(), complete);
             mem::forget(Header::begin(frame, context, unit, continuation));
             let has_room = room.is_some();
@@ -722,7 +746,11 @@ impl CoreRef {
             if let Some(room) = room {
                 room.fill();
             }
-            run_later(Header::enqueue(frame));
+            // The group counts it by now, so whoever waits for that is there.
+            if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
+                unit.as_ref().set_name(name);
+            }
+            run_later(Header::enqueue_child(frame));
         }
         Ok(())
     }
@@ -747,8 +775,11 @@ impl CoreRef {
         {
             return Transfer::none();
         }
-        // SAFETY: as above.
-        let core = unsafe { member.core.as_ref() };
+        // SAFETY: as above. The group is there until it learns of this, and with it the strand that it is in.
+        let core = unsafe {
+            member.unit.end();
+            member.core.as_ref()
+        };
         let (failed, cancels) = match result {
             Some(Completion::Panicked(_)) => (true, !core.policy.supervises),
             Some(Completion::Value(value)) => {
@@ -780,6 +811,21 @@ impl CoreRef {
 }
 
 impl Core {
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Core::leave,
+        running: Some(Core::running),
+    };
+
+    /// How many children run.
+    ///
+    /// # Safety
+    ///
+    /// The node is that of a group which is attached.
+    unsafe fn running(node: NonNull<Attached>) -> usize {
+        // SAFETY: the link to the task has a count.
+        unsafe { container_of!(node, Core, attached).as_ref() }.lock().running
+    }
+
     #[inline]
     fn lock(&self) -> Lock<'_> {
         let mut rounds = 0;
@@ -800,8 +846,11 @@ impl Core {
         // SAFETY: the caller has a count.
         if unsafe { this.as_ref() }.count.fetch_sub(1, Release) == 1 {
             fence(Acquire);
-            // SAFETY: that was the last.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
+            // SAFETY: that was the last, and it was made there.
+            unsafe {
+                this.drop_in_place();
+                Cached.deallocate(this.cast(), Layout::new::<Core>());
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use ::core::ops::Deref;
 use ::core::pin::Pin;
 use ::core::task::{Context as Cx, Poll};
 
-use allocator_api2::alloc::{Allocator, Global};
+use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
@@ -26,8 +26,10 @@ use self::core::{CoreRef, TryNext};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
-use super::context::{DefaultContext, InAllocator};
+use super::context::InAllocator;
 use super::frame::Header;
+use super::spawned::InCache;
+use crate::memory::Cached;
 use crate::{Completion, Panic};
 
 /// Runs `body` with a group, into which it can spawn children; returns what it returns, when all of them have ended.
@@ -289,7 +291,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         Spawned(
             self.core
-                .spawn::<T, _, DefaultContext>(child.into_future(), Global, None, None),
+                .spawn::<T, _, InCache>(child.into_future(), Cached, None, None),
         )
     }
 

@@ -7,16 +7,15 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
-use allocator_api2::alloc::Global;
-
 use super::super::await_sender::SenderFuture;
-use super::super::context::DefaultContext;
 use super::super::error::TaskError;
 use super::super::frame::{self, Header};
+use super::super::spawned::InCache;
 use super::core::{CoreRef, TryNext, run_later};
 use super::wait::{Kind, Wait, Waited};
 use super::{Refused, Spawned};
 use crate::Completion;
+use crate::memory::Cached;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
 struct Waiting {
@@ -201,9 +200,7 @@ where
         };
         let core = &this.waiting.core;
         let spawned = match waited {
-            Waited::Room(room) => {
-                core.spawn::<F::Output, _, DefaultContext>(child.into_future(), Global, None, Some(room))
-            }
+            Waited::Room(room) => core.spawn::<F::Output, _, InCache>(child.into_future(), Cached, None, Some(room)),
             _ if core.is_cancelled() => Err(Refused::Cancelled),
             _ => Err(Refused::Over),
         };

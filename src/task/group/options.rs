@@ -1,9 +1,11 @@
 use core::fmt;
+use std::borrow::Cow;
 use std::boxed::Box;
 
 use allocator_api2::alloc::{Allocator, Global};
 
 use super::super::spawned::Place;
+use super::super::task_local::Locals;
 use crate::scheduler::TaskScheduler;
 use crate::{Priority, Scheduler};
 
@@ -14,6 +16,8 @@ use crate::{Priority, Scheduler};
 pub struct SpawnOptions<A = Global> {
     pub(in super::super) priority: Option<Priority>,
     pub(in super::super) scheduler: Option<TaskScheduler<'static>>,
+    name: Option<Cow<'static, str>>,
+    locals: Option<Locals>,
     pub(in super::super) allocator: A,
 }
 
@@ -23,6 +27,8 @@ impl SpawnOptions {
         SpawnOptions {
             priority: None,
             scheduler: None,
+            name: None,
+            locals: None,
             allocator: Global,
         }
     }
@@ -51,6 +57,44 @@ impl<A> SpawnOptions<A> {
         }
     }
 
+    /// What it is called, in a [dump](super::super::dump) and by those who [ask](super::super::TaskRef::name).
+    ///
+    /// ```
+    /// use bowline::task::{self, SpawnOptions};
+    ///
+    /// let options = SpawnOptions::new().name("chop vegetables");
+    /// let handle = task::detach_with(options, async { task::current() });
+    /// let chops = task::block_on(handle).unwrap().unwrap();
+    /// assert_eq!(chops.name(), Some("chop vegetables"));
+    /// ```
+    pub fn name(self, name: impl Into<Cow<'static, str>>) -> Self {
+        SpawnOptions {
+            name: Some(name.into()),
+            ..self
+        }
+    }
+
+    /// The [task-local](super::super::TaskLocal) values that are bound where this is called: a copy of none of them, but
+    /// each is there as long as the child needs it.
+    ///
+    /// For [detached](super::super::detach_with) tasks, which see none otherwise.
+    ///
+    /// ```
+    /// use bowline::task::{self, SpawnOptions};
+    ///
+    /// bowline::task_local! { static USER: &'static str; }
+    ///
+    /// let options = USER.sync_scope("Ada", || SpawnOptions::new().inherit_locals());
+    /// let handle = task::detach_with(options, async { USER.get() });
+    /// assert_eq!(task::block_on(handle).unwrap(), Some("Ada"));
+    /// ```
+    pub fn inherit_locals(self) -> Self {
+        SpawnOptions {
+            locals: Some(Locals::current()),
+            ..self
+        }
+    }
+
     /// What its memory is from. What it awaits finds the allocator with
     /// [`CurrentAllocator`](super::super::CurrentAllocator).
     pub fn allocator<B>(self, allocator: B) -> SpawnOptions<B>
@@ -60,13 +104,16 @@ impl<A> SpawnOptions<A> {
         SpawnOptions {
             priority: self.priority,
             scheduler: self.scheduler,
+            name: self.name,
+            locals: self.locals,
             allocator,
         }
     }
 
     pub(in super::super) fn into_parts(self) -> (Option<Box<Place>>, A) {
-        let place = (self.priority.is_some() || self.scheduler.is_some())
-            .then(|| Box::new(Place::new(self.scheduler, self.priority)));
+        let inherits =
+            self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none();
+        let place = (!inherits).then(|| Box::new(Place::new(self.scheduler, self.priority, self.name, self.locals)));
         (place, self.allocator)
     }
 }
@@ -76,6 +123,7 @@ impl<A> fmt::Debug for SpawnOptions<A> {
         f.debug_struct("SpawnOptions")
             .field("priority", &self.priority)
             .field("scheduler", &self.scheduler)
+            .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }

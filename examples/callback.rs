@@ -1,0 +1,128 @@
+//! A callback API, made awaitable: `download(url:)` of SE-0304, with the session's own task cancelled when ours is.
+//!
+//! ```text
+//! cargo run --example callback
+//! ```
+
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::scheduler::ThreadPool;
+use bowline::task::{self, Continuation, Task};
+use session::{Session, SessionError};
+
+/// Downloads what is behind a URL.
+async fn download(url: &'static str) -> Result<Vec<u8>, SessionError> {
+    task::continuation(move |continuation: Continuation<Vec<u8>, SessionError>| {
+        let session_task = Session::shared().data_task(url);
+        // Runs at once when our task is cancelled.
+        let cancelled = session_task.clone();
+        continuation.on_stop(move || cancelled.cancel());
+        session_task.resume(move |answer| {
+            // After a cancel nobody waits, and the answer comes back to us: there is nothing to do with it.
+            if let Err(unwanted) = continuation.resume_with(answer) {
+                println!("  nobody waits for {url} any more: {unwanted:?}");
+            }
+        });
+    })
+    .await
+}
+
+fn main() {
+    let pool = ThreadPool::global().scheduler();
+    let fetch = |url| starts_on(pool, Task::try_new(download(url)));
+
+    // The callback brings data, or an error, which is an error of the task.
+    let data = sync_wait(fetch("https://example.com/short")).unwrap();
+    println!("short: {} bytes", data.len());
+    assert_eq!(data, b"https://example.com/short");
+    let error = sync_wait(fetch("https://example.com/missing")).unwrap_error();
+    println!("missing: {error:?}");
+    assert_eq!(error, SessionError::NotFound);
+
+    // A download that takes too long is cancelled, and so is the session's task.
+    let outcome = sync_wait(fetch("https://example.com/endless").timeout(Duration::from_millis(20)));
+    println!("endless: {outcome:?}");
+    assert!(matches!(outcome, Outcome::Error(bowline::TimeoutError::Elapsed)));
+    assert_eq!(Session::shared().cancelled(), 1);
+
+    // A callback that is dropped, and never called, does not keep anybody waiting.
+    task::set_report_hook(|report| println!("  report: {report}"));
+    let outcome = sync_wait(fetch("https://example.com/forgetful"));
+    println!("forgetful: {outcome:?}");
+    assert!(outcome.is_stopped());
+}
+
+/// What a library with callbacks might look like.
+mod session {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::thread;
+
+    #[derive(Debug, PartialEq, Eq)]
+    pub(crate) enum SessionError {
+        NotFound,
+        Cancelled,
+    }
+
+    /// Downloads, each on a thread of its own.
+    pub(crate) struct Session {
+        cancelled: AtomicUsize,
+    }
+
+    impl Session {
+        pub(crate) fn shared() -> &'static Session {
+            static SHARED: Session = Session {
+                cancelled: AtomicUsize::new(0),
+            };
+            &SHARED
+        }
+
+        /// A download that has not begun.
+        pub(crate) fn data_task(&'static self, url: &'static str) -> SessionTask {
+            SessionTask {
+                url,
+                session: self,
+                cancelled: Arc::default(),
+            }
+        }
+
+        /// How many downloads were cancelled.
+        pub(crate) fn cancelled(&self) -> usize {
+            self.cancelled.load(Ordering::SeqCst)
+        }
+    }
+
+    /// A download: it begins with `resume`, and can be cancelled from anywhere.
+    #[derive(Clone)]
+    pub(crate) struct SessionTask {
+        url: &'static str,
+        session: &'static Session,
+        cancelled: Arc<(Mutex<bool>, Condvar)>,
+    }
+
+    impl SessionTask {
+        pub(crate) fn resume(self, done: impl FnOnce(Result<Vec<u8>, SessionError>) + Send + 'static) {
+            thread::spawn(move || match self.url.rsplit('/').next() {
+                Some("missing") => done(Err(SessionError::NotFound)),
+                Some("forgetful") => drop(done),
+                Some("endless") => {
+                    let (flag, changed) = &*self.cancelled;
+                    let mut cancelled = flag.lock().expect("nobody panics");
+                    while !*cancelled {
+                        cancelled = changed.wait(cancelled).expect("nobody panics");
+                    }
+                    drop(cancelled);
+                    done(Err(SessionError::Cancelled));
+                }
+                _ => done(Ok(self.url.into())),
+            });
+        }
+
+        pub(crate) fn cancel(&self) {
+            *self.cancelled.0.lock().expect("nobody panics") = true;
+            self.cancelled.1.notify_all();
+            self.session.cancelled.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}

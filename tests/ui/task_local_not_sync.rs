@@ -1,0 +1,10 @@
+//! What reads a task-local value may run on any thread, so it is shared by them.
+use std::cell::Cell;
+
+bowline::task_local! {
+    static COUNTER: Cell<u32>;
+}
+
+fn main() {
+    COUNTER.sync_scope(Cell::new(1), || ());
+}
