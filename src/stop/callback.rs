@@ -11,7 +11,7 @@ use crate::sync::atomic::{
     AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::thread_id;
+use crate::sync::{spin, thread_id};
 use crate::{Panic, Transfer};
 
 /// A closure that runs when a stop is requested, for as long as this registration lives.
@@ -47,7 +47,7 @@ pub struct StopCallback<K: StopToken, F: FnOnce() + Send> {
     slot: StopSlot<K>,
     token: K,
     closure: UnsafeCell<Option<F>>,
-    /// The thread that runs the closure, 0 before; what the closure's own drop of the registration is told by.
+    /// The thread that runs the closure, 0 before and after; what the closure's own drop of the registration is told by.
     runner: AtomicUsize,
     /// Set by that thread while it runs the closure: where to note, on its stack, that the registration is gone.
     gone: AtomicPtr<bool>,
@@ -96,6 +96,7 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
             // SAFETY: not gone: it waits for the release.
             let this = unsafe { this.as_ref() };
             this.gone.store(ptr::null_mut(), Relaxed);
+            this.runner.store(0, Relaxed);
             this.slot.release();
         }
         Transfer::none()
@@ -140,21 +141,40 @@ impl<K: StopToken, F: FnOnce() + Send + 'static> StopCallback<K, F> {
     }
 }
 
+impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
+    /// Takes the registration back. `wait` is called where the closure is running on another thread, with what says that it
+    /// has returned. Called again, it does nothing.
+    pub(crate) fn withdraw(&self, wait: impl FnOnce(&dyn Fn() -> bool)) {
+        if self.registered && !self.withdraw_inside() && !self.slot.try_leave() && !self.slot.is_released() {
+            wait(&|| self.slot.is_released());
+        }
+    }
+
+    /// Takes the registration back, where it is the closure that does so. `false` where it is not.
+    pub(crate) fn withdraw_inside(&self) -> bool {
+        if self.runner.load(Acquire) != thread_id() {
+            return false;
+        }
+        // Null where the closure has taken it back before.
+        let gone = self.gone.swap(ptr::null_mut(), Relaxed);
+        if gone.is_null() {
+            return false;
+        }
+        // SAFETY: `gone` is on the stack of `fire`, beneath us on this very thread.
+        unsafe { gone.write(true) };
+        self.slot.release();
+        true
+    }
+}
+
 impl<K: StopToken, F: FnOnce() + Send> Drop for StopCallback<K, F> {
     fn drop(&mut self) {
-        if !self.registered {
-            return;
-        }
-        if self.runner.load(Acquire) == thread_id() {
-            // Either the closure is dropping its own registration, or it has returned on this thread before.
-            let gone = self.gone.load(Relaxed);
-            if !gone.is_null() {
-                // SAFETY: `gone` is on the stack of `fire`, beneath us on this very thread; it is null otherwise.
-                unsafe { gone.write(true) };
-                return;
+        self.withdraw(|released| {
+            let mut rounds = 0;
+            while !released() {
+                spin(&mut rounds);
             }
-        }
-        self.slot.leave();
+        });
     }
 }
 

@@ -42,8 +42,26 @@ const STOPPED: usize = 0b10;
 const WHY: u32 = 2;
 
 /// Why a stop was requested: a small number, whose meaning is for others to say. Zero where nobody said.
+///
+/// Its highest bit says that it was requested of this very source, and not passed on from another one. Only who asks for it
+/// knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Why(pub(crate) u16);
+
+#[cfg(feature = "std")]
+impl Why {
+    const HERE: u16 = 1 << 15;
+
+    /// The same, marked as requested of this very source.
+    pub(crate) const fn here(self) -> Self {
+        Why(self.0 | Why::HERE)
+    }
+
+    /// The same, as it is passed on, and without the mark.
+    pub(crate) const fn passed(self) -> Self {
+        Why(self.0 & !Why::HERE)
+    }
+}
 
 // SAFETY: `head`, and every entry in the list, is touched under `LOCKED` only.
 unsafe impl Send for Registry {}
@@ -66,6 +84,7 @@ impl Registry {
     }
 
     /// Why the stop was requested. None where it was not.
+    #[cfg(feature = "std")]
     pub(crate) fn why(&self) -> Option<Why> {
         let state = self.state.load(Acquire);
         (state & STOPPED != 0).then_some(Why((state >> WHY) as u16))
@@ -242,11 +261,20 @@ impl Entry {
     /// Takes the entry out of the list. `true` when its callback has not run and never will; `false` when it has run,
     /// after waiting for it where it is still running. An entry that is idle has nothing to leave.
     pub(crate) fn withdraw(&self) -> bool {
+        let withdrawn = self.try_withdraw();
+        if !withdrawn {
+            self.wait_until_released();
+        }
+        withdrawn
+    }
+
+    /// The same, without the wait: `false` when its callback has run, or is running.
+    pub(crate) fn try_withdraw(&self) -> bool {
         // SAFETY: written before the entry was listed, by whoever calls this.
         let Some(registry) = (unsafe { (*self.registry.get()).as_ref() }) else {
             return true;
         };
-        if self.state.load(Acquire) == RELEASED {
+        if self.is_released() {
             return false;
         }
         let locked = registry.relock();
@@ -258,8 +286,12 @@ impl Entry {
             return true;
         }
         registry.unlock(locked);
-        self.wait_until_released();
         false
+    }
+
+    /// Whether nobody needs the entry any more.
+    pub(crate) fn is_released(&self) -> bool {
+        self.state.load(Acquire) == RELEASED
     }
 
     /// Called by the callback: the owner may go.
@@ -269,7 +301,7 @@ impl Entry {
 
     fn wait_until_released(&self) {
         let mut rounds = 0;
-        while self.state.load(Acquire) != RELEASED {
+        while !self.is_released() {
             spin(&mut rounds);
         }
     }

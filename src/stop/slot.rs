@@ -71,6 +71,21 @@ impl<K: StopToken> StopSlot<K> {
         }
     }
 
+    /// Leaves the list, without the wait: `false` when the callback has run, or is running.
+    #[cfg(feature = "std")]
+    pub(crate) fn try_leave(&self) -> bool {
+        match self.entry.get() {
+            Some(entry) => entry.try_withdraw(),
+            None => true,
+        }
+    }
+
+    /// Whether the callback, which has run or is running, needs the operation no more.
+    #[cfg(feature = "std")]
+    pub(crate) fn is_released(&self) -> bool {
+        self.entry.get().is_none_or(Entry::is_released)
+    }
+
     /// Called by the callback, once: it needs the operation no more.
     #[inline]
     pub fn release(&self) {

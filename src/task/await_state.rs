@@ -68,7 +68,7 @@ impl AwaitState {
 
     /// Asks the sender to stop, and nothing else.
     pub(super) fn request_stop(&self) -> Transfer {
-        self.relay.request_stop(Why::default()).unwrap_or_default()
+        self.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default()
     }
 
     /// The sender has completed, and left its result. `promised` says that it did where it promised to.

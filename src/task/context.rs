@@ -77,6 +77,18 @@ impl Scope {
         self.stopped.get()
     }
 
+    /// Whether that is this one, or one inside of it. It is used, so those around it are there.
+    pub(super) fn encloses(&self, mut scope: Option<NonNull<Scope>>) -> bool {
+        while let Some(at) = scope {
+            if ptr::eq(at.as_ptr(), self) {
+                return true;
+            }
+            // SAFETY: the scopes around one that is used are there.
+            scope = unsafe { at.as_ref() }.outer;
+        }
+        false
+    }
+
     /// Whether nothing is left that began inside.
     pub(super) fn is_empty(&self) -> bool {
         self.users.load(Acquire) == 0

@@ -634,6 +634,16 @@ impl Header {
         }
     }
 
+    /// Wakes the frame, as its waker does, for somebody who counts as an await and goes on to.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that await.
+    pub(super) unsafe fn poll_again(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the frame is not done before that is over.
+        unsafe { Header::wake(this, 0, |_| false) }
+    }
+
     /// Wakes the frame, and gives a count back.
     ///
     /// # Safety
@@ -1143,7 +1153,7 @@ unsafe fn finish(frame: NonNull<Header>, alone: bool) -> bool {
     let header = unsafe { frame.as_ref() };
     if header.attached.replace(false) {
         // SAFETY: it is polled by the caller, so its unit is there.
-        unsafe { Header::unit(frame).as_ref().detach_all(frame) };
+        unsafe { Header::unit(frame).as_ref().detach_all(frame, None) };
     }
     let waits = awaits(header.waits.get());
     // SAFETY: it is not done, so its context is there. That is gone when it has left.

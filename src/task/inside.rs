@@ -9,7 +9,9 @@ use core::task::{Context as Cx, Poll};
 
 use super::context::{Context, Scope};
 use super::frame::Header;
+use super::unit::{Attached, AttachedVtable};
 use super::wait::wait_until;
+use crate::Transfer;
 
 /// A future that is polled with a context of its own. It lives in the frame that polls it, and borrows whatever it likes.
 ///
@@ -17,11 +19,14 @@ use super::wait::wait_until;
 pub(super) struct Inside<F> {
     phase: Phase,
     future: ManuallyDrop<F>,
-    /// Both are there while it is polled in a frame.
+    /// Both are there once it was polled in a frame.
     context: MaybeUninit<Context>,
     scope: MaybeUninit<Scope>,
-    /// That frame.
+    /// That frame. It may be gone, and another be in its place, where this is not attached any more.
     frame: Option<NonNull<Header>>,
+    /// Attached to the frame while the context may be used: what that points at is there until the frame is done, or the scope
+    /// around this one is left.
+    attached: Attached,
     _pinned: PhantomPinned,
 }
 
@@ -55,6 +60,7 @@ impl<F: Future> Inside<F> {
             context: MaybeUninit::uninit(),
             scope: MaybeUninit::uninit(),
             frame: None,
+            attached: Attached::new(&AttachedVtable { leave, running: None }),
             _pinned: PhantomPinned,
         }
     }
@@ -74,8 +80,8 @@ impl<F: Future> Inside<F> {
             (Phase::Unpolled, Some(frame)) => this.begin(frame, change),
             (Phase::Unpolled, None) => this.phase = Phase::Outside,
             (Phase::Outside, _) => {}
-            (Phase::Polled, frame) => assert_eq!(
-                frame, this.frame,
+            (Phase::Polled, _) => assert!(
+                this.is_here(),
                 "a future that was polled in a task was sent elsewhere: await it where that began",
             ),
         }
@@ -91,7 +97,7 @@ impl<F: Future> Inside<F> {
             }
             Poll::Pending => return Poll::Pending,
         };
-        this.end();
+        this.end_in_place();
         Poll::Ready(ended)
     }
 
@@ -99,6 +105,8 @@ impl<F: Future> Inside<F> {
         // SAFETY: the frame is polled by this thread, so its context is there.
         let mut context = unsafe { *Header::context(frame).as_ref() };
         change(frame, &mut context);
+        // SAFETY: this is what the frame's poll is running; it is pinned, and detached when it ends.
+        unsafe { Attached::attach(NonNull::from(&self.attached), frame) };
         let scope = self.scope.write(Scope::new(frame, context.scope));
         context.scope = Some(NonNull::from(scope));
         self.context.write(context);
@@ -108,7 +116,13 @@ impl<F: Future> Inside<F> {
 }
 
 impl<F> Inside<F> {
-    /// The future that was given, before it was polled.
+    /// Whether this thread polls the frame that it began in, with the scope that it began in.
+    fn is_here(&self) -> bool {
+        self.frame
+            .is_some_and(|frame| Header::is_current(frame) && self.attached.is_attached_to(frame))
+    }
+
+    /// Whether the future is gone.
     pub(super) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
@@ -128,7 +142,7 @@ impl<F> Inside<F> {
         }
 
         let _restore = match self.frame {
-            Some(frame) if Header::is_current(frame) => {
+            Some(frame) if self.is_here() => {
                 // SAFETY: it was made when it was first polled, and does not move. The frame is polled by this thread.
                 let context = unsafe { NonNull::from(self.context.assume_init_ref()) };
                 Some(Restore {
@@ -142,34 +156,80 @@ impl<F> Inside<F> {
         body(self)
     }
 
-    /// Drops the future, if that was not done, and waits until nothing is left that began inside. Only of what was forgotten
-    /// there is anything.
-    pub(super) fn end(&mut self) {
+    /// Drops the future, and waits until nothing is left that began inside. Only of what was forgotten there, or sent away, is
+    /// anything.
+    pub(super) fn end(self: Pin<&mut Self>) {
+        // SAFETY: nothing is moved.
+        unsafe { self.get_unchecked_mut() }.end_in_place();
+    }
+
+    fn end_in_place(&mut self) {
         /// Also when the future's destructor unwinds.
-        struct Wait<'a>(Option<&'a Scope>);
-        impl Drop for Wait<'_> {
+        struct Leave<'a> {
+            scope: Option<&'a Scope>,
+            here: Option<NonNull<Header>>,
+        }
+        impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                if let Some(scope) = self.0 {
-                    wait_until(|| scope.is_empty());
+                let Some(scope) = self.scope else { return };
+                if !scope.is_empty()
+                    && let Some(frame) = self.here
+                {
+                    // SAFETY: the frame is polled by this thread.
+                    unsafe { Header::unit(frame).as_ref().detach_all(frame, Some(scope)) };
                 }
+                // Elsewhere it is for the frame to end what it began, when its future is gone.
+                wait_until(|| scope.is_empty());
             }
         }
 
         if self.phase == Phase::Over {
             return;
         }
+        /// As above.
+        struct Detach(NonNull<Attached>);
+        impl Drop for Detach {
+            fn drop(&mut self) {
+                // SAFETY: it is a field of what ends.
+                unsafe { self.0.as_ref() }.detach();
+            }
+        }
+
         self.phase = Phase::Over;
+        let _detach = Detach(NonNull::from(&self.attached));
         self.entered(|this| {
-            // SAFETY: it is there once it was polled in a frame.
-            let _wait = Wait(this.frame.map(|_| unsafe { this.scope.assume_init_ref() }));
+            let _leave = Leave {
+                // SAFETY: it is there once it was polled in a frame.
+                scope: this.frame.map(|_| unsafe { this.scope.assume_init_ref() }),
+                here: this.frame.filter(|_| this.is_here()),
+            };
             // SAFETY: it is dropped this once, in place.
             unsafe { ManuallyDrop::drop(&mut this.future) };
         });
     }
 }
 
+/// Passes a stop inside on to what is around it, in the frame that this thread polls.
+pub(super) fn stop_outside<T>() -> Poll<T> {
+    if let Some(frame) = Header::current() {
+        // SAFETY: this is what the frame's poll is running.
+        unsafe { Header::stop_here(frame) };
+    }
+    Poll::Pending
+}
+
+/// # Safety
+///
+/// It is attached.
+unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
+    // The context is not used any more: it is polled nowhere else, and what was awaited inside has told the scope around.
+    // SAFETY: it is there until it has left.
+    unsafe { attached.as_ref() }.left();
+    Transfer::none()
+}
+
 impl<F> Drop for Inside<F> {
     fn drop(&mut self) {
-        self.end();
+        self.end_in_place();
     }
 }

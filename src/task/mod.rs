@@ -12,6 +12,8 @@
 //! - [`current`] is the task that runs here, and [`dump`] shows what it waits for; [`task_local!`](crate::task_local)
 //!   declares values that it, and all that is beneath it, can read.
 //! - [`scope`] spreads closures over the pool.
+//! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] see a cancellation; [`shield`] keeps it out, and
+//!   [`with_deadline`] and [`with_timeout`] make one.
 //!
 //! ```
 //! use bowline::prelude::*;
@@ -30,9 +32,12 @@ mod await_state;
 mod awaitable;
 mod block_on;
 mod builder;
+mod cancellation;
+mod cancellation_handler;
 mod context;
 mod continuation;
 mod current;
+mod deadline;
 mod error;
 mod foreign;
 mod frame;
@@ -44,6 +49,7 @@ mod let_async;
 mod local;
 mod relay;
 mod report;
+mod shield;
 mod sleep;
 mod solo;
 mod spawned;
@@ -60,11 +66,14 @@ pub use await_sender::SenderFuture;
 pub use await_state::TaskToken;
 pub use block_on::block_on;
 pub use builder::TaskBuilder;
+pub use cancellation::{Cancelled, Reason, cancellation_reason, check_cancellation, is_cancelled};
+pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
 #[doc(hidden)]
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub use continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
 pub use current::{TaskId, TaskRef, current, current_priority, priority};
+pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use error::TaskError;
 pub use group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
@@ -76,6 +85,7 @@ pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use report::{Report, reset_report_hook, set_report_hook};
+pub use shield::{Shield, shield};
 pub use sleep::{Sleep, sleep, sleep_until};
 pub use task::{Task, TaskFuture, TaskOperation};
 pub use task_local::{TaskLocal, TaskLocalFuture};

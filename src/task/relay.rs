@@ -157,7 +157,7 @@ impl Relay {
         if listening {
             relay.link.store(LINKED, Release);
         } else {
-            let resumed = relay.request_stop(outer.why().unwrap_or_default());
+            let resumed = relay.request_stop(outer.why().unwrap_or_default().passed());
             relay.link.store(ALONE, Release);
             // Nobody listens yet, or whoever does began to before this was linked.
             drop(resumed);
@@ -215,7 +215,7 @@ impl Relay {
             // The source outside need not be there any more when it is this one's turn.
             // SAFETY: it was made before it was listed.
             let why = unsafe { slot.cast::<Outside>().as_ref() }.token.why();
-            relay.why.set(why.unwrap_or_default());
+            relay.why.set(why.unwrap_or_default().passed());
         }
         // SAFETY: as above.
         unsafe { slot.as_ref() }.release();

@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
-use super::context::Context;
+use super::context::{Context, Scope};
 use super::current::{Facts, Record, TaskRef};
 use super::frame::Header;
 use crate::Transfer;
@@ -248,20 +248,27 @@ impl Unit {
         UnitLock(self)
     }
 
-    /// Ends what is attached on behalf of a frame whose future is gone.
+    /// Ends what is attached on behalf of a frame whose future is gone; or, with a scope, what began in that. What began last
+    /// ends first.
     ///
     /// # Safety
     ///
-    /// The caller polls the frame, which is one of this strand.
+    /// The caller polls the frame, which is one of this strand. The scope is one inside of it.
     #[cold]
-    pub(super) unsafe fn detach_all(&self, frame: NonNull<Header>) {
+    pub(super) unsafe fn detach_all(&self, frame: NonNull<Header>, scope: Option<&Scope>) {
+        let mut rounds = 0;
         loop {
-            let Some(node) = self.lock().take(frame) else { return };
-            // SAFETY: it was in the list, so it is there; and it stays until it has left.
-            unsafe {
-                let leave = (*node.as_ptr()).vtable.leave;
-                let resumed = leave(node);
-                Header::resume_later(frame, resumed);
+            let found = self.lock().take(frame, scope);
+            match found {
+                Found::Nothing => return,
+                // Somebody else ends it, and has not yet taken it out.
+                Found::Ending => spin(&mut rounds),
+                // SAFETY: it was in the list, so it is there; and it stays until it has left.
+                Found::Taken(node) => unsafe {
+                    let leave = (*node.as_ptr()).vtable.leave;
+                    let resumed = leave(node);
+                    Header::resume_later(frame, resumed);
+                },
             }
         }
     }
@@ -282,6 +289,13 @@ impl Drop for Unit {
     }
 }
 
+/// What there is in the list of a unit.
+enum Found {
+    Nothing,
+    Ending,
+    Taken(NonNull<Attached>),
+}
+
 /// The list of a unit.
 struct UnitLock<'a>(&'a Unit);
 
@@ -292,21 +306,32 @@ impl Drop for UnitLock<'_> {
 }
 
 impl UnitLock<'_> {
-    /// Takes out one that is attached on behalf of this frame.
-    fn take(&self, frame: NonNull<Header>) -> Option<NonNull<Attached>> {
+    /// Takes out the last one that is attached on behalf of this frame, and began in the scope.
+    fn take(&self, frame: NonNull<Header>, scope: Option<&Scope>) -> Found {
+        let mut found = Found::Nothing;
         // SAFETY: we hold the lock, and what is in the list is there.
         unsafe {
             let mut at = *self.0.attached.get();
             while let Some(node) = NonNull::new(at) {
-                if node.as_ref().frame.get() == frame.as_ptr() {
-                    self.unlink(node);
-                    node.as_ref().state.store(LEAVING, Relaxed);
-                    return Some(node);
+                let attached = node.as_ref();
+                at = *attached.next.get();
+                if attached.frame.get() != frame.as_ptr()
+                    || scope.is_some_and(|scope| !scope.encloses(attached.scope.get()))
+                {
+                    continue;
                 }
-                at = *node.as_ref().next.get();
+                if attached
+                    .state
+                    .compare_exchange(ATTACHED, LEAVING, Relaxed, Relaxed)
+                    .is_ok()
+                {
+                    self.unlink(node);
+                    return Found::Taken(node);
+                }
+                found = Found::Ending;
             }
         }
-        None
+        found
     }
 
     fn running(&self) -> usize {
@@ -358,29 +383,36 @@ impl UnitLock<'_> {
     }
 }
 
-/// Something that began in a frame and must not outlive it: a group, a handler, a scope.
+/// Something that began in a frame and must outlive neither it, nor the scope in it that it began in: a group, a handler, a
+/// scope.
 ///
 /// ```text
-/// DETACHED ──attach──▶ ATTACHED ──the frame's future is gone──▶ LEAVING ──left──▶ DETACHED
-///                          └──────────────detach───────────────────────────────────▲
+/// DETACHED ──attach──▶ ATTACHED ──the frame's future, or the scope, is gone──▶ LEAVING ──left──▶ DETACHED
+///                          └──detach──▶ ENDING ────────────────────────────────────────────────▲
 /// ```
+///
+/// Until it is detached it is a user of the scope, which waits for it. The frame waits for what is `ENDING`, and asks what
+/// leaves to have it wait, where that takes longer.
 #[repr(C)]
 pub(super) struct Attached {
     /// The links belong to the unit's lock.
     next: UnsafeCell<*mut Attached>,
     previous: UnsafeCell<*mut Attached>,
-    /// Written when it is attached, and read by whoever detaches it, who is ordered after that.
+    /// Written when it is attached, and read by whoever detaches it, who is ordered after that. They are there until then.
     unit: Cell<*const Unit>,
     frame: Cell<*mut Header>,
-    /// `ATTACHED` and `LEAVING` are set, and `ATTACHED` is left, under the unit's lock. `LEAVING` is left by the frame, with
-    /// release, which touches nothing of this afterwards; whoever waits for it acquires.
+    scope: Cell<Option<NonNull<Scope>>>,
+    /// `ATTACHED` is left for `LEAVING` by the frame, under the unit's lock, and for `ENDING` by whoever detaches it, of which
+    /// there is one: so one of them ends it. In both it is there, and so is the unit. `DETACHED` is set with release, after
+    /// which whoever did touches nothing of this; whoever waits for it acquires.
     state: AtomicU8,
     vtable: &'static AttachedVtable,
 }
 
 /// What is known of something that is attached.
 pub(super) struct AttachedVtable {
-    /// Called by the frame that it was attached to, once, when its future is gone, and outside of the lock.
+    /// Called by the frame that it was attached to, once, when its future is gone, or the scope is left, and
+    /// outside of the lock.
     /// It calls [`Attached::left`] when it needs the node no more.
     pub(super) leave: unsafe fn(NonNull<Attached>) -> Transfer,
     /// How many children it has that were made by [`Unit::spawned`] and have not ended; none where it never has any. Called
@@ -391,6 +423,7 @@ pub(super) struct AttachedVtable {
 const DETACHED: u8 = 0;
 const ATTACHED: u8 = 1;
 const LEAVING: u8 = 2;
+const ENDING: u8 = 3;
 
 impl Attached {
     pub(super) fn new(vtable: &'static AttachedVtable) -> Self {
@@ -399,12 +432,13 @@ impl Attached {
             previous: UnsafeCell::new(ptr::null_mut()),
             unit: Cell::new(ptr::null()),
             frame: Cell::new(ptr::null_mut()),
+            scope: Cell::new(None),
             state: AtomicU8::new(DETACHED),
             vtable,
         }
     }
 
-    /// Attaches it to the frame that this thread polls.
+    /// Attaches it to the frame that this thread polls, and to the innermost scope that the poll is in.
     ///
     /// # Safety
     ///
@@ -413,43 +447,73 @@ impl Attached {
     pub(super) unsafe fn attach(this: NonNull<Attached>, frame: NonNull<Header>) {
         // SAFETY: by the caller's promise.
         unsafe {
-            let unit = Header::unit(frame);
+            let (unit, context) = (Header::unit(frame), Header::context(frame).as_ref());
             let node = this.as_ref();
             node.unit.set(unit.as_ptr());
             node.frame.set(frame.as_ptr());
+            context.enter();
+            node.scope.set(context.scope());
             node.state.store(ATTACHED, Relaxed);
             Header::set_attached(frame);
             unit.as_ref().lock().link(this);
         }
     }
 
+    /// Whether it is attached to this frame. Where it is not, a frame may be at the same address.
+    ///
+    /// Called by whoever may detach it.
+    pub(super) fn is_attached_to(&self, frame: NonNull<Header>) -> bool {
+        self.state.load(Acquire) == ATTACHED && self.frame.get() == frame.as_ptr()
+    }
+
     /// Takes it out of the list, if it was attached. Where the frame has just come to end it, that is waited for. `true`
     /// where the frame did not.
     pub(super) fn detach(&self) -> bool {
-        // Where it is attached, the frame is not done, and so the unit is there.
-        let mut rounds = 0;
-        loop {
-            match self.state.load(Acquire) {
-                ATTACHED => {}
-                DETACHED => return false,
-                _ => {
-                    spin(&mut rounds);
-                    continue;
-                }
-            }
-            // SAFETY: see above. It may be that the frame has ended it since: but it is not done before this has left.
-            let lock = unsafe { &*self.unit.get() }.lock();
-            if self.state.load(Relaxed) == ATTACHED {
-                // SAFETY: it is in the list.
-                unsafe { lock.unlink(NonNull::from(self)) };
-                self.state.store(DETACHED, Relaxed);
-                return true;
-            }
-        }
+        self.detach_with(|| {})
     }
 
-    /// The frame needs this no more.
+    /// The same, and calls `end` before, unless the frame has ended it: the frame, and the scope, are there meanwhile.
+    pub(super) fn detach_with(&self, end: impl FnOnce()) -> bool {
+        let mut rounds = 0;
+        loop {
+            match self.state.compare_exchange(ATTACHED, ENDING, Acquire, Acquire) {
+                Ok(_) => break,
+                Err(DETACHED) => return false,
+                Err(_) => spin(&mut rounds),
+            }
+        }
+        /// Also when it unwinds.
+        struct TakeOut<'a>(&'a Attached);
+        impl Drop for TakeOut<'_> {
+            fn drop(&mut self) {
+                let Attached { unit, scope, state, .. } = self.0;
+                let scope = scope.get();
+                // SAFETY: the frame waits for what is ending, so it is not done, and its unit is there.
+                let lock = unsafe { &*unit.get() }.lock();
+                // SAFETY: it is in the list.
+                unsafe { lock.unlink(NonNull::from(self.0)) };
+                state.store(DETACHED, Release);
+                drop(lock);
+                exit(scope);
+            }
+        }
+        let _take_out = TakeOut(self);
+        end();
+        true
+    }
+
+    /// The frame, and the scope, need this no more.
     pub(super) fn left(&self) {
+        let scope = self.scope.get();
         self.state.store(DETACHED, Release);
+        exit(scope);
+    }
+}
+
+/// The scope, if there is one, need not wait any more.
+fn exit(scope: Option<NonNull<Scope>>) {
+    if let Some(scope) = scope {
+        // SAFETY: it waits for what is attached in it, and this is called once for each.
+        unsafe { scope.as_ref() }.exit();
     }
 }

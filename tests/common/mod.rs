@@ -1,6 +1,8 @@
 //! What the tests share: an allocator that counts, threads with small stacks, values that tell when they are dropped.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
+pub mod everywhere;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::pin::Pin;

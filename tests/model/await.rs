@@ -127,7 +127,7 @@ fn the_drop_of_a_child_races_with_what_it_awaits() {
 }
 
 /// Starts a future in one poll, and gives it to `take` in the next.
-async fn begin_and_give<F: Future>(future: F, take: impl FnOnce(Pin<Box<F>>)) {
+pub(crate) async fn begin_and_give<F: Future>(future: F, take: impl FnOnce(Pin<Box<F>>)) {
     let mut future = Some(Box::pin(future));
     let mut take = Some(take);
     let mut begun = false;

@@ -12,6 +12,7 @@ mod affine;
 #[path = "await.rs"]
 mod awaits;
 mod bulk;
+mod cancellation;
 mod continuation;
 mod current;
 mod foreign;

@@ -25,6 +25,12 @@ pub struct Sendable<F>(F);
 // SAFETY: see above.
 unsafe impl<F> Send for Sendable<F> {}
 
+impl<F> Sendable<F> {
+    pub fn new(future: F) -> Self {
+        Sendable(future)
+    }
+}
+
 impl<F: Future> Future for Sendable<F> {
     type Output = F::Output;
 

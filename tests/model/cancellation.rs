@@ -1,0 +1,331 @@
+//! Handlers and deadlines: installation against cancellation, expiry against the end, and futures that are dropped elsewhere,
+//! by their own handler, or never.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::scheduler::{InlineScheduler, RunLoop, Timer};
+use bowline::stop::StopSource;
+use bowline::task::{self, DeadlineExceeded, SenderFuture, Task};
+use loom::thread;
+
+use crate::awaits::begin_and_give;
+use crate::support::{Ended, Root, Watched, World, explore};
+use crate::task::{Failure, Sendable, awaited, task};
+
+/// Starts a task right here, with a stop that another thread requests.
+fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
+    let source = StopSource::new();
+    let token = source.token();
+    world.threads.spawn(move || {
+        source.request_stop();
+    });
+    submit(
+        task.write_env(WithScheduler(InlineScheduler))
+            .write_env(WithStopToken(token)),
+        root,
+    );
+}
+
+/// Counts its calls, and touches what it owns, which is gone when it was called, or is never to be.
+struct Handler {
+    calls: Arc<AtomicUsize>,
+    owned: Watched,
+}
+
+// SAFETY: the threads of a model are one to the system, and `loom` watches the value.
+unsafe impl Send for Handler {}
+
+impl Handler {
+    fn new(world: &World) -> (Self, Arc<AtomicUsize>) {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let handler = Handler {
+            calls: calls.clone(),
+            owned: world.census.value(1),
+        };
+        (handler, calls)
+    }
+
+    fn call(self) {
+        self.owned.touch();
+        assert_eq!(self.calls.fetch_add(1, SeqCst), 0, "called twice");
+    }
+}
+
+/// A future that is never ready, and keeps nothing.
+fn forever() -> impl Future<Output = ()> + Send {
+    std::future::pending()
+}
+
+/// Sees a cancel before the handler is installed, while the operation runs, and after its end: the handler is called at once,
+/// by who cancels, or not at all, and the operation gives its value.
+#[test]
+fn the_installation_of_a_handler_races_with_the_cancel() {
+    explore(2, &["at once", "by who cancels", "not called"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (handler, calls) = Handler::new(&world);
+        let here = thread::current().id();
+        let called_here = Arc::new(AtomicUsize::new(0));
+        let operation = awaited(world.remote(6));
+        let inside = {
+            let called_here = called_here.clone();
+            let handle = move || {
+                if thread::current().id() == here {
+                    called_here.store(1, SeqCst);
+                }
+                handler.call();
+            };
+            async move { task::with_cancellation_handler(handle, operation).await }
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(match (calls.load(SeqCst), called_here.load(SeqCst)) {
+            (1, 1) => "at once",
+            (1, 0) => "by who cancels",
+            (0, 0) => "not called",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// The future is dropped by another thread while the task is cancelled, and while it ends: whoever is last, nobody uses the
+/// handler or the stop source afterwards.
+#[test]
+fn the_drop_of_a_handler_elsewhere_races_with_the_cancel_and_the_end_of_the_task() {
+    explore(2, &["called", "not called"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (handler, calls) = Handler::new(&world);
+        let (value, threads) = (world.census.value(7), world.threads.clone());
+        let inside = async move {
+            let handled = task::with_cancellation_handler(move || handler.call(), forever());
+            begin_and_give(handled, move |handled| threads.spawn(move || drop(handled))).await;
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if calls.load(SeqCst) == 1 {
+            "called"
+        } else {
+            "not called"
+        });
+    });
+}
+
+/// The future is never dropped: the end of the task takes the handler back, while the task is cancelled.
+#[test]
+fn the_end_of_the_task_races_with_the_cancel_for_a_handler_that_was_forgotten() {
+    explore(2, &["called", "not called"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let value = world.census.value(7);
+        let inside = {
+            let calls = calls.clone();
+            async move {
+                let handle = move || {
+                    calls.fetch_add(1, SeqCst);
+                };
+                begin_and_give(task::with_cancellation_handler(handle, forever()), std::mem::forget).await;
+                Ok(value)
+            }
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(match calls.load(SeqCst) {
+            1 => "called",
+            0 => "not called",
+            calls => panic!("called {calls} times"),
+        });
+    });
+}
+
+type Slot = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
+
+/// The handler drops the future that it is of, while the task ends and takes the handler back: neither waits for the other.
+#[test]
+fn a_handler_that_drops_its_future_races_with_the_end_of_the_task() {
+    explore(2, &["dropped by the handler", "left"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (handler, _) = Handler::new(&world);
+        let value = world.census.value(7);
+        let slot = Slot::default();
+        let inside = {
+            let (slot, kept) = (slot.clone(), slot.clone());
+            async move {
+                let handle = move || {
+                    let own = slot.lock().expect("nobody panicked").take();
+                    drop(own);
+                    handler.call();
+                };
+                begin_and_give(task::with_cancellation_handler(handle, forever()), move |handled| {
+                    *kept.lock().expect("nobody panicked") = Some(handled);
+                })
+                .await;
+                Ok(value)
+            }
+        };
+        begin(&world, task(inside), root);
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(7));
+        let left = slot.lock().expect("nobody panicked").take();
+        seen.note(if left.is_some() {
+            "left"
+        } else {
+            "dropped by the handler"
+        });
+        drop(left);
+        world.end();
+    });
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A timer whose time comes on a thread of its own.
+fn timer(world: &World) -> Timer {
+    let run_loop = RunLoop::new();
+    let timer = Timer::on(&run_loop);
+    world.threads.spawn({
+        let timer = timer.clone();
+        move || {
+            timer.advance_to(2 * HOUR);
+            run_loop.run_ready();
+        }
+    });
+    timer
+}
+
+/// Starts a task right here, which nothing stops.
+fn begin_alone(task: Task<Watched, Failure>, root: Root) {
+    submit(task.write_env(WithScheduler(InlineScheduler)), root);
+}
+
+/// Sees the operation end before the deadline, and be stopped by it.
+#[test]
+fn the_deadline_races_with_the_end_of_the_operation() {
+    explore(1, &["ended", "exceeded"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, timer) = (world.stoppable(6), timer(&world));
+        let inside = async move {
+            let limited = task::with_timeout(HOUR, SenderFuture::new(sender)).on(&timer);
+            drop(timer);
+            limited.await.unwrap_or_else(|DeadlineExceeded| Err("exceeded"))
+        };
+        begin_alone(task(inside), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "ended",
+            Ended::Error("exceeded") => "exceeded",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Sees a cancel of the task stop the operation, which passes on, and the deadline, which is an error: whichever came first.
+#[test]
+fn the_deadline_races_with_the_cancel() {
+    explore(2, &["cancelled", "exceeded"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let limited = task::with_timeout(HOUR, SenderFuture::new(never::<Watched, Failure>())).on(&timer);
+        let inside = async { limited.await.unwrap_or_else(|DeadlineExceeded| Err("exceeded")) };
+        let source = StopSource::new();
+        let env = (WithScheduler(InlineScheduler), WithStopToken(source.token()));
+        submit(task(inside).write_env(env.0).write_env(env.1), root);
+        timer.advance_to(2 * HOUR);
+        world.threads.spawn(move || {
+            source.request_stop();
+        });
+        run_loop.run_ready();
+        world.end();
+        seen.note(match report.get() {
+            Ended::Stopped => "cancelled",
+            Ended::Error("exceeded") => "exceeded",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// The future is dropped by another thread while its time comes, and while the task ends.
+#[test]
+fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_task() {
+    explore(2, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (timer, value, threads) = (timer(&world), world.census.value(7), world.threads.clone());
+        let inside = async move {
+            let limited = task::with_timeout(HOUR, forever()).on(&timer);
+            drop(timer);
+            begin_and_give(limited, move |limited| threads.spawn(move || drop(limited))).await;
+            Ok(value)
+        };
+        begin_alone(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note("went on");
+    });
+}
+
+/// The future is sent away, and dropped when all is over: the end of the task stops the timer, while its time comes.
+#[test]
+fn the_end_of_the_task_races_with_a_deadline_that_was_sent_away() {
+    explore(2, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (timer, value) = (timer(&world), world.census.value(7));
+        let slot = Arc::new(Mutex::new(None));
+        let kept = slot.clone();
+        let inside = async move {
+            let limited = task::with_timeout(HOUR, forever()).on(&timer);
+            drop(timer);
+            begin_and_give(limited, move |limited| {
+                *kept.lock().expect("nobody panicked") = Some(limited);
+            })
+            .await;
+            Ok(value)
+        };
+        begin_alone(task(inside), root);
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(7));
+        drop(slot.lock().expect("nobody panicked").take());
+        world.end();
+        seen.note("went on");
+    });
+}
+
+/// A scope is left while what began in it is dropped elsewhere: neither is gone before the other has let go.
+#[test]
+fn the_end_of_a_scope_races_with_the_drop_of_what_was_sent_out_of_it() {
+    explore(1, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (handler, _) = Handler::new(&world);
+        let (timer, value, threads) = (timer(&world), world.census.value(7), world.threads.clone());
+        let inside = async move {
+            let sent = Sendable::new(async move {
+                let handled = task::with_cancellation_handler(move || handler.call(), forever());
+                begin_and_give(handled, move |handled| threads.spawn(move || drop(handled))).await;
+            });
+            let limited = task::with_timeout(HOUR, sent).on(&timer);
+            drop(timer);
+            limited.await.map_err(|DeadlineExceeded| "exceeded")?;
+            Ok(value)
+        };
+        begin_alone(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note("went on");
+    });
+}
