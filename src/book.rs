@@ -2,6 +2,7 @@
 #![doc = "[Concepts]: concepts"]
 #![doc = "[Schedulers]: schedulers"]
 #![doc = "[Tasks]: tasks"]
+#![doc = "[Structured concurrency]: structured_concurrency"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
 #![doc = "[Performance]: performance"]
@@ -38,6 +39,26 @@ pub mod schedulers {}
 #[doc = ""]
 #[doc = include_str!("../docs/tasks.md")]
 pub mod tasks {}
+
+#[doc = "[`task::group`]: crate::task::group"]
+#[doc = "[`task::try_group`]: crate::task::try_group"]
+#[doc = "[`task::discarding_group`]: crate::task::discarding_group"]
+#[doc = "[`task::supervised_group`]: crate::task::supervised_group"]
+#[doc = "[`task::gather`]: crate::task::gather"]
+#[doc = "[`task::let_async`]: crate::task::let_async"]
+#[doc = "[`task::detach`]: crate::task::detach"]
+#[doc = "[`task::dump`]: crate::task::dump"]
+#[doc = "[`TaskGroup`]: crate::task::TaskGroup"]
+#[doc = "[`SpawnOptions`]: crate::task::SpawnOptions"]
+#[doc = "[`Handle`]: crate::task::Handle"]
+#[doc = "[`TaskRef`]: crate::task::TaskRef"]
+#[doc = "[`JoinPolicy`]: crate::task::JoinPolicy"]
+#[doc = "[local task]: tasks#local-tasks"]
+#[doc = "[in every task]: tasks#stopping"]
+#[doc = "[pool]: schedulers"]
+#[doc = ""]
+#[doc = include_str!("../docs/structured-concurrency.md")]
+pub mod structured_concurrency {}
 
 #[doc = include_str!("../docs/algorithms.md")]
 pub mod algorithms {}
