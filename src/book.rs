@@ -3,6 +3,7 @@
 #![doc = "[Schedulers]: schedulers"]
 #![doc = "[Tasks]: tasks"]
 #![doc = "[Structured concurrency]: structured_concurrency"]
+#![doc = "[Scopes]: scopes"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
 #![doc = "[Performance]: performance"]
@@ -56,9 +57,17 @@ pub mod tasks {}
 #[doc = "[local task]: tasks#local-tasks"]
 #[doc = "[in every task]: tasks#stopping"]
 #[doc = "[pool]: schedulers"]
+#[doc = "[scopes]: scopes"]
 #[doc = ""]
 #[doc = include_str!("../docs/structured-concurrency.md")]
 pub mod structured_concurrency {}
+
+#[doc = "[`CountingScope`]: crate::scope::CountingScope"]
+#[doc = "[`SimpleCountingScope`]: crate::scope::SimpleCountingScope"]
+#[doc = "[`task::scope`]: crate::task::scope"]
+#[doc = ""]
+#[doc = include_str!("../docs/scopes.md")]
+pub mod scopes {}
 
 #[doc = include_str!("../docs/algorithms.md")]
 pub mod algorithms {}

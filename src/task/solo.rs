@@ -29,9 +29,6 @@ use crate::sync::atomic::{
 };
 use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 
-/// Why a child is stopped that nobody waits for: see [`Why`].
-const SCOPE_LEFT: Why = Why(3);
-
 /// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
 #[repr(C)]
 pub(super) struct Solo {
@@ -135,8 +132,8 @@ impl SoloRef {
         run_later(self.solo().relay.request_stop(why).unwrap_or_default());
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.solo().relay.stop_requested()
+    pub(super) fn why(&self) -> Option<Why> {
+        self.solo().relay.registry().why()
     }
 
     /// What is known of a task that is detached.
@@ -342,8 +339,9 @@ impl Solo {
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
+                let task = solo.parent.is_none().then(|| solo.unit.task_of_handle());
                 report(Report::DetachedPanic {
-                    name: None,
+                    name: task.as_ref().and_then(|task| task.name()),
                     panic: &payload,
                 });
                 drop(Panic::catch(|| drop(payload)));
@@ -384,7 +382,7 @@ impl Solo {
             // It must not be freed in the midst of this.
             Header::count(solo.frame);
             let _task = SoloRef(solo.frame);
-            let resumed = solo.relay.request_stop(SCOPE_LEFT).unwrap_or_default();
+            let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
             if let Some(parent) = solo.parent {
                 Header::count_wait(parent);
                 if !solo.let_go(true) {
@@ -425,7 +423,7 @@ impl<T> Drop for Claim<T> {
             None => solo.let_go(false),
             Some(parent) => {
                 if !self.task.is_finished() {
-                    self.task.cancel(SCOPE_LEFT);
+                    self.task.cancel(Why::SCOPE_LEFT);
                 }
                 if Header::is_current(parent) {
                     solo.attached.detach();

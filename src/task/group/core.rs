@@ -33,10 +33,6 @@ use crate::sync::atomic::{
 use crate::sync::spin;
 use crate::{Completion, Panic, Transfer};
 
-/// Why the children of a group are stopped: see [`Why`].
-const SIBLING_FAILED: Why = Why(2);
-const SCOPE_LEFT: Why = Why(3);
-
 /// What all handles of a group, and its children, point at.
 ///
 /// # Who keeps it
@@ -76,8 +72,9 @@ unsafe impl Send for Core {}
 unsafe impl Sync for Core {}
 
 /// What becomes of a child that has ended.
-#[derive(Clone, Copy)]
-pub(super) struct Policy {
+#[derive(Clone, Copy, Debug)]
+#[allow(unreachable_pub, reason = "it is in the sealed trait of what a group is like")]
+pub struct Policy {
     /// Its result is dropped at once.
     pub(super) discards: bool,
     /// A panic in it does not cancel the others.
@@ -794,7 +791,7 @@ impl CoreRef {
         };
         member.failed.set(failed);
         let resumed = if cancels {
-            core.cancel(SIBLING_FAILED)
+            core.cancel(Why::SIBLING_FAILED)
         } else {
             Transfer::none()
         };
@@ -939,11 +936,15 @@ impl Core {
 
     /// The same, because the body was left with a failure.
     pub(super) fn cancel_left(&self) -> Transfer {
-        self.cancel(SCOPE_LEFT)
+        self.cancel(Why::SCOPE_LEFT)
     }
 
     pub(super) fn limit(&self) -> usize {
         self.lock().limit
+    }
+
+    pub(super) fn why(&self) -> Option<Why> {
+        self.relay.registry().why()
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -1010,7 +1011,7 @@ impl Core {
         let failed = lock.failures != 0;
         drop(lock);
         if failed && self.policy.fails.is_some() {
-            run_later(self.cancel(SIBLING_FAILED));
+            run_later(self.cancel(Why::SIBLING_FAILED));
         }
         false
     }
@@ -1032,7 +1033,7 @@ impl Core {
 
     /// Stops the children, and drops what they gave and will give. Nobody is told of them any more.
     pub(super) fn abandon(&self) -> Transfer {
-        let resumed = self.cancel(SCOPE_LEFT);
+        let resumed = self.cancel(Why::SCOPE_LEFT);
         let mut lock = self.lock();
         lock.abandoned = true;
         let finished = lock.take_finished();
