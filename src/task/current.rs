@@ -10,6 +10,7 @@ use std::boxed::Box;
 use std::time::Instant;
 use std::vec::Vec;
 
+use super::cancellation::Reason;
 use super::context::Context;
 use super::frame::Header;
 use super::unit::Unit;
@@ -142,12 +143,12 @@ impl TaskRef {
     ///
     /// It is the task as a whole: a shield, or a deadline, inside of it is for the code in there to ask about.
     pub fn is_cancelled(&self) -> bool {
-        self.why().is_some()
+        self.record().facts().0.why.is_some()
     }
 
-    /// Why it was, if it was.
-    pub(super) fn why(&self) -> Option<Why> {
-        self.record().facts().0.why
+    /// Why the task was asked to stop, if it was.
+    pub fn cancellation_reason(&self) -> Option<Reason> {
+        self.record().facts().0.why.map(Reason::from)
     }
 
     /// When the task as a whole is to be over, if that was said.

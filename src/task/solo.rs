@@ -24,8 +24,8 @@ use crate::memory::OutOfMemory;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, Why};
 use crate::sync::atomic::{
-    AtomicPtr,
-    Ordering::{AcqRel, Acquire},
+    AtomicBool, AtomicPtr, AtomicU8,
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 
@@ -33,8 +33,13 @@ use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 #[repr(C)]
 pub(super) struct Solo {
     unit: Unit,
-    /// What stops it. That of one that is not detached is linked to the task's token, until it has ended.
+    /// What stops it. That of one that is not detached is linked to the task's token, until it has ended or was let go.
     relay: Relay,
+    /// The link is to be ended, by whoever takes this away.
+    is_linked: AtomicBool,
+    /// One for the link, until that is over, and one for the run. Whoever gives the last one back has its end seen. Given
+    /// back with release; the last one acquires.
+    ends: AtomicU8,
     /// Its own, made of that of the task, or of none.
     context: Context,
     /// The task-local values that it sees of the task's, until it has ended.
@@ -191,7 +196,9 @@ where
         } else {
             Unit::new(unit)
         },
-        relay: Relay::new(Solo::published),
+        relay: Relay::new(Solo::unlinked),
+        is_linked: AtomicBool::new(true),
+        ends: AtomicU8::new(2),
         context: Context {
             locals: locals.as_raw(),
             ..context
@@ -283,27 +290,53 @@ impl Solo {
             solo.unit.end_with_handle();
             drop(solo.locals.take());
             // What stops it may be gone once its end is known.
-            Relay::end(NonNull::from(&solo.relay))
+            solo.unlink().and(Solo::one_end(NonNull::from(solo)))
         }
     }
 
-    /// No stop is on its way any more: its end can be seen.
+    /// Ends the link to what stops it, if nobody has.
     ///
     /// # Safety
     ///
-    /// The relay is that of such a child, which is done.
-    unsafe fn published(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the run has a count.
+    /// The parent, if there is one, is not done before this returns.
+    unsafe fn unlink(&self) -> Transfer {
+        if self.is_linked.swap(false, Relaxed) {
+            // SAFETY: it is ended this once. It is there until its end was seen, which waits for this.
+            unsafe { Relay::end(NonNull::from(&self.relay)) }
+        } else {
+            Transfer::none()
+        }
+    }
+
+    /// No stop is on its way any more.
+    ///
+    /// # Safety
+    ///
+    /// The relay is that of such a child.
+    unsafe fn unlinked(relay: NonNull<Relay>) -> Transfer {
+        // SAFETY: the run has a count until its end was seen, which waits for this. So does the scope.
         unsafe {
-            let solo = container_of!(relay, Solo, relay).as_ref();
-            // Before the parent may be done.
-            solo.attached.detach();
-            if let Some(scope) = solo.scope {
-                // It waits for this.
+            let solo = container_of!(relay, Solo, relay);
+            if let Some(scope) = solo.as_ref().scope {
                 scope.as_ref().exit();
             }
-            Solo::settle(solo)
+            Solo::one_end(solo)
         }
+    }
+
+    /// # Safety
+    ///
+    /// The link is over, or the run: each says so once. It may be gone when this returns.
+    unsafe fn one_end(this: NonNull<Solo>) -> Transfer {
+        // SAFETY: the run has a count until its end was seen.
+        let solo = unsafe { this.as_ref() };
+        if solo.ends.fetch_sub(1, AcqRel) != 1 {
+            return Transfer::none();
+        }
+        // Before the parent may be done.
+        solo.attached.detach();
+        // SAFETY: it is done, and nothing of what is around it is used any more but its parent.
+        unsafe { Solo::settle(solo) }
     }
 
     /// # Safety
@@ -389,6 +422,7 @@ impl Solo {
                     Header::uncount_wait(parent);
                 }
             }
+            let resumed = resumed.and(solo.unlink());
             node.as_ref().left();
             resumed
         }
@@ -431,7 +465,10 @@ impl<T> Drop for Claim<T> {
                     unsafe {
                         Header::count_wait(parent);
                         let counted = solo.let_go(true);
-                        if !counted {
+                        if counted {
+                            // It was stopped, so there is nothing to be passed on. A scope that it was started in need not wait.
+                            run_later(solo.unlink());
+                        } else {
                             Header::uncount_wait(parent);
                         }
                         counted
