@@ -2,6 +2,7 @@
 #![doc = "[Concepts]: concepts"]
 #![doc = "[Schedulers]: schedulers"]
 #![doc = "[Tasks]: tasks"]
+#![doc = "[Scopes]: scopes"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
 #![doc = "[Performance]: performance"]
@@ -38,6 +39,13 @@ pub mod schedulers {}
 #[doc = ""]
 #[doc = include_str!("../docs/tasks.md")]
 pub mod tasks {}
+
+#[doc = "[`CountingScope`]: crate::scope::CountingScope"]
+#[doc = "[`SimpleCountingScope`]: crate::scope::SimpleCountingScope"]
+#[doc = "[`task::scope`]: crate::task::scope"]
+#[doc = ""]
+#[doc = include_str!("../docs/scopes.md")]
+pub mod scopes {}
 
 #[doc = include_str!("../docs/algorithms.md")]
 pub mod algorithms {}

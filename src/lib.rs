@@ -26,6 +26,8 @@ pub mod consumers;
 pub mod factories;
 mod memory;
 pub mod scheduler;
+#[cfg(feature = "alloc")]
+pub mod scope;
 pub mod sender;
 pub mod stop;
 mod sync;
@@ -101,6 +103,8 @@ pub mod model {
 pub mod prelude {
     #[cfg(feature = "alloc")]
     pub use crate::adaptors::BoxedSender;
+    #[cfg(feature = "alloc")]
+    pub use crate::scope::{CountingScope, SimpleCountingScope};
     pub use crate::stop::StopToken;
     #[cfg(feature = "std")]
     pub use crate::task::{self, Task};

@@ -159,6 +159,71 @@ pub(crate) fn spin(rounds: &mut u32) {
     }
 }
 
+/// A lock over something small: held for a few instructions, never while anything is called.
+#[cfg(feature = "alloc")]
+pub(crate) struct SpinLock<T> {
+    /// Set by whoever holds it, with acquire, and cleared with release.
+    locked: atomic::AtomicBool,
+    value: core::cell::UnsafeCell<T>,
+}
+
+#[cfg(feature = "alloc")]
+impl<T> SpinLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        SpinLock {
+            locked: atomic::AtomicBool::new(false),
+            value: core::cell::UnsafeCell::new(value),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
+        let mut rounds = 0;
+        while self
+            .locked
+            .compare_exchange_weak(false, true, atomic::Ordering::Acquire, atomic::Ordering::Relaxed)
+            .is_err()
+        {
+            spin(&mut rounds);
+        }
+        SpinGuard { lock: self }
+    }
+}
+
+/// The lock is held.
+#[cfg(feature = "alloc")]
+pub(crate) struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+}
+
+#[cfg(feature = "alloc")]
+impl<T> core::ops::Deref for SpinGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: we hold the lock, and give the reference back before it.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<T> core::ops::DerefMut for SpinGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and nobody else holds it.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<T> Drop for SpinGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.locked.store(false, atomic::Ordering::Release);
+    }
+}
+
 /// Stands between two sequentially consistent accesses of one thread whose order matters to another thread that does the
 /// same the other way round. The language orders all of these, so there is nothing to do; `loom` knows such an order of
 /// fences alone, so it gets one.

@@ -101,6 +101,21 @@ fn a_small_scheduler_is_erased() {
     assert!(matches!(complete(work, &source, || ()), Completion::Value(1)));
 }
 
+#[cfg(feature = "alloc")]
+#[test]
+fn a_scope_counts_stops_and_is_joined() {
+    let source = InplaceStopSource::new();
+    let scope = CountingScope::new();
+    assert!(scope.spawn(just(())) && scope.spawn(never::<(), Infallible>()));
+    let future = scope.spawn_future(just(3));
+    assert_eq!(scope.in_use(), 1);
+    let join = scope.join().write_env(WithScheduler(InlineScheduler));
+    let completion = complete(join, &source, || assert!(scope.request_stop()));
+    assert!(matches!(completion, Completion::Value(())));
+    assert!(matches!(complete(future, &source, || ()), Completion::Value(3)));
+    assert!(!scope.spawn(just(())));
+}
+
 #[cfg(not(feature = "std"))]
 #[test]
 fn the_panic_channel_cannot_be_taken_and_costs_nothing() {

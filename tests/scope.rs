@@ -2,12 +2,17 @@
 
 mod common;
 
-use std::sync::Barrier;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Barrier, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use bowline::scheduler::ThreadPool;
+use bowline::prelude::*;
+use bowline::scheduler::{RunLoop, ThreadPool, Timer};
 use bowline::task;
-use common::{Census, panic_message};
+use common::{Census, CrewAllocations, lock, panic_message};
 
 #[test]
 fn every_closure_has_ended_when_the_scope_returns() {
@@ -160,4 +165,280 @@ fn what_a_closure_owns_is_dropped_with_it() {
 #[test]
 fn an_empty_scope_returns() {
     assert_eq!(task::scope(|_| 7), 7);
+}
+
+/// Calls `f` with pools of several sizes.
+fn on_pools(f: impl Fn(&ThreadPool)) {
+    for workers in [1, 2, 8] {
+        f(&ThreadPool::new(workers));
+    }
+}
+
+#[test]
+fn coroutines_borrow_and_write_what_is_outside() {
+    on_pools(|pool| {
+        let words = ["tie", "the", "knot"].map(String::from);
+        let mut lengths = [0; 3];
+        let value = pool.scope(|scope| {
+            for (word, length) in words.iter().zip(&mut lengths) {
+                scope.spawn_async(async move {
+                    let Ok(one) = just(1).await;
+                    *length = word.len() * one;
+                });
+            }
+            "value"
+        });
+        assert_eq!((value, lengths), ("value", [3, 3, 4]));
+    });
+}
+
+#[test]
+fn every_coroutine_has_ended_when_the_scope_returns() {
+    on_pools(|pool| {
+        let ended = AtomicUsize::new(0);
+        pool.scope(|scope| {
+            for round in 0..100 {
+                let ended = &ended;
+                scope.spawn_async(async move {
+                    if round % 2 == 0 {
+                        let Ok(()) = Timer::global().schedule_after(Duration::from_micros(50 * round)).await;
+                    }
+                    ended.fetch_add(1, SeqCst);
+                });
+            }
+        });
+        assert_eq!(ended.into_inner(), 100);
+    });
+}
+
+#[test]
+fn a_coroutine_comes_back_to_the_pool_of_its_scope() {
+    let run_loop: &'static RunLoop = common::for_good(RunLoop::new());
+    common::thread::scope(|threads| {
+        threads.spawn(|| run_loop.run());
+        on_pools(|pool| {
+            let at_home = Mutex::new(Vec::new());
+            pool.scope(|scope| {
+                let (pool, at_home) = (&pool, &at_home);
+                scope.spawn_async(async move {
+                    let started = pool.worker_index().is_some();
+                    let Ok(away) = just_from(|| std::thread::current().id())
+                        .starts_on(run_loop.scheduler())
+                        .await;
+                    let back = pool.worker_index().is_some() && std::thread::current().id() != away;
+                    lock(at_home).extend([started, back]);
+                });
+            });
+            assert_eq!(at_home.into_inner().expect("nobody panicked"), [true, true]);
+        });
+        run_loop.finish();
+    });
+}
+
+/// Room for one number, for one who puts and one who takes.
+#[derive(Default)]
+struct Room(Mutex<(Option<usize>, Option<Waker>)>);
+
+impl Room {
+    /// Waits until there is room, and puts the number there.
+    async fn put(&self, number: usize) {
+        self.wait(|room| match room {
+            Some(_) => None,
+            None => {
+                *room = Some(number);
+                Some(())
+            }
+        })
+        .await;
+    }
+
+    /// Waits until there is a number, and takes it.
+    async fn take(&self) -> usize {
+        self.wait(Option::take).await
+    }
+
+    async fn wait<T>(&self, mut change: impl FnMut(&mut Option<usize>) -> Option<T>) -> T {
+        poll_fn(|cx| {
+            let mut room = lock(&self.0);
+            match change(&mut room.0) {
+                None => {
+                    room.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+                Some(changed) => {
+                    let other = room.1.take();
+                    drop(room);
+                    other.into_iter().for_each(Waker::wake);
+                    Poll::Ready(changed)
+                }
+            }
+        })
+        .await
+    }
+}
+
+#[test]
+fn coroutines_that_wait_for_each_other_take_no_worker() {
+    on_pools(|pool| {
+        let (ping, pong) = (Room::default(), Room::default());
+        let mut seen = Vec::new();
+        pool.scope(|scope| {
+            scope.spawn_async(async {
+                for number in 0..100 {
+                    ping.put(number).await;
+                    seen.push(pong.take().await);
+                }
+            });
+            scope.spawn_async(async {
+                for _ in 0..100 {
+                    pong.put(ping.take().await * 2).await;
+                }
+            });
+        });
+        assert!(seen.iter().enumerate().all(|(index, &number)| number == index * 2));
+        assert_eq!(seen.len(), 100);
+    });
+}
+
+#[test]
+fn closures_and_coroutines_spawn_coroutines() {
+    on_pools(|pool| {
+        let ended = AtomicUsize::new(0);
+        pool.scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|scope| {
+                    scope.spawn_async(async {
+                        let Ok(()) = just(()).await;
+                        task::scope(|inner| {
+                            inner.spawn_async(async {
+                                ended.fetch_add(1, SeqCst);
+                            });
+                        });
+                        ended.fetch_add(1, SeqCst);
+                    });
+                });
+            }
+        });
+        assert_eq!(ended.into_inner(), 20);
+    });
+}
+
+#[test]
+fn a_panic_of_a_coroutine_comes_out_after_all_others_have_ended() {
+    on_pools(|pool| {
+        let (ended, census) = (AtomicUsize::new(0), Census::new());
+        let message = panic_message(|| {
+            pool.scope(|scope| {
+                let value = census.value();
+                scope.spawn_async(async move {
+                    let _value = value;
+                    let Ok(()) = just(()).await;
+                    panic!("the knot slipped");
+                });
+                for _ in 0..100 {
+                    scope.spawn_async(async {
+                        let Ok(()) = Timer::global().schedule_after(Duration::from_micros(100)).await;
+                        ended.fetch_add(1, SeqCst);
+                    });
+                }
+            });
+        });
+        assert_eq!(message, "the knot slipped");
+        assert_eq!((ended.into_inner(), census.alive()), (100, 0));
+    });
+}
+
+#[test]
+fn a_panic_of_the_body_waits_for_the_coroutines() {
+    let ended = AtomicUsize::new(0);
+    let message = panic_message(|| {
+        task::scope(|scope| {
+            scope.spawn_async(async {
+                let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+                ended.fetch_add(1, SeqCst);
+            });
+            panic!("the body");
+        })
+    });
+    assert_eq!((message.as_str(), ended.into_inner()), ("the body", 1));
+}
+
+#[test]
+fn a_coroutine_that_stops_has_ended_and_its_locals_are_gone() {
+    on_pools(|pool| {
+        let census = Census::new();
+        let reached = AtomicUsize::new(0);
+        pool.scope(|scope| {
+            let value = census.value();
+            let reached = &reached;
+            scope.spawn_async(async move {
+                let _value = value;
+                let Ok(()) = just_stopped::<(), Infallible>().await;
+                reached.fetch_add(1, SeqCst);
+            });
+        });
+        assert_eq!((census.alive(), reached.into_inner()), (0, 0));
+    });
+}
+
+#[test]
+fn a_waker_that_outlives_the_scope_wakes_nothing() {
+    on_pools(|pool| {
+        let kept: Mutex<Option<Waker>> = Mutex::new(None);
+        let mut polls = 0;
+        pool.scope(|scope| {
+            let (kept, polls) = (&kept, &mut polls);
+            scope.spawn_async(poll_fn(move |cx| {
+                *polls += 1;
+                *lock(kept) = Some(cx.waker().clone());
+                if *polls == 3 {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }));
+        });
+        let waker = kept.into_inner().expect("nobody panicked").expect("it was polled");
+        waker.wake_by_ref();
+        waker.wake();
+        // What the pool does next comes after a wake that went there.
+        pool.install(|| ());
+        assert_eq!(polls, 3);
+    });
+}
+
+#[test]
+fn a_coroutine_allocates_twice() {
+    let crew = CrewAllocations::new();
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .on_start(move |_| crew.join())
+        .build()
+        .expect("a pool");
+    let ended = AtomicUsize::new(0);
+    let ((), without) = crew.during(|| pool.scope(|_| ()));
+    let ((), with) = crew.during(|| {
+        pool.scope(|scope| {
+            scope.spawn_async(async {
+                let Ok(one) = just(1).await;
+                ended.fetch_add(one, SeqCst);
+            });
+        });
+    });
+    assert_eq!((with - without, ended.into_inner()), (2, 1));
+}
+
+#[test]
+fn a_hundred_thousand_coroutines_end() {
+    on_pools(|pool| {
+        let ended = AtomicUsize::new(0);
+        pool.scope(|scope| {
+            for _ in 0..100_000 {
+                scope.spawn_async(async {
+                    ended.fetch_add(1, SeqCst);
+                });
+            }
+        });
+        assert_eq!(ended.into_inner(), 100_000);
+    });
 }

@@ -60,6 +60,22 @@ impl<S> Affine<S> {
     pub(crate) fn new(sender: S) -> Self {
         Affine { sender }
     }
+
+    /// [`connect`](Sender::connect), by whom has made sure that there is a scheduler which cannot fail.
+    #[inline]
+    pub(crate) fn operation<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> AffineOperation<S, R>
+    where
+        S: Sender<Value: Send, Error: Send>,
+    {
+        AffineOperation {
+            stage: Stage::Sender(self.sender),
+            trip: None,
+            completion: None,
+            receiver: Some(receiver),
+            state: AtomicU8::new(STARTING),
+            _pinned: PhantomPinned,
+        }
+    }
 }
 
 // SAFETY: `AffineOperation` keeps the promises. It completes inline where the sender does, and otherwise on the start
@@ -90,14 +106,7 @@ where
                 "`affine` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        AffineOperation {
-            stage: Stage::Sender(self.sender),
-            trip: None,
-            completion: None,
-            receiver: Some(receiver),
-            state: AtomicU8::new(STARTING),
-            _pinned: PhantomPinned,
-        }
+        self.operation(receiver)
     }
 }
 

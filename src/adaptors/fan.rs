@@ -84,6 +84,12 @@ impl<E: Env> Fan<E> {
         }
     }
 
+    /// Asks the children to stop. Called before they start.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn stop(&self) -> Transfer {
+        self.source.request_stop_later()
+    }
+
     /// What a child sees.
     ///
     /// # Safety
@@ -120,6 +126,24 @@ impl<E: Env> Fan<E> {
         }
     }
 
+    /// Counts one more, for a stop on its way, unless the owner is ending. It is given back by
+    /// [`Fan::child_completed`].
+    pub(crate) fn hold(&self) -> bool {
+        let mut remaining = self.remaining.load(Relaxed);
+        loop {
+            if remaining == 0 {
+                return false;
+            }
+            match self
+                .remaining
+                .compare_exchange_weak(remaining, remaining + 1, Relaxed, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => remaining = now,
+            }
+        }
+    }
+
     /// The countdown has reached zero: no stop will be passed on any more.
     #[inline]
     pub(crate) fn close(&self) {
@@ -136,19 +160,7 @@ impl<E: Env> Fan<E> {
         let this = unsafe { container_of!(slot, Self, slot) };
         // SAFETY: as above.
         let fan = unsafe { this.as_ref() };
-        let mut remaining = fan.remaining.load(Relaxed);
-        let held = loop {
-            if remaining == 0 {
-                break false;
-            }
-            match fan
-                .remaining
-                .compare_exchange_weak(remaining, remaining + 1, Relaxed, Relaxed)
-            {
-                Ok(_) => break true,
-                Err(now) => remaining = now,
-            }
-        };
+        let held = fan.hold();
         fan.slot.release();
         if held {
             // SAFETY: the increment keeps the fan until the job has run, which happens once.

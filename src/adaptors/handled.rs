@@ -2,7 +2,7 @@ use core::convert::Infallible;
 
 /// The error of a sender that nobody listens to for one: none.
 ///
-/// [`start_detached`](crate::start_detached) and [`finally`](crate::Sender::finally) ask for it.
+/// [`start_detached`](crate::start_detached), [`finally`](crate::Sender::finally) and the `spawn` of a scope ask for it.
 #[diagnostic::on_unimplemented(
     message = "this sender must not fail, and it can, with `{Self}`",
     label = "nobody would learn of this error",

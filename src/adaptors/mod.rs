@@ -14,7 +14,7 @@ mod continues_on;
 #[cfg(feature = "alloc")]
 mod ensure_started;
 mod err_into;
-mod fan;
+pub(crate) mod fan;
 mod finally;
 mod gather;
 mod handled;
@@ -52,6 +52,8 @@ mod unstoppable;
 mod upon_error;
 mod upon_stopped;
 mod verdict;
+#[cfg(feature = "alloc")]
+pub(crate) mod waiters;
 mod when_all;
 #[cfg(feature = "alloc")]
 mod when_all_iter;

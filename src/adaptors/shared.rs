@@ -6,16 +6,17 @@ use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::ManuallyDrop;
 use core::pin::Pin;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
+use super::waiters::{Waiter, WaiterState, Waiters};
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::stage::{Stage, container_of};
 use crate::stop::{InplaceStopSource, InplaceStopToken, StopSlot};
+use crate::sync::SpinLock;
 use crate::sync::atomic::{
-    AtomicBool, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
 };
-use crate::sync::spin;
 use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender, Transfer, WithStopToken};
 
 /// The state on the heap.
@@ -33,9 +34,7 @@ pub(super) struct Shared<S: Sender> {
     source: InplaceStopSource,
     /// Written by the completion, before the phase is `Done`; then only read, or taken by the one handle there is.
     completion: UnsafeCell<Option<Completion<S::Value, S::Error>>>,
-    /// A spin lock over `list`: held for a few instructions, never while anything is called.
-    locked: AtomicBool,
-    list: UnsafeCell<List>,
+    list: SpinLock<List>,
     interested: AtomicUsize,
     references: AtomicUsize,
     /// Requests the stop of the sender, from the loop of whoever lost the last interest.
@@ -49,8 +48,7 @@ type LoseInterest = unsafe fn(NonNull<()>) -> Transfer;
 
 struct List {
     phase: Phase,
-    /// Those who wait, newest first.
-    waiters: *mut Waiter,
+    waiters: Waiters,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,93 +58,6 @@ enum Phase {
     Running,
     /// The completion is there; nobody waits any more.
     Done,
-}
-
-/// One who waits, as far as the list knows.
-struct Waiter {
-    next: *mut Waiter,
-    previous: *mut Waiter,
-    state: WaiterState,
-    /// Delivers the completion.
-    deliver: Job,
-}
-
-/// All of it under the lock.
-///
-/// | from | by | to |
-/// |---|---|---|
-/// | `Starting` | `start`, before the phase is `Done` | `Waiting`, in the list |
-/// | `Starting` | a stop | `Left`: `start` completes stopped |
-/// | `Waiting` | a stop, before the phase is `Done` | `Left`, out of the list: the stop completes |
-/// | `Waiting` | the completion | the phase is `Done`: the job completes, a stop does nothing |
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WaiterState {
-    Starting,
-    Waiting,
-    Left,
-}
-
-impl<S: Sender> Shared<S> {
-    fn lock(&self) -> Locked<'_> {
-        let mut rounds = 0;
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Acquire, Relaxed)
-            .is_err()
-        {
-            spin(&mut rounds);
-        }
-        Locked {
-            locked: &self.locked,
-            // SAFETY: we hold the lock, and give the reference back with it.
-            list: unsafe { &mut *self.list.get() },
-        }
-    }
-}
-
-struct Locked<'a> {
-    locked: &'a AtomicBool,
-    list: &'a mut List,
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.locked.store(false, Release);
-    }
-}
-
-impl List {
-    /// # Safety
-    ///
-    /// The waiter is alive and in no list; it stays until it is out again.
-    unsafe fn link(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: waiters in the list are alive.
-        unsafe {
-            (*waiter.as_ptr()).next = self.waiters;
-            (*waiter.as_ptr()).previous = ptr::null_mut();
-            if let Some(next) = self.waiters.as_mut() {
-                next.previous = waiter.as_ptr();
-            }
-        }
-        self.waiters = waiter.as_ptr();
-    }
-
-    /// # Safety
-    ///
-    /// The waiter is in the list.
-    unsafe fn unlink(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: waiters in the list are alive.
-        unsafe {
-            let Waiter { next, previous, .. } = *waiter.as_ptr();
-            match previous.as_mut() {
-                Some(previous) => previous.next = next,
-                None => self.waiters = next,
-            }
-            if let Some(next) = next.as_mut() {
-                next.previous = previous;
-            }
-        }
-    }
 }
 
 // SAFETY: the completion is `Send` by the bounds of `Handle::new`, and handed over through the lock; the operation is only
@@ -169,22 +80,14 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
             Stage::clear(this.as_ref().stage.get());
             *this.as_ref().completion.get() = Some(completion);
         }
-        let mut waiter = {
+        let waiters = {
             // SAFETY: as above.
-            let locked = unsafe { this.as_ref() }.lock();
-            locked.list.phase = Phase::Done;
-            core::mem::replace(&mut locked.list.waiters, ptr::null_mut())
+            let mut list = unsafe { this.as_ref() }.list.lock();
+            list.phase = Phase::Done;
+            list.waiters.take()
         };
-        // Oldest first, as they came.
-        let mut resumed = Transfer::none();
-        while let Some(taken) = NonNull::new(waiter) {
-            // SAFETY: from `Done` on a waiter is completed by its job alone, so it is alive, and the job is in no list.
-            unsafe {
-                waiter = (*taken.as_ptr()).next;
-                let deliver = Transfer::to(NonNull::new_unchecked(&raw mut (*taken.as_ptr()).deliver));
-                resumed = deliver.and(resumed);
-            }
-        }
+        // SAFETY: they were taken.
+        let resumed = unsafe { waiters.deliver() };
         // SAFETY: the reference of the running sender is given back.
         unsafe { Self::release(this) };
         resumed
@@ -227,7 +130,7 @@ impl<S: Sender> Shared<S> {
         if shared.interested.fetch_sub(1, AcqRel) != 1 {
             return Transfer::none();
         }
-        if shared.lock().list.phase == Phase::Running {
+        if shared.list.lock().phase == Phase::Running {
             // The reference of those who were interested goes with the job.
             // SAFETY: interest does not come back, so the job is handed out once, and the reference keeps it.
             return unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stop)) };
@@ -275,10 +178,9 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
             stage: UnsafeCell::new(Stage::Sender(sender)),
             source: InplaceStopSource::new(),
             completion: UnsafeCell::new(None),
-            locked: AtomicBool::new(false),
-            list: UnsafeCell::new(List {
+            list: SpinLock::new(List {
                 phase: Phase::Idle,
-                waiters: ptr::null_mut(),
+                waiters: Waiters::new(),
             }),
             interested: AtomicUsize::new(1),
             references: AtomicUsize::new(1),
@@ -301,11 +203,11 @@ impl<S: Sender> Handle<S> {
         // SAFETY: a handle keeps the state.
         let shared = unsafe { self.shared().as_ref() };
         {
-            let locked = shared.lock();
-            if locked.list.phase != Phase::Idle {
+            let mut list = shared.list.lock();
+            if list.phase != Phase::Idle {
                 return Transfer::none();
             }
-            locked.list.phase = Phase::Running;
+            list.phase = Phase::Running;
             shared.references.fetch_add(1, Relaxed);
         }
         // SAFETY: the phase was just set.
@@ -384,12 +286,7 @@ where
 {
     pub(super) fn new(handle: Handle<S>, receiver: R) -> Self {
         WaitOperation {
-            waiter: Waiter {
-                next: ptr::null_mut(),
-                previous: ptr::null_mut(),
-                state: WaiterState::Starting,
-                deliver: Job::new(Self::run),
-            },
+            waiter: Waiter::new(Self::run),
             slot: StopSlot::new(Self::stop_requested),
             handle: Some(handle),
             receiver: Some(receiver),
@@ -453,19 +350,9 @@ where
                 return Transfer::none();
             };
             let waiter = NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter);
-            let locked = handle.shared().as_ref().lock();
-            match (*waiter.as_ptr()).state {
-                WaiterState::Waiting if locked.list.phase != Phase::Done => {
-                    locked.list.unlink(waiter);
-                    (*waiter.as_ptr()).state = WaiterState::Left;
-                    true
-                }
-                WaiterState::Starting => {
-                    (*waiter.as_ptr()).state = WaiterState::Left;
-                    false
-                }
-                _ => false,
-            }
+            let mut list = handle.shared().as_ref().list.lock();
+            let over = list.phase == Phase::Done;
+            list.waiters.leave(waiter, over)
         };
         if left {
             // SAFETY: it is out of the list, so we complete it.
@@ -509,21 +396,18 @@ where
             // SAFETY: the handle keeps the state; once the waiter is linked and the lock is given back, the operation,
             // and its handle, may be gone.
             let shared = unsafe { shared.as_ref() };
-            let locked = shared.lock();
+            let mut list = shared.list.lock();
             // SAFETY: under the lock the waiter's state is ours.
             let waiter = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter) };
             // SAFETY: as above.
-            match (unsafe { (*waiter.as_ptr()).state }, locked.list.phase) {
+            match (unsafe { (*waiter.as_ptr()).state }, list.phase) {
                 (WaiterState::Left, _) => Next::Leave,
                 (_, Phase::Done) => Next::Deliver,
                 (_, phase) => {
                     // SAFETY: the operation is pinned, and stays until it is out of the list.
-                    unsafe {
-                        (*waiter.as_ptr()).state = WaiterState::Waiting;
-                        locked.list.link(waiter);
-                    }
+                    unsafe { list.waiters.link(waiter) };
                     if phase == Phase::Idle {
-                        locked.list.phase = Phase::Running;
+                        list.phase = Phase::Running;
                         // For the running sender, which this thread starts.
                         shared.references.fetch_add(1, Relaxed);
                         Next::Start

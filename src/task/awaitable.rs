@@ -42,6 +42,7 @@ macro_rules! awaitable {
 use crate::adaptors::*;
 use crate::factories::*;
 use crate::scheduler::*;
+use crate::scope::{Associated, Join, Kind, SpawnFuture};
 use crate::task::{ContinuationSender, Sleep, YieldNow};
 
 awaitable!(
@@ -98,4 +99,7 @@ awaitable!(
     [] YieldNow,
     [] Sleep,
     [T, E, F] ContinuationSender<T, E, F>,
+    [S, K: Kind] Associated<S, K>,
+    [S, K: Kind] SpawnFuture<S, K>,
+    [K: Kind] Join<K>,
 );

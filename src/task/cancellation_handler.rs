@@ -140,11 +140,6 @@ impl<H: FnOnce() + Send + 'static, F> WithCancellationHandler<H, F> {
 }
 
 impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Self::leave,
-        running: None,
-    };
-
     /// Takes the handler back.
     fn remove(&mut self) {
         if let Handler::Installed(callback) = &self.handler {
@@ -160,6 +155,11 @@ impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
         }
         self.handler = Handler::Gone;
     }
+
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Self::leave,
+        running: None,
+    };
 
     /// # Safety
     ///

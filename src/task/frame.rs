@@ -606,16 +606,6 @@ impl Header {
         unsafe { Header::wake(this, AWAIT, here) }
     }
 
-    /// Wakes the frame, as its waker does, for somebody who counts as an await and goes on to.
-    ///
-    /// # Safety
-    ///
-    /// The caller is that await.
-    pub(super) unsafe fn poll_again(this: NonNull<Header>) -> Transfer {
-        // SAFETY: the frame is not done before that is over.
-        unsafe { Header::wake(this, 0, |_| false) }
-    }
-
     /// Wakes the frame for a child that has ended: it goes on when the children are through that were spawned after that.
     ///
     /// # Safety
@@ -642,6 +632,16 @@ impl Header {
             this.as_ref().entry.set_kind(Kind::Child);
             Header::enqueue(this)
         }
+    }
+
+    /// Wakes the frame, as its waker does, for somebody who counts as an await and goes on to.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that await.
+    pub(super) unsafe fn poll_again(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the frame is not done before that is over.
+        unsafe { Header::wake(this, 0, |_| false) }
     }
 
     /// Wakes the frame, and gives a count back.

@@ -7,6 +7,7 @@ use core::task::{Context as Cx, Poll, ready};
 use allocator_api2::alloc::Allocator;
 
 use super::await_sender::SenderFuture;
+use super::cancellation::Reason;
 use super::context::InAllocator;
 use super::current::TaskRef;
 use super::error::TaskError;
@@ -14,7 +15,6 @@ use super::group::SpawnOptions;
 use super::solo::{self, AsResult, Claim, Join, Start};
 use super::spawned::InCache;
 use crate::memory::Cached;
-use crate::stop::Why;
 
 /// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
 /// pool](crate::scheduler::ThreadPool::global), and inherits nothing.
@@ -104,12 +104,22 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// It may still give a result, which is what awaiting it gives then.
     pub fn cancel(&self) {
-        self.claim.task().cancel(Why::default());
+        self.cancel_for(Reason::Requested);
+    }
+
+    /// The same, for a reason, which the task [can read](super::cancellation_reason).
+    pub fn cancel_for(&self, reason: Reason) {
+        self.claim.task().cancel(reason.into());
     }
 
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.claim.task().is_cancelled()
+        self.cancellation_reason().is_some()
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn cancellation_reason(&self) -> Option<Reason> {
+        self.claim.task().why().map(Reason::from)
     }
 
     /// The task, to ask about: also when it has ended.

@@ -11,9 +11,9 @@
 //! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
 //! - [`current`] is the task that runs here, and [`dump`] shows what it waits for; [`task_local!`](crate::task_local)
 //!   declares values that it, and all that is beneath it, can read.
-//! - [`scope`] spreads closures over the pool.
 //! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] see a cancellation; [`shield`] keeps it out, and
 //!   [`with_deadline`] and [`with_timeout`] make one.
+//! - [`scope`] spreads closures and coroutines that borrow over the pool.
 //!
 //! ```
 //! use bowline::prelude::*;
@@ -49,6 +49,7 @@ mod let_async;
 mod local;
 mod relay;
 mod report;
+mod scope;
 mod shield;
 mod sleep;
 mod solo;

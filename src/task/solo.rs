@@ -132,8 +132,8 @@ impl SoloRef {
         run_later(self.solo().relay.request_stop(why).unwrap_or_default());
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.solo().relay.stop_requested()
+    pub(super) fn why(&self) -> Option<Why> {
+        self.solo().relay.registry().why()
     }
 
     /// What is known of a task that is detached.
@@ -339,8 +339,9 @@ impl Solo {
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
+                let task = solo.parent.is_none().then(|| solo.unit.task_of_handle());
                 report(Report::DetachedPanic {
-                    name: None,
+                    name: task.as_ref().and_then(|task| task.name()),
                     panic: &payload,
                 });
                 drop(Panic::catch(|| drop(payload)));

@@ -169,6 +169,21 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
+impl<T: Send + 'static> Task<T> {
+    /// A task of a future that borrows.
+    ///
+    /// # Safety
+    ///
+    /// What the future borrows outlives the task's completion, or the task's drop where it is not started.
+    #[track_caller]
+    pub(super) unsafe fn of_borrowing<F>(future: F) -> Self
+    where
+        F: Future<Output = T> + Send,
+    {
+        or_panic(Task::from_future(Plain(future), Global))
+    }
+}
+
 impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
     /// A task of a future whose output is a value or an error.
     ///

@@ -477,7 +477,9 @@ impl<F> Drop for TaskLocalFuture<F> {
     fn drop(&mut self) {
         if self.is_linked {
             // The future's destructor sees the value too.
-            self.locals.enter(|| self.inside.end());
+            // SAFETY: it is pinned with this, and not moved.
+            let inside = unsafe { Pin::new_unchecked(&mut self.inside) };
+            self.locals.enter(|| inside.end());
         }
     }
 }

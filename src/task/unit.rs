@@ -274,13 +274,6 @@ impl Unit {
     }
 }
 
-/// What there is in the list of a unit.
-enum Found {
-    Nothing,
-    Ending,
-    Taken(NonNull<Attached>),
-}
-
 /// Nobody has asked about a strand that has a handle, and it has ended.
 const ENDED: *mut Record = ptr::without_provenance_mut(1);
 
@@ -294,6 +287,13 @@ impl Drop for Unit {
             unsafe { TaskRef::release(NonNull::new_unchecked(record)) };
         }
     }
+}
+
+/// What there is in the list of a unit.
+enum Found {
+    Nothing,
+    Ending,
+    Taken(NonNull<Attached>),
 }
 
 /// The list of a unit.
@@ -412,7 +412,8 @@ pub(super) struct Attached {
 /// What is known of something that is attached.
 pub(super) struct AttachedVtable {
     /// Called by the frame that it was attached to, once, when its future is gone, or the scope is left, and
-    /// outside of the lock. It calls [`Attached::left`] when it needs the node no more.
+    /// outside of the lock.
+    /// It calls [`Attached::left`] when it needs the node no more.
     pub(super) leave: unsafe fn(NonNull<Attached>) -> Transfer,
     /// How many children it has that were made by [`Unit::spawned`] and have not ended; none where it never has any. Called
     /// under the unit's lock: it takes no lock but one under which nobody takes that.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
-use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler};
+use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, ThreadPool};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
 
 thread_local! {
@@ -447,4 +447,26 @@ fn keep<T>(value: *const T) {
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     kept.push(value.expose_provenance());
+}
+
+/// Calls `f` with a scheduler of a run loop that another thread drives, then with that of a pool of 1, of 2 and of 8
+/// workers.
+pub fn on_loop_and_pools(f: impl Fn(TaskScheduler<'static>)) {
+    let run_loop = for_good(RunLoop::new());
+    thread::scope(|scope| {
+        scope.spawn(|| run_loop.run());
+        // The loop ends also when `f` panics.
+        struct Finish(&'static RunLoop);
+        impl Drop for Finish {
+            fn drop(&mut self) {
+                self.0.finish();
+            }
+        }
+        let _finish = Finish(run_loop);
+        f(TaskScheduler::new(run_loop.scheduler()));
+    });
+    for workers in [1, 2, 8] {
+        let pool = ThreadPool::new(workers);
+        f(TaskScheduler::new(pool.scheduler()));
+    }
 }

@@ -21,6 +21,7 @@ mod hop;
 mod injector;
 mod ring;
 mod run_loop;
+mod scope;
 mod shared;
 mod stop;
 mod support;

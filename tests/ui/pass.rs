@@ -37,6 +37,11 @@ fn main() {
     start_detached(starts_on(InlineScheduler, from_future(async { 1 })));
     start_detached(just(1).affine().write_env(WithScheduler(InlineScheduler)));
     start_detached(just_error::<i32, &str>("disk full").upon_error(|_| 0));
+    let scope = CountingScope::new();
+    scope.spawn(just(7).then(drop));
+    scope.spawn(just_error::<(), &str>("disk full").upon_error(|_| ()));
+    scope.spawn(starts_on(InlineScheduler, bowline::task::Task::new(async {})));
+    start_detached(starts_on(InlineScheduler, scope.join()));
     assert_eq!(sync_wait(starts_on(MayRefuse.or_inline(), just(1).affine())).unwrap(), 1);
 
     let refused = sequence(MayRefuse.schedule().map_err(Failed::from), just(1).infallible_into());

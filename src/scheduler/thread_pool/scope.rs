@@ -15,7 +15,8 @@ use crate::sync::atomic::{
 use crate::sync::{Mutex, lock};
 use crate::{Job, Panic, Transfer};
 
-/// Runs `body`, which may spawn any number of closures that borrow from outside, and returns when all have ended.
+/// Runs `body`, which may spawn any number of closures and coroutines that borrow from outside, and returns when all have
+/// ended.
 ///
 /// On a worker of a [`ThreadPool`] it uses that pool; elsewhere the [global](ThreadPool::global) one, where `body` runs as
 /// well.
@@ -32,14 +33,16 @@ use crate::{Job, Panic, Transfer};
 /// assert_eq!(lines, ["TIE", "THE", "KNOT"]);
 /// ```
 ///
+/// [`Scope::spawn_async`] spawns a coroutine, which may await meanwhile.
+///
 /// # Panics
 ///
-/// With the panic of `body`, or else with the first of a spawned closure, after all have ended. The others run on;
+/// With the panic of `body`, or else with the first of what was spawned, after all have ended. The others run on;
 /// their own panics have been reported by the panic hook.
 ///
 /// # Allocation
 ///
-/// One for each spawned closure, until it has run.
+/// One for each spawned closure, until it has run; two for a coroutine.
 ///
 /// # Stack
 ///
@@ -77,11 +80,11 @@ fn scope_on<'scope, T>(worker: &Worker, body: impl FnOnce(&Scope<'scope>) -> T) 
     }
 }
 
-/// Where closures are spawned that end before [`scope`] returns. They may borrow what outlives `'scope`.
+/// Where closures and coroutines are spawned that end before [`scope`] returns. They may borrow what outlives `'scope`.
 pub struct Scope<'scope> {
     pool: PoolScheduler,
-    /// The spawned closures that have not ended, and one for the body. Whoever takes the last one away sets the latch, and
-    /// touches nothing after that. Giving one back releases what the closure did; the last acquires all of it.
+    /// What was spawned and has not ended, and one for the body. Whoever takes the last one away sets the latch, and
+    /// touches nothing after that. Giving one back releases what it did; the last acquires all of it.
     running: AtomicUsize,
     latch: Latch,
     /// The first panic.
@@ -103,17 +106,40 @@ impl<'scope> Scope<'scope> {
             function,
             scope: NonNull::from(self),
         });
-        // The caller has a count itself: it is the body, or a closure.
-        self.running.fetch_add(1, Relaxed);
+        self.begin();
         let entry = NonNull::from(Box::leak(spawned)).cast::<Entry>();
         // SAFETY: the entry stays where it is until it runs.
         unsafe { self.pool.push(entry) }.run();
     }
 
+    pub(crate) fn pool(&self) -> PoolScheduler {
+        self.pool
+    }
+
+    /// One more is counted, until it has [ended](Scope::ended).
+    pub(crate) fn begin(&self) {
+        // The caller has a count itself: it is the body, or something that was spawned.
+        self.running.fetch_add(1, Relaxed);
+    }
+
+    /// Something that is counted has panicked.
+    pub(crate) fn panicked(&self, payload: Panic) {
+        // What is not the first is dropped without the lock.
+        let _dropped = {
+            let mut first = lock(&self.panic);
+            if first.is_none() {
+                *first = Some(payload);
+                None
+            } else {
+                Some(payload)
+            }
+        };
+    }
+
     /// # Safety
     ///
     /// One that was counted has ended. The scope may be gone when this returns.
-    unsafe fn ended(this: NonNull<Self>) {
+    pub(crate) unsafe fn ended(this: NonNull<Self>) {
         // SAFETY: it waits for the count.
         let scope = unsafe { this.as_ref() };
         if scope.running.fetch_sub(1, AcqRel) == 1 {
@@ -142,7 +168,7 @@ impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> Spawned<'scope, F> {
         // SAFETY: the scope waits for the count that this closure has.
         if let Err(payload) = Panic::catch(|| function(unsafe { scope.as_ref() })) {
             // SAFETY: as above.
-            lock(&unsafe { scope.as_ref() }.panic).get_or_insert(payload);
+            unsafe { scope.as_ref() }.panicked(payload);
         }
         // SAFETY: the closure has ended, and what it borrowed is let go.
         unsafe { Scope::ended(scope) };

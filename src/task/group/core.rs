@@ -72,8 +72,9 @@ unsafe impl Send for Core {}
 unsafe impl Sync for Core {}
 
 /// What becomes of a child that has ended.
-#[derive(Clone, Copy)]
-pub(super) struct Policy {
+#[derive(Clone, Copy, Debug)]
+#[allow(unreachable_pub, reason = "it is in the sealed trait of what a group is like")]
+pub struct Policy {
     /// Its result is dropped at once.
     pub(super) discards: bool,
     /// A panic in it does not cancel the others.
@@ -940,6 +941,10 @@ impl Core {
 
     pub(super) fn limit(&self) -> usize {
         self.lock().limit
+    }
+
+    pub(super) fn why(&self) -> Option<Why> {
+        self.relay.registry().why()
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

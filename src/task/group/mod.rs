@@ -26,6 +26,7 @@ use self::core::{CoreRef, TryNext};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
+use super::cancellation::Reason;
 use super::context::InAllocator;
 use super::frame::Header;
 use super::spawned::InCache;
@@ -259,7 +260,17 @@ impl<T> TaskGroup<T> {
     ///
     /// What the children give nevertheless can be taken as always.
     pub fn cancel_all(&self) {
-        run_later(self.core.cancel(crate::stop::Why::default()));
+        self.cancel_all_for(Reason::Requested);
+    }
+
+    /// The same, for a reason, which the children [can read](super::cancellation_reason).
+    pub fn cancel_all_for(&self, reason: Reason) {
+        run_later(self.core.cancel(reason.into()));
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn cancellation_reason(&self) -> Option<Reason> {
+        self.core.why().map(Reason::from)
     }
 
     /// Whether it was cancelled: by [`cancel_all`](TaskGroup::cancel_all), by a child that panicked, by an error that left the

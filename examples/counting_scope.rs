@@ -1,0 +1,72 @@
+//! A service: requests are started as they come, some of their results are waited for, and at the end the service is given
+//! some time to finish, then told to stop.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::scheduler::{ThreadPool, Timer};
+use bowline::scope::ScopeToken;
+use bowline::task::Task;
+
+/// What all requests share.
+#[derive(Clone)]
+struct Service {
+    token: ScopeToken,
+    served: Arc<AtomicUsize>,
+}
+
+impl Service {
+    /// A request that takes a moment, and starts a second piece of work in the same scope.
+    fn serve(&self, request: u64) -> Task<()> {
+        let service = self.clone();
+        Task::new(async move {
+            let Ok(()) = Timer::global().schedule_after(Duration::from_millis(request % 5)).await;
+            let served = service.served.fetch_add(1, Ordering::Relaxed) + 1;
+            // Refused, where the service has been closed by now.
+            service.token.spawn(just_from(move || {
+                if served.is_multiple_of(5) {
+                    println!("{served} requests were served");
+                }
+            }));
+        })
+    }
+}
+
+fn main() {
+    let pool = ThreadPool::global().scheduler();
+    let scope = CountingScope::new();
+    let service = Service {
+        token: scope.token(),
+        served: Arc::new(AtomicUsize::new(0)),
+    };
+
+    for request in 0..20 {
+        scope.spawn(starts_on(pool, service.serve(request)));
+    }
+
+    // A result that somebody wants.
+    let report = scope.spawn_future(starts_on(pool, just_from(|| "all is well")));
+    println!("report: {}", sync_wait(report).unwrap());
+
+    // A connection that nobody ever closes.
+    scope.spawn(starts_on(pool, never::<(), Infallible>()).upon_stopped(|| println!("the connection was closed")));
+
+    // The service is open for a while.
+    sync_wait(Timer::global().schedule_after(Duration::from_millis(20))).unwrap();
+
+    // Nothing new comes. What runs has some time to end; what does not is asked to.
+    scope.close();
+    assert!(!scope.spawn(just(())), "a closed scope refuses");
+    if !sync_wait(scope.join().timeout(Duration::from_millis(100))).is_value() {
+        println!("still at work: {}", scope.in_use());
+        scope.request_stop();
+    }
+    sync_wait(scope.join()).unwrap();
+    println!(
+        "{} requests, and nothing is left",
+        service.served.load(Ordering::Relaxed)
+    );
+}

@@ -1,0 +1,191 @@
+use core::fmt;
+use core::pin::Pin;
+
+use super::kind::Kind;
+use super::state::Association;
+use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
+
+/// A sender that is a part of a scope. Made by [`Scope::associate`](super::Scope::associate).
+///
+/// It is a part from the call on, started or not, until its operation has completed or it is dropped: so a
+/// [`join`](super::Scope::join) waits for it. A clone is one more part, or is refused, as the scope is then.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let scope = CountingScope::new();
+/// let work = scope.associate(just(7));
+/// assert_eq!(scope.in_use(), 1);
+/// assert_eq!(sync_wait(work).unwrap(), 7);
+/// assert_eq!(scope.in_use(), 0);
+///
+/// scope.close();
+/// assert!(sync_wait(scope.associate(just(7))).is_stopped());
+/// ```
+///
+/// # Completions
+///
+/// Those of the sender. Where the scope refused it, it is dropped at once, and this completes stopped.
+///
+/// # Panics
+///
+/// Those of the sender pass.
+///
+/// # Cancellation
+///
+/// A stop of the receiver's token reaches the sender, and so does one of the [`CountingScope`](super::CountingScope).
+///
+/// # Allocation
+///
+/// None.
+///
+/// # Stack
+///
+/// Constant.
+#[must_use = "senders do nothing until they are connected and started; until then `join` waits for this one"]
+pub struct Associated<S, K: Kind> {
+    /// Nothing where it was refused. The sender is dropped before its part in the scope ends.
+    inside: Option<(S, Association<K>)>,
+}
+
+impl<S, K: Kind> Associated<S, K> {
+    pub(super) fn new(sender: S, association: Option<Association<K>>) -> Self {
+        Associated {
+            inside: association.map(|association| (sender, association)),
+        }
+    }
+
+    /// Whether the scope refused it.
+    pub const fn is_refused(&self) -> bool {
+        self.inside.is_none()
+    }
+}
+
+impl<S: Clone, K: Kind> Clone for Associated<S, K> {
+    fn clone(&self) -> Self {
+        let again =
+            |(sender, association): &(S, Association<K>)| association.again().map(|again| (sender.clone(), again));
+        Associated {
+            inside: self.inside.as_ref().and_then(again),
+        }
+    }
+}
+
+impl<S, K: Kind> fmt::Debug for Associated<S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Associated")
+            .field("refused", &self.is_refused())
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the operation is that of the sender in it, or completes inside `start`, which is on the scheduler; it is `!Unpin`
+// because the other is.
+unsafe impl<S, K> Sender for Associated<S, K>
+where
+    S: Sender<Value: Send, Error: Send>,
+    K: Kind,
+{
+    type Value = S::Value;
+    type Error = S::Error;
+    const COMPLETES: Completes = K::Wrapped::<S>::COMPLETES;
+    type Operation<R: Receiver<S::Value, S::Error>> = AssociatedOperation<S, K, R>;
+
+    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> AssociatedOperation<S, K, R> {
+        match self.inside {
+            None => AssociatedOperation::Refused(Some(receiver)),
+            Some((sender, association)) => {
+                // SAFETY: the receiver keeps the association until it has been completed, or is dropped.
+                let sender = unsafe { K::wrap(sender, association.token()) };
+                AssociatedOperation::Accepted(sender.connect(Part { receiver, association }))
+            }
+        }
+    }
+}
+
+/// The operation of [`Associated`].
+pub enum AssociatedOperation<S, K, R>
+where
+    S: Sender<Value: Send, Error: Send>,
+    K: Kind,
+    R: Receiver<S::Value, S::Error>,
+{
+    #[doc(hidden)]
+    Refused(Option<R>),
+    #[doc(hidden)]
+    Accepted(<K::Wrapped<S> as Sender>::Operation<Part<R, K>>),
+}
+
+impl<S, K, R> Operation for AssociatedOperation<S, K, R>
+where
+    S: Sender<Value: Send, Error: Send>,
+    K: Kind,
+    R: Receiver<S::Value, S::Error>,
+{
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        match unsafe { self.get_unchecked_mut() } {
+            AssociatedOperation::Refused(receiver) => match receiver.take() {
+                Some(receiver) => receiver.set_stopped(),
+                None => Transfer::none(),
+            },
+            // SAFETY: it is pinned with this; the caller's promise is passed on.
+            AssociatedOperation::Accepted(operation) => unsafe { Pin::new_unchecked(operation).start() },
+        }
+    }
+}
+
+impl<S, K, R> fmt::Debug for AssociatedOperation<S, K, R>
+where
+    S: Sender<Value: Send, Error: Send>,
+    K: Kind,
+    R: Receiver<S::Value, S::Error>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AssociatedOperation").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of what is a part of a scope.
+///
+/// The part ends after the receiver was completed, so that whoever joins finds everything done. It borrows nothing, so it
+/// may.
+pub struct Part<R, K: Kind> {
+    receiver: R,
+    association: Association<K>,
+}
+
+impl<T, E, R: Receiver<T, E>, K: Kind> Receiver<T, E> for Part<R, K> {
+    type Env = R::Env;
+
+    #[inline]
+    fn env(&self) -> R::Env {
+        self.receiver.env()
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.receiver.set_value(value).and(self.association.end())
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.receiver.set_error(error).and(self.association.end())
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.receiver.set_stopped().and(self.association.end())
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.receiver.set_panicked(payload).and(self.association.end())
+    }
+}
+
+impl<R, K: Kind> fmt::Debug for Part<R, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").finish_non_exhaustive()
+    }
+}

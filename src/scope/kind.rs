@@ -1,0 +1,105 @@
+use super::also_stops::AlsoStops;
+use crate::stop::{InplaceStopSource, InplaceStopToken, NeverStop};
+use crate::{Sender, Transfer};
+
+/// What kind a [`Scope`](super::Scope) is of: [`WithStop`] or [`WithoutStop`].
+pub trait Kind: private::Kind {}
+
+/// The kind of a [`CountingScope`](super::CountingScope), whose work can be asked to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct WithStop;
+
+/// The kind of a [`SimpleCountingScope`](super::SimpleCountingScope), which only counts.
+#[derive(Clone, Copy, Debug)]
+pub struct WithoutStop;
+
+impl Kind for WithStop {}
+impl Kind for WithoutStop {}
+
+pub(super) mod private {
+    use core::fmt;
+
+    use crate::stop::StopToken;
+    use crate::{Sender, Transfer};
+
+    /// What the kinds differ in. It seals [`Kind`](super::Kind).
+    pub trait Kind: Send + Sync + Sized + 'static {
+        type Source: Default + fmt::Debug + Send + Sync;
+        type Token: StopToken + 'static;
+
+        /// A sender that also stops when the scope is asked to.
+        type Wrapped<S: Sender<Value: Send, Error: Send>>: Sender<Value = S::Value, Error = S::Error>;
+
+        /// # Safety
+        ///
+        /// The token is not used once the source is gone.
+        unsafe fn token(source: &Self::Source) -> Self::Token;
+
+        /// # Safety
+        ///
+        /// The token can be used until the receiver that the result is connected to has been completed, or is dropped.
+        unsafe fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S>;
+
+        /// `true` for the first request.
+        fn request_stop(source: &Self::Source) -> bool;
+
+        /// Hands back what the callbacks resumed.
+        fn request_stop_later(source: &Self::Source) -> Transfer;
+
+        fn stop_requested(source: &Self::Source) -> bool;
+    }
+}
+
+impl private::Kind for WithStop {
+    type Source = InplaceStopSource;
+    type Token = InplaceStopToken<'static>;
+    type Wrapped<S: Sender<Value: Send, Error: Send>> = AlsoStops<S, InplaceStopToken<'static>>;
+
+    unsafe fn token(source: &InplaceStopSource) -> InplaceStopToken<'static> {
+        // SAFETY: by the caller's promise.
+        unsafe { source.token().extend() }
+    }
+
+    unsafe fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S> {
+        // SAFETY: by the caller's promise.
+        unsafe { AlsoStops::new(sender, token) }
+    }
+
+    fn request_stop(source: &InplaceStopSource) -> bool {
+        source.request_stop()
+    }
+
+    fn request_stop_later(source: &InplaceStopSource) -> Transfer {
+        source.request_stop_later()
+    }
+
+    fn stop_requested(source: &InplaceStopSource) -> bool {
+        source.stop_requested()
+    }
+}
+
+impl private::Kind for WithoutStop {
+    type Source = ();
+    type Token = NeverStop;
+    type Wrapped<S: Sender<Value: Send, Error: Send>> = S;
+
+    unsafe fn token((): &()) -> NeverStop {
+        NeverStop
+    }
+
+    unsafe fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, _: NeverStop) -> S {
+        sender
+    }
+
+    fn request_stop((): &()) -> bool {
+        false
+    }
+
+    fn request_stop_later((): &()) -> Transfer {
+        Transfer::none()
+    }
+
+    fn stop_requested((): &()) -> bool {
+        false
+    }
+}

@@ -1,0 +1,53 @@
+//! Scopes for senders: work that is started without being waited for one by one, and joined together.
+//!
+//! A [`CountingScope`] counts what was started in it; its [`join`](Scope::join) is a sender that completes when all of it
+//! has ended. So nothing that was spawned is ever lost sight of, though nobody holds it.
+//!
+//! ```
+//! use bowline::prelude::*;
+//! use bowline::scheduler::ThreadPool;
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//!
+//! let pool = ThreadPool::global().scheduler();
+//! let scope = CountingScope::new();
+//! let served = Arc::new(AtomicUsize::new(0));
+//! for _ in 0..10 {
+//!     let served = served.clone();
+//!     scope.spawn(starts_on(pool, just_from(move || served.fetch_add(1, Ordering::Relaxed)).then(drop)));
+//! }
+//! let answer = scope.spawn_future(starts_on(pool, just(6)).then(|x| x * 7));
+//! assert_eq!(sync_wait(answer).unwrap(), 42);
+//!
+//! sync_wait(scope.join()).unwrap();
+//! assert_eq!(served.load(Ordering::Relaxed), 10);
+//! ```
+//!
+//! | | starts | gives back | allocates |
+//! |---|---|---|---|
+//! | [`spawn(sender)`](Scope::spawn) | now | whether the scope took it | 1 |
+//! | [`spawn_future(sender)`](Scope::spawn_future) | now | a sender of the result | 1 |
+//! | [`associate(sender)`](Scope::associate) | when what it gives is started | the sender, as a part of the scope | |
+//!
+//! [`SimpleCountingScope`] is the same without a stop of its own. A [`ScopeToken`] is a handle with which others
+//! spawn, and which neither closes the scope nor joins it.
+
+mod also_stops;
+mod associate;
+mod join;
+mod kind;
+mod panics;
+#[allow(clippy::module_inception, reason = "the file is named for the type in it")]
+mod scope;
+mod spawn;
+mod spawn_future;
+mod state;
+mod token;
+
+pub use associate::Associated;
+pub use join::Join;
+pub use kind::{Kind, WithStop, WithoutStop};
+pub use scope::{CountingScope, Scope, SimpleCountingScope};
+pub use spawn::NoValue;
+pub use spawn_future::SpawnFuture;
+pub use token::ScopeToken;

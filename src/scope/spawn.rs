@@ -1,0 +1,46 @@
+use super::kind::Kind;
+use super::state::Association;
+use crate::{EmptyEnv, Panic, Patched, Receiver, Transfer, WithStopToken};
+
+/// The value of a sender that nobody takes one from: none.
+///
+/// [`Scope::spawn`](super::Scope::spawn) asks for it.
+#[diagnostic::on_unimplemented(
+    message = "spawned work gives no value, and this sender gives `{Self}`",
+    label = "nobody would take this value",
+    note = "throw it away with `.then(drop)`, or take it, from what `spawn_future(..)` gives"
+)]
+pub trait NoValue {}
+
+impl NoValue for () {}
+
+/// The receiver of spawned work. Its operation is gone when it completes.
+pub(super) struct Spawned<K: Kind> {
+    pub(super) association: Association<K>,
+}
+
+impl<T, E, K: Kind> Receiver<T, E> for Spawned<K> {
+    type Env = Patched<WithStopToken<K::Token>, EmptyEnv>;
+
+    fn env(&self) -> Self::Env {
+        // SAFETY: the environment is not used once the receiver is completed, which is what ends the association.
+        Patched::new(WithStopToken(unsafe { self.association.token() }), EmptyEnv)
+    }
+
+    fn set_value(self, _: T) -> Transfer {
+        self.association.end()
+    }
+
+    fn set_error(self, _: E) -> Transfer {
+        self.association.end()
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.association.end()
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.association.panicked(payload);
+        self.association.end()
+    }
+}

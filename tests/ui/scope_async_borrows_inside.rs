@@ -1,0 +1,11 @@
+//! A coroutine outlives the body of its scope, so it borrows from outside alone.
+use bowline::task;
+
+fn main() {
+    task::scope(|scope| {
+        let inside = String::from("gone");
+        scope.spawn_async(async {
+            println!("{inside}");
+        });
+    });
+}

@@ -1,0 +1,7 @@
+//! Dropping the future asks the work to stop, which is rarely what is meant.
+#![deny(unused_must_use)]
+use bowline::prelude::*;
+
+fn main() {
+    CountingScope::new().spawn_future(just(7));
+}
