@@ -1265,20 +1265,20 @@ impl CoreRef {
         if lock.running == 0 {
             return TryNext::Nothing;
         }
-        match polled {
-            // SAFETY: the frame is polled by this thread.
-            Some(frame)
-                if self.frame == polled && unsafe { self.outer.is_same(&Header::context(frame).as_ref().token) } =>
-            {
-                if !lock.frame_waits {
-                    lock.frame_waits = true;
-                    // SAFETY: as above, and this is what that runs.
-                    unsafe { Header::count_wait(frame) };
-                }
-                TryNext::Wait
-            }
-            _ => TryNext::Listen,
+        let Some(frame) = polled.filter(|_| self.frame == polled) else {
+            return TryNext::Listen;
+        };
+        // SAFETY: the frame is polled by this thread.
+        let context = unsafe { Header::context(frame).as_ref() };
+        if !self.outer.is_same(&context.token) {
+            return TryNext::Listen;
         }
+        if !lock.frame_waits {
+            lock.frame_waits = true;
+            // SAFETY: as above, and this is what that runs.
+            unsafe { Header::count_wait(frame) };
+        }
+        TryNext::Wait
     }
 
     /// The same for who polls: the waker is told when there is one.

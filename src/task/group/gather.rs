@@ -72,6 +72,10 @@ pub struct Gather<P, I, T> {
     _pinned: PhantomPinned,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is a future, and does not move once it is the larger one"
+)]
 enum Stage<P, I, T> {
     Unpolled(P, I),
     Polled(Body<Telling<P, T>, P>),
