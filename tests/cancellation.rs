@@ -300,3 +300,82 @@ fn the_thread_sees_nothing_of_a_task_that_ended_on_it() {
     assert!(sync_wait(work.write_env(WithStopToken(source.token()))).unwrap());
     assert_eq!(seen(), NOT_CANCELLED);
 }
+
+#[test]
+fn children_of_a_group_learn_why_they_were_cancelled() {
+    everywhere(|place| {
+        // Each child waits until it is cancelled, and tells why.
+        let child = |sends: mpsc::Sender<Option<Reason>>| async move {
+            let Ok(waited) = never::<(), Infallible>().stopped_as_option().await;
+            assert_eq!(waited, None);
+            sends.send(task::cancellation_reason()).expect("somebody listens");
+        };
+        let (sends, sent) = mpsc::channel();
+        let asked = sends.clone();
+        let work = Task::new(async move {
+            task::group(async |group| {
+                group.spawn(child(asked)).expect("it is open");
+                group.cancel_all();
+                task::is_cancelled()
+            })
+            .await
+        });
+        assert!(!place.run(work).unwrap(), "the task itself is not cancelled");
+        assert_eq!(sent.recv(), Ok(Some(Reason::Requested)));
+
+        let failed = sends.clone();
+        let work = Task::new(async move {
+            task::try_group(async |group| {
+                let sibling = child(failed);
+                group
+                    .spawn(async move {
+                        sibling.await;
+                        Ok(())
+                    })
+                    .expect("it is open");
+                group.spawn(async { Err("failed") }).expect("it is open");
+                while let Some(ended) = group.next().await {
+                    ended?;
+                }
+                Ok(())
+            })
+            .await
+        });
+        assert_eq!(place.run(work).unwrap(), Err("failed"));
+        assert!(matches!(
+            sent.recv(),
+            Ok(Some(Reason::SiblingFailed | Reason::ScopeLeft))
+        ));
+    });
+}
+
+#[test]
+fn the_cancel_of_a_task_reaches_the_children_of_its_groups() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let (sends, sent) = mpsc::channel();
+        let canceller = source.clone();
+        let work = Task::new(async move {
+            task::group(async |group| {
+                for _ in 0..3 {
+                    let sends = sends.clone();
+                    let child = async move {
+                        let Ok(_) = never::<(), Infallible>().stopped_as_option().await;
+                        sends.send(seen()).expect("somebody listens");
+                    };
+                    group.spawn(child).expect("it is open");
+                }
+                canceller.request_stop();
+                drop(sends);
+            })
+            .await;
+            seen()
+        });
+        let expected = cancelled_for(Reason::Requested);
+        assert_eq!(
+            place.run(work.write_env(WithStopToken(source.token()))).unwrap(),
+            expected,
+        );
+        assert_eq!(sent.iter().collect::<Vec<_>>(), [expected; 3]);
+    });
+}

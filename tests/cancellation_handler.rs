@@ -4,7 +4,7 @@ mod common;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -620,4 +620,57 @@ fn installing_and_removing_a_handler_takes_no_memory() {
             .unwrap()
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn a_handler_may_spawn_into_a_group_and_cancel_it() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let census = Census::new();
+        let (spawned, canceller) = (census.value(), source.clone());
+        let work = Task::new(async move {
+            task::discarding_group(async move |group| {
+                let from_handler = group.clone();
+                let handler = move || {
+                    // It is cancelled with the task: that is told, and not spawned.
+                    let refused = from_handler.spawn(async move { drop(spawned) });
+                    assert!(refused.is_err());
+                    from_handler.cancel_all();
+                };
+                with_cancellation_handler(handler, async { canceller.request_stop() }).await
+            })
+            .await
+        });
+        assert!(place.run(work.write_env(WithStopToken(source.token()))).unwrap());
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+#[test]
+fn handlers_of_children_are_called_for_the_group() {
+    everywhere(|place| {
+        let calls = Calls::default();
+        let counted = calls.clone();
+        let work = Task::new(async move {
+            task::group(async move |group| {
+                for _ in 0..10 {
+                    let handler = counted.handler();
+                    group
+                        .spawn(async move {
+                            let Ok(stopped) = with_cancellation_handler(
+                                handler,
+                                never::<(), Infallible>().stopped_as_option().into_future(),
+                            )
+                            .await;
+                            assert_eq!(stopped, None);
+                        })
+                        .expect("it is open");
+                }
+                group.cancel_all();
+            })
+            .await;
+        });
+        place.run(work).unwrap();
+        assert_eq!(calls.count(), 10);
+    });
 }

@@ -7,11 +7,12 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, LocalTask, SpawnOptions, Task, TaskGroup, TaskRef, TaskState, block_on};
+use bowline::task::{self, LocalTask, Reason, SpawnOptions, Task, TaskGroup, TaskRef, TaskState, block_on};
 
 use common::{DEEP_STACK, allocations, allocations_so_far, thread, with_stack};
 
@@ -209,6 +210,7 @@ fn cancelled_is_seen_at_once_from_elsewhere_and_kept() {
     let (me, before, after) = sync_wait(task.write_env(WithStopToken(source.token()))).unwrap();
     drop(source);
     assert_eq!((before, after, me.is_cancelled()), (false, true, true));
+    assert_eq!(me.cancellation_reason(), Some(Reason::Requested));
 }
 
 #[test]
@@ -217,6 +219,7 @@ fn what_comes_after_the_end_is_not_told() {
     let me = sync_wait(Task::new(async { me() }).write_env(WithStopToken(source.token()))).unwrap();
     source.request_stop();
     assert!(me.is_finished() && !me.is_cancelled());
+    assert_eq!(me.cancellation_reason(), None);
     assert_eq!(
         (me.deadline(), me.name(), me.priority()),
         (None, None, Priority::Default)
@@ -721,4 +724,26 @@ fn a_name_costs_what_is_kept_for_it_and_nothing_else_does() {
     }));
     // The child; and for one with a name what it is started with, and what is kept for it.
     assert_eq!(sync_wait(task).unwrap(), (1, 3));
+}
+
+#[test]
+fn a_child_has_the_deadline_of_what_it_was_started_in() {
+    let make = || {
+        Task::new(async {
+            let deadline = Instant::now() + Duration::from_secs(3600);
+            let child = task::with_deadline(
+                deadline,
+                task::group(async |group: TaskGroup<TaskRef>| {
+                    group.spawn(async { me() });
+                    group.next().await.expect("it ran")
+                }),
+            );
+            let child = child.await.expect("it is early");
+            (child, me(), deadline)
+        })
+    };
+    everywhere(make, |(child, parent, deadline)| {
+        assert_eq!(child.deadline(), Some(deadline));
+        assert_eq!(parent.deadline(), None, "it is that of a part of it");
+    });
 }

@@ -645,3 +645,46 @@ fn many_deadlines_take_a_small_stack() {
     });
     assert_eq!(rounds, 40_000);
 }
+
+#[test]
+fn children_of_a_group_inherit_it_and_are_stopped_by_it() {
+    everywhere(|place| {
+        let work = Task::new(async {
+            let at = Instant::now() + HOUR;
+            let seen = with_deadline(
+                at,
+                task::group(async |group| {
+                    group.spawn(async { task::deadline() }).expect("it is open");
+                    group.next().await.flatten()
+                }),
+            )
+            .await;
+            let limited = with_timeout(
+                MILLISECOND,
+                task::group(async |group| {
+                    let child = || async {
+                        let Ok(waited) = forever().stopped_as_option().await;
+                        assert_eq!(waited, None);
+                        task::cancellation_reason()
+                    };
+                    for _ in 0..10 {
+                        group.spawn(child()).expect("it is open");
+                    }
+                    let mut reasons = Vec::new();
+                    while let Some(reason) = group.next().await {
+                        reasons.push(reason);
+                    }
+                    reasons
+                }),
+            )
+            .await;
+            (seen == Ok(Some(at)), limited)
+        });
+        let (inherited, limited) = place.run(work).unwrap();
+        assert!(inherited);
+        // Whether the body saw them end, or was stopped with them.
+        if let Ok(reasons) = limited {
+            assert_eq!(reasons, [Some(Reason::Deadline); 10]);
+        }
+    });
+}

@@ -422,3 +422,54 @@ fn a_million_shields_take_a_small_stack() {
     });
     assert_eq!(rounds, ROUNDS);
 }
+
+#[test]
+fn groups_inside_are_shielded_too() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        source.request_stop();
+        let work = Task::new(async {
+            shield(task::group(async |group| {
+                for _ in 0..3 {
+                    group.spawn(seen()).expect("it is not cancelled");
+                }
+                let mut all = Vec::new();
+                while let Some(seen) = group.next().await {
+                    all.push(seen);
+                }
+                all
+            }))
+            .await
+        });
+        assert_eq!(
+            place.run(work.write_env(WithStopToken(source.token()))).unwrap(),
+            [NOTHING; 3],
+        );
+    });
+}
+
+/// A group that was opened inside, and forgotten there: its children are stopped when the shield is left, and the task waits
+/// for them.
+#[test]
+fn a_group_that_was_forgotten_inside_does_not_keep_the_shield() {
+    everywhere(|place| {
+        let census = Census::new();
+        let value = census.value();
+        let work = Task::new(async move {
+            shield(async move {
+                let group = task::group(async move |group| {
+                    let child = async move {
+                        let _value = value;
+                        let Ok(()) = never::<(), Infallible>().await;
+                    };
+                    group.spawn(child).expect("it is open");
+                    pending::<()>().await;
+                });
+                common::forget(begun(group).await);
+            })
+            .await;
+        });
+        place.run(work).unwrap();
+        assert_eq!(census.alive(), 0);
+    });
+}

@@ -696,7 +696,45 @@ fn spawning_costs_the_same_whatever_is_bound() {
         }
         Box::pin(NUMBER.scope(depth, bound(depth - 1)))
     }
-    for depth in [0, 1, 100] {
-        assert_eq!(sync_wait(Task::new(bound(depth))).unwrap(), 10, "{depth} bindings");
+    let cost = |depth| sync_wait(Task::new(bound(depth))).unwrap();
+    // The memory of those that have ended is used again.
+    cost(0);
+    let without = cost(0);
+    for depth in [1, 100] {
+        assert_eq!(cost(depth), without, "{depth} bindings");
     }
+}
+
+#[test]
+fn a_scope_that_is_taken_out_of_the_one_it_began_in_is_refused() {
+    let census = Census::new();
+    let counted = census.clone();
+    let make = || {
+        let counted = counted.clone();
+        Task::new(async move {
+            let kept = Arc::new(counted.value());
+            let mut inner = Box::pin(NUMBER.scope(1, async {
+                pause().await;
+                number()
+            }));
+            KEPT.scope(
+                kept,
+                poll_fn(|context| {
+                    assert!(inner.as_mut().poll(context).is_pending());
+                    Poll::Ready(())
+                }),
+            )
+            .await;
+            // What was bound there is kept for its destructor.
+            let before = counted.alive();
+            let polled = poll_fn(|context| {
+                let polled = catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(context).is_pending()));
+                Poll::Ready(polled.is_err())
+            })
+            .await;
+            drop(inner);
+            (polled, before, counted.alive())
+        })
+    };
+    everywhere(make, |seen| assert_eq!(seen, (true, 1, 0)));
 }

@@ -144,10 +144,20 @@ impl<K: StopToken, F: FnOnce() + Send + 'static> StopCallback<K, F> {
 impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
     /// Takes the registration back. `wait` is called where the closure is running on another thread, with what says that it
     /// has returned. Called again, it does nothing.
-    pub(crate) fn withdraw(&self, wait: impl FnOnce(&dyn Fn() -> bool)) {
-        if self.registered && !self.withdraw_inside() && !self.slot.try_leave() && !self.slot.is_released() {
+    ///
+    /// Returns the closure where the stop has been requested, but did not get to it in time: the caller may run it.
+    pub(crate) fn withdraw(&self, wait: impl FnOnce(&dyn Fn() -> bool)) -> Option<F> {
+        if !self.registered || self.withdraw_inside() {
+            return None;
+        }
+        if self.slot.try_leave() {
+            // SAFETY: it was in the list, and was taken out by us: nobody else has to do with the closure.
+            return unsafe { &mut *self.closure.get() }.take_if(|_| self.token.stop_requested());
+        }
+        if !self.slot.is_released() {
             wait(&|| self.slot.is_released());
         }
+        None
     }
 
     /// Takes the registration back, where it is the closure that does so. `false` where it is not.
@@ -169,12 +179,13 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
 
 impl<K: StopToken, F: FnOnce() + Send> Drop for StopCallback<K, F> {
     fn drop(&mut self) {
-        self.withdraw(|released| {
+        let unused = self.withdraw(|released| {
             let mut rounds = 0;
             while !released() {
                 spin(&mut rounds);
             }
         });
+        drop(unused);
     }
 }
 

@@ -19,9 +19,12 @@ use crate::{Panic, Transfer};
 /// Runs a future, or awaits a sender, and calls `handler` when the task is cancelled before that has ended.
 ///
 /// It is how an operation that knows nothing of this crate is told to give up. The handler is called by whoever cancels,
-/// at once, on that very thread, and at most once; the operation still runs, and it is what it makes of that which counts.
+/// at once, on that very thread, and exactly once; the operation still runs, and it is what it makes of that which counts.
 /// Where the task is cancelled already, the handler is called first, and then the operation runs. Once the operation has
 /// ended, the handler is not called.
+///
+/// An operation that is stopped by the very cancel may end while that is still on its way to the handler: then it is the task
+/// that calls it, as it takes it back.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -123,8 +126,7 @@ impl<H: FnOnce() + Send + 'static, F> WithCancellationHandler<H, F> {
             return;
         };
         if token.stop_requested() {
-            // As where it is called by who cancels.
-            drop(Panic::catch(handler));
+            call(Some(handler));
             return;
         }
         // SAFETY: this is what the frame's poll is running; it is pinned, and detached before it goes.
@@ -138,6 +140,11 @@ impl<H: FnOnce() + Send + 'static, F> WithCancellationHandler<H, F> {
 }
 
 impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Self::leave,
+        running: None,
+    };
+
     /// Takes the handler back.
     fn remove(&mut self) {
         if let Handler::Installed(callback) = &self.handler {
@@ -145,17 +152,14 @@ impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
                 // It is in no list any more, so the source is not needed; and the frame does not wait for what we are in.
                 self.attached.detach();
             } else {
+                let mut late = None;
                 self.attached
-                    .detach_with(|| callback.withdraw(|returned| wait_until(returned)));
+                    .detach_with(|| late = callback.withdraw(|returned| wait_until(returned)));
+                call(late);
             }
         }
         self.handler = Handler::Gone;
     }
-
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Self::leave,
-        running: None,
-    };
 
     /// # Safety
     ///
@@ -163,11 +167,20 @@ impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
     unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
         // SAFETY: it is a field of such a future, which is there until it has left.
         let this = unsafe { container_of!(attached, Self, attached).as_ref() };
-        if let Handler::Installed(callback) = &this.handler {
-            callback.withdraw(|returned| wait_until(returned));
-        }
+        let late = match &this.handler {
+            Handler::Installed(callback) => callback.withdraw(|returned| wait_until(returned)),
+            _ => None,
+        };
         this.attached.left();
+        call(late);
         Transfer::none()
+    }
+}
+
+/// Calls a handler. What panics in there has been reported by the hook.
+fn call<H: FnOnce()>(handler: Option<H>) {
+    if let Some(handler) = handler {
+        drop(Panic::catch(handler));
     }
 }
 

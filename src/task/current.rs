@@ -10,6 +10,7 @@ use std::boxed::Box;
 use std::time::Instant;
 use std::vec::Vec;
 
+use super::cancellation::Reason;
 use super::context::Context;
 use super::frame::Header;
 use super::unit::Unit;
@@ -52,26 +53,6 @@ pub fn current() -> Option<TaskRef> {
     let frame = Header::current()?;
     // SAFETY: this thread polls a frame of it, so it has not ended.
     Some(unsafe { Header::unit(frame).as_ref().task() })
-}
-
-/// The priority of the calling code: that of the task it is part of, or else the default one.
-///
-/// ```
-/// use bowline::task;
-///
-/// assert_eq!(task::current_priority(), task::Priority::Default);
-/// ```
-pub fn current_priority() -> Priority {
-    Header::current()
-        // SAFETY: this thread polls it, so its context is there.
-        .and_then(|frame| unsafe { Header::context(frame).as_ref() }.priority)
-        .unwrap_or_default()
-}
-
-/// The same as [`current_priority`].
-#[inline]
-pub fn priority() -> Priority {
-    current_priority()
 }
 
 /// A task, to ask about: on any thread, at any time, also when it is over.
@@ -142,12 +123,12 @@ impl TaskRef {
     ///
     /// It is the task as a whole: a shield, or a deadline, inside of it is for the code in there to ask about.
     pub fn is_cancelled(&self) -> bool {
-        self.why().is_some()
+        self.record().facts().0.why.is_some()
     }
 
-    /// Why it was, if it was.
-    pub(super) fn why(&self) -> Option<Why> {
-        self.record().facts().0.why
+    /// Why the task was asked to stop, if it was.
+    pub fn cancellation_reason(&self) -> Option<Reason> {
+        self.record().facts().0.why.map(Reason::from)
     }
 
     /// When the task as a whole is to be over, if that was said.
@@ -246,9 +227,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(context: &Context) -> Self {
+    pub(super) fn of(context: &Context, raised: Option<Priority>) -> Self {
+        let given = context.priority.unwrap_or_default();
         Facts {
-            priority: context.priority.unwrap_or_default(),
+            priority: raised.map_or(given, |raised| raised.max(given)),
             why: context.token.why(),
             deadline: context.deadline,
         }

@@ -271,7 +271,8 @@ impl<F: Future> Future for WithDeadline<F> {
                     let Poll::Ready(Ok(())) = unsafe { Pin::new_unchecked(timer) }.poll(cx) else {
                         return Poll::Pending;
                     };
-                    inside.end();
+                    // SAFETY: nothing is moved.
+                    unsafe { inside.get_unchecked_mut() }.end();
                     this.ended = Some(Err(Failed::Exceeded));
                 }
                 (Poll::Pending, _) => return Poll::Pending,

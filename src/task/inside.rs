@@ -97,7 +97,7 @@ impl<F: Future> Inside<F> {
             }
             Poll::Pending => return Poll::Pending,
         };
-        this.end_in_place();
+        this.end();
         Poll::Ready(ended)
     }
 
@@ -156,14 +156,9 @@ impl<F> Inside<F> {
         body(self)
     }
 
-    /// Drops the future, and waits until nothing is left that began inside. Only of what was forgotten there, or sent away, is
-    /// anything.
-    pub(super) fn end(self: Pin<&mut Self>) {
-        // SAFETY: nothing is moved.
-        unsafe { self.get_unchecked_mut() }.end_in_place();
-    }
-
-    fn end_in_place(&mut self) {
+    /// Drops the future, if that was not done, and waits until nothing is left that began inside. Only of what was forgotten
+    /// there, or sent away, is anything.
+    pub(super) fn end(&mut self) {
         /// Also when the future's destructor unwinds.
         struct Leave<'a> {
             scope: Option<&'a Scope>,
@@ -230,6 +225,6 @@ unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
 
 impl<F> Drop for Inside<F> {
     fn drop(&mut self) {
-        self.end_in_place();
+        self.end();
     }
 }

@@ -477,9 +477,7 @@ impl<F> Drop for TaskLocalFuture<F> {
     fn drop(&mut self) {
         if self.is_linked {
             // The future's destructor sees the value too.
-            // SAFETY: it is pinned with this, and not moved.
-            let inside = unsafe { Pin::new_unchecked(&mut self.inside) };
-            self.locals.enter(|| inside.end());
+            self.locals.enter(|| self.inside.end());
         }
     }
 }

@@ -9,6 +9,7 @@ use std::vec::Vec;
 use super::context::{Context, Scope};
 use super::current::{Facts, Record, TaskRef};
 use super::frame::Header;
+use super::priority::Escalation;
 use crate::Transfer;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
@@ -36,12 +37,14 @@ pub(crate) struct Unit {
     spawned: bool,
     /// What is attached, by its links. Touched under the lock.
     attached: UnsafeCell<*mut Attached>,
+    /// What raises it.
+    pub(super) escalation: Escalation,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
     /// release.
     locked: AtomicBool,
 }
 
-// SAFETY: the list is touched under the lock alone.
+// SAFETY: the lists are touched under the lock alone.
 unsafe impl Send for Unit {}
 // SAFETY: as above.
 unsafe impl Sync for Unit {}
@@ -56,6 +59,7 @@ impl Unit {
             record: AtomicPtr::new(ptr::null_mut()),
             spawned: false,
             attached: UnsafeCell::new(ptr::null_mut()),
+            escalation: Escalation::new(),
             locked: AtomicBool::new(false),
         }
     }
@@ -142,8 +146,8 @@ impl Unit {
     unsafe fn begin_record(&self, name: Option<Cow<'static, str>>) -> TaskRef {
         let mut unknown = Vec::new();
         let mut above = self.parent;
-        // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
         let mut parent = loop {
+            // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
             match unsafe { above.as_ref() } {
                 None => break None,
                 Some(unit) => match unit.known() {
@@ -199,7 +203,7 @@ impl Unit {
     /// The context is there until this returns: it has not ended, or there is a handle.
     pub(super) unsafe fn facts(&self) -> Facts {
         // SAFETY: the caller's promise.
-        Facts::of(unsafe { &*self.context.get() })
+        Facts::of(unsafe { &*self.context.get() }, self.escalation.raised())
     }
 
     /// How many strands beneath this one are counted by what is attached to it, and have not ended.
@@ -236,7 +240,7 @@ impl Unit {
         }
     }
 
-    fn lock(&self) -> UnitLock<'_> {
+    pub(super) fn lock(&self) -> UnitLock<'_> {
         let mut rounds = 0;
         while self
             .locked
@@ -274,6 +278,13 @@ impl Unit {
     }
 }
 
+/// What there is in the list of a unit.
+enum Found {
+    Nothing,
+    Ending,
+    Taken(NonNull<Attached>),
+}
+
 /// Nobody has asked about a strand that has a handle, and it has ended.
 const ENDED: *mut Record = ptr::without_provenance_mut(1);
 
@@ -289,15 +300,8 @@ impl Drop for Unit {
     }
 }
 
-/// What there is in the list of a unit.
-enum Found {
-    Nothing,
-    Ending,
-    Taken(NonNull<Attached>),
-}
-
 /// The list of a unit.
-struct UnitLock<'a>(&'a Unit);
+pub(super) struct UnitLock<'a>(&'a Unit);
 
 impl Drop for UnitLock<'_> {
     fn drop(&mut self) {
@@ -412,8 +416,7 @@ pub(super) struct Attached {
 /// What is known of something that is attached.
 pub(super) struct AttachedVtable {
     /// Called by the frame that it was attached to, once, when its future is gone, or the scope is left, and
-    /// outside of the lock.
-    /// It calls [`Attached::left`] when it needs the node no more.
+    /// outside of the lock. It calls [`Attached::left`] when it needs the node no more.
     pub(super) leave: unsafe fn(NonNull<Attached>) -> Transfer,
     /// How many children it has that were made by [`Unit::spawned`] and have not ended; none where it never has any. Called
     /// under the unit's lock: it takes no lock but one under which nobody takes that.

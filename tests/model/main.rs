@@ -20,6 +20,7 @@ mod from_future;
 mod group;
 mod hop;
 mod injector;
+mod priority;
 mod ring;
 mod run_loop;
 mod scope;

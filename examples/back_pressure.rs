@@ -1,0 +1,71 @@
+//! Back-pressure: a producer that is held back while as many of its children run as it may have.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bowline::prelude::*;
+
+const LIMIT: usize = 4;
+const PAGES: usize = 100;
+
+/// How many run, and how many ever did at a time.
+#[derive(Default)]
+struct Meter {
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Meter {
+    fn begin(&self) {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[bowline::main]
+async fn main() {
+    let meter = Arc::new(Meter::default());
+    let fetch = async |page: usize, meter: Arc<Meter>| {
+        meter.begin();
+        // Other children run meanwhile.
+        task::yield_now().await.expect("it cannot fail");
+        meter.end();
+        page
+    };
+
+    let sum = task::group(async |group| {
+        group.set_limit(LIMIT);
+        for page in 0..PAGES {
+            // Waits while `LIMIT` children run. Whoever calls us is slowed down with us.
+            let spawned = group.spawn_when_ready(fetch(page, meter.clone())).await;
+            assert!(spawned.is_ok());
+            assert!(meter.running.load(Ordering::SeqCst) <= LIMIT);
+        }
+        let mut sum = 0;
+        while let Some(page) = group.next().await {
+            sum += page;
+        }
+        sum
+    })
+    .await;
+
+    let most = meter.most.load(Ordering::SeqCst);
+    println!("{PAGES} pages, at most {most} at a time");
+    assert_eq!(sum, PAGES * (PAGES - 1) / 2);
+    assert!(most <= LIMIT);
+
+    // A group may be full for good; that is said, and not waited for.
+    let refused = task::group(async |group| {
+        group.set_limit(0);
+        group.spawn_when_ready(async {}).await
+    })
+    .await;
+    println!(
+        "a limit of zero: {}",
+        refused.into_result().expect_err("there is no room")
+    );
+}
