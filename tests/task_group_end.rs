@@ -305,7 +305,7 @@ fn groups_in_groups() {
                     group.spawn(nest(census.clone(), depth - 1));
                 }
             }
-            if depth % 2 == 0 {
+            if depth.is_multiple_of(2) {
                 until_stopped().await
             }
         }))

@@ -53,7 +53,8 @@ pub async fn hops(rounds: usize) {
 /// Polls a future once. It is given back where it was not ready.
 pub async fn begin<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
-    poll_fn(|cx| Poll::Ready(assert!(future.as_mut().poll(cx).is_pending()))).await;
+    let pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
+    assert!(pending);
     future
 }
 

@@ -443,7 +443,8 @@ fn giving_up_a_group_races_with_the_end_of_its_child() {
                 });
                 if leaked {
                     let mut body = Box::pin(body);
-                    poll_fn(|context| Poll::Ready(assert!(body.as_mut().poll(context).is_pending()))).await;
+                    let pending = poll_fn(|context| Poll::Ready(body.as_mut().poll(context).is_pending())).await;
+                    assert!(pending);
                     std::mem::forget(body);
                 } else {
                     assert!(poll_and_drop(body).await.is_none());
