@@ -360,6 +360,12 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         // SAFETY: there is such a scheduler; the rest is the caller's promise.
         unsafe { (self.vtable.enqueue)(self.scheduler(), entry) }
     }
+
+    #[cfg(feature = "std")]
+    unsafe fn raise_entry(&self, entry: NonNull<super::thread_pool::Entry>, priority: crate::Priority) -> Transfer {
+        // SAFETY: there is such a scheduler; the rest is the caller's promise.
+        unsafe { (self.vtable.raise_entry)(self.scheduler(), entry, priority) }
+    }
 }
 
 /// Says at compile time what cannot be erased.
@@ -451,6 +457,8 @@ struct Vtable {
     is_inline: unsafe fn(NonNull<()>) -> bool,
     #[cfg(feature = "std")]
     enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
+    #[cfg(feature = "std")]
+    raise_entry: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>, crate::Priority) -> Transfer,
     /// What tasks need to get there. None where it has a queue for them.
     #[cfg(feature = "std")]
     hop: Option<&'static HopVtable>,
@@ -490,6 +498,8 @@ impl<S: Scheduler> Of<S> {
         is_inline: Self::is_inline,
         #[cfg(feature = "std")]
         enqueue: Self::enqueue,
+        #[cfg(feature = "std")]
+        raise_entry: Self::raise_entry,
         #[cfg(feature = "std")]
         hop: if S::QUEUES { None } else { Some(HopTo::<S>::VTABLE) },
         operation: OperationVtable {
@@ -574,6 +584,19 @@ impl<S: Scheduler> Of<S> {
     unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe { scheduler.cast::<S>().as_ref().enqueue(entry) }
+    }
+
+    /// # Safety
+    ///
+    /// The first is a scheduler; the entry is one that it was given, and whose job does not run before this returns.
+    #[cfg(feature = "std")]
+    unsafe fn raise_entry(
+        scheduler: NonNull<()>,
+        entry: NonNull<super::thread_pool::Entry>,
+        priority: crate::Priority,
+    ) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref().raise_entry(entry, priority) }
     }
 
     /// # Safety

@@ -104,6 +104,19 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
         }
     }
 
+    #[cfg(feature = "std")]
+    unsafe fn raise_entry(
+        &self,
+        entry: core::ptr::NonNull<super::thread_pool::Entry>,
+        priority: crate::Priority,
+    ) -> Transfer {
+        if !C::QUEUES {
+            return Transfer::none();
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.scheduler.raise_entry(entry, priority) }
+    }
+
     fn help(&self) -> bool {
         self.scheduler.help()
     }

@@ -84,6 +84,23 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         unsafe { crate::task::hop(entry) }
     }
 
+    /// Makes an entry that waits here at least that urgent. A scheduler that knows no priorities has nothing to do.
+    ///
+    /// # Safety
+    ///
+    /// The entry was given to [`enqueue`](Scheduler::enqueue) of this scheduler, or is about to be and says so. Its job does
+    /// not run, and it stays where it is, before this returns.
+    #[cfg(feature = "std")]
+    #[doc(hidden)]
+    unsafe fn raise_entry(
+        &self,
+        entry: core::ptr::NonNull<crate::scheduler::thread_pool::Entry>,
+        priority: super::Priority,
+    ) -> Transfer {
+        let _ = (entry, priority);
+        Transfer::none()
+    }
+
     /// Runs a piece of this scheduler's work, if there is one and the calling thread is the one that runs it: what a task
     /// does while it waits for something it dropped. Workers of a pool see to themselves.
     #[doc(hidden)]

@@ -14,6 +14,7 @@ use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
 use super::frame::Header;
 use super::hop::Hop;
+use super::priority;
 use super::task_local::Binding;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
@@ -208,12 +209,24 @@ impl Context {
     pub(super) unsafe fn enqueue(this: NonNull<Context>, entry: NonNull<Entry>) -> Transfer {
         // SAFETY: the frame is not done, so its context is there.
         let (home, priority) = unsafe { ((*this.as_ptr()).home, (*this.as_ptr()).priority) };
-        if let Some(priority) = priority {
-            // SAFETY: by the caller's promise.
-            unsafe { entry.as_ref() }.set_level(priority);
+        // SAFETY: by the caller's promise. An entry is the first field of its frame.
+        unsafe {
+            priority::queue(entry.cast(), priority);
+            (home.vtable.enqueue)(home.scheduler, entry)
         }
-        // SAFETY: by the caller's promise.
-        unsafe { (home.vtable.enqueue)(home.scheduler, entry) }
+    }
+
+    /// Makes a frame that is queued at least that urgent.
+    ///
+    /// # Safety
+    ///
+    /// It is queued with its scheduler, or about to be and says so; it is not resumed before this returns.
+    pub(super) unsafe fn raise(frame: NonNull<Header>, level: Priority) -> Transfer {
+        // SAFETY: by the caller's promise, it is not done, so its context is there, and the scheduler.
+        unsafe {
+            let home = Header::context(frame).as_ref().home;
+            (home.vtable.raise)(home.scheduler, frame.cast(), level)
+        }
     }
 }
 
@@ -234,6 +247,7 @@ pub struct Home {
 /// What is known of the scheduler of a [`Home`].
 struct HomeVtable {
     enqueue: unsafe fn(NonNull<()>, NonNull<Entry>) -> Transfer,
+    raise: unsafe fn(NonNull<()>, NonNull<Entry>, Priority) -> Transfer,
     is_here: unsafe fn(NonNull<()>) -> bool,
     help: unsafe fn(NonNull<()>) -> bool,
     /// A scheduler of its own for somebody who asks.
@@ -254,6 +268,7 @@ impl Home {
             vtable: const {
                 &HomeVtable {
                     enqueue: At::<S>::enqueue,
+                    raise: At::<S>::raise,
                     is_here: At::<S>::is_here,
                     help: At::<S>::help,
                     own: At::<S>::own,
@@ -332,6 +347,14 @@ impl<S: Scheduler> At<S> {
         let scheduler = ManuallyDrop::new(unsafe { scheduler.cast::<S>().read() });
         // SAFETY: by the caller's promise.
         unsafe { scheduler.enqueue(entry) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Context::raise`].
+    unsafe fn raise(scheduler: NonNull<()>, entry: NonNull<Entry>, level: Priority) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { scheduler.cast::<S>().as_ref().raise_entry(entry, level) }
     }
 
     /// # Safety
@@ -432,7 +455,14 @@ impl Env for TaskEnv {
         visit_all(self, id, found);
     }
 
-    fn look(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
+        if id == TypeId::of::<Priority>()
+            && let Some(priority) = self.priority()
+        {
+            // It may have been raised since it was given.
+            found(&priority);
+            return None;
+        }
         let (place, look) = self.context().outside;
         // SAFETY: the environment outside is there as long as the context.
         Some(unsafe { Beneath::new(place, look) })
@@ -440,7 +470,18 @@ impl Env for TaskEnv {
 
     #[inline]
     fn priority(&self) -> Option<Priority> {
-        self.context().priority
+        // SAFETY: the state is there for as long as this is used, by the promise of `new`. What has none is asked while the
+        // frame is polled.
+        unsafe {
+            let frame = match self.state {
+                Some(state) => Some(state.as_ref().frame),
+                None => Header::current().filter(|frame| Header::context(*frame) == self.context),
+            };
+            match frame {
+                Some(frame) => priority::level_in(frame, self.context),
+                None => self.context().priority,
+            }
+        }
     }
 
     #[inline]

@@ -55,26 +55,6 @@ pub fn current() -> Option<TaskRef> {
     Some(unsafe { Header::unit(frame).as_ref().task() })
 }
 
-/// The priority of the calling code: that of the task it is part of, or else the default one.
-///
-/// ```
-/// use bowline::task;
-///
-/// assert_eq!(task::current_priority(), task::Priority::Default);
-/// ```
-pub fn current_priority() -> Priority {
-    Header::current()
-        // SAFETY: this thread polls it, so its context is there.
-        .and_then(|frame| unsafe { Header::context(frame).as_ref() }.priority)
-        .unwrap_or_default()
-}
-
-/// The same as [`current_priority`].
-#[inline]
-pub fn priority() -> Priority {
-    current_priority()
-}
-
 /// A task, to ask about: on any thread, at any time, also when it is over.
 ///
 /// [`current`] gives the one that runs here. It says nothing about results, keeps nothing alive but what it tells, and is
@@ -247,9 +227,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(context: &Context) -> Self {
+    pub(super) fn of(context: &Context, raised: Option<Priority>) -> Self {
+        let given = context.priority.unwrap_or_default();
         Facts {
-            priority: context.priority.unwrap_or_default(),
+            priority: raised.map_or(given, |raised| raised.max(given)),
             why: context.token.why(),
             deadline: context.deadline,
         }

@@ -11,6 +11,7 @@ use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
 use super::hop;
+use super::priority;
 use super::unit::Unit;
 use super::wait::wait_until;
 use crate::scheduler::thread_pool::{Entry, Kind};
@@ -64,7 +65,7 @@ pub(crate) struct Header {
     unit: Cell<*const Unit>,
     continuation: Cell<Continuation>,
     /// The last of the children that are to run when the polling is over, or null. They are in no queue, and so are linked
-    /// by their jobs, the last to the first. Of a frame that waits to be freed: the next of them.
+    /// by their jobs, the last to the first. Of a frame that is queued, or that waits to be freed: the next of those.
     child: Cell<*mut Header>,
     /// What else is to be resumed when the polling is over.
     resumed: UnsafeCell<Transfer>,
@@ -226,6 +227,19 @@ impl Header {
     #[inline]
     pub(super) fn current() -> Option<NonNull<Header>> {
         NonNull::new(CURRENT.with(Cell::get).cast_mut())
+    }
+
+    /// What waits in the queues.
+    #[inline]
+    pub(super) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// A link for whoever keeps a list of frames that are queued. It is null while the frame is not in that.
+    #[inline]
+    pub(super) fn link(&self) -> &Cell<*mut Header> {
+        // A frame that is queued was polled to the end, so no child is to run.
+        &self.child
     }
 
     /// Whether it stays on its thread.
@@ -903,6 +917,10 @@ impl Header {
     unsafe fn resume(job: NonNull<Job>) -> Transfer {
         let frame = job.cast::<Header>();
         let header = header_of(frame);
+        if header.entry.is_tracked() {
+            // SAFETY: by the caller's promise.
+            unsafe { priority::dequeue(frame) };
+        }
         let outer = CURRENT.with(Cell::get);
         if !outer.is_null() || header.polled.get() {
             // SAFETY: by the caller's promise. What a thread polls is there.

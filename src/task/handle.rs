@@ -14,6 +14,7 @@ use super::error::TaskError;
 use super::group::SpawnOptions;
 use super::solo::{self, AsResult, Claim, Join, Start};
 use super::spawned::InCache;
+use crate::Priority;
 use crate::memory::Cached;
 
 /// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
@@ -133,6 +134,24 @@ impl<T: Send + 'static> Handle<T> {
     /// ```
     pub fn task(&self) -> TaskRef {
         self.claim.task().task()
+    }
+
+    /// Makes the task at least as urgent, for good, and with it all that it waits for.
+    ///
+    /// Awaiting the handle does the same, with the level of who awaits it.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, SpawnOptions};
+    ///
+    /// let options = SpawnOptions::new().priority(Priority::Background);
+    /// let handle = task::detach_with(options, async { "done" });
+    /// // Somebody has asked for it.
+    /// handle.raise(Priority::UserInitiated);
+    /// assert_eq!(task::block_on(handle).unwrap(), "done");
+    /// ```
+    pub fn raise(&self, priority: Priority) {
+        self.claim.task().raise(priority);
     }
 
     /// Whether it has ended.

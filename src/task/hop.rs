@@ -9,6 +9,7 @@ use core::ptr::{self, NonNull};
 
 use super::context::Home;
 use super::frame::Header;
+use super::priority;
 use crate::memory::OutOfMemory;
 use crate::scheduler::hop_to;
 use crate::scheduler::thread_pool::Entry;
@@ -97,7 +98,7 @@ pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
     let context = unsafe { Header::context(entry.cast()).as_ref() };
     match context.home.hop {
         // SAFETY: a hop is there as long as the tasks that use it.
-        Some(hop) => unsafe { Hop::push(hop, entry.cast(), context.priority) },
+        Some(hop) => unsafe { Hop::push(hop, entry.cast(), priority::level(entry.cast())) },
         // SAFETY: by the caller's promise. It was provided, so this does not come.
         None => unsafe { Transfer::to(entry.cast()) },
     }

@@ -39,6 +39,7 @@ mod continuation;
 mod current;
 mod deadline;
 mod error;
+mod escalation_handler;
 mod foreign;
 mod frame;
 mod group;
@@ -47,6 +48,7 @@ mod hop;
 mod inside;
 mod let_async;
 mod local;
+mod priority;
 mod relay;
 mod report;
 mod scope;
@@ -73,9 +75,10 @@ pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handle
 pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub use continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
-pub use current::{TaskId, TaskRef, current, current_priority, priority};
+pub use current::{TaskId, TaskRef, current};
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use error::TaskError;
+pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
     NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
@@ -85,6 +88,7 @@ pub use handle::{Handle, detach, detach_with};
 pub(crate) use hop::{HopTo, HopVtable, hop};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use priority::{base_priority, current_priority, priority};
 pub use report::{Report, reset_report_hook, set_report_hook};
 pub use shield::{Shield, shield};
 pub use sleep::{Sleep, sleep, sleep_until};

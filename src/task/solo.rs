@@ -14,6 +14,7 @@ use super::current::TaskRef;
 use super::error::TaskError;
 use super::frame::{Continuation, Header};
 use super::group::run_later;
+use super::priority::{self, Held, Link};
 use super::relay::Relay;
 use super::report::{Report, report};
 use super::spawned::Place;
@@ -27,7 +28,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
+use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Sender, Transfer};
 
 /// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
 #[repr(C)]
@@ -53,6 +54,8 @@ pub(super) struct Solo {
     /// over before the link is.
     scope: Option<NonNull<Scope>>,
     attached: Attached,
+    /// Has it raised with the parent, until it has ended.
+    link: Link,
     /// Drops the result. What it panicked with is returned.
     discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
     /// Whose the result is.
@@ -150,6 +153,12 @@ impl SoloRef {
     pub(super) fn is_finished(&self) -> bool {
         self.solo().joiner.load(Acquire) == DONE
     }
+
+    /// Makes it at least as urgent, for good.
+    pub(super) fn raise(&self, level: Priority) {
+        // SAFETY: it is counted, and the first frame of its strand.
+        unsafe { priority::raise(self.0, level) };
+    }
 }
 
 /// Starts a child by itself.
@@ -180,11 +189,13 @@ where
         // SAFETY: the frame is being polled by this thread.
         Some(frame) => unsafe {
             let here = Header::context(frame).as_ref();
-            (here.of_child(), here.scope(), Header::unit(frame).as_ptr().cast_const())
+            let mut context = here.of_child();
+            context.priority = priority::level(frame);
+            (context, here.scope(), Header::unit(frame).as_ptr().cast_const())
         },
         None => (Context::of_global_pool(), None, ptr::null()),
     };
-    let outer = context.token;
+    let (outer, inherited) = (context.token, context.priority);
     let locals = if parent.is_some() {
         Locals::current()
     } else {
@@ -209,6 +220,7 @@ where
         parent,
         scope,
         attached: Attached::new(Solo::ATTACHED),
+        link: Link::new(Solo::hold),
         discard: discard::<T>,
         joiner: AtomicPtr::new(ptr::null_mut()),
     };
@@ -235,9 +247,18 @@ where
         };
         let unit = NonNull::new_unchecked(&raw mut (*place).unit);
         unit.as_ref().set_context(context);
+        unit.as_ref().track();
         let continuation = Continuation::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, continuation));
         if let Some(parent) = parent {
+            // One for the link, with which it is raised.
+            Header::count(frame);
+            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), parent);
+            // What comes after that is told.
+            match priority::level(parent) {
+                Some(level) if Some(level) > inherited => priority::raise(frame, level),
+                _ => {}
+            }
             Header::context(parent).as_ref().enter();
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
             Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), parent);
@@ -245,6 +266,9 @@ where
         // The parent waits for it by now.
         if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
             unit.as_ref().set_name(name);
+        }
+        if parent.is_none() {
+            priority::queue_first(frame);
         }
         // One for the claim; the first is that of the run.
         Header::count(frame);
@@ -334,6 +358,11 @@ impl Solo {
             return Transfer::none();
         }
         // Before the parent may be done.
+        solo.link.leave();
+        if solo.parent.is_some() {
+            // SAFETY: that of the link. The run still has one.
+            unsafe { Header::release(solo.frame) };
+        }
         solo.attached.detach();
         // SAFETY: it is done, and nothing of what is around it is used any more but its parent.
         unsafe { Solo::settle(solo) }
@@ -401,6 +430,16 @@ impl Solo {
             }
         }
         false
+    }
+
+    /// Keeps a child that is to be raised.
+    ///
+    /// # Safety
+    ///
+    /// The link is that of such a child, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+        // SAFETY: by the caller's promise, it has not ended, and the link has a count.
+        Some(unsafe { Held::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
 
     /// Ends a child on behalf of the frame that it was started in.
@@ -532,6 +571,7 @@ unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for Join<T, D> {
             joiner: Joiner {
                 complete: JoinOperation::<T, D, R>::complete,
             },
+            link: Link::new(JoinOperation::<T, D, R>::hold),
             task: Some(self.task),
             receiver: Some(receiver),
             slot: StopSlot::new(JoinOperation::<T, D, R>::stop_requested),
@@ -566,6 +606,8 @@ type Token<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::En
 #[repr(C)]
 pub(super) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
     joiner: Joiner,
+    /// Has the child raised with who awaits it.
+    link: Link,
     /// Taken by the completion.
     task: Option<SoloRef>,
     receiver: Option<R>,
@@ -591,8 +633,11 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
     ///
     /// As above; and no callback uses the operation any more.
     unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
-        // SAFETY: by the caller's promise, all of it is ours.
-        let (task, receiver) = unsafe { ((*this).task.take(), (*this).receiver.take()) };
+        // SAFETY: by the caller's promise, all of it is ours. Who awaits this is not done.
+        let (task, receiver) = unsafe {
+            (*this).link.leave();
+            ((*this).task.take(), (*this).receiver.take())
+        };
         let (Some(task), Some(receiver)) = (task, receiver) else {
             return Transfer::none();
         };
@@ -604,6 +649,17 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
         let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
         drop(task);
         D::deliver(completion, receiver)
+    }
+
+    /// # Safety
+    ///
+    /// The link is that of such an operation, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+        // SAFETY: by the caller's promise, the operation is there, and has not let go of the child.
+        unsafe {
+            let task = &(*container_of!(link, Self, link).as_ptr()).task;
+            task.as_ref().map(|task| Held::strand(task.0))
+        }
     }
 
     /// # Safety
@@ -656,7 +712,16 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
                 // Otherwise somebody else waits for it, or nobody may.
                 return Self::finish(this, seen == DONE);
             }
-            let token = receiver.env().stop_token();
+            let env = receiver.env();
+            if let Some(around) = env.around() {
+                Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
+            }
+            // What comes after that is told.
+            if let Some(level) = env.priority() {
+                task.raise(level);
+            }
+            let token = env.stop_token();
+            drop(env);
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token);
             drop(token);
             let next = if listening { word } else { ptr::null_mut() };

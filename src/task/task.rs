@@ -861,7 +861,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         let parent = inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr().cast_const());
         let unit = NonNull::from(this.unit.write(Unit::new(parent)));
         // SAFETY: it is new. The context is there until the task is done.
-        unsafe { unit.as_ref().set_context(context) };
+        unsafe {
+            unit.as_ref().set_context(context);
+            if let Some((_, outer)) = inside {
+                unit.as_ref().follow(outer);
+            }
+        }
         this.is_unstarted = false;
         let frame = this.frame;
         let scheduler = NonNull::from(&this.scheduler).cast();

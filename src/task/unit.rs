@@ -9,6 +9,7 @@ use std::vec::Vec;
 use super::context::{Context, Scope};
 use super::current::{Facts, Record, TaskRef};
 use super::frame::Header;
+use super::priority::Escalation;
 use crate::Transfer;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
@@ -36,12 +37,14 @@ pub(crate) struct Unit {
     spawned: bool,
     /// What is attached, by its links. Touched under the lock.
     attached: UnsafeCell<*mut Attached>,
+    /// What raises it.
+    pub(super) escalation: Escalation,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
     /// release.
     locked: AtomicBool,
 }
 
-// SAFETY: the list is touched under the lock alone.
+// SAFETY: the lists are touched under the lock alone.
 unsafe impl Send for Unit {}
 // SAFETY: as above.
 unsafe impl Sync for Unit {}
@@ -56,6 +59,7 @@ impl Unit {
             record: AtomicPtr::new(ptr::null_mut()),
             spawned: false,
             attached: UnsafeCell::new(ptr::null_mut()),
+            escalation: Escalation::new(),
             locked: AtomicBool::new(false),
         }
     }
@@ -199,7 +203,7 @@ impl Unit {
     /// The context is there until this returns: it has not ended, or there is a handle.
     pub(super) unsafe fn facts(&self) -> Facts {
         // SAFETY: the caller's promise.
-        Facts::of(unsafe { &*self.context.get() })
+        Facts::of(unsafe { &*self.context.get() }, self.escalation.raised())
     }
 
     /// How many strands beneath this one are counted by what is attached to it, and have not ended.
@@ -236,7 +240,7 @@ impl Unit {
         }
     }
 
-    fn lock(&self) -> UnitLock<'_> {
+    pub(super) fn lock(&self) -> UnitLock<'_> {
         let mut rounds = 0;
         while self
             .locked
@@ -297,7 +301,7 @@ impl Drop for Unit {
 }
 
 /// The list of a unit.
-struct UnitLock<'a>(&'a Unit);
+pub(super) struct UnitLock<'a>(&'a Unit);
 
 impl Drop for UnitLock<'_> {
     fn drop(&mut self) {

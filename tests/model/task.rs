@@ -20,7 +20,7 @@ use loom::thread;
 use crate::support::{Ended, Remote, Root, Watched, World, explore};
 
 /// The threads of a model are one to the system, and what they share is `loom`'s to watch.
-pub struct Sendable<F>(F);
+pub struct Sendable<F>(pub F);
 
 // SAFETY: see above.
 unsafe impl<F> Send for Sendable<F> {}

@@ -18,8 +18,10 @@ pub struct Entry {
     /// The one before, in the list of an injector. Only touched under its lock, so relaxed accesses do. The one after is
     /// the job's link.
     pub(super) previous: AtomicPtr<Entry>,
-    /// The level, as a number. It only grows. Written before the entry is queued, and by whoever raises it; read when it
-    /// is put into a list of the injector, under the lock, which orders the two.
+    /// The level that it was given, as a number; and above that, from [`FLOOR`] on, one more than the level that it was
+    /// raised to, which only grows. The first is written before the entry is queued, by who has it to itself, the second
+    /// by whoever raises it; they are read when it is put into a list of the injector, under the lock, which orders the
+    /// two.
     level: AtomicU8,
     /// What it is to the entries around it in the queue of a worker: see [`Kind`]. Written while it is in no queue, by
     /// whoever queues it, which publishes it.
@@ -27,6 +29,9 @@ pub struct Entry {
     /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
     /// it; who reads its place first, and then this, knows which pool the place is in.
     forwarded: AtomicBool,
+    /// The strand that it is of keeps a list in which this is. For whoever has the entry to itself; who runs it is ordered
+    /// after who queued it.
+    tracked: AtomicBool,
     /// When it was put into the injector, counted by that. Only touched under its lock.
     pub(super) stamp: AtomicU32,
     /// Where the entry waits: see [`Place`].
@@ -57,6 +62,8 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Nowhere,
+    /// Nowhere yet: who has it is about to queue it, and says where.
+    Coming,
     /// In the injector, in the list of its level.
     Injector(Priority),
     /// In the slot of a worker.
@@ -67,10 +74,14 @@ pub(super) enum Place {
 
 const RING_BITS: u32 = 12;
 
+/// What one level that an entry was raised to is worth in its word.
+const FLOOR: u8 = 8;
+
 impl Place {
     fn encode(self) -> usize {
         match self {
             Place::Nowhere => 0,
+            Place::Coming => 4,
             Place::Injector(level) => (level as usize) << 2 | 1,
             Place::Slot(worker) => worker << 2 | 2,
             Place::Ring(worker, number) => (worker << RING_BITS | number & ((1 << RING_BITS) - 1)) << 2 | 3,
@@ -80,7 +91,8 @@ impl Place {
     fn decode(place: usize) -> Place {
         let rest = place >> 2;
         match place & 3 {
-            0 => Place::Nowhere,
+            0 if rest == 0 => Place::Nowhere,
+            0 => Place::Coming,
             1 => Place::Injector(level(rest)),
             2 => Place::Slot(rest),
             _ => Place::Ring(rest >> RING_BITS, rest & ((1 << RING_BITS) - 1)),
@@ -118,6 +130,7 @@ impl Entry {
             level: AtomicU8::new(Priority::Default as u8),
             kind: AtomicU8::new(Kind::Plain as u8),
             forwarded: AtomicBool::new(false),
+            tracked: AtomicBool::new(false),
             stamp: AtomicU32::new(0),
             place: AtomicUsize::new(Place::Nowhere.encode()),
         }
@@ -126,7 +139,20 @@ impl Entry {
     /// The level at which it waits, or is to wait.
     #[inline]
     pub(super) fn level(&self) -> Priority {
-        level(usize::from(self.level.load(Relaxed)))
+        Self::higher(self.level.load(Relaxed))
+    }
+
+    /// Whether that is the default one.
+    #[inline]
+    pub(super) fn is_default(&self) -> bool {
+        let word = self.level.load(Relaxed);
+        word == Priority::Default as u8 || Self::higher(word) == Priority::Default
+    }
+
+    /// The higher of the two levels in a word.
+    #[inline]
+    fn higher(word: u8) -> Priority {
+        level(usize::from((word % FLOOR).max((word / FLOOR).saturating_sub(1))))
     }
 
     /// Its job, whose link is free while the entry is in no queue.
@@ -135,10 +161,15 @@ impl Entry {
         &self.job
     }
 
-    /// Sets the level, while the entry is in no queue.
+    /// Sets the level, while the entry is in no queue, and nobody raises it.
     #[inline]
     pub(crate) fn set_level(&self, level: Priority) {
         self.level.store(level as u8, Relaxed);
+    }
+
+    /// Gives it another level, while it is in no queue. What it was raised to, or is at this moment, holds.
+    pub(super) fn change_level(&self, level: Priority) {
+        self.update(|word| word / FLOOR * FLOOR + level as u8);
     }
 
     /// Says what it is, while the entry is in no queue.
@@ -148,8 +179,35 @@ impl Entry {
     }
 
     /// Makes it at least as urgent as `level`; tells whether that is more than it was.
-    pub(super) fn raise(&self, level: Priority) -> bool {
-        self.level.fetch_max(level as u8, Relaxed) < level as u8
+    pub(crate) fn raise(&self, level: Priority) -> bool {
+        let before = self.update(|word| word % FLOOR + (word / FLOOR).max(level as u8 + 1) * FLOOR);
+        Self::higher(before) < level
+    }
+
+    fn update(&self, mut change: impl FnMut(u8) -> u8) -> u8 {
+        let mut word = self.level.load(Relaxed);
+        loop {
+            match (self.level).compare_exchange_weak(word, change(word), Relaxed, Relaxed) {
+                Ok(before) => return before,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Says that it is about to be queued, before somebody who may raise it knows.
+    #[inline]
+    pub(crate) fn set_coming(&self) {
+        self.set_place(Place::Coming);
+    }
+
+    #[inline]
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracked.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_tracked(&self, tracked: bool) {
+        self.tracked.store(tracked, Relaxed);
     }
 
     /// Whether it was given to the global pool, because its own had ended.

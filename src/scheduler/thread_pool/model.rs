@@ -201,11 +201,15 @@ impl PoolModel {
         unsafe { self.shared.push(task.entry(), self.generation) }.is_ok()
     }
 
+    /// A scheduler of it.
+    pub fn scheduler(self) -> PoolScheduler {
+        PoolScheduler::new(self.shared, self.generation)
+    }
+
     /// As a scheduler's operation does. If the pool has ended meanwhile, the task runs here.
     pub fn raise(self, task: &Arc<Task>, level: Priority) {
-        let scheduler = PoolScheduler::new(self.shared, self.generation);
         // SAFETY: the models keep a task until the end, and push it to one pool.
-        if unsafe { scheduler.raise(task.entry(), level) }.is_err() {
+        if unsafe { self.scheduler().raise(task.entry(), level) }.is_err() {
             // SAFETY: it was taken out of its queue, and is in none now.
             unsafe { forward(task.entry()) }.run();
         }

@@ -112,7 +112,7 @@ impl PoolScheduler {
             if unsafe { pool.shared.move_up(entry, place, pool.generation) }? {
                 return Ok(());
             }
-            // A worker has just taken it, to run it or to put it elsewhere, and is about to say so.
+            // Somebody has just taken it, to run it or to put it somewhere, and is about to say so.
             spin(&mut rounds);
         }
     }
@@ -140,10 +140,19 @@ impl Scheduler for PoolScheduler {
     unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
         if let Some(priority) = self.priority {
             // SAFETY: by the caller's promise, it is there, and in no queue.
-            unsafe { entry.as_ref() }.set_level(priority);
+            unsafe { entry.as_ref() }.change_level(priority);
         }
         // SAFETY: by the caller's promise.
         unsafe { self.push(entry) }
+    }
+
+    unsafe fn raise_entry(&self, entry: NonNull<Entry>, priority: Priority) -> Transfer {
+        // SAFETY: by the caller's promise.
+        match unsafe { self.raise(entry, priority) } {
+            Ok(()) => Transfer::none(),
+            // SAFETY: it was taken out of its queue, and is in none now.
+            Err(_) => unsafe { forward(entry) },
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use super::idle::Idle;
 use super::injector::{Closed, Injector, Levels};
 use super::ring::{Line, Ring};
 use super::worker::Worker;
-use crate::Priority;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -111,7 +110,7 @@ impl Shared {
     #[inline]
     pub(super) unsafe fn push(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
         // SAFETY: the caller's promise: the entry is ours until it is queued.
-        if unsafe { entry.as_ref() }.level() == Priority::Default
+        if unsafe { entry.as_ref() }.is_default()
             && let Some(worker) = Worker::current()
             && worker.works_for(self, generation)
         {
@@ -134,7 +133,7 @@ impl Shared {
     /// As for [`Shared::push`].
     pub(super) unsafe fn push_last(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
         // SAFETY: the caller's promise: the entry is ours until it is queued.
-        if unsafe { entry.as_ref() }.level() == Priority::Default
+        if unsafe { entry.as_ref() }.is_default()
             && self.injector.occupied().and(Levels::DEFAULT).is_empty()
             && let Some(worker) = Worker::current()
             && worker.works_for(self, generation)
@@ -172,7 +171,7 @@ impl Shared {
         let item = unsafe { Item::queued(entry) };
         // The place is old news, perhaps from before it came here, so there may be no such worker.
         let taken = match place {
-            Place::Nowhere => false,
+            Place::Nowhere | Place::Coming => false,
             // SAFETY: the caller's promise.
             Place::Injector(_) => return Ok(unsafe { self.injector.raise(entry) }),
             Place::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.take_from_slot(item)),

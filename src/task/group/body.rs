@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::super::frame;
+use super::super::priority::current_priority;
 use super::TaskGroup;
 use super::core::{CoreRef, Policy, run_later};
 use crate::Panic;
@@ -112,6 +113,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         }
         // SAFETY: the frame is polled by this thread.
         if !unsafe { this.core.close() } {
+            this.core.wanted_at(current_priority());
             // The last child wakes the frame.
             let waker = Some(cx.waker()).filter(|waker| !this.core.is_frame(frame::frame_of(waker)));
             if !this.core.is_over(waker) {

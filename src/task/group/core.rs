@@ -15,6 +15,7 @@ use allocator_api2::alloc::Allocator;
 
 use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::frame::{Continuation, Header};
+use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
 use super::super::task::{Frame, Plain};
@@ -26,12 +27,12 @@ use crate::memory::Cached;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
 use crate::sync::spin;
-use crate::{Completion, Panic, Transfer};
+use crate::{Completion, Panic, Priority, Transfer};
 
 /// What all handles of a group, and its children, point at.
 ///
@@ -58,6 +59,12 @@ pub(super) struct Core {
     /// The scope in the frame that the group is in, which that token may be of. It is not over before the link is.
     scope: Option<NonNull<Scope>>,
     policy: Policy,
+    /// Has the children raised with the task. In the list of that until no child runs any more: the last one that ends takes
+    /// it out, or who finds that there is none.
+    link: Link,
+    /// The lowest level that a child may have, as a number. Whoever waits at a higher one raises them. Lowered under the lock,
+    /// by who spawns, and raised by who raises; it only decides who asks for the lock.
+    lowest: AtomicU8,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
     /// release. A child that has ended touches nothing of the group once it gave the lock back, unless it was the last of
     /// one that is closed.
@@ -98,6 +105,10 @@ struct State {
     abandoned: bool,
     /// The children that run, by the links of their tails.
     children: *mut Header,
+    /// What they were raised to, and those are that come later.
+    floor: Option<Priority>,
+    /// Where those are who raise them, one after the other.
+    cursors: *mut Cursor,
     /// Those that have ended, in that order, by the same links.
     first: *mut Header,
     last: *mut Header,
@@ -109,6 +120,14 @@ struct State {
     wakers: Vec<Waker>,
     /// The first panic that was not kept as a result.
     panic: Option<Panic>,
+}
+
+/// A way through the children that run, which do not wait for it. It is on the stack of whoever goes it, and under the lock.
+struct Cursor {
+    /// The child that is next, or null at the end.
+    child: *mut Header,
+    /// Those who are on their way as well.
+    next: *mut Cursor,
 }
 
 /// ```text
@@ -438,6 +457,13 @@ impl State {
         unsafe {
             let member = Member::of(frame);
             let (next, previous) = (member.next.get(), member.previous.get());
+            let mut cursor = self.cursors;
+            while let Some(at) = cursor.as_mut() {
+                if at.child == frame.as_ptr() {
+                    at.child = next;
+                }
+                cursor = at.next;
+            }
             match NonNull::new(previous) {
                 Some(previous) => Member::of(previous).next.set(next),
                 None => self.children = next,
@@ -445,6 +471,20 @@ impl State {
             if let Some(next) = NonNull::new(next) {
                 Member::of(next).previous.set(previous);
             }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The cursor is in the list.
+    unsafe fn remove_cursor(&mut self, cursor: *mut Cursor) {
+        let mut link = &raw mut self.cursors;
+        // SAFETY: by the caller's promise, and what is in the list is there.
+        unsafe {
+            while *link != cursor {
+                link = &raw mut (**link).next;
+            }
+            *link = (*cursor).next;
         }
     }
 
@@ -647,6 +687,8 @@ impl CoreRef {
             outer,
             scope,
             policy,
+            link: Link::new(Core::hold),
+            lowest: AtomicU8::new(0),
             locked: AtomicBool::new(false),
             state: UnsafeCell::new(State {
                 phase: Phase::Open,
@@ -657,6 +699,8 @@ impl CoreRef {
                 limit: usize::MAX,
                 abandoned: false,
                 children: ptr::null_mut(),
+                floor: None,
+                cursors: ptr::null_mut(),
                 first: ptr::null_mut(),
                 last: ptr::null_mut(),
                 waiters: Waiters::NONE,
@@ -679,7 +723,12 @@ impl CoreRef {
                 (*place).count.store(2, Relaxed);
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
                 Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), frame);
+                Link::enter(NonNull::new_unchecked(&raw mut (*place).link), frame);
+                // What comes after that is told.
+                (*place).context.priority = priority::level(frame);
             }
+            let level = (*place).context.priority.unwrap_or_default();
+            (*place).lowest.fetch_max(level as u8, Relaxed);
         }
         CoreRef(core)
     }
@@ -715,6 +764,7 @@ impl CoreRef {
         unsafe {
             let member = Child::<F, T, Cx>::tail(frame).as_ptr();
             let unit = NonNull::new_unchecked(&raw mut (*member).unit);
+            unit.as_ref().track();
             let complete = Self::complete::<T, F, Cx>;
             let context = match &mut (*member).place {
                 None => NonNull::from(&self.context),
@@ -729,16 +779,27 @@ impl CoreRef {
             unit.as_ref().set_context(context);
             let continuation = Continuation::operation(frame.cast(), complete);
             mem::forget(Header::begin(frame, context, unit, continuation));
+            priority::queue_first(frame);
+            let level = context.as_ref().priority.unwrap_or_default();
             let has_room = room.is_some();
             let mut lock = self.lock();
             if !has_room && lock.is_over() {
                 drop(lock);
                 Header::unbegin(frame);
+                if let Some(place) = &(*member).place {
+                    // Nothing went there, so nothing is under way.
+                    place.take_back(frame);
+                }
                 Header::release(frame);
                 return Err(Refused::Over);
             }
             lock.running += usize::from(!has_room);
             lock.link_child(frame);
+            match lock.floor {
+                Some(floor) => priority::begin_at(frame, floor),
+                None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
+                None => {}
+            }
             drop(lock);
             if let Some(room) = room {
                 room.fill();
@@ -785,7 +846,8 @@ impl CoreRef {
                     .policy
                     .fails
                     .is_some_and(|fails| unsafe { fails(NonNull::from(value).cast()) });
-                (failed, failed && core.lock().phase != Phase::Open)
+                // Whether it cancels the others is seen when it is kept.
+                (failed, false)
             }
             _ => (false, false),
         };
@@ -858,9 +920,20 @@ impl Core {
     /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
     unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>) -> Option<Transfer> {
         let mut settled = Settled::new();
-        // SAFETY: it waits for the child.
-        let mut lock = unsafe { this.as_ref() }.lock();
+        let mut resumed = Transfer::none();
+        // SAFETY: it waits for the child, which was not freed.
+        let (core, failed) = unsafe { (this.as_ref(), Member::of(frame).failed.get()) };
+        let mut lock = core.lock();
+        if failed && lock.phase != Phase::Open && core.policy.fails.is_some() {
+            // The body, which has ended, did not see this one. While it is counted the group is there.
+            drop(lock);
+            resumed = core.cancel(Why::SIBLING_FAILED);
+            lock = core.lock();
+        }
         if lock.abandoned {
+            // It was cancelled before.
+            drop(lock);
+            run_later(resumed);
             return None;
         }
         // SAFETY: the caller's promise.
@@ -871,7 +944,7 @@ impl Core {
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: as above.
-        Some(unsafe { Core::settle(this, settled, last) })
+        Some(resumed.and(unsafe { Core::settle(this, settled, last) }))
     }
 
     /// Drops a child that has ended, with what it gave.
@@ -919,6 +992,7 @@ impl Core {
         }
         // SAFETY: the children have a count, until this.
         unsafe {
+            this.as_ref().link.leave();
             let frame = this.as_ref().frame;
             Core::release(this);
             match frame {
@@ -926,6 +1000,89 @@ impl Core {
                 Some(frame) => resumed.and(Header::end_wait(frame, Context::is_here)),
                 None => resumed,
             }
+        }
+    }
+
+    /// Keeps a group that is to be raised.
+    ///
+    /// # Safety
+    ///
+    /// The link is that of a group, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+        /// # Safety
+        ///
+        /// The group is counted, and this gives that back.
+        unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
+            CoreRef(what.cast()).raise(level, raising);
+        }
+
+        // SAFETY: by the caller's promise, it is there.
+        let core = ManuallyDrop::new(CoreRef(unsafe { container_of!(link, Core, link) }));
+        mem::forget(CoreRef::clone(&core));
+        Some(Held {
+            what: core.0.cast(),
+            raise,
+        })
+    }
+
+    /// Makes all children at least as urgent, and those that come later.
+    fn raise(&self, level: Priority, raising: &mut Raising) {
+        let mut lock = self.lock();
+        if lock.floor >= Some(level) {
+            return;
+        }
+        lock.floor = Some(level);
+        self.lowest.fetch_max(level as u8, Relaxed);
+        let mut here = Cursor {
+            child: lock.children,
+            next: lock.cursors,
+        };
+        let cursor = &raw mut here;
+        lock.cursors = cursor;
+        // One that waits for more than there was room for, and is where the cursor is.
+        let mut again = ptr::null_mut();
+        loop {
+            let mut batch = Batch::default();
+            for _ in 0..BATCH {
+                // SAFETY: what is in the list is there, and is not freed before we give the lock back. The cursor is under
+                // the lock.
+                unsafe {
+                    let Some(child) = NonNull::new((*cursor).child) else {
+                        break;
+                    };
+                    let all = if child.as_ptr() == again {
+                        Raising::links(Header::unit(child).as_ref(), level, &mut batch)
+                    } else {
+                        raising.frames(child, level, &mut batch)
+                    };
+                    if !all {
+                        again = child.as_ptr();
+                        break;
+                    }
+                    (*cursor).child = Member::of(child).next.get();
+                }
+            }
+            // SAFETY: as above.
+            let ends = unsafe { (*cursor).child.is_null() };
+            if ends {
+                // SAFETY: as above.
+                unsafe { lock.remove_cursor(cursor) };
+            }
+            drop(lock);
+            raising.keep(&mut batch, level);
+            if ends {
+                return;
+            }
+            lock = self.lock();
+        }
+    }
+
+    /// Somebody this urgent waits for the children.
+    pub(super) fn wanted_at(&self, level: Priority) {
+        if self.lowest.load(Relaxed) < level as u8 {
+            let mut raising = Raising::default();
+            self.raise(level, &mut raising);
+            raising.finish();
         }
     }
 
@@ -972,6 +1129,9 @@ impl Core {
         let mut lock = self.lock();
         lock.limit = limit;
         lock.grant_room(&mut settled);
+        if limit == 0 {
+            lock.refuse_room(&mut settled);
+        }
         drop(lock);
         run_later(settled.complete());
     }
@@ -1052,7 +1212,9 @@ impl Core {
         unsafe {
             let this = container_of!(node, Core, attached);
             let resumed = this.as_ref().abandon();
-            this.as_ref().close();
+            if this.as_ref().close() {
+                this.as_ref().link.leave();
+            }
             node.as_ref().left();
             resumed.and(Core::unlink(this))
         }
@@ -1154,7 +1316,7 @@ impl CoreRef {
                 None => (lock.running == 0).then_some(Given::Nothing),
             },
             Kind::All => (lock.running == 0).then_some(Given::Nothing),
-            Kind::Room if self.is_cancelled() || lock.is_over() => Some(Given::Nothing),
+            Kind::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
             Kind::Room if lock.running < lock.limit => {
                 lock.running += 1;
                 Some(Given::Room)
@@ -1239,6 +1401,7 @@ impl CoreRef {
 
     /// The group has come to its end, or is given up.
     pub(super) fn end(&self) {
+        self.link.leave();
         if self.attached.detach() {
             // SAFETY: it was attached, and is not any more; we have a count.
             run_later(unsafe { Core::unlink(self.0) });
@@ -1254,7 +1417,9 @@ impl CoreRef {
         } else if self.is_here() && self.attached.detach() {
             // SAFETY: this is what the frame's poll is running; it is not attached any more.
             unsafe {
-                self.close();
+                if self.close() {
+                    self.link.leave();
+                }
                 run_later(Core::unlink(self.0));
             }
         }
@@ -1301,6 +1466,14 @@ impl State {
             self.running += 1;
             // SAFETY: it is in the list.
             unsafe { self.grant(waiter, Given::Room, settled) };
+        }
+    }
+
+    /// Gives nothing to those that wait for a place: there will not be one.
+    fn refuse_room(&mut self, settled: &mut Settled) {
+        while let Some(waiter) = self.waiters.find(Kind::Room) {
+            // SAFETY: it is in the list.
+            unsafe { self.grant(waiter, Given::Nothing, settled) };
         }
     }
 }

@@ -29,6 +29,7 @@ pub use self::options::SpawnOptions;
 use super::cancellation::Reason;
 use super::context::InAllocator;
 use super::frame::Header;
+use super::priority::current_priority;
 use super::spawned::InCache;
 use crate::memory::Cached;
 use crate::{Completion, Panic};
@@ -400,6 +401,7 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
             match self.core.poll_next(cx.waker()) {
                 Err(false) => return Poll::Ready(None),
                 Err(true) => {
+                    self.core.wanted_at(current_priority());
                     self.core.stop_with_scope();
                     return Poll::Pending;
                 }

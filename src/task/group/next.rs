@@ -10,6 +10,7 @@ use core::task::{Context as Cx, Poll, ready};
 use super::super::await_sender::SenderFuture;
 use super::super::error::TaskError;
 use super::super::frame::{self, Header};
+use super::super::priority::current_priority;
 use super::super::spawned::InCache;
 use super::core::{CoreRef, TryNext, run_later};
 use super::wait::{Kind, Wait, Waited};
@@ -75,7 +76,10 @@ impl<T> NextFinished<T> {
                 // SAFETY: it is done, and ours; this is what the children give.
                 TryNext::Ended(child) => return Poll::Ready(Some(unsafe { Header::take(child) })),
                 TryNext::Nothing => return Poll::Ready(None),
-                TryNext::Wait => return Poll::Pending,
+                TryNext::Wait => {
+                    waiting.core.wanted_at(current_priority());
+                    return Poll::Pending;
+                }
                 TryNext::Listen => {}
             }
         }
@@ -202,6 +206,7 @@ where
         let spawned = match waited {
             Waited::Room(room) => core.spawn::<F::Output, _, InCache>(child.into_future(), Cached, None, Some(room)),
             _ if core.is_cancelled() => Err(Refused::Cancelled),
+            _ if core.limit() == 0 => Err(Refused::NoRoom),
             _ => Err(Refused::Over),
         };
         Poll::Ready(Spawned(spawned))

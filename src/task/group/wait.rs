@@ -279,8 +279,14 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
                 let token = core.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), &token);
             }
+            let level = env.priority().unwrap_or_default();
+            drop(env);
             match core.wait(waiter) {
-                Waits::Waiting => Transfer::none(),
+                Waits::Waiting => {
+                    // Of the operation nothing may be there.
+                    core.wanted_at(level);
+                    Transfer::none()
+                }
                 Waits::Granted | Waits::Stopped => Self::complete(waiter),
             }
         }

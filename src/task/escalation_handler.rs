@@ -1,0 +1,241 @@
+//! What is called when the task is raised, while it does something.
+
+use core::fmt;
+use core::future::{Future, IntoFuture};
+use core::marker::PhantomPinned;
+use core::mem;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll};
+
+use super::frame::Header;
+use super::priority::{self, Held, Link, Raising};
+use super::unit::{Attached, AttachedVtable};
+use crate::sender::stage::container_of;
+use crate::sync::Arc;
+use crate::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
+use crate::{Panic, Priority, Transfer};
+
+/// Runs a future, or awaits a sender, and calls `handler` whenever the task is raised meanwhile, with the level that holds
+/// then.
+///
+/// It is how work is made more urgent that this crate does not know of: a request that was sent elsewhere, a thread.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task;
+/// use std::sync::mpsc;
+///
+/// let (sender, raised) = mpsc::channel();
+/// let (begun, began) = mpsc::channel();
+/// let gate = async_channel::bounded::<()>(1);
+/// let handle = task::detach(task::with_escalation_handler(
+///     move |level| drop(sender.send(level)),
+///     async move {
+///         begun.send(()).unwrap();
+///         gate.1.recv().await.unwrap();
+///     },
+/// ));
+/// began.recv().unwrap();
+/// handle.raise(Priority::UserInteractive);
+/// assert_eq!(raised.recv(), Ok(Priority::UserInteractive));
+/// gate.0.send_blocking(()).unwrap();
+/// task::block_on(handle).unwrap();
+/// ```
+///
+/// What the task was raised to before does not count: [`current_priority`](super::current_priority) tells that. A task that
+/// nobody can raise, since nobody has a handle or is its parent, calls nothing; and neither does what is not in a task.
+///
+/// The handler is called by whoever raises the task, on that very thread, and outside of any lock of this crate. It may be
+/// called several times, by several threads at once; and a call that began before the operation has ended may end after
+/// that.
+///
+/// # Completions
+///
+/// The output of the operation.
+///
+/// # Panics
+///
+/// The operation's panic unwinds. A handler that panics has been reported by the panic hook, and that is all.
+///
+/// # Cancellation
+///
+/// That of the operation.
+///
+/// # Allocation
+///
+/// One, when it is first polled in a task that can be raised.
+pub fn with_escalation_handler<H, F>(handler: H, operation: F) -> WithEscalationHandler<H, F::IntoFuture>
+where
+    H: Fn(Priority) + Send + Sync + 'static,
+    F: IntoFuture,
+{
+    WithEscalationHandler {
+        operation: operation.into_future(),
+        handler: Handler::Given(handler),
+        _pinned: PhantomPinned,
+    }
+}
+
+/// The future of [`with_escalation_handler`].
+#[must_use = "futures do nothing until they are awaited"]
+pub struct WithEscalationHandler<H, F> {
+    operation: F,
+    handler: Handler<H>,
+    _pinned: PhantomPinned,
+}
+
+enum Handler<H> {
+    Given(H),
+    /// In this frame.
+    Installed(Arc<Node<H>>, NonNull<Header>),
+    /// There is nobody to be raised, or the operation has ended.
+    Gone,
+}
+
+/// What the strand knows. It has a count, until it was taken out of the list there: by who installed it, or, where that is
+/// gone elsewhere, by the frame in the end.
+struct Node<H> {
+    attached: Attached,
+    link: Link,
+    /// The operation has ended, so that no call is to begin. Set with release, by who ended it.
+    over: AtomicBool,
+    handler: H,
+}
+
+// SAFETY: the handler is both, and the rest belongs to the lock of the strand, or to the frame.
+unsafe impl<H: Send + Sync> Send for Node<H> {}
+// SAFETY: as above.
+unsafe impl<H: Send + Sync> Sync for Node<H> {}
+
+// SAFETY: what is installed is `Send`, and taken back in its frame alone.
+unsafe impl<H: Send + Sync, F: Send> Send for WithEscalationHandler<H, F> {}
+
+impl<H: Fn(Priority) + Send + Sync + 'static> Node<H> {
+    /// # Safety
+    ///
+    /// The link is that of such a node, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+        /// # Safety
+        ///
+        /// It is counted, and this gives that back.
+        unsafe fn call<H: Fn(Priority)>(what: NonNull<()>, level: Priority, _: &mut Raising) {
+            // What panics in there was reported by the hook, and nobody is left to be told.
+            let _ = Panic::catch(|| {
+                // SAFETY: the caller's promise.
+                let node = unsafe { Arc::from_raw(what.cast::<Node<H>>().as_ptr()) };
+                if !node.over.load(Acquire) {
+                    (node.handler)(level);
+                }
+            });
+        }
+
+        // SAFETY: by the caller's promise, the strand has a count.
+        unsafe {
+            let node = container_of!(link, Self, link);
+            Arc::increment_strong_count(node.as_ptr());
+            Some(Held {
+                what: node.cast(),
+                raise: call::<H>,
+            })
+        }
+    }
+
+    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
+        leave: Self::leave,
+        running: None,
+    };
+
+    /// # Safety
+    ///
+    /// The node is attached. Its frame's poll is what runs this.
+    unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
+        // SAFETY: the strand has a count, and gives it back.
+        let node = unsafe {
+            let node = container_of!(attached, Self, attached);
+            Arc::from_raw(node.as_ptr().cast_const())
+        };
+        node.over.store(true, Release);
+        node.link.leave();
+        node.attached.left();
+        drop(Panic::catch(|| drop(node)));
+        Transfer::none()
+    }
+
+    /// Has the frame that this thread polls call it.
+    ///
+    /// # Safety
+    ///
+    /// This is what the frame's poll is running.
+    unsafe fn install(handler: H, frame: NonNull<Header>) -> Arc<Self> {
+        let node = Arc::new(Node {
+            attached: Attached::new(Self::ATTACHED),
+            link: Link::new(Self::hold),
+            over: AtomicBool::new(false),
+            handler,
+        });
+        // SAFETY: one count is the strand's. All is derived from the pointer to the whole.
+        unsafe {
+            let place = Arc::into_raw(node.clone()).cast_mut();
+            Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), frame);
+            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), frame);
+        }
+        node
+    }
+}
+
+impl<H, F> WithEscalationHandler<H, F> {
+    /// Takes the handler back.
+    fn remove(&mut self) {
+        let Handler::Installed(node, frame) = mem::replace(&mut self.handler, Handler::Gone) else {
+            return;
+        };
+        node.over.store(true, Release);
+        // Elsewhere the strand may be over any moment: there the frame sees to it.
+        if Header::is_current(frame) && node.attached.detach() {
+            node.link.leave();
+            // SAFETY: that is the strand's count.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&node)) };
+        }
+    }
+}
+
+impl<H: Fn(Priority) + Send + Sync + 'static, F: Future> Future for WithEscalationHandler<H, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
+        // SAFETY: nothing is moved but the handler, before it is installed.
+        let this = unsafe { self.get_unchecked_mut() };
+        if let Handler::Given(_) = &this.handler
+            && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
+        {
+            // SAFETY: this is what the frame's poll is running.
+            this.handler = match Header::current().filter(|frame| unsafe { priority::can_be_raised(*frame) }) {
+                // SAFETY: as above.
+                Some(frame) => Handler::Installed(unsafe { Node::install(handler, frame) }, frame),
+                None => Handler::Gone,
+            };
+        }
+        // SAFETY: it is pinned with this.
+        let polled = unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx);
+        if polled.is_ready() {
+            this.remove();
+        }
+        polled
+    }
+}
+
+impl<H, F> Drop for WithEscalationHandler<H, F> {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+impl<H, F> fmt::Debug for WithEscalationHandler<H, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithEscalationHandler").finish_non_exhaustive()
+    }
+}

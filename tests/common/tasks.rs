@@ -1,0 +1,98 @@
+//! What the tests of structured concurrency share: places where tasks run, and what they do there.
+#![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use bowline::prelude::*;
+use bowline::scheduler::ThreadPool;
+use bowline::task::Task;
+
+use crate::common::Counted;
+
+/// How many workers the pools have on which everything is tried.
+pub const WORKERS: [usize; 3] = [1, 2, 8];
+
+/// Has `check` run what `make` makes on a run loop, and on pools with one, two and eight workers.
+pub fn on_each<S>(make: impl Fn() -> S, check: impl Fn(&mut dyn FnMut() -> Outcome<S::Value, S::Error>))
+where
+    S: Sender<Value: Send, Error: Send> + Send,
+{
+    check(&mut || sync_wait(make()));
+    for workers in WORKERS {
+        let pool = ThreadPool::new(workers);
+        check(&mut || sync_wait(starts_on(pool.scheduler(), make())));
+    }
+}
+
+/// Runs a task of what `body` makes in each of those places. It completes with its value.
+pub fn everywhere<F>(body: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    on_each(|| Task::new(body()), |run| assert!(run().is_value()));
+}
+
+/// Goes through its scheduler's queue this often. It knows nothing of stops.
+pub async fn hops(rounds: usize) {
+    for _ in 0..rounds {
+        let mut waited = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Polls a future once. It is given back where it was not ready.
+pub async fn begin<F: Future>(future: F) -> Pin<Box<F>> {
+    let mut future = Box::pin(future);
+    poll_fn(|cx| Poll::Ready(assert!(future.as_mut().poll(cx).is_pending()))).await;
+    future
+}
+
+/// Polls a future once, and says what it came to.
+pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    poll_fn(|cx| {
+        Poll::Ready(match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Waits for a stop, and ends with it.
+pub async fn until_stopped<T: Send + 'static>() -> T {
+    match never::<T, Infallible>().await {
+        Ok(value) => value,
+    }
+}
+
+/// Waits for a stop, and goes on for a while when it has come. So it is cancelled, and gives a value.
+pub async fn lingers<T>(value: T, _held: Counted) -> T {
+    let stopped = never::<(), Infallible>().stopped_as_option().await;
+    assert_eq!(stopped, Ok(None));
+    hops(20).await;
+    value
+}
+
+/// A scheduler of the user's own, which has no queue that tasks know: it goes to that of another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Via<S>(pub S);
+
+impl<S: Scheduler> Scheduler for Via<S> {
+    type Schedule = S::Schedule;
+    const INFALLIBLE: bool = S::INFALLIBLE;
+
+    fn schedule(&self) -> S::Schedule {
+        self.0.schedule()
+    }
+}

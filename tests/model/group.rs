@@ -1,0 +1,464 @@
+//! Groups: the end of a child against whoever waits for it, stops it, or has given it up.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+
+use bowline::Completion;
+use bowline::prelude::*;
+use bowline::scheduler::InlineScheduler;
+use bowline::stop::StopSource;
+use bowline::task::{SenderFuture, Task, TaskGroup, discarding_group, group, try_group};
+
+use crate::support::{Ended, Remote, Root, Stoppable, Watched, World, explore};
+use crate::task::{Failure, Sendable, awaited, task};
+
+/// A child that ends where the sender completes.
+fn child(remote: Remote<Failure>) -> Sendable<impl Future<Output = Watched>> {
+    Sendable(async move { awaited(remote).await.expect("a value") })
+}
+
+/// A child that ends there, or with the stop.
+fn stoppable(sender: Stoppable) -> Sendable<impl Future<Output = Watched>> {
+    Sendable(async move { SenderFuture::new(sender).await.expect("a value") })
+}
+
+/// Starts a task right here. It is resumed wherever something wakes it.
+fn begin(task: Task<Watched, Failure>, root: Root) {
+    submit(task.write_env(WithScheduler(InlineScheduler)), root);
+}
+
+/// Polls a future once, and drops it where it is not ready.
+async fn poll_and_drop<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = Some(Box::pin(future));
+    poll_fn(move |context| {
+        let mut future = future.take().expect("once");
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Sets a flag when it is dropped.
+struct Flags(Arc<AtomicBool>);
+
+impl Flags {
+    fn new() -> (Self, Arc<AtomicBool>) {
+        let flag = Arc::new(AtomicBool::new(false));
+        (Flags(flag.clone()), flag)
+    }
+}
+
+impl Drop for Flags {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// The child ends before the body asks, while it does, and when it waits.
+#[test]
+fn the_end_of_a_child_races_with_next() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let remote = world.remote(6);
+        let body = group(async move |group| {
+            group.spawn(child(remote));
+            group.next().await.expect("one")
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// Two of them, which end in either order, and are each taken once.
+#[test]
+fn the_ends_of_two_children_race_with_next() {
+    explore(1, &["in order", "the other way round"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (first, second, sum) = (world.remote(1), world.remote(2), world.census.value(7));
+        let order = Arc::new(AtomicUsize::new(0));
+        let noted = order.clone();
+        let body = group(async move |group| {
+            group.spawn(child(first));
+            group.spawn(child(second));
+            let (a, b) = (group.next().await.expect("one"), group.next().await.expect("two"));
+            assert_eq!(a.read() + b.read(), 3);
+            noted.store(a.read() as usize, SeqCst);
+            assert!(group.next().await.is_none());
+            sum
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(match order.load(SeqCst) {
+            1 => "in order",
+            _ => "the other way round",
+        });
+    });
+}
+
+/// The same for a waiter that is an operation, in another frame than the group's.
+#[test]
+fn the_end_of_a_child_races_with_the_next_of_another() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let remote = world.remote(6);
+        let body = group(async move |group: TaskGroup<Watched>| {
+            group.spawn(child(remote));
+            let inner = group.clone();
+            group.spawn(Sendable(async move { inner.next().await.expect("one") }));
+            group.wait_for_all().await;
+            group.next().await.expect("what the other took")
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// Whichever is last ends the group, and finds the value of the other.
+#[test]
+fn the_last_child_races_with_the_end_of_the_body() {
+    explore(2, &["the body first", "the child first"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, other) = (world.remote(6), world.remote(7));
+        let (flags, ended) = Flags::new();
+        let (at_end, is_over) = (Arc::new(AtomicBool::new(false)), ended.clone());
+        let noted = at_end.clone();
+        let body = group(async move |group| {
+            group.spawn(Sendable(async move {
+                let _flags = flags;
+                child(remote).await
+            }));
+            let value = awaited(other).await.expect("a value");
+            noted.store(ended.load(SeqCst), SeqCst);
+            value
+        });
+        let inside = async move {
+            let value = body.await;
+            assert!(is_over.load(SeqCst), "the group was over before its child");
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if at_end.load(SeqCst) {
+            "the child first"
+        } else {
+            "the body first"
+        });
+    });
+}
+
+/// The same where results are dropped at once.
+#[test]
+fn the_last_discarded_child_races_with_the_end_of_the_body() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value) = (world.remote(6), world.census.value(7));
+        let body = discarding_group(async move |group| {
+            group.spawn(Sendable(async move { drop(child(remote).await) }));
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The child gives its value, or is cancelled, and the body learns which.
+#[test]
+fn the_end_of_a_child_races_with_a_cancel() {
+    explore(1, &["cancelled", "ended"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, value, threads) = (world.stoppable(6), world.census.value(7), world.threads.clone());
+        let body = group(async move |group| {
+            group.spawn(stoppable(sender));
+            let cancelled = group.clone();
+            threads.spawn(move || cancelled.cancel_all());
+            group.next().await.unwrap_or(value)
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "ended",
+            Ended::Value(7) => "cancelled",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// The same for a cancel of the task, which is passed on to the group, and from there to the child.
+#[test]
+fn the_end_of_a_child_races_with_the_stop_of_the_task() {
+    explore(1, &["cancelled", "ended"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, value) = (world.stoppable(6), world.census.value(7));
+        let body = group(async move |group| {
+            group.spawn(stoppable(sender));
+            group.next().await.unwrap_or(value)
+        });
+        let source = StopSource::new();
+        let token = source.token();
+        world.threads.spawn(move || {
+            source.request_stop();
+        });
+        let inside = task(async move { Ok(body.await) });
+        submit(
+            inside
+                .write_env(WithScheduler(InlineScheduler))
+                .write_env(WithStopToken(token)),
+            root,
+        );
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "ended",
+            Ended::Value(7) => "cancelled",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// A child that is refused is dropped; one that is not is awaited, though the body has ended.
+#[test]
+fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
+    explore(2, &["refused", "spawned"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (held, value, threads) = (world.census.value(6), world.census.value(7), world.threads.clone());
+        let (flags, ended) = Flags::new();
+        let (refused, noted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (refusal, ran) = (refused.clone(), noted.clone());
+        let body = group(async move |group: TaskGroup<()>| {
+            threads.spawn(move || {
+                let spawned = group.spawn(Sendable(async move {
+                    let _flags = flags;
+                    ran.store(true, SeqCst);
+                    held.touch();
+                }));
+                refusal.store(spawned.is_refused(), SeqCst);
+            });
+        });
+        let inside = async move {
+            body.await;
+            // What was spawned in time has ended.
+            assert!(
+                !noted.load(SeqCst) || ended.load(SeqCst),
+                "the group was over before its child"
+            );
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if refused.load(SeqCst) { "refused" } else { "spawned" });
+    });
+}
+
+/// A child may always spawn: the group is not over before it has ended.
+#[test]
+fn a_spawn_from_a_child_races_with_the_end_of_the_body() {
+    explore(2, &["spawned"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (first, second, other) = (world.remote(5), world.census.value(6), world.remote(7));
+        let (flags, ended) = Flags::new();
+        let body = group(async move |group: TaskGroup<()>| {
+            let inner = group.clone();
+            group.spawn(Sendable(async move {
+                drop(child(first).await);
+                let spawned = inner.spawn(Sendable(async move {
+                    let _flags = flags;
+                    second.touch();
+                }));
+                assert!(spawned.is_ok());
+            }));
+            awaited(other).await.expect("a value")
+        });
+        let inside = async move {
+            let value = body.await;
+            assert!(ended.load(SeqCst), "the group was over before its child");
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note("spawned");
+    });
+}
+
+/// A child fails while the body ends, with a sibling that only a cancel ends.
+#[test]
+fn the_failure_of_a_child_races_with_the_end_of_the_body() {
+    explore(2, &["failed"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, other) = (world.remote_of(Completion::Error("failed")), world.remote(7));
+        let body = try_group(async move |group| {
+            group.spawn(Sendable(async {
+                let Ok(value) = SenderFuture::new(never::<Watched, Infallible>()).await;
+                Ok(value)
+            }));
+            group.spawn(Sendable(awaited(remote)));
+            awaited(other).await
+        });
+        begin(task(body), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Error("failed"));
+        seen.note("failed");
+    });
+}
+
+/// What a dropped `next` was given is there for who asks then.
+#[test]
+fn the_drop_of_next_races_with_the_end_of_a_child() {
+    explore(2, &["dropped", "taken"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let remote = world.remote(6);
+        let taken = Arc::new(AtomicBool::new(false));
+        let noted = taken.clone();
+        let body = group(async move |group: TaskGroup<Watched>| {
+            group.spawn(child(remote));
+            let inner = group.clone();
+            group.spawn(Sendable(async move {
+                if let Some(value) = poll_and_drop(inner.next()).await {
+                    noted.store(true, SeqCst);
+                    return value.expect("one");
+                }
+                inner.next().await.expect("it was not lost")
+            }));
+            group.wait_for_all().await;
+            group.next().await.expect("what the other took")
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if taken.load(SeqCst) { "taken" } else { "dropped" });
+    });
+}
+
+/// A waiter in another task is stopped, or given the child that ends: then it has it, or the group does.
+#[test]
+fn the_stop_of_a_waiter_races_with_the_end_of_a_child() {
+    explore(1, &["given", "stopped"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (other, waited) = world.root();
+        let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
+        let body = group(async move |group: TaskGroup<Watched>| {
+            group.spawn(child(remote));
+            let (source, waits) = (StopSource::new(), group.clone());
+            let token = source.token();
+            let waiting = task(async move { waits.next().await.ok_or("none") });
+            submit(
+                waiting
+                    .write_env(WithScheduler(InlineScheduler))
+                    .write_env(WithStopToken(token)),
+                other,
+            );
+            threads.spawn(move || {
+                source.request_stop();
+            });
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        match waited.get() {
+            Ended::Value(6) => seen.note("given"),
+            Ended::Stopped => seen.note("stopped"),
+            // The group was over first, and has dropped what nobody asked for.
+            Ended::Error("none") => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// Who waits for room gets it from a child that ends, or is refused by a cancel.
+#[test]
+fn a_cancel_races_with_room_for_another() {
+    explore(1, &["refused", "spawned"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
+        let (held, spawned) = (world.census.value(5), Arc::new(AtomicBool::new(false)));
+        let noted = spawned.clone();
+        let body = group(async move |group: TaskGroup<()>| {
+            group.set_limit(1);
+            group.spawn(Sendable(async move { drop(child(remote).await) }));
+            let cancelled = group.clone();
+            threads.spawn(move || cancelled.cancel_all());
+            let second = group.spawn_when_ready(Sendable(async move { held.touch() })).await;
+            noted.store(second.is_ok(), SeqCst);
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if spawned.load(SeqCst) { "spawned" } else { "refused" });
+    });
+}
+
+/// A group is dropped half-way while its child ends. The task is not over before the child is.
+#[test]
+fn giving_up_a_group_races_with_the_end_of_its_child() {
+    for leaked in [false, true] {
+        explore(2, &["here", "there"], move |seen| {
+            let world = World::default();
+            let (root, report) = world.root();
+            let (remote, value) = (world.remote(6), world.census.value(7));
+            let (flags, ended) = Flags::new();
+            let inner = task(async move {
+                let body = group(async move |group| {
+                    group.spawn(Sendable(async move {
+                        let _flags = flags;
+                        child(remote).await
+                    }));
+                    std::future::pending::<()>().await;
+                });
+                if leaked {
+                    let mut body = Box::pin(body);
+                    poll_fn(|context| Poll::Ready(assert!(body.as_mut().poll(context).is_pending()))).await;
+                    std::mem::forget(body);
+                } else {
+                    assert!(poll_and_drop(body).await.is_none());
+                }
+                Ok(value)
+            });
+            let outer = task(async move {
+                let value = inner.await;
+                assert!(ended.load(SeqCst), "the task was over before the child");
+                value
+            });
+            begin(outer, root);
+            world.end();
+            assert_eq!(report.get(), Ended::Value(7));
+            seen.note(if report.here() { "here" } else { "there" });
+        });
+    }
+}
