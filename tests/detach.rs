@@ -252,7 +252,7 @@ fn what_is_given_holds() {
     });
     let handle = task::detach_with(options, async {
         let name = task::current().and_then(|task| task.name().map(str::to_owned));
-        (thread::current().id(), task::priority(), NAME.get(), name)
+        (thread::current().id(), task::base_priority(), NAME.get(), name)
     });
     let told = block_on(handle).unwrap();
     assert_eq!(
