@@ -18,6 +18,7 @@
 #[doc = "[the concepts]: concepts"]
 #[doc = "[schedulers]: schedulers"]
 #[doc = "[Tasks]: tasks"]
+#[doc = "[Structured concurrency]: structured_concurrency"]
 #[doc = "[every algorithm]: algorithms"]
 #[doc = ""]
 #[doc = include_str!("../docs/getting-started.md")]
@@ -37,6 +38,7 @@ pub mod schedulers {}
 
 #[doc = "[`Task`]: crate::task::Task"]
 #[doc = "[`LocalTask`]: crate::task::LocalTask"]
+#[doc = "[Structured concurrency]: structured_concurrency"]
 #[doc = ""]
 #[doc = include_str!("../docs/tasks.md")]
 pub mod tasks {}
