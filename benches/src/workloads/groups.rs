@@ -1,16 +1,18 @@
 //! Task groups: what a child costs, a tree of them, a cancel that reaches many, and whether size matters.
 
 use std::future::{Future, pending};
-use std::hint::black_box;
+use std::hint::{self, black_box};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use async_executor::StaticExecutor;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
-use bowline::task::{self, Task};
+use bowline::stop::StopSource;
+use bowline::task::{self, SpawnOptions, Task};
 use futures_lite::future;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -21,6 +23,10 @@ use crate::pools;
 
 const CHILDREN: &[Metric] = &[Metric::new("time", "ns per child"), Metric::new("cores", "CPU/wall")];
 const LEAVES: &[Metric] = &[Metric::new("time", "ns per leaf"), Metric::new("cores", "CPU/wall")];
+
+const READS: &[Metric] = &[Metric::new("time", "ns per read")];
+const HANDLERS: &[Metric] = &[Metric::new("time", "ns per handler")];
+const WAITS: &[Metric] = &[Metric::new("time", "us")];
 
 /// How many children a node of the tree has.
 const ARITY: u64 = 10;
@@ -88,7 +94,112 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     .shown("groups of a hundred thousand", || {
         in_groups_of(&bowline, 100_000.min(many), many)
     })
+    .run(bench)?;
+
+    let reads = config.size(10_000_000, 100_000);
+    Case::new("groups/local", "Reading a task-local value, bound last.", READS)
+        .bowline(|| {
+            let work = LEVEL.scope(1, async move {
+                let watch = Stopwatch::start();
+                let sum: u64 = (0..reads)
+                    .map(|_| LEVEL.with(|level| black_box(*level)).unwrap_or(0))
+                    .sum();
+                (watch.stop(), sum)
+            });
+            let (elapsed, sum) = sync_wait(Task::new(work)).unwrap();
+            per(elapsed, reads, sum)
+        })
+        .peer("tokio's task_local", || {
+            let work = TOKIO_LEVEL.scope(1, async move {
+                let watch = Stopwatch::start();
+                let sum: u64 = (0..reads).map(|_| TOKIO_LEVEL.with(|level| black_box(*level))).sum();
+                (watch.stop(), sum)
+            });
+            let (elapsed, sum) = tokio.block_on(work);
+            per(elapsed, reads, sum)
+        })
+        .run(bench)?;
+
+    let handlers = config.size(1_000_000, 10_000);
+    Case::new(
+        "groups/handler",
+        "Installing a cancellation handler around something that is ready, and removing it.",
+        HANDLERS,
+    )
+    .bowline(|| {
+        let source = StopSource::new();
+        let work = Task::new(async move {
+            let watch = Stopwatch::start();
+            let mut sum = 0;
+            for _ in 0..handlers {
+                sum += task::with_cancellation_handler(|| {}, async { black_box(1) }).await;
+            }
+            (watch.stop(), sum)
+        });
+        let (elapsed, sum) = sync_wait(work.write_env(WithStopToken(source.token()))).unwrap();
+        per(elapsed, handlers, sum)
+    })
+    .run(bench)?;
+
+    let behind = config.size(500, 20);
+    Case::new(
+        "groups/escalation",
+        "How long a task waits behind five hundred others of the lowest level, each at work for 20 us, when it is raised.",
+        WAITS,
+    )
+    .bowline(|| latency(&bowline, behind, true))
+    .peer("the same, not raised", || latency(&bowline, behind, false))
     .run(bench)
+}
+
+bowline::task_local! {
+    static LEVEL: u64;
+}
+
+tokio::task_local! {
+    static TOKIO_LEVEL: u64;
+}
+
+fn per(elapsed: Elapsed, many: usize, check: u64) -> Sample {
+    Sample {
+        values: vec![Some(elapsed.wall_each(many))],
+        check,
+    }
+}
+
+/// How long it takes until the last of many tasks runs that keep the pool busy.
+fn latency(pool: &ThreadPool, behind: usize, raised: bool) -> Sample {
+    let options = SpawnOptions::new()
+        .priority(Priority::Background)
+        .scheduler(pool.scheduler());
+    // Nobody awaits them, which would raise them.
+    let (ended, all_ended) = mpsc::channel();
+    for _ in 0..behind {
+        let ended = ended.clone();
+        task::detach_with(options.clone(), async move {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(20) {
+                hint::spin_loop();
+            }
+            drop(ended);
+        });
+    }
+    drop(ended);
+    let (ran, last_ran) = mpsc::channel();
+    let last = task::detach_with(options, async move {
+        ran.send(Instant::now()).expect("it is waited for");
+    });
+    let asked = Instant::now();
+    if raised {
+        last.raise(Priority::UserInteractive);
+    }
+    let waited = last_ran.recv().expect("it runs").saturating_duration_since(asked);
+    // It is an error when all have ended.
+    let _: Result<(), _> = all_ended.recv();
+    Sample {
+        values: vec![Some(waited.as_nanos() as f64 / 1000.0)],
+        check: behind as u64,
+    }
 }
 
 fn each(elapsed: Elapsed, many: u64, check: u64) -> Sample {
