@@ -278,28 +278,45 @@ fn a_group_is_raised_with_its_task() {
     }
 }
 
-#[test]
-fn a_bound_child_is_raised_with_its_task() {
-    let pool = ThreadPool::new(1);
-    let options = |level| SpawnOptions::new().scheduler(pool.scheduler()).priority(level);
-    let order = Order::default();
-    let noted = order.clone();
-    let (began, begins) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let parent = task::detach_with(options(Background), async move {
-        let child = task::let_async(noted.run("child"));
-        // The child is queued, and the only worker is here.
-        begun(&began);
-        released.recv().unwrap();
+/// Binds more children than are looked at at a time, has them queued while the only worker is here, and awaits them.
+async fn bind_many(order: Order, began: mpsc::Sender<()>, released: mpsc::Receiver<()>) {
+    let children: Vec<_> = (0..40).map(|_| task::let_async(order.run("child"))).collect();
+    begun(&began);
+    released.recv().unwrap();
+    for child in children {
         child.await;
-    });
-    begins.recv().unwrap();
-    let plain = task::detach_with(options(Default), order.run("plain"));
-    parent.raise(UserInitiated);
-    release.send(()).unwrap();
-    join(plain);
-    assert_eq!(order.seen(), ["child", "plain"]);
-    join(parent);
+    }
+}
+
+#[test]
+fn bound_children_are_raised_with_their_task() {
+    // That task itself, and the parent of it.
+    for in_group in [false, true] {
+        let pool = ThreadPool::new(1);
+        let options = |level| SpawnOptions::new().scheduler(pool.scheduler()).priority(level);
+        let order = Order::default();
+        let (began, begins) = mpsc::channel();
+        let (release, released) = mpsc::channel();
+        let binds = bind_many(order.clone(), began, released);
+        let parent = if in_group {
+            let options = options(Background);
+            let group = task::group(async move |group| {
+                group.spawn_with(options, binds);
+            });
+            task::detach_with(SpawnOptions::new().priority(Background), group)
+        } else {
+            task::detach_with(options(Background), binds)
+        };
+        begins.recv().unwrap();
+        let plain = task::detach_with(options(Default), order.run("plain"));
+        parent.raise(UserInitiated);
+        release.send(()).unwrap();
+        join(plain);
+        let mut expected = vec!["child"; 40];
+        expected.push("plain");
+        assert_eq!(order.seen(), expected);
+        join(parent);
+    }
 }
 
 #[test]
@@ -801,5 +818,36 @@ fn tasks_that_are_raised_while_they_run_run_once() {
                 .for_each(|handle| join(handle.into_inner().unwrap()));
             assert_eq!(ran.load(SeqCst), 300);
         }
+    }
+}
+
+#[test]
+fn what_is_raised_while_its_pool_ends_runs() {
+    for _ in 0..50 {
+        let pool = ThreadPool::new(2);
+        let ran = Arc::new(AtomicUsize::new(0));
+        // Some in the queues of a worker, and some in that of the pool.
+        let handles: Vec<_> = pool.install(|| {
+            let options = |level| SpawnOptions::new().scheduler(pool.scheduler()).priority(level);
+            (0..40)
+                .map(|number| {
+                    let ran = ran.clone();
+                    let level = if number % 2 == 0 { Default } else { Background };
+                    task::detach_with(options(level), async move {
+                        ran.fetch_add(1, SeqCst);
+                    })
+                })
+                .collect()
+        });
+        let handles = thread::scope(|scope| {
+            let raises = scope.spawn(move || {
+                handles.iter().for_each(|handle| handle.raise(UserInitiated));
+                handles
+            });
+            drop(pool);
+            raises.join().unwrap()
+        });
+        handles.into_iter().for_each(join);
+        assert_eq!(ran.load(SeqCst), 40);
     }
 }
