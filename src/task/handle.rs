@@ -93,6 +93,9 @@ pub struct Handle<T: Send + 'static> {
     claim: Claim<T>,
 }
 
+// SAFETY: through a shared handle nothing is reached but the task, which is made for all threads.
+unsafe impl<T: Send + 'static> Sync for Handle<T> {}
+
 impl<T: Send + 'static> Handle<T> {
     fn new(claim: Claim<T>) -> Self {
         Handle {

@@ -3,8 +3,8 @@
 use std::future::{Future, pending};
 use std::hint::{self, black_box};
 use std::pin::Pin;
-use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 

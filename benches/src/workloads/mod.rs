@@ -42,6 +42,10 @@ pub const WORKLOADS: &[Workload] = &[
         "coroutines: awaiting senders and tasks, hops, depth",
         tasks::run,
     ),
-    workload("groups", "task groups: children, trees, cancelling, size, task-local values, handlers, escalation", groups::run),
+    workload(
+        "groups",
+        "task groups: children, trees, cancelling, size, task-local values, handlers, escalation",
+        groups::run,
+    ),
     workload("idle", "what a pool with nothing to do uses", idle::run),
 ];

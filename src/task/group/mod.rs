@@ -368,7 +368,9 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// The value of the next child that ends, in the order in which they do; `None` when there are no more, at once where
     /// there are none.
     ///
-    /// A child that has stopped, because it was cancelled, gives no value, and is passed over.
+    /// A child that has stopped gives no value. It is passed over, unless the task is cancelled, and the child with it: then the
+    /// task stops here, as it does at every `.await` of something that has stopped, and goes on in no case with fewer results
+    /// than it asked for. [`next_ended`](TaskGroup::next_ended) shows it instead.
     ///
     /// Any number of these may wait at a time; who came first gets the first. Dropped, it takes nothing with it.
     ///
@@ -409,6 +411,7 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
                 Ok(finished) => match unsafe { finished.take::<T>() } {
                     Completion::Value(value) => return Poll::Ready(Some(value)),
                     Completion::Panicked(payload) => payload.resume(),
+                    _ if next::stop_if_cancelled() => return Poll::Pending,
                     _ => {}
                 },
             }

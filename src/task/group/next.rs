@@ -17,6 +17,7 @@ use super::wait::{Kind, Wait, Waited};
 use super::{Refused, Spawned};
 use crate::Completion;
 use crate::memory::Cached;
+use crate::stop::StopToken;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
 struct Waiting {
@@ -91,6 +92,19 @@ impl<T> NextFinished<T> {
     }
 }
 
+/// Stops what the frame that this thread polls awaits, if that is cancelled.
+pub(super) fn stop_if_cancelled() -> bool {
+    let Some(frame) = Header::current() else { return false };
+    // SAFETY: the frame is polled by this thread, and this is what that runs.
+    unsafe {
+        let cancelled = Header::context(frame).as_ref().token.stop_requested();
+        if cancelled {
+            Header::stop_here(frame);
+        }
+        cancelled
+    }
+}
+
 /// The value of the next child that gives one. Made by [`TaskGroup::next`](super::TaskGroup::next).
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Next<T>(NextFinished<T>);
@@ -112,7 +126,8 @@ impl<T> Future for Next<T> {
                 None => return Poll::Ready(None),
                 Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
                 Some(Completion::Panicked(payload)) => payload.resume(),
-                // It has stopped, and gives nothing.
+                // It has stopped, and gives nothing. Where that is because the task is cancelled, what asked for it stops too.
+                Some(_) if stop_if_cancelled() => return Poll::Pending,
                 Some(_) => {}
             }
         }
