@@ -28,8 +28,7 @@ use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-    fence,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::spin;
 use crate::{Completion, Panic, Priority, Transfer};
@@ -928,8 +927,7 @@ impl Core {
     /// The caller gives back a count, and does not use the group any more.
     unsafe fn release(this: NonNull<Core>) {
         // SAFETY: the caller has a count.
-        if unsafe { this.as_ref() }.count.fetch_sub(1, Release) == 1 {
-            fence(Acquire);
+        if unsafe { this.as_ref() }.count.fetch_sub(1, AcqRel) == 1 {
             // SAFETY: that was the last, and it was made there.
             unsafe {
                 this.drop_in_place();
