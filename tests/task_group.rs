@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 
 use bowline::prelude::*;
@@ -1406,6 +1406,71 @@ fn nexts_and_streams_work_in_executors_inside_a_task() {
 }
 
 #[test]
+fn a_waker_may_use_the_group_when_it_is_cloned_woken_and_dropped() {
+    /// Looks at the group whenever something is done with it.
+    struct Looks(TaskGroup<()>, AtomicUsize);
+
+    /// # Safety
+    ///
+    /// The data is that of a counted pointer.
+    unsafe fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: by the caller's promise.
+        let looks = unsafe { &*data.cast::<Looks>() };
+        looks.1.fetch_add(1 + looks.0.len(), SeqCst);
+        // SAFETY: as above.
+        unsafe { Arc::increment_strong_count(data.cast::<Looks>()) };
+        RawWaker::new(data, &VTABLE)
+    }
+
+    /// # Safety
+    ///
+    /// As above.
+    unsafe fn look(data: *const ()) {
+        // SAFETY: as above.
+        let looks = unsafe { &*data.cast::<Looks>() };
+        looks.1.fetch_add(1 + looks.0.len(), SeqCst);
+    }
+
+    /// # Safety
+    ///
+    /// As above; it is given back.
+    unsafe fn forget(data: *const ()) {
+        // SAFETY: as above.
+        unsafe {
+            look(data);
+            Arc::decrement_strong_count(data.cast::<Looks>());
+        }
+    }
+
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, forget, look, forget);
+
+    everywhere(|| async {
+        task::group(async |mut group| {
+            let (tell, told) = oneshot::channel::<()>();
+            group.spawn(async { told.await.expect("it is told") });
+            let looks = Arc::new(Looks(group.clone(), AtomicUsize::new(0)));
+            // SAFETY: the functions keep the contract of a waker, with a count of their own.
+            let waker = unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(looks.clone()).cast(), &VTABLE)) };
+            for _ in 0..2 {
+                let mut next = StreamExt::next(&mut group);
+                let polled = Pin::new(&mut next).poll(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+            }
+            drop(waker);
+            tell.send(()).expect("it waits");
+            assert_eq!(group.next().await, Some(()));
+            group.wait_for_all().await;
+            // Cloned and dropped here, and woken there.
+            while Arc::strong_count(&looks) != 1 {
+                hops(1).await;
+            }
+            assert!(looks.1.load(SeqCst) >= 3);
+        })
+        .await;
+    });
+}
+
+#[test]
 fn groups_work_in_executors_inside_a_task() {
     everywhere(|| async {
         let mut groups = FuturesUnordered::new();
@@ -1606,7 +1671,7 @@ fn a_local_task_has_groups_whose_body_is_not_send() {
 fn a_child_has_the_priority_that_it_is_given_or_that_of_the_group() {
     everywhere(|| async {
         task::group(async |group| {
-            let options = SpawnOptions::new().priority(Priority::Utility);
+            let options = SpawnOptions::new().priority(Priority::UserInitiated);
             group.spawn_with(options, async {
                 let inherited = task::group(async |inner| {
                     inner.spawn(async { task::current_priority() });
@@ -1616,7 +1681,7 @@ fn a_child_has_the_priority_that_it_is_given_or_that_of_the_group() {
                 (task::current_priority(), inherited)
             });
             let ended = group.next().await.expect("one");
-            assert_eq!(ended, (Priority::Utility, Some(Priority::Utility)));
+            assert_eq!(ended, (Priority::UserInitiated, Some(Priority::UserInitiated)));
         })
         .await;
     });

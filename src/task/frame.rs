@@ -341,6 +341,7 @@ impl Header {
         unsafe {
             Header::context(this).as_ref().exit();
             this.as_ref().context.set(ptr::null());
+            this.as_ref().unit.set(ptr::null());
         }
     }
 
@@ -810,6 +811,7 @@ impl Header {
             // SAFETY: it was started, so it has a context, which waits for it.
             unsafe { Header::context(child).as_ref() }.exit();
             header_of(child).context.set(ptr::null());
+            header_of(child).unit.set(ptr::null());
             let waits = &header_of(parent).waits;
             waits.set(waits.get() - 1);
             return;
@@ -863,8 +865,8 @@ impl Header {
     pub(super) unsafe fn release(this: NonNull<Header>) {
         // SAFETY: the caller's promise.
         let header = unsafe { this.as_ref() };
-        // The context does not change once there is one.
-        let unstarted = header.context.get().is_null();
+        // The strand does not change once there is one. The context does, and another thread may be polling the frame.
+        let unstarted = header.unit.get().is_null();
         let is_last = |state: usize| state & DONE != 0 && state / COUNT == 1;
         let free_it =
             unstarted || is_last(header.state.load(Acquire)) || is_last(header.state.fetch_sub(COUNT, AcqRel));

@@ -28,8 +28,7 @@ use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-    fence,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::spin;
 use crate::{Completion, Panic, Priority, Transfer};
@@ -112,7 +111,7 @@ struct State {
     /// Those that have ended, in that order, by the same links.
     first: *mut Header,
     last: *mut Header,
-    waiters: Waiters,
+    waiters: Queues,
     /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
     /// gives it back.
     frame_waits: bool,
@@ -188,19 +187,6 @@ impl Waiters {
         }
     }
 
-    /// The first that waits for this.
-    fn find(&self, kind: Kind) -> Option<NonNull<Waiter>> {
-        let mut at = self.first;
-        // SAFETY: what is in the list is there.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            if waiter.kind == kind {
-                return NonNull::new(at);
-            }
-            at = waiter.next.get();
-        }
-        None
-    }
-
     /// One that lies within this memory.
     fn within(&self, memory: &Range<*const u8>) -> Option<NonNull<Waiter>> {
         let mut at = self.first;
@@ -220,6 +206,44 @@ impl Waiters {
         // SAFETY: it is in the list.
         unsafe { self.remove(first) };
         Some(first)
+    }
+}
+
+/// Those that wait, for each [`Kind`] by itself: nobody is looked for among those that wait for something else.
+struct Queues([Waiters; 3]);
+
+impl Queues {
+    /// # Safety
+    ///
+    /// As for [`Waiters::push`].
+    unsafe fn push(&mut self, waiter: NonNull<Waiter>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0[waiter.as_ref().kind as usize].push(waiter) };
+    }
+
+    /// # Safety
+    ///
+    /// The waiter is in one of these.
+    unsafe fn remove(&mut self, waiter: NonNull<Waiter>) {
+        // SAFETY: the caller's promise; it is in that of its kind.
+        unsafe { self.0[waiter.as_ref().kind as usize].remove(waiter) };
+    }
+
+    /// The first that waits for this.
+    #[inline]
+    fn find(&self, kind: Kind) -> Option<NonNull<Waiter>> {
+        NonNull::new(self.0[kind as usize].first)
+    }
+
+    /// The first of any.
+    #[inline]
+    fn any(&self) -> Option<NonNull<Waiter>> {
+        self.0.iter().find_map(|waiters| NonNull::new(waiters.first))
+    }
+
+    /// One that lies within this memory.
+    fn within(&self, memory: &Range<*const u8>) -> Option<NonNull<Waiter>> {
+        self.0.iter().find_map(|waiters| waiters.within(memory))
     }
 }
 
@@ -591,7 +615,7 @@ impl State {
             return false;
         }
         // Nothing is left to wait for.
-        while let Some(waiter) = NonNull::new(self.waiters.first) {
+        while let Some(waiter) = self.waiters.any() {
             // SAFETY: it is in the list.
             unsafe { self.grant(waiter, Given::Nothing, settled) };
         }
@@ -703,7 +727,7 @@ impl CoreRef {
                 cursors: ptr::null_mut(),
                 first: ptr::null_mut(),
                 last: ptr::null_mut(),
-                waiters: Waiters::NONE,
+                waiters: Queues([Waiters::NONE; 3]),
                 frame_waits: false,
                 wakers: Vec::new(),
                 panic: None,
@@ -903,8 +927,7 @@ impl Core {
     /// The caller gives back a count, and does not use the group any more.
     unsafe fn release(this: NonNull<Core>) {
         // SAFETY: the caller has a count.
-        if unsafe { this.as_ref() }.count.fetch_sub(1, Release) == 1 {
-            fence(Acquire);
+        if unsafe { this.as_ref() }.count.fetch_sub(1, AcqRel) == 1 {
             // SAFETY: that was the last, and it was made there.
             unsafe {
                 this.drop_in_place();
@@ -1178,11 +1201,11 @@ impl Core {
 
     /// Whether the body and all children have ended. If not, the waker is told when they have.
     pub(super) fn is_over(&self, waker: Option<&Waker>) -> bool {
+        // It is the user's, and so cloned and dropped while the lock is not held.
+        let mut waker = waker.cloned();
         let mut lock = self.lock();
-        if lock.phase != Phase::Over
-            && let Some(waker) = waker
-        {
-            lock.add_waker(waker);
+        if lock.phase != Phase::Over {
+            lock.add_waker(&mut waker);
         }
         lock.phase == Phase::Over
     }
@@ -1283,17 +1306,23 @@ impl CoreRef {
 
     /// The same for who polls: the waker is told when there is one.
     pub(super) fn poll_next(&self, waker: &Waker) -> Result<Finished, bool> {
-        let mut lock = self.lock();
-        match lock.pop_finished() {
-            // SAFETY: it was in the list.
-            Some(frame) => Ok(unsafe { Finished::new(self.clone(), frame) }),
-            None => {
-                let running = lock.running != 0;
-                if running {
-                    lock.add_waker(waker);
-                }
-                Err(running)
+        let mut clone = None;
+        loop {
+            let mut lock = self.lock();
+            if let Some(frame) = lock.pop_finished() {
+                // SAFETY: it was in the list.
+                return Ok(unsafe { Finished::new(self.clone(), frame) });
             }
+            if lock.running == 0 {
+                return Err(false);
+            }
+            if clone.is_some() || lock.has_waker(waker) {
+                lock.add_waker(&mut clone);
+                return Err(true);
+            }
+            drop(lock);
+            // It is the user's, and so cloned and dropped while the lock is not held.
+            clone = Some(waker.clone());
         }
     }
 
@@ -1452,9 +1481,14 @@ pub(super) enum Waits {
 }
 
 impl State {
-    fn add_waker(&mut self, waker: &Waker) {
-        if !self.wakers.iter().any(|other| other.will_wake(waker)) {
-            self.wakers.push(waker.clone());
+    fn has_waker(&self, waker: &Waker) -> bool {
+        self.wakers.iter().any(|other| other.will_wake(waker))
+    }
+
+    /// Keeps a waker, if there is one that is not kept already. Else it is the caller's to drop.
+    fn add_waker(&mut self, waker: &mut Option<Waker>) {
+        if waker.as_ref().is_some_and(|waker| !self.has_waker(waker)) {
+            self.wakers.extend(waker.take());
         }
     }
 
