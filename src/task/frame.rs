@@ -744,8 +744,9 @@ impl Header {
                 let Continuation { whom, complete } = header.continuation.get();
                 polled = match complete {
                     None => whom.cast_const().cast(),
+                    // That which the frame itself points at may be another one meanwhile, if somebody polls it.
                     // SAFETY: as above.
-                    Some(_) => unsafe { (*header.context.get()).around }
+                    Some(_) => unsafe { (*header.unit.get()).around() }
                         .map_or(ptr::null(), |around| around.frame.as_ptr().cast_const()),
                 };
             }

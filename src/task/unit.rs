@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
-use super::context::{Context, Scope};
+use super::context::{Around, Context, Scope};
 use super::current::{Facts, Record, TaskRef};
 use super::frame::Header;
 use super::priority::Escalation;
@@ -80,6 +80,16 @@ impl Unit {
     #[inline]
     pub(super) unsafe fn set_context(&self, context: NonNull<Context>) {
         self.context.set(context.as_ptr());
+    }
+
+    /// The frame that awaits the operation of this strand, or that it is a child of, if that is known.
+    ///
+    /// # Safety
+    ///
+    /// It has not ended.
+    pub(super) unsafe fn around(&self) -> Option<Around> {
+        // SAFETY: the caller's promise. It does not change once the strand was started.
+        unsafe { (*self.context.get()).around }
     }
 
     /// What is known of the strand. The first time that somebody asks it costs an allocation.
