@@ -262,10 +262,10 @@ impl Item {
         Item(entry.cast::<Job>().map_addr(|address| address | usize::from(kind) | 1))
     }
 
-    /// Whether it is a child that did not run yet.
+    /// Whether it is a child that did not run yet, or a task that waited for such.
     #[inline]
-    pub(super) fn is_child(self) -> bool {
-        self.0.addr().get() & Kind::Child as usize != 0
+    pub(super) fn is_family(self) -> bool {
+        self.0.addr().get() & (Kind::Child as usize | Kind::Parent as usize) != 0
     }
 
     /// Whether it is a task that waited for its children.

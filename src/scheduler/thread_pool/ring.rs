@@ -101,13 +101,13 @@ impl Ring {
         }
     }
 
-    /// Whether the newest item is a child that did not run yet, as far as can be told.
+    /// Whether the newest item is a child that did not run yet, or a task that waited for such, as far as can be told.
     ///
     /// The caller is the owner.
     #[inline]
-    pub(super) fn ends_with_child(&self) -> bool {
+    pub(super) fn ends_with_family(&self) -> bool {
         let newest = self.bottom.0.load(Relaxed).wrapping_sub(1);
-        Item::from_raw(self.slots[newest & MASK].load(Relaxed)).is_some_and(Item::is_child)
+        Item::from_raw(self.slots[newest & MASK].load(Relaxed)).is_some_and(Item::is_family)
     }
 
     /// Claims the newest number, if there is one.

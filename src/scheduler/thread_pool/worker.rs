@@ -409,11 +409,11 @@ impl Worker {
         Some(self.not_from_slot(item))
     }
 
-    /// The newest of the ring, if that is a child, and it is not the turn of something else.
+    /// The newest of the ring, if that is a child, or waits for such, and it is not the turn of something else.
     #[inline]
     fn pick_child(&self) -> Option<Item> {
         let children = self.children.get();
-        if children == CHILD_RUNS || !self.seat().ring.ends_with_child() {
+        if children == CHILD_RUNS || !self.seat().ring.ends_with_family() {
             return None;
         }
         self.children.set(children + 1);
