@@ -179,6 +179,7 @@ struct Beneath {
 }
 
 impl Header {
+    #[inline(always)]
     pub(super) fn new(vtable: &'static Vtable) -> Self {
         Header {
             entry: Entry::new(Header::resume),

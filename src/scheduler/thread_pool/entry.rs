@@ -123,6 +123,7 @@ impl core::fmt::Debug for Entry {
 }
 
 impl Entry {
+    #[inline(always)]
     pub(crate) fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
         Entry {
             job: Job::new(run),
