@@ -157,6 +157,9 @@ where
         drop(env);
         // SAFETY: as above. The future is pinned with the operation.
         let polled = Panic::catch(|| unsafe {
+            // The future is not part of the task in whose poll it may be started.
+            #[cfg(feature = "std")]
+            let _hidden = crate::sender::current::Hidden::from_poll();
             let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
             match &mut (*this.as_ptr()).future {
                 Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),

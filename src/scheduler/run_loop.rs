@@ -9,6 +9,7 @@ use core::ptr::{self, NonNull};
 use super::thread_pool::Worker;
 use super::timer::Pending;
 use crate::consumers::WaitSlot;
+use crate::sender::current;
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
 use crate::sync::atomic::{
@@ -209,6 +210,8 @@ impl RunLoop {
 
     /// Runs `body` as the driver.
     fn drive<T>(&self, body: impl FnOnce() -> T) -> T {
+        current::publish();
+        let _hidden = current::Hidden::driver();
         let _away = Worker::step_away();
         let me = thread_id();
         if self.driver.load(Relaxed) == me {
@@ -235,6 +238,8 @@ impl RunLoop {
         // SAFETY: by the caller's promise.
         let _end = unsafe { self.become_driver(thread_id()) };
         start();
+        current::publish();
+        let _hidden = current::Hidden::driver();
         let _away = Worker::step_away();
         body()
     }

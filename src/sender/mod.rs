@@ -4,6 +4,8 @@
 
 pub(crate) mod child;
 mod completes;
+#[cfg(feature = "std")]
+pub(crate) mod current;
 pub(crate) mod demand;
 pub(crate) mod env;
 mod operation;

@@ -150,14 +150,17 @@ impl Transfer {
     #[inline(never)]
     fn drain(&mut self) {
         let guard = AbortOnUnwind::new();
+        // Whatever runs here is not part of the task that is being polled beneath it.
+        #[cfg(feature = "std")]
+        let _hidden = super::current::Hidden::from_poll();
         let list = ptr::from_mut(self);
-        // What is left may be run by a job that waits for it, through this pointer, so nothing else is used from here on.
+        // A job that blocks makes the rest public, through this pointer. So nothing else is used from here on.
         #[cfg(feature = "std")]
         let beneath = beneath::Beneath::new(list);
-        // SAFETY: it is ours, and not used otherwise while a job runs.
+        // SAFETY: the list is this function's, and not used otherwise while a job runs.
         while let Some(job) = unsafe { (*list).pop() } {
             #[cfg(feature = "std")]
-            // SAFETY: as above; it is taken out before it goes.
+            // SAFETY: as above; it is taken out before the list goes.
             unsafe {
                 if !(*list).is_none() {
                     beneath.enter();
@@ -173,26 +176,42 @@ impl Transfer {
         guard.defuse();
     }
 
-    /// Runs one of the jobs that are left in the lists beneath us on this stack, where whatever runs now waits for it.
+    /// Takes what is left in the lists that are being run beneath the caller on this stack.
     #[cfg(feature = "std")]
-    pub(crate) fn run_beneath() -> bool {
-        match beneath::take() {
-            None => false,
-            Some(job) => {
-                // SAFETY: it was in a list, so it is alive and this is its one run.
-                unsafe { Transfer::to(job) }.run();
-                true
+    pub(crate) fn take_beneath() -> Transfer {
+        beneath::take()
+    }
+
+    /// Collects what callbacks hand back, one after the other, where a callback that blocks finds it.
+    pub(crate) fn collect(mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
+        let mut list = Transfer::none();
+        let list = ptr::from_mut(&mut list);
+        #[cfg(feature = "std")]
+        let beneath = beneath::Beneath::new(list);
+        // The list does not move, and is not used while a callback runs.
+        while let Some(resumed) = callback() {
+            if resumed.is_none() {
+                mem::forget(resumed);
+                continue;
+            }
+            // SAFETY: as above.
+            unsafe {
+                (*list).append(resumed);
+                #[cfg(feature = "std")]
+                beneath.enter();
             }
         }
+        // SAFETY: as above.
+        mem::take(unsafe { &mut *list })
     }
 }
 
 #[cfg(feature = "std")]
 mod beneath {
     use core::cell::Cell;
-    use core::ptr::{self, NonNull};
+    use core::ptr;
 
-    use super::{Job, Transfer};
+    use super::Transfer;
     use crate::sync::per_thread;
 
     per_thread! {
@@ -234,18 +253,17 @@ mod beneath {
         }
     }
 
-    /// Takes a job out of a list, the topmost first.
-    pub(super) fn take() -> Option<NonNull<Job>> {
+    /// Takes what is left in all lists, the topmost first.
+    pub(super) fn take() -> Transfer {
+        let mut taken = Transfer::none();
         let mut at = TOP.with(Cell::get);
-        // SAFETY: they are on the stack beneath us.
+        // SAFETY: the entries are on the stack beneath the caller.
         while let Some(beneath) = unsafe { at.as_ref() } {
-            // SAFETY: a job runs, and this is what it runs, so nobody else uses the list.
-            if let Some(job) = unsafe { (*beneath.list).pop() } {
-                return Some(job);
-            }
+            // SAFETY: the caller is what a job of that list runs, so the list is not in use.
+            taken.append(core::mem::take(unsafe { &mut *beneath.list }));
             at = beneath.outer.get();
         }
-        None
+        taken
     }
 }
 

@@ -3,6 +3,7 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomPinned;
+use core::mem;
 use core::ptr::{self, NonNull};
 
 use crate::Transfer;
@@ -35,6 +36,7 @@ pub struct Registry {
 
 /// The word as it will be when the lock is given back.
 #[must_use = "the lock is held"]
+#[derive(Default)]
 struct Locked(usize);
 
 const LOCKED: usize = 0b01;
@@ -161,27 +163,31 @@ impl Registry {
     /// The same, for a reason.
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
         let mut locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
-        // A callback that unwinds would leave the others uncalled, and whoever waits for them waiting.
+        // A callback that unwinds would leave the others uncalled, and what waits for them waiting.
         let guard = AbortOnUnwind::new();
-        let mut resumed = Transfer::none();
-        loop {
-            // SAFETY: we hold the lock.
+        // Callbacks are not part of the task in whose poll the stop is requested.
+        #[cfg(feature = "std")]
+        let _hidden = crate::sender::current::Hidden::from_poll();
+        let resumed = Transfer::collect(|| {
+            // SAFETY: the lock is held.
             let Some(entry) = NonNull::new(unsafe { *self.head.get() }) else {
-                self.unlock(locked);
-                guard.defuse();
-                return Some(resumed);
+                self.unlock(mem::take(&mut locked));
+                return None;
             };
-            // SAFETY: we hold the lock, so the entry is in the list and alive.
+            // SAFETY: the lock is held, so the entry is in the list and alive.
             let fire = unsafe {
                 self.unlink(entry.as_ref());
                 entry.as_ref().state.store(FIRING, Relaxed);
                 entry.as_ref().fire
             };
-            self.unlock(locked);
-            // SAFETY: the entry stays alive until its callback releases it. We do not touch it again.
-            resumed.append(unsafe { fire(entry) });
+            self.unlock(mem::take(&mut locked));
+            // SAFETY: the entry stays alive until its callback releases it. It is not touched again.
+            let resumed = unsafe { fire(entry) };
             locked = self.relock();
-        }
+            Some(resumed)
+        });
+        guard.defuse();
+        Some(resumed)
     }
 }
 

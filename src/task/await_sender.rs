@@ -3,8 +3,8 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::Future;
-use core::marker::{PhantomData, PhantomPinned};
-use core::mem::{self, ManuallyDrop, MaybeUninit};
+use core::marker::PhantomData;
+use core::mem::{self, ManuallyDrop};
 use core::pin::{Pin, pin};
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
@@ -12,8 +12,7 @@ use core::task::{Context as Cx, Poll};
 use super::await_state::AwaitState;
 use super::context::TaskEnv;
 use super::foreign::{self, Foreign};
-use super::frame::{self, Header};
-use super::wait::wait_until;
+use super::frame::{self, BlockVtable, Header};
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
@@ -91,19 +90,24 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     #[inline]
     pub fn new(sender: S) -> Self {
         SenderFuture {
-            awaiting: Awaiting::new(sender),
+            awaiting: Awaiting(Stage::Sender(sender)),
             _sender: PhantomData,
         }
     }
 }
+
+// The operation is not in there.
+impl<S, A> Unpin for SenderFuture<S, A> {}
 
 impl<S, A: Future> Future for SenderFuture<S, A> {
     type Output = A::Output;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: it is pinned with this.
-        unsafe { self.map_unchecked_mut(|this| &mut this.awaiting) }.poll(cx)
+        // SAFETY: nothing in it is pinned: an operation in flight is in the memory of a frame, or of the heap.
+        let awaiting = unsafe { &mut self.get_unchecked_mut().awaiting };
+        // SAFETY: as above.
+        unsafe { Pin::new_unchecked(awaiting) }.poll(cx)
     }
 }
 
@@ -114,65 +118,187 @@ impl<S, A> fmt::Debug for SenderFuture<S, A> {
 }
 
 /// What is in a [`SenderFuture`].
-pub struct Awaiting<S: Sender<Value: Send, Error: Send>> {
-    phase: Phase,
-    content: Content<S>,
-    /// Made when the sender is started, unless that completes inline.
-    shared: MaybeUninit<Await<S::Value, S::Error>>,
-    _pinned: PhantomPinned,
-}
+pub struct Awaiting<S: Sender<Value: Send, Error: Send>>(Stage<S>);
 
-/// What is in the content. A flag beside it, so that the compiler sees what need not be dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Sender,
-    /// The sender is being connected, or panicked when it was.
-    Connecting,
-    Operation,
-    /// Started outside of a task.
-    Foreign,
-    Empty,
+enum Stage<S: Sender<Value: Send, Error: Send>> {
+    Sender(S),
+    /// Started in a task, whose frame has the block. The future holds a reference of that frame.
+    Started(NonNull<AwaitBlock<S>>),
+    /// Started outside of a task, or with the waker of something else in one.
+    Foreign(Foreign<S::Value, S::Error>),
+    /// The result was taken, or the sender panicked when it was connected.
+    Over,
 }
 
 /// The operation of an awaited sender.
 type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
-union Content<S: Sender<Value: Send, Error: Send>> {
-    sender: ManuallyDrop<S>,
-    operation: ManuallyDrop<Started<S>>,
-    foreign: ManuallyDrop<Foreign<S::Value, S::Error>>,
+/// An await, in the memory of its frame. The state comes first, so that its address is that of the whole.
+#[repr(C)]
+struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
+    shared: Await<S::Value, S::Error>,
+    /// None until the sender was connected, and once the operation was destroyed.
+    operation: Option<Started<S>>,
 }
 
 /// What the receiver points at.
+#[repr(C)]
 struct Await<T, E> {
     state: AwaitState,
-    /// Written by the completion, and the frame's once it is done.
+    /// Written by the completion before it is done; then it belongs to the party that destroys the operation.
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
-impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
-    #[inline]
-    fn new(sender: S) -> Self {
-        Awaiting {
-            phase: Phase::Sender,
-            content: Content {
-                sender: ManuallyDrop::new(sender),
-            },
-            shared: MaybeUninit::uninit(),
-            _pinned: PhantomPinned,
-        }
-    }
+impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
+    const VTABLE: &'static BlockVtable = &BlockVtable {
+        abandon: Self::abandon,
+        sweep: Some(Self::sweep),
+    };
 
-    /// What the receiver points at.
+    /// Starts a sender in the memory of the frame.
     ///
     /// # Safety
     ///
-    /// The sender was started, and not inline.
-    unsafe fn shared(&self) -> &Await<S::Value, S::Error> {
-        // SAFETY: by the caller's promise.
-        unsafe { self.shared.assume_init_ref() }
+    /// The caller is what the frame's poll is running.
+    unsafe fn start(sender: S, frame: NonNull<Header>) -> NonNull<Self> {
+        /// The sender panics when it is connected.
+        struct Unwinding<S: Sender<Value: Send, Error: Send>>(NonNull<AwaitBlock<S>>);
+        impl<S: Sender<Value: Send, Error: Send>> Drop for Unwinding<S> {
+            fn drop(&mut self) {
+                // SAFETY: the block is the caller's, and its state was written. A receiver that is not gone yet completes later.
+                unsafe {
+                    AwaitBlock::started(self.0);
+                    AwaitBlock::leave(self.0);
+                }
+            }
+        }
+
+        // SAFETY: the caller's promise. The block has room and stays until it is destroyed; what is written is pinned there.
+        unsafe {
+            let block = Header::allocate_block::<Self>(frame, Self::VTABLE);
+            let place = block.as_ptr();
+            (&raw mut (*place).shared).write(Await {
+                state: AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()),
+                result: UnsafeCell::new(None),
+            });
+            (&raw mut (*place).operation).write(None);
+            Header::hold(frame);
+            let unwinding = Unwinding(block);
+            let receiver = AwaitReceiver { shared: block.cast() };
+            (&raw mut (*place).operation).write(Some(sender.connect(receiver)));
+            mem::forget(unwinding);
+            if let Some(operation) = &mut (*place).operation {
+                Header::resume_later(Pin::new_unchecked(operation).start());
+            }
+            Self::started(block);
+            block
+        }
     }
 
+    /// `start` has returned: what has not completed by then wakes the frame, which waits for it.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the frame's poll is running.
+    unsafe fn started(this: NonNull<Self>) {
+        // SAFETY: the state was written.
+        let state = unsafe { &this.as_ref().shared.state };
+        if state.starting.replace(false) {
+            // SAFETY: the caller's promise.
+            unsafe { Header::count_wait(state.frame) };
+        }
+    }
+
+    /// Takes the result if it is there, destroys the operation and gives the block up.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the future, and does not use the block any more where this returns something.
+    #[inline]
+    unsafe fn take(this: NonNull<Self>) -> Option<Completion<S::Value, S::Error>> {
+        /// Also when the operation's destructor unwinds.
+        struct Free(NonNull<Header>, NonNull<()>);
+        impl Drop for Free {
+            fn drop(&mut self) {
+                // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
+                unsafe {
+                    Header::free_block(self.0, self.1);
+                    Header::unhold(self.0);
+                }
+            }
+        }
+
+        // SAFETY: the future holds a reference of the frame. What has completed belongs to the future.
+        unsafe {
+            let place = this.as_ptr();
+            if !(*place).shared.state.is_done() {
+                return None;
+            }
+            let result = (*(*place).shared.result.get()).take();
+            let _free = Free((*place).shared.state.frame, this.cast());
+            (*place).operation = None;
+            Some(result.unwrap_or(Completion::Stopped))
+        }
+    }
+
+    /// The future goes before it took the result: asks the sender to stop, and leaves what is in flight to the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the future, and does not use the block any more.
+    #[cold]
+    unsafe fn leave(this: NonNull<Self>) {
+        // SAFETY: the future holds a reference of the frame.
+        unsafe {
+            let state = &this.as_ref().shared.state;
+            if !state.is_done() {
+                state.request_stop().run();
+            }
+            if let Some(result) = Self::take(this) {
+                drop(result);
+                return;
+            }
+            let frame = state.frame;
+            if Header::is_current(frame) {
+                Header::add_orphan(frame);
+            }
+            state.set_gone();
+            Header::unhold(frame);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is the content of such a block, which was not ended. The caller polls the frame.
+    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+        // SAFETY: the caller's promise. Where the future is dropped meanwhile, on another thread, it destroys the operation and
+        // leaves the state as it is; the memory is the frame's.
+        let state = unsafe { &(*block.cast::<Self>().as_ptr()).shared.state };
+        if state.is_done() {
+            return Transfer::none();
+        }
+        state.request_stop()
+    }
+
+    /// # Safety
+    ///
+    /// As for [`abandon`](AwaitBlock::abandon); or the caller frees the frame.
+    unsafe fn sweep(block: NonNull<()>) -> bool {
+        let place = block.cast::<Self>().as_ptr();
+        // SAFETY: the caller's promise. What is orphaned is the frame's.
+        unsafe {
+            if !(*place).shared.state.is_orphaned() {
+                return false;
+            }
+            // There is no code left to tell of a panic in there but the panic hook.
+            drop(Panic::catch(|| (*place).operation = None));
+            drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));
+        }
+        true
+    }
+}
+
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     /// Starts a sender that completes inside `start`.
     #[inline]
     fn run_inline(sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
@@ -183,102 +309,70 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         }));
         // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
         unsafe { operation.start() }.run();
-        finish(frame, result)
-    }
-
-    /// Starts a sender, in place.
-    fn start(&mut self, sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
-        let shared = NonNull::from(self.shared.write(Await {
-            // SAFETY: this is what the frame's poll is running, and the receiver completes once.
-            state: unsafe { AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()) },
-            result: UnsafeCell::new(None),
-        }));
-        self.phase = Phase::Connecting;
-        self.content.operation = ManuallyDrop::new(sender.connect(AwaitReceiver { shared }));
-        self.phase = Phase::Operation;
-        // SAFETY: it is pinned with this future, which waits for it when it is dropped; started once.
-        let resumed = unsafe { Pin::new_unchecked(&mut *self.content.operation).start() };
-        // SAFETY: this is what the frame's poll is running.
-        unsafe { Header::resume_later(frame, resumed) };
-        // SAFETY: it was made above.
-        if unsafe { self.shared() }.state.starting.replace(false) {
-            // It has not completed, or elsewhere, and then it wakes the frame, needed or not.
-            // SAFETY: as above.
-            unsafe { Header::count_wait(frame) };
-        }
-        self.check(frame)
+        finish(frame, result.unwrap_or(Completion::Stopped))
     }
 
     /// Takes the result, if it is there.
-    fn check(&mut self, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
-        match self.take() {
-            Poll::Ready(result) => finish(frame, result),
-            Poll::Pending => {
-                // SAFETY: the operation is there, so it was started.
-                let began = unsafe { self.shared() }.state.frame;
-                assert_eq!(
-                    began, frame,
-                    "a sender that is awaited was sent to another task: await it in the one where that began",
-                );
-                Poll::Pending
-            }
-        }
-    }
-
     #[inline]
-    fn take(&mut self) -> Poll<Option<Completion<S::Value, S::Error>>> {
-        // SAFETY: the operation is there, so it was started.
-        let shared = unsafe { self.shared() };
-        if !shared.state.is_done() {
-            return Poll::Pending;
+    fn check(&mut self, block: NonNull<AwaitBlock<S>>, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+        // SAFETY: the future has the block.
+        unsafe {
+            if block.as_ref().shared.state.is_done() {
+                self.0 = Stage::Over;
+                let completion = AwaitBlock::take(block);
+                return finish(frame, completion.unwrap_or(Completion::Stopped));
+            }
+            assert_eq!(
+                block.as_ref().shared.state.frame,
+                frame,
+                "a sender that is awaited was sent to another task: await it in the task where that began",
+            );
         }
-        // SAFETY: the operation has completed, so the result is ours.
-        let result = unsafe { (*shared.result.get()).take() };
-        self.phase = Phase::Empty;
-        // SAFETY: as above. It is dropped this once, in place.
-        unsafe { ManuallyDrop::drop(&mut self.content.operation) };
-        Poll::Ready(result)
+        Poll::Pending
     }
 
-    /// Polls outside of a task, or what was started there.
+    /// Polls outside of a task, or with the waker of something else in one.
     #[cold]
     #[inline(never)]
     fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<S::Value, S::Error>>
     where
         S: 'static,
     {
-        match self.phase {
-            Phase::Connecting | Phase::Empty => return Poll::Pending,
-            Phase::Operation => {
-                // It was started in a task, which is what its completion wakes. Who polls it now has to look again.
-                return match self.take() {
-                    Poll::Ready(result) => Poll::Ready(foreign::conclude(result.unwrap_or(Completion::Stopped))),
-                    Poll::Pending => {
-                        cx.waker().wake_by_ref();
-                        Poll::Pending
-                    }
-                };
-            }
-            Phase::Sender => {
-                self.phase = Phase::Empty;
-                // SAFETY: it is there, and taken this once.
-                let sender = unsafe { ManuallyDrop::take(&mut self.content.sender) };
-                if S::COMPLETES.is_inline() {
-                    return Poll::Ready(foreign::conclude(foreign::run_inline(sender)));
+        let completion = match mem::replace(&mut self.0, Stage::Over) {
+            Stage::Over => return Poll::Pending,
+            Stage::Started(block) => {
+                self.0 = Stage::Started(block);
+                // SAFETY: the future has the block.
+                let state = unsafe { &block.as_ref().shared.state };
+                if !state.is_done() {
+                    assert!(
+                        Header::is_current(state.frame),
+                        "a sender that is awaited in a task was sent elsewhere: await it in the task where that began",
+                    );
+                    // It wakes the task. What polls it now, in there, looks again.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
-                self.content.foreign = ManuallyDrop::new(Foreign::start(sender));
-                self.phase = Phase::Foreign;
+                self.0 = Stage::Over;
+                // SAFETY: as above.
+                unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
-            Phase::Foreign => {}
-        }
-        // SAFETY: it was made above, or before.
-        let completion = match unsafe { &mut self.content.foreign }.poll(cx) {
-            Poll::Ready(completion) => completion,
-            Poll::Pending => return Poll::Pending,
+            Stage::Sender(sender) if S::COMPLETES.is_inline() => foreign::run_inline(sender),
+            stage => {
+                let mut foreign = match stage {
+                    Stage::Sender(sender) => Foreign::start(sender),
+                    Stage::Foreign(foreign) => foreign,
+                    _ => return Poll::Pending,
+                };
+                match foreign.poll(cx) {
+                    Poll::Ready(completion) => completion,
+                    Poll::Pending => {
+                        self.0 = Stage::Foreign(foreign);
+                        return Poll::Pending;
+                    }
+                }
+            }
         };
-        self.phase = Phase::Empty;
-        // SAFETY: it is there, and dropped this once.
-        unsafe { ManuallyDrop::drop(&mut self.content.foreign) };
         Poll::Ready(foreign::conclude(completion))
     }
 }
@@ -291,42 +385,39 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: nothing is moved but the sender, which is not pinned.
+        // SAFETY: nothing in it is pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let Some(frame) = frame::frame_of(cx.waker()) else {
-            let polled = this.poll_foreign(cx);
-            if polled.is_ready() {
-                // So that the compiler sees that nothing is left to be dropped.
-                this.phase = Phase::Empty;
-            }
-            return polled;
+            return this.poll_foreign(cx);
         };
-        match this.phase {
-            Phase::Sender => {
-                this.phase = Phase::Empty;
-                // SAFETY: it is there, and taken this once.
-                let sender = unsafe { ManuallyDrop::take(&mut this.content.sender) };
-                if S::COMPLETES.is_inline() {
-                    Self::run_inline(sender, frame)
-                } else {
-                    this.start(sender, frame)
-                }
+        if let Stage::Started(block) = this.0 {
+            return this.check(block, frame);
+        }
+        match mem::replace(&mut this.0, Stage::Over) {
+            Stage::Sender(sender) if S::COMPLETES.is_inline() => Self::run_inline(sender, frame),
+            Stage::Sender(sender) => {
+                // SAFETY: this is what the frame's poll is running.
+                let block = unsafe { AwaitBlock::start(sender, frame) };
+                this.0 = Stage::Started(block);
+                this.check(block, frame)
             }
-            Phase::Operation => this.check(frame),
-            Phase::Foreign => this.poll_foreign(cx),
-            Phase::Connecting | Phase::Empty => Poll::Pending,
+            Stage::Over => Poll::Pending,
+            stage => {
+                this.0 = stage;
+                this.poll_foreign(cx)
+            }
         }
     }
 }
 
 /// What the code that awaits gets to see.
 #[inline]
-fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Poll<Result<T, E>> {
-    match result {
-        Some(Completion::Value(value)) => Poll::Ready(Ok(value)),
-        Some(Completion::Error(error)) => Poll::Ready(Err(error)),
-        Some(Completion::Panicked(payload)) => payload.resume(),
-        Some(Completion::Stopped) | None => {
+fn finish<T, E>(frame: NonNull<Header>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+    match completion {
+        Completion::Value(value) => Poll::Ready(Ok(value)),
+        Completion::Error(error) => Poll::Ready(Err(error)),
+        Completion::Panicked(payload) => payload.resume(),
+        Completion::Stopped => {
             // SAFETY: this is what the frame's poll is running.
             unsafe { Header::stop_here(frame) };
             Poll::Pending
@@ -337,41 +428,9 @@ fn finish<T, E>(frame: NonNull<Header>, result: Option<Completion<T, E>>) -> Pol
 impl<S: Sender<Value: Send, Error: Send>> Drop for Awaiting<S> {
     #[inline]
     fn drop(&mut self) {
-        match self.phase {
-            Phase::Empty => {}
-            // SAFETY: it is there, and dropped this once.
-            Phase::Sender => unsafe { ManuallyDrop::drop(&mut self.content.sender) },
-            Phase::Connecting | Phase::Operation => self.abandon(),
-            // SAFETY: as above.
-            Phase::Foreign => unsafe { ManuallyDrop::drop(&mut self.content.foreign) },
-        }
-    }
-}
-
-impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
-    /// Dropped before its end was seen: asks the sender to stop, and waits until it has completed.
-    #[cold]
-    fn abandon(&mut self) {
-        /// Also when dropping the operation panics.
-        struct DropShared<'a, T, E>(&'a mut MaybeUninit<Await<T, E>>);
-
-        impl<T, E> Drop for DropShared<'_, T, E> {
-            fn drop(&mut self) {
-                // SAFETY: it was made when the sender was started, and is dropped this once.
-                unsafe { self.0.assume_init_drop() };
-            }
-        }
-
-        // SAFETY: the state is made before the sender is connected.
-        let state = unsafe { &self.shared().state };
-        if !state.is_done() {
-            state.request_stop().run();
-            wait_until(|| state.is_done());
-        }
-        let _shared = DropShared(&mut self.shared);
-        if mem::replace(&mut self.phase, Phase::Empty) == Phase::Operation {
-            // SAFETY: the operation has completed, and is dropped this once, in place.
-            unsafe { ManuallyDrop::drop(&mut self.content.operation) };
+        if let Stage::Started(block) = self.0 {
+            // SAFETY: the future has the block, and goes.
+            unsafe { AwaitBlock::leave(block) };
         }
     }
 }

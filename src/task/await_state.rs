@@ -12,30 +12,32 @@ use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::per_thread;
 use crate::{Transfer, stop};
 
-/// What the receiver of an awaited sender, and its stop token, point at. It lives in the future.
+/// What the receiver of an awaited sender, and its stop token, point at. It lives in a block of the frame's memory.
+///
+/// # Who destroys the operation
+///
+/// The future, when it takes the result, or is dropped after that was there. A future that is dropped in flight sets `gone`, and
+/// leaves that to the frame: the polling thread, or the thread that frees the frame, destroys what is both gone and done. The
+/// completion touches nothing once it has set `done` but the frame, which counts the await until then.
 #[repr(C)]
 pub(super) struct AwaitState {
-    /// First, so that its address is that of the whole. It is linked to the task's token when somebody listens.
+    /// First, so that its address is that of the whole. It is linked to the task's token when something listens.
     relay: Relay,
     pub(super) frame: NonNull<Header>,
-    /// Where the await began. It is there until this is done.
+    /// Where the await began. Valid until this is done.
     pub(super) context: NonNull<Context>,
-    /// The sender has completed, the result is there, and no stop is on its way. Set, with release, by whoever is last of
-    /// the completion and a stop that is passed on; it touches nothing of this afterwards.
+    /// The sender has completed, the result is there, and no stop is on its way. Stored with release by the last of the
+    /// completion and a stop that is passed on; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
-    /// `start` is running. Only looked at by the thread that runs it.
+    /// The future was dropped in flight. Stored with release by the thread that drops it; the frame loads it with acquire.
+    gone: AtomicBool,
+    /// `start` is running. Belongs to the thread that runs it.
     pub(super) starting: Cell<bool>,
-    /// The sender completes where it was started, by its own promise, and nobody else has to do with it. Cleared by who
-    /// does, before it gives its hold back.
+    /// The sender completes where it was started, by its own promise, and no other party has to do with it. Cleared by such a
+    /// party, before it gives its hold up.
     stays: AtomicBool,
-}
-
-per_thread! {
-    /// What completes now is in the midst of code that is not of this crate, which may hold a lock, say.
-    static OUTSIDE: Cell<bool> = Cell::new(false);
 }
 
 impl AwaitState {
@@ -44,7 +46,7 @@ impl AwaitState {
     /// This is what the frame's poll is running. It is told when the sender has completed.
     #[inline]
     pub(super) unsafe fn new(frame: NonNull<Header>, stays: bool) -> Self {
-        // SAFETY: the frame is being polled, so its context is there, until all that began in it is over.
+        // SAFETY: the frame is being polled, so its context is valid, until all that began in it is over.
         let context = unsafe {
             let context = Header::context(frame);
             context.as_ref().enter();
@@ -55,20 +57,31 @@ impl AwaitState {
             frame,
             context,
             done: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             starting: Cell::new(true),
             stays: AtomicBool::new(stays),
         }
     }
 
-    /// Whether the result is there, and the memory may go.
+    /// Whether the result is there, and the operation may be destroyed.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.done.load(Acquire)
     }
 
+    /// Leaves the operation to the frame: the future goes before the sender has completed.
+    pub(super) fn set_gone(&self) {
+        self.gone.store(true, Release);
+    }
+
+    /// Whether the operation is the frame's to destroy.
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.gone.load(Acquire) && self.is_done()
+    }
+
     /// Asks the sender to stop, and nothing else.
     pub(super) fn request_stop(&self) -> Transfer {
-        self.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default()
+        self.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default()
     }
 
     /// The sender has completed, and left its result. `promised` says that it did where it promised to.
@@ -79,8 +92,8 @@ impl AwaitState {
     #[inline]
     pub(super) unsafe fn completed(this: NonNull<AwaitState>, promised: bool) -> Transfer {
         if !promised {
-            // It was let go somewhere, uncompleted.
-            // SAFETY: the future waits for the completion.
+            // It was dropped somewhere, uncompleted.
+            // SAFETY: the frame waits for the completion.
             unsafe { this.as_ref() }.stays.store(false, Relaxed);
         }
         // SAFETY: by the caller's promise.
@@ -89,15 +102,15 @@ impl AwaitState {
 
     /// # Safety
     ///
-    /// The relay is that of a state whose sender has completed, and nobody else looks at it but the frame.
+    /// The relay is that of a state whose sender has completed, and no other party looks at it but the frame.
     unsafe fn deliver(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: by the caller's promise, the future waits for this.
+        // SAFETY: by the caller's promise, the frame waits for this.
         let state = unsafe { relay.cast::<AwaitState>().as_ref() };
         let frame = state.frame;
         // SAFETY: as above. It is not used any more.
         unsafe { state.context.as_ref() }.exit();
-        if Header::is_current(frame) && state.starting.replace(false) {
-            // `start` is beneath us, and looks for the result when it returns.
+        if Header::is_beneath(frame) && state.starting.replace(false) {
+            // `start` is beneath this call, and looks for the result when it returns.
             state.done.store(true, Release);
             return Transfer::none();
         }
@@ -105,16 +118,7 @@ impl AwaitState {
         let stays = state.stays.load(Relaxed) && !state.relay.has_passed();
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
-        unsafe { Header::end_wait(frame, |context| stays || context.is_here() && !OUTSIDE.with(Cell::get)) }
-    }
-
-    /// Completes something in the midst of code that is not of this crate: a task that comes of it is queued, though this be
-    /// a thread where it may run.
-    pub(super) fn from_outside(complete: impl FnOnce()) {
-        let outside = OUTSIDE.with(|outside| outside.replace(true));
-        // It does not unwind: a completion that does ends the process.
-        complete();
-        OUTSIDE.with(|flag| flag.set(outside));
+        unsafe { Header::end_wait(frame, |context| stays || context.is_here()) }
     }
 }
 

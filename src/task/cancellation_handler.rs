@@ -2,18 +2,21 @@
 
 use core::fmt;
 use core::future::{Future, IntoFuture};
+use core::cell::UnsafeCell;
 use core::marker::PhantomPinned;
 use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::cancellation::in_context;
-use super::frame::Header;
-use super::unit::{Attached, AttachedVtable};
-use super::wait::wait_until;
-use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, StopCallback, StopToken};
+use super::context::Context;
+use super::frame::{BlockVtable, Header};
+use crate::sender::current;
+use crate::stop::{ErasedStopToken, StopSlot, StopToken};
+use crate::sync::atomic::{
+    AtomicBool, AtomicU8,
+    Ordering::{AcqRel, Acquire, Release},
+};
 use crate::{Panic, Transfer};
 
 /// Runs a future, or awaits a sender, and calls `handler` when the task is cancelled before that has ended.
@@ -67,9 +70,10 @@ use crate::{Panic, Transfer};
 ///
 /// The handler is called outside of any lock of this crate: it may complete, cancel, spawn, and drop this very future.
 ///
-/// The end of the operation, and the drop of this future, take the handler back, and wait for one that is running on another
-/// thread; meanwhile the thread runs the work of the task's scheduler. So a handler does not wait for the task that it is
-/// of. A future that is forgotten, or sent away, has its handler until the task, or the scope in it, ends.
+/// The end of the operation takes the handler back. Where the handler is running on another thread just then, this is ready when
+/// it has returned; no thread waits for that. Dropped, this takes the handler back as well, and the task does not end before a
+/// handler that is running has returned. So a handler may block, but not for the task that it is of. A future that is forgotten,
+/// or sent away, has its handler until the task ends.
 ///
 /// Outside of a task there is no cancellation, and the handler is not called.
 ///
@@ -84,103 +88,233 @@ where
 {
     WithCancellationHandler {
         operation: operation.into_future(),
+        output: None,
         handler: Handler::Given(handler),
-        attached: Attached::new(WithCancellationHandler::<H, F::IntoFuture>::ATTACHED),
         _pinned: PhantomPinned,
     }
 }
 
 /// The future of [`with_cancellation_handler`].
 #[must_use = "futures do nothing until they are awaited"]
-pub struct WithCancellationHandler<H: FnOnce() + Send, F> {
+pub struct WithCancellationHandler<H: FnOnce() + Send + 'static, F: Future> {
     operation: F,
+    /// What the operation gave, while its handler runs on another thread.
+    output: Option<F::Output>,
     handler: Handler<H>,
-    /// Attached while the handler is installed: the stop source is there until the frame is done, or the scope in it is left.
-    attached: Attached,
     _pinned: PhantomPinned,
 }
 
-enum Handler<H: FnOnce() + Send> {
+enum Handler<H: FnOnce() + Send + 'static> {
     Given(H),
-    Installed(StopCallback<ErasedStopToken, H>),
-    /// It was called, or taken back.
+    /// In the memory of a frame, of which this holds a reference.
+    Installed(NonNull<Installed<H>>),
+    /// It was called, or taken back; or there is nothing that could cancel.
     Gone,
 }
 
-// SAFETY: the handler is `Send`, and so is its registration; the rest is touched by who polls or drops, and by the frame,
-// with which that is ordered.
-unsafe impl<H: FnOnce() + Send, F: Send> Send for WithCancellationHandler<H, F> {}
+// SAFETY: the handler is `Send`; what is installed is touched by the party that claims it.
+unsafe impl<H: FnOnce() + Send, F: Future<Output: Send> + Send> Send for WithCancellationHandler<H, F> {}
 
-impl<H: FnOnce() + Send + 'static, F> WithCancellationHandler<H, F> {
-    /// Installs the handler, or calls it.
-    fn install(&mut self) {
-        let Some(token) = in_context(|context| context.token) else {
-            return;
-        };
-        if !token.stop_possible() {
-            return;
-        }
-        let (Handler::Given(handler), Some(frame)) =
-            (mem::replace(&mut self.handler, Handler::Gone), Header::current())
-        else {
-            return;
-        };
-        if token.stop_requested() {
-            call(Some(handler));
-            return;
-        }
-        // SAFETY: this is what the frame's poll is running; it is pinned, and detached before it goes.
-        unsafe { Attached::attach(NonNull::from(&self.attached), frame) };
-        self.handler = Handler::Installed(StopCallback::new(token, handler));
-        if let Handler::Installed(callback) = &mut self.handler {
-            // SAFETY: it is pinned with this, and stays in its place until this goes, or the operation has ended.
-            unsafe { Pin::new_unchecked(callback) }.register();
-        }
-    }
+/// A handler in the memory of its frame. The slot comes first, so that its address is that of the whole.
+///
+/// It is an await of the frame, and a user of the context whose token it listens to, until it is done.
+#[repr(C)]
+struct Installed<H> {
+    slot: StopSlot<ErasedStopToken>,
+    frame: NonNull<Header>,
+    /// Where it was installed. Valid until it is done.
+    context: NonNull<Context>,
+    /// Who has the handler:
+    ///
+    /// | value | means |
+    /// |---|---|
+    /// | `LISTENING` | the first to change this |
+    /// | `FIRED` | the thread that cancels, which calls it |
+    /// | `REMOVED` | the party that took it back: the future, or the frame in its end |
+    ///
+    /// Changed once, by an exchange that acquires and releases.
+    claim: AtomicU8,
+    /// The handler has returned, or was taken back: nothing of this is in flight. Stored with release by the party that has the
+    /// claim; pairs with the acquire loads of the future and of the frame.
+    done: AtomicBool,
+    /// The future was dropped while the handler ran. Stored with release; the frame loads it with acquire.
+    gone: AtomicBool,
+    handler: UnsafeCell<Option<H>>,
 }
 
-impl<H: FnOnce() + Send, F> WithCancellationHandler<H, F> {
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Self::leave,
-        running: None,
+const LISTENING: u8 = 0;
+const FIRED: u8 = 1;
+const REMOVED: u8 = 2;
+
+impl<H: FnOnce() + Send + 'static> Installed<H> {
+    const VTABLE: &'static BlockVtable = &BlockVtable {
+        abandon: Self::abandon,
+        sweep: Some(Self::sweep),
     };
 
-    /// Takes the handler back.
-    fn remove(&mut self) {
-        if let Handler::Installed(callback) = &self.handler {
-            if callback.withdraw_inside() {
-                // It is in no list any more, so the source is not needed; and the frame does not wait for what we are in.
-                self.attached.detach();
+    /// Installs a handler, or calls it where the task is cancelled already.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the frame's poll is running.
+    unsafe fn install(handler: H, frame: NonNull<Header>) -> Option<NonNull<Self>> {
+        // SAFETY: the frame is polled, so its context is valid.
+        let (context, token) = unsafe { (Header::context(frame), Header::context(frame).as_ref().token) };
+        if !token.stop_possible() {
+            return None;
+        }
+        // SAFETY: the caller's promise. The block is written at once, and stays until it is destroyed. The slot is left, or
+        // released by the callback, before that.
+        unsafe {
+            let this = Header::allocate_block::<Self>(frame, Self::VTABLE);
+            this.write(Installed {
+                slot: StopSlot::new(Self::fire),
+                frame,
+                context,
+                claim: AtomicU8::new(LISTENING),
+                done: AtomicBool::new(false),
+                gone: AtomicBool::new(false),
+                handler: UnsafeCell::new(Some(handler)),
+            });
+            context.as_ref().enter();
+            Header::hold(frame);
+            Header::count_wait(frame);
+            if !StopSlot::listen(this.cast(), &token) {
+                // It was cancelled before.
+                Self::remove(this);
+                Self::release(this);
+                return None;
+            }
+            Some(this)
+        }
+    }
+
+    /// The callback of the token.
+    ///
+    /// # Safety
+    ///
+    /// The slot is that of such a block.
+    unsafe fn fire(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
+        let this = slot.cast::<Self>();
+        // SAFETY: a party that takes the handler back waits for the release; the claim keeps the block until it is done.
+        unsafe {
+            if !this.as_ref().claim(FIRED) {
+                slot.as_ref().release();
+                return Transfer::none();
+            }
+            slot.as_ref().release();
+            call((*this.as_ref().handler.get()).take());
+            let (frame, context) = (this.as_ref().frame, this.as_ref().context);
+            context.as_ref().exit();
+            this.as_ref().done.store(true, Release);
+            // The frame counts it until now.
+            Header::end_wait(frame, |_| false)
+        }
+    }
+
+    fn claim(&self, by: u8) -> bool {
+        self.claim.compare_exchange(LISTENING, by, AcqRel, Acquire).is_ok()
+    }
+
+    /// Takes the handler back, if it was not called. One that was cancelled before the cancel has got to it is called here.
+    ///
+    /// # Safety
+    ///
+    /// The block was not destroyed, and is not before this returns.
+    unsafe fn remove(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        let installed = unsafe { this.as_ref() };
+        if !installed.claim(REMOVED) {
+            return;
+        }
+        // A callback that came too late only releases the slot.
+        installed.slot.leave();
+        // SAFETY: the claim gives exclusive access to the handler. The context is valid until this is done.
+        unsafe {
+            let handler = (*installed.handler.get()).take();
+            let is_late = installed.context.as_ref().token.stop_requested();
+            if is_late {
+                call(handler);
             } else {
-                let mut late = None;
-                self.attached
-                    .detach_with(|| late = callback.withdraw(|returned| wait_until(returned)));
-                call(late);
+                drop(Panic::catch(move || drop(handler)));
+            }
+            installed.context.as_ref().exit();
+            let frame = installed.frame;
+            installed.done.store(true, Release);
+            if Header::is_current(frame) {
+                Header::uncount_wait(frame);
+            } else {
+                Header::end_wait(frame, |_| false).run();
             }
         }
-        self.handler = Handler::Gone;
+    }
+
+    /// Gives the block up. What runs on another thread is left to the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the future, and does not use the block any more. The handler was taken back, or has fired.
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the future holds a reference of the frame.
+        unsafe {
+            let frame = this.as_ref().frame;
+            if this.as_ref().done.load(Acquire) {
+                Header::free_block(frame, this.cast());
+            } else {
+                if Header::is_current(frame) {
+                    Header::add_orphan(frame);
+                }
+                this.as_ref().gone.store(true, Release);
+            }
+            Header::unhold(frame);
+        }
     }
 
     /// # Safety
     ///
-    /// It is attached.
-    unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
-        // SAFETY: it is a field of such a future, which is there until it has left.
-        let this = unsafe { container_of!(attached, Self, attached).as_ref() };
-        let late = match &this.handler {
-            Handler::Installed(callback) => callback.withdraw(|returned| wait_until(returned)),
-            _ => None,
-        };
-        this.attached.left();
-        call(late);
+    /// It is the content of such a block, which was not ended. The caller polls the frame.
+    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+        // SAFETY: the caller's promise. The memory is the frame's.
+        unsafe { Self::remove(block.cast()) };
         Transfer::none()
+    }
+
+    /// # Safety
+    ///
+    /// It is the content of such a block, which was not ended.
+    unsafe fn sweep(block: NonNull<()>) -> bool {
+        // SAFETY: the caller's promise. The handler was called, so nothing is left to be destroyed.
+        unsafe {
+            let this = block.cast::<Self>().as_ref();
+            this.gone.load(Acquire) && this.done.load(Acquire)
+        }
     }
 }
 
-/// Calls a handler. What panics in there has been reported by the hook.
+/// Calls a handler, which is not part of the task. A panic in there has been reported by the panic hook.
 fn call<H: FnOnce()>(handler: Option<H>) {
     if let Some(handler) = handler {
+        let _hidden = current::Hidden::from_poll();
         drop(Panic::catch(handler));
+    }
+}
+
+impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
+    /// Takes the handler back. `false` where it is running on another thread: the task is woken when it has returned.
+    fn remove(&mut self) -> bool {
+        let Handler::Installed(installed) = self.handler else {
+            return true;
+        };
+        // SAFETY: this has the block.
+        unsafe {
+            Installed::remove(installed);
+            if !installed.as_ref().done.load(Acquire) {
+                return false;
+            }
+            self.handler = Handler::Gone;
+            Installed::release(installed);
+        }
+        true
     }
 }
 
@@ -188,27 +322,44 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
-        // SAFETY: nothing is moved but the handler, before it is installed.
+        // SAFETY: nothing is moved but the handler and the output, which are not pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        if let Handler::Given(_) = this.handler {
-            this.install();
+        if matches!(this.handler, Handler::Given(_))
+            && let Some(frame) = Header::current()
+            && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
+            // SAFETY: this is what the frame's poll is running.
+            && let Some(installed) = unsafe { Installed::install(handler, frame) }
+        {
+            this.handler = Handler::Installed(installed);
         }
-        // SAFETY: it is pinned with this.
-        let polled = unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx);
-        if polled.is_ready() {
-            this.remove();
+        let output = match this.output.take() {
+            Some(output) => output,
+            // SAFETY: it is pinned with this.
+            None => match unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx) {
+                Poll::Ready(output) => output,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        if this.remove() {
+            return Poll::Ready(output);
         }
-        polled
+        this.output = Some(output);
+        Poll::Pending
     }
 }
 
-impl<H: FnOnce() + Send, F> Drop for WithCancellationHandler<H, F> {
+impl<H: FnOnce() + Send + 'static, F: Future> Drop for WithCancellationHandler<H, F> {
     fn drop(&mut self) {
-        self.remove();
+        if !self.remove()
+            && let Handler::Installed(installed) = self.handler
+        {
+            // SAFETY: this has the block, and goes.
+            unsafe { Installed::release(installed) };
+        }
     }
 }
 
-impl<H: FnOnce() + Send, F> fmt::Debug for WithCancellationHandler<H, F> {
+impl<H: FnOnce() + Send + 'static, F: Future> fmt::Debug for WithCancellationHandler<H, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WithCancellationHandler").finish_non_exhaustive()
     }

@@ -22,7 +22,7 @@ use crate::sender::env::{Beneath, Look, visit_all};
 use crate::stop::ErasedStopToken;
 use crate::sync::atomic::{
     AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Relaxed},
 };
 use crate::{Env, Panic, Priority, Scheduler, Transfer};
 
@@ -47,26 +47,41 @@ pub(crate) struct Context {
     pub(super) is_local: bool,
 }
 
-/// Where a frame runs code that sees another context: between the beginning and the end of a future that is polled in it.
+/// A part of a task that sees another context: a shield, a deadline, or a task-local value. It lives in the memory of its frame,
+/// beside the context, for as long as anything uses that.
 pub(super) struct Scope {
-    /// The frames and awaits that began inside, or in a scope inside of this one, and are not over: each uses the context.
-    /// Giving one back releases what was done by it; the scope waits until there are none, and acquires.
+    /// One for the future that is polled in here, and one for each frame, await, group and scope that began in here and is not
+    /// over. Added with relaxed ordering by a user; subtracted with release, and the last acquires, and ends the scope.
     users: AtomicUsize,
-    /// What the scope is in.
+    /// The frame that this is in.
     frame: NonNull<Header>,
-    /// The scope around it, which may be that of another frame. It is there as long as anything uses this one.
+    /// The scope around it, of which this is a user. It may be that of another frame.
     outer: Option<NonNull<Scope>>,
-    /// Something that was awaited inside has stopped. Only looked at while the frame is polled, by who does that.
+    /// Something that was awaited inside has stopped. Belongs to the thread that polls the frame.
     stopped: Cell<bool>,
+    /// Destroys what is beside it, and frees the memory.
+    end: unsafe fn(NonNull<Scope>),
 }
 
 impl Scope {
-    pub(super) fn new(frame: NonNull<Header>, outer: Option<NonNull<Scope>>) -> Self {
+    /// # Safety
+    ///
+    /// It stays where it is until `end` is called with its address. The scope around it is alive.
+    pub(super) unsafe fn new(
+        frame: NonNull<Header>,
+        outer: Option<NonNull<Scope>>,
+        end: unsafe fn(NonNull<Scope>),
+    ) -> Self {
+        if let Some(outer) = outer {
+            // SAFETY: the caller's promise.
+            unsafe { outer.as_ref() }.enter();
+        }
         Scope {
-            users: AtomicUsize::new(0),
+            users: AtomicUsize::new(1),
             frame,
             outer,
             stopped: Cell::new(false),
+            end,
         }
     }
 
@@ -78,41 +93,35 @@ impl Scope {
         self.stopped.get()
     }
 
-    /// Whether that is this one, or one inside of it. It is used, so those around it are there.
-    pub(super) fn encloses(&self, mut scope: Option<NonNull<Scope>>) -> bool {
-        while let Some(at) = scope {
-            if ptr::eq(at.as_ptr(), self) {
-                return true;
-            }
-            // SAFETY: the scopes around one that is used are there.
-            scope = unsafe { at.as_ref() }.outer;
-        }
-        false
+    /// The frame that the scope is in.
+    pub(super) fn frame(&self) -> NonNull<Header> {
+        self.frame
     }
 
-    /// Whether nothing is left that began inside.
-    pub(super) fn is_empty(&self) -> bool {
-        self.users.load(Acquire) == 0
+    /// Adds a user. The caller is one, or is polled in here.
+    pub(super) fn enter(&self) {
+        self.users.fetch_add(1, Relaxed);
     }
 
-    fn enter(&self) {
-        let mut at = Some(NonNull::from(self));
-        while let Some(scope) = at {
-            // SAFETY: the scopes around one that is used are there.
-            let scope = unsafe { scope.as_ref() };
-            scope.users.fetch_add(1, Relaxed);
-            at = scope.outer;
-        }
+    /// Adds a user, unless the scope has none any more. Its memory is alive.
+    pub(super) fn try_enter(&self) -> bool {
+        self.users
+            .fetch_update(Relaxed, Relaxed, |users| (users != 0).then_some(users + 1))
+            .is_ok()
     }
 
-    /// What began inside is over. The scopes may be gone when this returns.
+    /// Ends a use. The scope may be gone when this returns, and those around it.
     pub(super) fn exit(&self) {
         let mut at = Some(NonNull::from(self));
         while let Some(scope) = at {
-            // SAFETY: as above: each waits for what is given back last.
-            let scope = unsafe { scope.as_ref() };
-            at = scope.outer;
-            scope.users.fetch_sub(1, Release);
+            // SAFETY: the caller was a user, so it is alive; and each is a user of the one around it.
+            unsafe {
+                if scope.as_ref().users.fetch_sub(1, AcqRel) != 1 {
+                    return;
+                }
+                at = scope.as_ref().outer;
+                (scope.as_ref().end)(scope);
+            }
         }
     }
 }
@@ -155,6 +164,12 @@ impl Context {
             scope: None,
             is_local: false,
         }
+    }
+
+    /// Whether the task runs on the inline scheduler, which has no queue.
+    #[inline]
+    pub(super) fn is_anywhere(&self) -> bool {
+        self.home.is_anywhere()
     }
 
     /// That of what is spawned from here.
@@ -305,6 +320,11 @@ impl Home {
         Home::anywhere()
     }
 
+    #[inline]
+    pub(super) fn is_anywhere(&self) -> bool {
+        self.place == Home::ANYWHERE
+    }
+
     /// Whether the scheduler is kept at this place.
     #[inline]
     pub(super) fn is_kept_at(&self, place: *const ()) -> bool {
@@ -411,6 +431,8 @@ pub struct TaskEnv {
     context: NonNull<Context>,
     /// The await, if it can be stopped alone.
     state: Option<NonNull<AwaitState>>,
+    /// The context is that of an await with the waker of something else, whose task the context knows.
+    is_foreign: bool,
 }
 
 // SAFETY: the context is `Sync`: a scheduler, a token, and an environment.
@@ -424,7 +446,24 @@ impl TaskEnv {
     /// The context, and the state, are there for as long as this is used.
     #[inline]
     pub(super) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
-        TaskEnv { context, state }
+        TaskEnv {
+            context,
+            state,
+            is_foreign: false,
+        }
+    }
+
+    /// The environment of a sender that is awaited with the waker of something else, or outside of a task.
+    ///
+    /// # Safety
+    ///
+    /// The context is valid for as long as this is used.
+    pub(super) unsafe fn of_foreign(context: NonNull<Context>) -> Self {
+        TaskEnv {
+            context,
+            state: None,
+            is_foreign: true,
+        }
     }
 
     fn context(&self) -> &Context {
@@ -491,13 +530,17 @@ impl Env for TaskEnv {
 
     #[inline]
     fn around(&self) -> Option<Around> {
-        // SAFETY: the state is there for as long as this is used, by the promise of `new`.
-        self.state.map(|state| unsafe {
-            Around {
-                frame: state.as_ref().frame,
-                context: state.as_ref().context,
-            }
-        })
+        match self.state {
+            // SAFETY: the state is valid for as long as this is used, by the promise of `new`.
+            Some(state) => Some(unsafe {
+                Around {
+                    frame: state.as_ref().frame,
+                    context: state.as_ref().context,
+                }
+            }),
+            None if self.is_foreign => self.context().around,
+            None => None,
+        }
     }
 }
 

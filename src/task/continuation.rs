@@ -10,8 +10,8 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::await_state::AwaitState;
 use super::report::{Report, report};
+use crate::sender::current;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, StopToken};
 use crate::sync::atomic::{
@@ -243,8 +243,10 @@ fn end<T, E>(block: Arc<Block<T, E>>, resumption: Resumption<T, E>) -> Result<()
     discard(block.take_handler());
     let completion = resumption.conclude(block.location);
     drop(block);
+    // The caller may hold a lock, so a task that comes of this is queued, though this be a thread where it may run.
+    let _hidden = current::Hidden::aside();
     // SAFETY: the operation waits, and the claim is ours.
-    AwaitState::from_outside(|| unsafe { complete(operation, completion) }.run());
+    unsafe { complete(operation, completion) }.run();
     Ok(())
 }
 

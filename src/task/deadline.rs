@@ -15,18 +15,15 @@ use std::time::Instant;
 
 use super::await_sender::SenderFuture;
 use super::cancellation::in_context;
-use super::context::Context;
+use super::context::{Context, Scope};
 use super::frame::{self, Header};
-use super::inside::{self, Ended, Inside};
+use super::inside::{self, Change, Ended, Inside};
 use super::relay::Relay;
-use super::unit::{Attached, AttachedVtable};
-use super::wait::wait_until;
 use crate::scheduler::{Timer, TimerSchedule};
-use crate::sender::stage::container_of;
 use crate::stop::{InplaceStopSource, InplaceStopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{AcqRel, Acquire},
 };
 use crate::{Env, NoScheduler, Operation, Panic, Receiver, Sender, Transfer};
 
@@ -151,14 +148,12 @@ impl Error for DeadlineExceeded {}
 /// The future of [`with_deadline`] and [`with_timeout`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithDeadline<F: Future> {
-    /// First, so that it is dropped before what stops it.
-    inside: Inside<F>,
-    clock: Clock,
+    inside: Inside<F, Limit>,
+    /// A timer that is awaited beside the inside, where there is no frame for it to wake.
+    foreign: Option<SenderFuture<TimerSchedule>>,
     /// Taken by the first poll.
     when: Option<When>,
     timer: Option<Timer>,
-    /// How the inside has ended, while the timer has not.
-    ended: Option<Result<F::Output, Failed>>,
     _pinned: PhantomPinned,
 }
 
@@ -168,30 +163,23 @@ enum When {
     After(Duration),
 }
 
-/// Why there is no output.
-enum Failed {
-    Exceeded,
-    Stopped,
-}
-
-/// Who watches the time.
-enum Clock {
-    /// Nobody, yet or any more; or there is no limit.
-    Nobody,
-    /// A timer that cancels the inside, in a task.
-    Own(Limit),
-    /// A timer that is awaited beside the inside, elsewhere.
-    Foreign(SenderFuture<TimerSchedule>),
+impl When {
+    /// None where it is beyond what `Instant` can represent: such a deadline never passes.
+    fn instant(self) -> Option<Instant> {
+        match self {
+            When::At(at) => Some(at),
+            When::After(duration) => Instant::now().checked_add(duration),
+        }
+    }
 }
 
 impl<F: Future> WithDeadline<F> {
     fn new(when: When, future: F) -> Self {
         WithDeadline {
             inside: Inside::new(future),
-            clock: Clock::Nobody,
+            foreign: None,
             when: Some(when),
             timer: None,
-            ended: None,
             _pinned: PhantomPinned,
         }
     }
@@ -219,21 +207,21 @@ impl<F: Future> WithDeadline<F> {
         self
     }
 
-    /// Chooses a clock, at the first poll. Returns when the deadline is.
-    fn wind(&mut self, cx: &Cx<'_>) -> Option<Instant> {
-        let at = match self.when.take()? {
-            When::At(at) => at,
-            When::After(duration) => Instant::now().checked_add(duration)?,
+    /// Sets the clock, at the first poll: to the timer that the scope starts in a task, or to one that is polled beside the
+    /// inside.
+    fn wind(&mut self, cx: &Cx<'_>) -> Limit {
+        let Some(at) = self.when.take().and_then(When::instant) else {
+            return Limit::new(None, None);
         };
         let schedule = match self.timer.take() {
             Some(timer) => timer.schedule_at(at),
             None => Timer::global().schedule_at(at),
         };
-        self.clock = match frame::frame_of(cx.waker()) {
-            Some(frame) => Clock::Own(Limit::new(frame, at, schedule)),
-            None => Clock::Foreign(SenderFuture::new(schedule)),
-        };
-        Some(at)
+        if frame::frame_of(cx.waker()).is_some() {
+            return Limit::new(Some(at), Some(schedule));
+        }
+        self.foreign = Some(SenderFuture::new(schedule));
+        Limit::new(Some(at), None)
     }
 }
 
@@ -241,62 +229,30 @@ impl<F: Future> Future for WithDeadline<F> {
     type Output = Result<F::Output, DeadlineExceeded>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: what is pinned is not moved: the inside, and the clock once it runs.
+        // SAFETY: the inside is not moved, and the rest may be.
         let this = unsafe { self.get_unchecked_mut() };
-        if this.ended.is_none() {
-            if this.inside.is_over() {
-                return Poll::Pending;
-            }
-            let at = this.wind(cx);
-            let clock = &mut this.clock;
-            // SAFETY: it is pinned with this.
-            let mut inside = unsafe { Pin::new_unchecked(&mut this.inside) };
-            let polled = inside.as_mut().poll(cx, |_, context| {
-                if let Some(at) = at {
-                    context.deadline = Some(context.deadline.map_or(at, |outer| outer.min(at)));
-                }
-                if let Clock::Own(limit) = clock {
-                    // SAFETY: it is pinned with this, whose first poll this is, in the frame that it was made for.
-                    unsafe { Limit::begin(NonNull::from(limit), context) };
-                }
-            });
-            match (polled, &mut this.clock) {
-                (Poll::Ready(Ended::Value(value)), _) => this.ended = Some(Ok(value)),
-                (Poll::Ready(Ended::Stopped), Clock::Own(limit)) if limit.has_expired() => {
-                    this.ended = Some(Err(Failed::Exceeded));
-                }
-                (Poll::Ready(Ended::Stopped), _) => this.ended = Some(Err(Failed::Stopped)),
-                (Poll::Pending, Clock::Foreign(timer)) => {
-                    // SAFETY: it is pinned with this.
-                    let Poll::Ready(Ok(())) = unsafe { Pin::new_unchecked(timer) }.poll(cx) else {
-                        return Poll::Pending;
-                    };
-                    // SAFETY: nothing is moved.
-                    unsafe { inside.get_unchecked_mut() }.end();
-                    this.ended = Some(Err(Failed::Exceeded));
-                }
-                (Poll::Pending, _) => return Poll::Pending,
-            }
-        }
-        match &mut this.clock {
-            Clock::Own(limit) => {
-                // SAFETY: it was begun, and is pinned with this.
-                if !unsafe { Limit::end(NonNull::from(limit)) } {
-                    if frame::frame_of(cx.waker()).is_none() {
-                        // It wakes the task where it began. Who polls it now has to look again.
-                        cx.waker().wake_by_ref();
-                    }
+        let limit = this.when.is_some().then(|| this.wind(cx));
+        // SAFETY: it is pinned with this.
+        let mut inside = unsafe { Pin::new_unchecked(&mut this.inside) };
+        let polled = inside
+            .as_mut()
+            .poll(cx, || limit.unwrap_or_else(|| Limit::new(None, None)));
+        match polled {
+            Poll::Ready(Ended::Value(value)) => Poll::Ready(Ok(value)),
+            Poll::Ready(Ended::Stopped(true)) => Poll::Ready(Err(DeadlineExceeded)),
+            Poll::Ready(Ended::Stopped(false)) => inside::stop_outside(),
+            Poll::Pending if inside.is_over() => Poll::Pending,
+            Poll::Pending => {
+                let Some(timer) = &mut this.foreign else {
                     return Poll::Pending;
-                }
+                };
+                let Poll::Ready(Ok(())) = Pin::new(timer).poll(cx) else {
+                    return Poll::Pending;
+                };
+                // SAFETY: nothing is moved.
+                unsafe { inside.get_unchecked_mut() }.end();
+                Poll::Ready(Err(DeadlineExceeded))
             }
-            Clock::Foreign(_) => this.clock = Clock::Nobody,
-            Clock::Nobody => {}
-        }
-        match this.ended.take() {
-            Some(Ok(value)) => Poll::Ready(Ok(value)),
-            Some(Err(Failed::Exceeded)) => Poll::Ready(Err(DeadlineExceeded)),
-            Some(Err(Failed::Stopped)) => inside::stop_outside(),
-            None => Poll::Pending,
         }
     }
 }
@@ -309,157 +265,69 @@ impl<F: Future> fmt::Debug for WithDeadline<F> {
 
 /// A timer, and the stop source of what it limits.
 ///
-/// The frame counts it as an await, and the scope around as one that uses it, from its beginning until it is over: so what it
-/// is linked to is there. It is over when the timer has completed and no stop is being passed on.
+/// It is in flight until the timer has completed and no stop is being passed on. Until then it is an await of the frame and a
+/// user of the scope, so what it points at is valid.
 #[repr(C)]
-struct Limit {
-    /// First, so that its address is that of the whole. It is linked to the token outside.
+pub(super) struct Limit {
+    /// First, so that its address is that of the whole. Linked to the token outside.
     relay: Relay,
-    frame: NonNull<Header>,
-    /// That outside, which is there until this is over. None before it was begun.
-    context: Cell<Option<NonNull<Context>>>,
-    at: Instant,
-    /// Has it end where the future of the frame is gone, but not this: it was forgotten, or sent away.
-    attached: Attached,
-    /// One for the timer, until it has completed; one for the relay, until that is over. Given back with release; the last
-    /// one acquires, and then all is over.
+    /// The scope that this is in. Dangling before it has begun.
+    scope: NonNull<Scope>,
+    at: Option<Instant>,
+    /// One for the timer, until it has completed; one for the relay, until that is over. Subtracted with release; the last
+    /// acquires.
     holds: AtomicU8,
-    /// Set by the first who ends it: who polls, or drops it; or the frame.
+    /// Nothing is in flight, or all of it was asked to end. Set, by a swap, by the thread that asks.
     ended: AtomicBool,
-    /// `end` is running, in a poll. Only looked at by the thread that polls the frame.
+    /// `leave` is running, in a poll. Belongs to the thread that polls the frame.
     ending: Cell<bool>,
-    /// It is over, and the memory may go. Set, with release, by whoever gave the last hold back; it touches nothing of this
-    /// afterwards.
-    over: AtomicBool,
     /// Stops the timer.
     stop: InplaceStopSource,
-    /// Taken when it is begun.
+    /// Taken when it begins. None where this watches no time.
     schedule: Option<TimerSchedule>,
     timer: MaybeUninit<Timing>,
     /// The timer was started.
     is_timed: bool,
-    _pinned: PhantomPinned,
 }
 
 /// The operation of the timer.
 type Timing = <TimerSchedule as Sender>::Operation<Expiry>;
 
-// SAFETY: what others touch is made of atomics; the rest belongs to who polls or drops it.
+// SAFETY: what others touch is made of atomics; the rest belongs to the thread that polls, or to the last user of the scope.
 unsafe impl Send for Limit {}
 // SAFETY: as above.
 unsafe impl Sync for Limit {}
 
 impl Limit {
-    fn new(frame: NonNull<Header>, at: Instant, schedule: TimerSchedule) -> Self {
+    fn new(at: Option<Instant>, schedule: Option<TimerSchedule>) -> Self {
         Limit {
             relay: Relay::new(Limit::relay_over),
-            frame,
-            context: Cell::new(None),
+            scope: NonNull::dangling(),
             at,
-            attached: Attached::new(&AttachedVtable {
-                leave: Limit::leave,
-                running: None,
-            }),
             holds: AtomicU8::new(1),
-            ended: AtomicBool::new(false),
+            ended: AtomicBool::new(true),
             ending: Cell::new(false),
-            over: AtomicBool::new(false),
             stop: InplaceStopSource::new(),
-            schedule: Some(schedule),
+            schedule,
             timer: MaybeUninit::uninit(),
             is_timed: false,
-            _pinned: PhantomPinned,
         }
     }
 
-    /// Links it to the token of the context, puts its own there, and starts the timer.
-    ///
     /// # Safety
     ///
-    /// This is what the poll of its frame is running, with the context that this was copied from. It is pinned, and this is
-    /// called once.
-    unsafe fn begin(this: NonNull<Limit>, context: &mut Context) {
-        let place = this.as_ptr();
-        // SAFETY: by the caller's promise: nobody else knows it yet.
-        unsafe {
-            let frame = (*place).frame;
-            let outside = Header::context(frame);
-            outside.as_ref().enter();
-            (*place).context.set(Some(outside));
-            Header::count_wait(frame);
-            Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), frame);
-            Relay::link(this.cast(), context.token);
-            context.token = (*place).relay.token();
-            let Some(schedule) = (*place).schedule.take() else {
-                return;
-            };
-            if (*place).relay.stop_requested() {
-                // Whatever comes is not the first.
-                return;
-            }
-            if (*place).at <= Instant::now() {
-                // Nobody listens yet.
-                drop((*place).relay.request_stop(Why::DEADLINE.here()));
-                return;
-            }
-            (*place).is_timed = true;
-            // Nobody else looks at it before the timer was started.
-            (*place).holds = AtomicU8::new(2);
-            (*place).timer.write(schedule.connect(Expiry { limit: this }));
-            let started = Pin::new_unchecked((*place).timer.assume_init_mut()).start();
-            Header::resume_later(frame, started);
-        }
-    }
-
-    /// Whether it was this that stopped what is inside.
-    fn has_expired(&self) -> bool {
-        self.relay.registry().why() == Some(Why::DEADLINE.here())
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Acquire)
-    }
-
-    /// Ends it, if nobody has; says whether it is over. Where it is not, the frame is woken when it is.
-    ///
-    /// # Safety
-    ///
-    /// It was begun, and the caller polls it.
-    unsafe fn end(this: NonNull<Limit>) -> bool {
+    /// It has begun, and is in flight or the caller is a user of the scope.
+    unsafe fn frame(&self) -> NonNull<Header> {
         // SAFETY: the caller's promise.
-        let limit = unsafe { this.as_ref() };
-        if limit.ended.load(Acquire) || !Header::is_current(limit.frame) {
-            // Elsewhere, or for the second time. The frame is not done before this is over.
-            if !limit.is_over() {
-                // SAFETY: as above.
-                unsafe { Limit::end_anywhere(this) }.run();
-            }
-            return limit.is_over();
-        }
-        limit.attached.detach();
-        limit.ending.set(true);
-        // SAFETY: this is what the frame's poll is running. The memory is ours.
-        unsafe {
-            let resumed = Limit::end_anywhere(this);
-            Header::resume_later(limit.frame, resumed);
-        }
-        if limit.ending.replace(false) {
-            return false;
-        }
-        // SAFETY: as above; it was counted, and is over.
-        unsafe {
-            Header::uncount_wait(limit.frame);
-            limit.exit();
-        }
-        true
+        unsafe { self.scope.as_ref() }.frame()
     }
 
-    /// Stops the timer, and lets go of the source outside, if nobody has.
+    /// Stops the timer, and ends the link to the source outside, if that was not done.
     ///
     /// # Safety
     ///
-    /// It was begun, and is there until this returns.
-    unsafe fn end_anywhere(this: NonNull<Limit>) -> Transfer {
+    /// It has begun, and the caller is a user of the scope.
+    unsafe fn end(this: NonNull<Limit>) -> Transfer {
         // SAFETY: by the caller's promise.
         let limit = unsafe { this.as_ref() };
         if limit.ended.swap(true, AcqRel) {
@@ -469,18 +337,6 @@ impl Limit {
         let stopped = limit.stop.request_stop_later();
         // SAFETY: once, as above.
         stopped.and(unsafe { Relay::end(this.cast()) })
-    }
-
-    /// The scope around need not wait any more.
-    ///
-    /// # Safety
-    ///
-    /// It was begun, and this is called once.
-    unsafe fn exit(&self) {
-        if let Some(context) = self.context.get() {
-            // SAFETY: it is there until this is over.
-            unsafe { context.as_ref() }.exit();
-        }
     }
 
     /// The timer has completed: the time has come, or it was stopped.
@@ -496,11 +352,11 @@ impl Limit {
             if let Some(stopped) = limit.relay.request_stop(Why::DEADLINE.here()) {
                 resumed = stopped;
                 // What does not listen may ask.
-                // SAFETY: it counts this.
-                resumed.append(unsafe { Header::poll_again(limit.frame) });
+                // SAFETY: the frame counts this.
+                resumed.append(unsafe { Header::poll_again(limit.frame()) });
             }
         }
-        // SAFETY: the timer gives its hold back.
+        // SAFETY: the timer gives its hold up.
         resumed.and(unsafe { Limit::let_go(this) })
     }
 
@@ -508,63 +364,106 @@ impl Limit {
     ///
     /// The relay is that of such a limit, and over.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the relay comes first, and gives its hold back.
+        // SAFETY: the relay comes first, and gives its hold up.
         unsafe { Limit::let_go(relay.cast()) }
     }
 
     /// # Safety
     ///
-    /// The caller gives a hold back.
+    /// The caller gives a hold up.
     unsafe fn let_go(this: NonNull<Limit>) -> Transfer {
         // SAFETY: the caller has a hold.
         let limit = unsafe { this.as_ref() };
         if limit.holds.fetch_sub(1, AcqRel) != 1 {
             return Transfer::none();
         }
-        let frame = limit.frame;
-        if Header::is_current(frame) && limit.ending.replace(false) {
-            // `end` is beneath us, and does the rest.
-            limit.over.store(true, Release);
-            return Transfer::none();
+        // SAFETY: that was the last hold: nothing is in flight. Its use of the scope, which ends with it, is still counted.
+        unsafe {
+            let (frame, scope) = (limit.frame(), limit.scope);
+            if Header::is_beneath(frame) && limit.ending.replace(false) {
+                // `leave` is beneath this call, and does the rest.
+                return Transfer::none();
+            }
+            scope.as_ref().exit();
+            Header::end_wait(frame, Context::is_here)
         }
-        // SAFETY: that was the last hold.
-        unsafe { limit.exit() };
-        limit.over.store(true, Release);
-        // SAFETY: the frame counts this.
-        unsafe { Header::end_wait(frame, Context::is_here) }
+    }
+}
+
+impl Change for Limit {
+    unsafe fn begin(this: NonNull<Self>, scope: NonNull<Scope>, context: &mut Context) {
+        let place = this.as_ptr();
+        // SAFETY: the caller's promise: no other thread knows it yet.
+        unsafe {
+            (*place).scope = scope;
+            let Some(at) = (*place).at else { return };
+            context.deadline = Some(context.deadline.map_or(at, |outer| outer.min(at)));
+            let Some(schedule) = (*place).schedule.take() else {
+                return;
+            };
+            // In flight from here on.
+            (*place).ended = AtomicBool::new(false);
+            scope.as_ref().enter();
+            Header::count_wait(scope.as_ref().frame());
+            Relay::link(this.cast(), context.token);
+            context.token = (*place).relay.token();
+            if (*place).relay.stop_requested() {
+                // Whatever comes is not the first.
+                return;
+            }
+            if at <= Instant::now() {
+                // Nothing listens yet.
+                drop((*place).relay.request_stop(Why::DEADLINE.here()));
+                return;
+            }
+            (*place).is_timed = true;
+            // No other thread looks at it before the timer was started.
+            (*place).holds = AtomicU8::new(2);
+            (*place).timer.write(schedule.connect(Expiry { limit: this }));
+            Header::resume_later(Pin::new_unchecked((*place).timer.assume_init_mut()).start());
+        }
     }
 
-    /// # Safety
-    ///
-    /// It is attached.
-    unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
-        // SAFETY: it is a field of a limit, which is there until it has left.
-        let this = unsafe { container_of!(attached, Limit, attached) };
-        // SAFETY: as above.
+    unsafe fn leave(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let limit = this.as_ref();
+            let frame = limit.frame();
+            if limit.ended.load(Acquire) || !Header::is_current(frame) {
+                return Limit::end(this);
+            }
+            limit.ending.set(true);
+            let resumed = Limit::end(this);
+            if !limit.ending.replace(false) {
+                // It is over by that.
+                Header::uncount_wait(frame);
+                limit.scope.as_ref().exit();
+            }
+            resumed
+        }
+    }
+
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the caller's promise.
         let limit = unsafe { this.as_ref() };
-        // What goes on inside, though nobody awaits it, is not to wait for the time that was left.
+        if limit.ended.load(Acquire) {
+            return Transfer::none();
+        }
+        // What goes on inside, though it is not awaited, does not wait for the time that was left.
         let stopped = limit.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
-        // SAFETY: as above. Whoever has it waits until it is over.
-        let ended = unsafe { Limit::end_anywhere(this) };
-        limit.attached.left();
-        stopped.and(ended)
+        // SAFETY: as above. The stop that was passed on may have ended it.
+        stopped.and(unsafe { Limit::end(this) })
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.relay.registry().why() == Some(Why::DEADLINE.here())
     }
 }
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        if self.context.get().is_none() {
-            return;
-        }
-        // While it is not over, the frame is not done, and so it may be attached.
-        self.attached.detach();
-        if !self.is_over() {
-            // SAFETY: it was begun, and is there.
-            unsafe { Limit::end_anywhere(NonNull::from(&mut *self)) }.run();
-            wait_until(|| self.is_over());
-        }
         if self.is_timed {
-            // SAFETY: it was started, has completed, and is dropped this once, in place.
+            // SAFETY: it was started and has completed, since the scope has no user any more. It is dropped this once.
             unsafe { self.timer.assume_init_drop() };
         }
     }

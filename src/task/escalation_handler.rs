@@ -10,7 +10,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::frame::Header;
 use super::priority::{self, Held, Link, Raising};
-use super::unit::{Attached, AttachedVtable};
+use super::tether::{Tether, Tethered};
 use crate::sender::stage::container_of;
 use crate::sync::Arc;
 use crate::sync::atomic::{
@@ -90,16 +90,14 @@ pub struct WithEscalationHandler<H, F> {
 
 enum Handler<H> {
     Given(H),
-    /// In this frame.
-    Installed(Arc<Node<H>>, NonNull<Header>),
+    /// In this frame, of which this holds a reference.
+    Installed(Arc<Node<H>>, NonNull<Tether<Node<H>>>, NonNull<Header>),
     /// There is nobody to be raised, or the operation has ended.
     Gone,
 }
 
-/// What the strand knows. It has a count, until it was taken out of the list there: by who installed it, or, where that is
-/// gone elsewhere, by the frame in the end.
+/// What the strand knows. Its tether has a reference, until the handler is taken back, or the frame ends.
 struct Node<H> {
-    attached: Attached,
     link: Link,
     /// The operation has ended, so that no call is to begin. Set with release, by who ended it.
     over: AtomicBool,
@@ -144,61 +142,65 @@ impl<H: Fn(Priority) + Send + Sync + 'static> Node<H> {
         }
     }
 
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Self::leave,
-        running: None,
-    };
-
-    /// # Safety
-    ///
-    /// The node is attached. Its frame's poll is what runs this.
-    unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
-        // SAFETY: the strand has a count, and gives it back.
-        let node = unsafe {
-            let node = container_of!(attached, Self, attached);
-            Arc::from_raw(node.as_ptr().cast_const())
-        };
-        node.over.store(true, Release);
-        node.link.leave();
-        node.attached.left();
-        drop(Panic::catch(|| drop(node)));
-        Transfer::none()
-    }
-
-    /// Has the frame that this thread polls call it.
+    /// Installs a handler in the frame that this thread polls.
     ///
     /// # Safety
     ///
     /// This is what the frame's poll is running.
-    unsafe fn install(handler: H, frame: NonNull<Header>) -> Arc<Self> {
+    unsafe fn install(handler: H, frame: NonNull<Header>) -> (Arc<Self>, NonNull<Tether<Self>>) {
         let node = Arc::new(Node {
-            attached: Attached::new(Self::ATTACHED),
             link: Link::new(Self::hold),
             over: AtomicBool::new(false),
             handler,
         });
-        // SAFETY: one count is the strand's. All is derived from the pointer to the whole.
+        // SAFETY: one reference is the tether's. All is derived from the pointer to the whole.
         unsafe {
-            let place = Arc::into_raw(node.clone()).cast_mut();
-            Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), frame);
-            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), frame);
+            let place = NonNull::new_unchecked(Arc::into_raw(node.clone()).cast_mut());
+            let tether = match Tether::tie(place, frame) {
+                Ok(tether) => tether,
+                Err(error) => {
+                    Tethered::release(place);
+                    panic!("cannot install a handler: {error}");
+                }
+            };
+            Link::enter(NonNull::new_unchecked(&raw mut (*place.as_ptr()).link), frame);
+            (node, tether)
         }
-        node
+    }
+}
+
+// SAFETY: the reference is one of the `Arc`.
+unsafe impl<H> Tethered for Node<H> {
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the tether has a reference. The strand is not over.
+        let node = unsafe { this.as_ref() };
+        node.over.store(true, Release);
+        node.link.leave();
+        Transfer::none()
+    }
+
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        let node = unsafe { Arc::from_raw(this.as_ptr().cast_const()) };
+        drop(Panic::catch(|| drop(node)));
     }
 }
 
 impl<H, F> WithEscalationHandler<H, F> {
     /// Takes the handler back.
     fn remove(&mut self) {
-        let Handler::Installed(node, frame) = mem::replace(&mut self.handler, Handler::Gone) else {
+        let Handler::Installed(node, tether, frame) = mem::replace(&mut self.handler, Handler::Gone) else {
             return;
         };
         node.over.store(true, Release);
-        // Elsewhere the strand may be over any moment: there the frame sees to it.
-        if Header::is_current(frame) && node.attached.detach() {
-            node.link.leave();
-            // SAFETY: that is the strand's count.
-            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&node)) };
+        // SAFETY: the frame is polled by this thread, so it has not begun to end. On another thread it is for the frame to end
+        // what was installed. The reference is given up.
+        unsafe {
+            if Header::is_current(frame) {
+                node.link.leave();
+                Tether::untie(tether);
+            }
+            Header::unhold(frame);
         }
     }
 }
@@ -215,7 +217,11 @@ impl<H: Fn(Priority) + Send + Sync + 'static, F: Future> Future for WithEscalati
             // SAFETY: this is what the frame's poll is running.
             this.handler = match Header::current().filter(|frame| unsafe { priority::can_be_raised(*frame) }) {
                 // SAFETY: as above.
-                Some(frame) => Handler::Installed(unsafe { Node::install(handler, frame) }, frame),
+                Some(frame) => unsafe {
+                    let (node, tether) = Node::install(handler, frame);
+                    Header::hold(frame);
+                    Handler::Installed(node, tether, frame)
+                },
                 None => Handler::Gone,
             };
         }

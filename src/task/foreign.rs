@@ -16,17 +16,19 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::context::{Context, Home, TaskEnv};
+use super::context::{Around, Context, Home, TaskEnv};
 use super::frame::{self, Header};
-use super::wait::wait_with;
+use super::priority;
+use super::relay::Relay;
 use crate::memory::Count;
 use crate::scheduler::TaskScheduler;
 #[cfg(not(loom))]
 use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
+use crate::sender::current;
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
+use crate::stop::{ErasedStopToken, NeverStop, StopToken, Why};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
 use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
@@ -39,9 +41,12 @@ struct Core {
     /// frees the memory.
     count: Count,
     queue: Mutex<Queue>,
-    /// Stopped when the future is dropped.
-    stop: InplaceStopSource,
-    /// Where the operation runs. Both point at this block, and are there as long as it is.
+    /// Stopped when the future is dropped, and with the task that it began in, if it did in one.
+    relay: Relay,
+    /// The task that it began in, which counts it as an await, and the context there, of which it is a user; both until the
+    /// operation has completed.
+    around: Option<Around>,
+    /// Where the operation runs. Both point at this block, and are valid as long as it is.
     scheduler: Option<ForeignScheduler>,
     context: Option<Context>,
     vtable: &'static Vtable,
@@ -113,6 +118,7 @@ enum Kind {
     Frame,
 }
 
+/// What is known of the type of a block.
 struct Vtable {
     /// Destroys the operation, and what is left of its result. May be called again.
     clear: unsafe fn(NonNull<Core>),
@@ -121,6 +127,39 @@ struct Vtable {
 }
 
 impl Core {
+    /// The operation has completed, left its result, and no stop is being passed on.
+    ///
+    /// # Safety
+    ///
+    /// The relay is that of a block of which the caller has a count. This is called once.
+    unsafe fn completed(relay: NonNull<Relay>) -> Transfer {
+        // SAFETY: the caller's promise.
+        let this = unsafe { container_of!(relay, Core, relay) };
+        // The count that the completion has left for this.
+        let handle = Handle(this);
+        let core = handle.core();
+        let (waker, closed) = {
+            let mut queue = lock(&core.queue);
+            queue.done = true;
+            (if queue.driver != 0 { None } else { queue.waker.take() }, queue.closed)
+        };
+        if closed {
+            // SAFETY: it was closed before it was done, so it is for the completion to do. That may destroy its operation.
+            unsafe { (core.vtable.clear)(this) };
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        match core.around {
+            // SAFETY: the frame counts this until now, and so its context is valid.
+            Some(around) => unsafe {
+                around.context.as_ref().exit();
+                Header::end_wait(around.frame, |_| false)
+            },
+            None => Transfer::none(),
+        }
+    }
+
     /// Has an entry run by the next poll, or on the global pool if there is none to come: not right here, which may be
     /// the middle of a wake by somebody who holds a lock.
     ///
@@ -258,10 +297,18 @@ pub(super) struct Foreign<T, E> {
 
 impl<T: Send, E: Send> Foreign<T, E> {
     /// Starts a sender: it is polled next, right away.
+    ///
+    /// Where this thread polls a task, it begins as part of that: it sees the task's cancellation, values and deadline, and the
+    /// task does not end before it has. Only its scheduler is that of the code that polls it.
     pub(super) fn start<S>(sender: S) -> Self
     where
         S: Sender<Value = T, Error = E> + 'static,
     {
+        let around = Header::current().map(|frame| Around {
+            frame,
+            // SAFETY: the frame is polled by this thread, so its context is valid.
+            context: unsafe { Header::context(frame) },
+        });
         let block = NonNull::from(Box::leak(Box::new(Block::<S> {
             shared: Shared {
                 core: Core {
@@ -277,7 +324,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         stopping: false,
                         closed: false,
                     }),
-                    stop: InplaceStopSource::new(),
+                    relay: Relay::new(Core::completed),
+                    around,
                     scheduler: None,
                     context: None,
                     vtable: Block::<S>::VTABLE,
@@ -293,14 +341,29 @@ impl<T: Send, E: Send> Foreign<T, E> {
         };
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
         unsafe {
-            let token = ErasedStopToken::new(&core.as_ref().stop.token());
+            let token = core.as_ref().relay.token();
             let scheduler = (*core.as_ptr()).scheduler.insert(ForeignScheduler {
                 core,
                 counted: false,
                 patient: false,
             });
             let outside: (_, Look) = (core.cast(), LocalHome::look);
-            (*core.as_ptr()).context = Some(context(Home::new(scheduler), token, outside));
+            let mut inside = context(Home::new(scheduler), token, outside);
+            if let Some(around) = around {
+                let task = around.context.as_ref();
+                task.enter();
+                Header::count_wait(around.frame);
+                Relay::link(NonNull::new_unchecked(&raw mut (*core.as_ptr()).relay), task.token);
+                inside = Context {
+                    priority: priority::level(around.frame),
+                    around: Some(around),
+                    deadline: task.deadline,
+                    locals: task.locals,
+                    is_local: task.is_local,
+                    ..inside
+                };
+            }
+            (*core.as_ptr()).context = Some(inside);
         }
         let receiver = ForeignReceiver {
             // SAFETY: this is the count of the operation; its receiver gives it back.
@@ -321,6 +384,13 @@ impl<T: Send, E: Send> Foreign<T, E> {
     /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
     pub(super) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
         let core = self.block.core();
+        if let Some(around) = core.around {
+            let done = lock(&core.queue).done;
+            assert!(
+                done || Header::is_current(around.frame),
+                "a sender that is awaited in a task was sent elsewhere: await it in the task where that began",
+            );
+        }
         // Who schedules or completes between this and the next look finds nobody to wake, and need not.
         let registered = lock(&core.queue).waker.take();
         let waker = match registered {
@@ -339,7 +409,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             if !pause {
                 let jobs = queue.take();
                 drop(queue);
-                jobs.run();
+                run_queued(jobs);
             } else if queue.is_empty() && queue.later.is_none() {
                 queue.waker = Some(waker);
                 break;
@@ -378,36 +448,39 @@ impl<T, E> Foreign<T, E> {
     #[cold]
     fn stop(&self) {
         let core = self.block.core();
-        core.stop.request_stop();
-        for _ in 0..ROUNDS {
+        core.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default().run();
+        let mut rounds = 0;
+        loop {
             let mut queue = lock(&core.queue);
             queue.turn();
-            if queue.is_empty() {
+            // Local tasks cannot be left to another thread: their futures are dropped here.
+            if queue.is_empty() || rounds >= ROUNDS && queue.homed.is_empty() {
                 return;
             }
             let jobs = queue.take();
             drop(queue);
-            jobs.run();
+            run_queued(jobs);
+            rounds += 1;
         }
     }
 
-    /// Has the futures of local tasks dropped, on this thread, and waits until they are gone: they cannot be let go. Those
-    /// that began last come first, since others may wait for them.
+    /// Makes local tasks drop their futures, on this thread. What those leave in flight ends by itself.
     fn end_homed(&self) {
-        let core = self.block.core();
-        let queue = &core.queue;
-        let homed = lock(queue).homed.clone();
-        for frame in homed.iter().rev() {
-            // SAFETY: it is noted as long as it is not done, and where it becomes done is this thread. A wake only
-            // queues it.
+        let homed = lock(&self.block.core().queue).homed.clone();
+        for frame in homed {
+            // SAFETY: it is noted as long as it is not done, and only this thread drops its future. A wake only queues it.
             unsafe {
-                Header::stop(*frame);
-                frame::waker(*frame).wake_by_ref();
+                Header::stop(frame);
+                frame::waker(frame).wake_by_ref();
             }
         }
-        let help = || core.scheduler.as_ref().is_some_and(Scheduler::help);
-        wait_with(help, || lock(queue).homed.is_empty());
     }
+}
+
+/// Runs what was queued, as the scheduler that it was queued with.
+fn run_queued(jobs: Transfer) {
+    let _hidden = current::Hidden::driver();
+    jobs.run();
 }
 
 impl<T, E> Drop for Foreign<T, E> {
@@ -423,8 +496,8 @@ impl<T, E> Drop for Foreign<T, E> {
         };
         drop(waker);
         if !done {
-            self.stop();
             self.end_homed();
+            self.stop();
         }
         let (mut left, done) = {
             let mut queue = lock(&core.queue);
@@ -460,25 +533,18 @@ impl<T, E> ForeignReceiver<T, E> {
         let this = ManuallyDrop::new(self);
         // SAFETY: it is moved out, and this is not dropped.
         let block = unsafe { (&raw const this.block).read() };
-        Self::deliver(block, completion);
-        Transfer::none()
+        Self::deliver(block, completion)
     }
 
     /// The one completion.
-    fn deliver(block: Handle, completion: Completion<T, E>) {
-        // SAFETY: nobody looks at it before it is done.
-        unsafe { *block.0.cast::<Shared<T, E>>().as_ref().result.get() = Some(completion) };
-        let (waker, closed) = {
-            let mut queue = lock(&block.core().queue);
-            queue.done = true;
-            (if queue.driver != 0 { None } else { queue.waker.take() }, queue.closed)
-        };
-        if closed {
-            // SAFETY: it was closed before it was done, so it is for us to do. A completion may destroy its operation.
-            unsafe { (block.core().vtable.clear)(block.0) };
-        }
-        if let Some(waker) = waker {
-            waker.wake();
+    fn deliver(block: Handle, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: the result is not looked at before it is done. The relay is ended this once; the stop that may still be passed
+        // on keeps the block by a count of its own.
+        unsafe {
+            *block.0.cast::<Shared<T, E>>().as_ref().result.get() = Some(completion);
+            // Given up when it is over.
+            mem::forget(Handle::of(block.0));
+            Relay::end(NonNull::new_unchecked(&raw mut (*block.0.as_ptr()).relay))
         }
     }
 }
@@ -489,7 +555,7 @@ impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
     fn env(&self) -> TaskEnv {
         match &self.block.core().context {
             // SAFETY: the block is there until the completion.
-            Some(context) => unsafe { TaskEnv::new(NonNull::from(context), None) },
+            Some(context) => unsafe { TaskEnv::of_foreign(NonNull::from(context)) },
             None => anywhere(),
         }
     }
@@ -514,8 +580,8 @@ impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
 impl<T, E> Drop for ForeignReceiver<T, E> {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: our own count is given back after this.
-        Self::deliver(unsafe { Handle::of(self.block.0) }, Completion::Stopped);
+        // SAFETY: this count is given up after that.
+        Self::deliver(unsafe { Handle::of(self.block.0) }, Completion::Stopped).run();
     }
 }
 
@@ -644,10 +710,14 @@ impl LocalHome {
     /// The place is the core of a block.
     unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
         if id == TypeId::of::<LocalHome>() {
-            // SAFETY: by the caller's promise, and whoever asks is counted.
+            // SAFETY: by the caller's promise, and the caller is counted.
             found(&LocalHome(unsafe { Handle::of(place.cast()) }));
+            return None;
         }
-        None
+        // SAFETY: as above. The context of the task that it began in is valid until the operation has completed.
+        let (place, look) = unsafe { place.cast::<Core>().as_ref().around?.context.as_ref() }.outside;
+        // SAFETY: as above.
+        Some(unsafe { Beneath::new(place, look) })
     }
 
     /// Whether this is the scheduler of the block.

@@ -1,206 +1,294 @@
 //! A future inside of which a task sees another context: the one primitive of shields, deadlines and task-local values.
+//!
+//! What is awaited inside uses that context, and may be in flight when the future is gone: it was dropped, moved out or
+//! forgotten. So the context does not live in the future but in a block of its frame's memory, and its [`Scope`] counts the
+//! users. Leaving a scope waits for nothing: the last user frees the block.
 
 use core::future::Future;
 use core::marker::PhantomPinned;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::context::{Context, Scope};
-use super::frame::Header;
-use super::unit::{Attached, AttachedVtable};
-use super::wait::wait_until;
+use super::frame::{BlockVtable, Header};
 use crate::Transfer;
 
-/// A future that is polled with a context of its own. It lives in the frame that polls it, and borrows whatever it likes.
-///
-/// Outside of a task there is no context, and it is simply polled.
-pub(super) struct Inside<F> {
-    phase: Phase,
+/// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
+pub(super) struct Inside<F, C: Change> {
+    phase: Phase<C>,
     future: ManuallyDrop<F>,
-    /// Both are there once it was polled in a frame.
-    context: MaybeUninit<Context>,
-    scope: MaybeUninit<Scope>,
-    /// That frame. It may be gone, and another be in its place, where this is not attached any more.
-    frame: Option<NonNull<Header>>,
-    /// Attached to the frame while the context may be used: what that points at is there until the frame is done, or the scope
-    /// around this one is left.
-    attached: Attached,
     _pinned: PhantomPinned,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum Phase<C> {
     Unpolled,
     /// It is polled outside of a task.
     Outside,
-    Polled,
+    /// It was polled in a frame, in whose memory the block is. The future holds a reference of that frame, and is a user of the
+    /// scope.
+    Inside(NonNull<ScopeBlock<C>>),
     /// The future is gone.
     Over,
+}
+
+/// What a scope changes. It lives in the frame's memory until nothing uses the scope any more.
+pub(super) trait Change: Send {
+    /// Changes the context of the scope, which is a copy of the one outside.
+    ///
+    /// # Safety
+    ///
+    /// This is what the frame's poll is running. `this` stays where it is, and alive as long as the scope has users.
+    unsafe fn begin(this: NonNull<Self>, scope: NonNull<Scope>, context: &mut Context);
+
+    /// The future has ended, or was dropped. Called once, if `begin` was.
+    ///
+    /// # Safety
+    ///
+    /// `this` has begun, and the caller is a user of the scope.
+    unsafe fn leave(this: NonNull<Self>) -> Transfer {
+        let _ = this;
+        Transfer::none()
+    }
+
+    /// The future of the frame is gone, and this was not left: it was forgotten, or sent away.
+    ///
+    /// # Safety
+    ///
+    /// `this` has begun, and the scope has users.
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+        let _ = this;
+        Transfer::none()
+    }
+
+    /// Whether it was this that stopped what is inside.
+    fn has_stopped(&self) -> bool {
+        false
+    }
+}
+
+/// The scope comes first, so that its address is that of the whole.
+#[repr(C)]
+struct ScopeBlock<C> {
+    scope: Scope,
+    context: Context,
+    change: C,
 }
 
 /// How such a future ended.
 #[derive(Debug)]
 pub(super) enum Ended<T> {
     Value(T),
-    /// Something that it awaited has stopped. It was dropped.
-    Stopped,
+    /// Something that it awaited has stopped. It was dropped. The flag says that [the scope's own change](Change::has_stopped)
+    /// has stopped it.
+    Stopped(bool),
 }
 
-// SAFETY: the context and the scope are used by the thread that polls, and by what is awaited inside, which is ordered
-// with that.
-unsafe impl<F: Send> Send for Inside<F> {}
+// SAFETY: the block is touched by the thread that polls the frame, and by atomics. What it holds is `Send`.
+unsafe impl<F: Send, C: Change> Send for Inside<F, C> {}
 
-impl<F: Future> Inside<F> {
+impl<F: Future, C: Change> Inside<F, C> {
     pub(super) fn new(future: F) -> Self {
         Inside {
             phase: Phase::Unpolled,
             future: ManuallyDrop::new(future),
-            context: MaybeUninit::uninit(),
-            scope: MaybeUninit::uninit(),
-            frame: None,
-            attached: Attached::new(&AttachedVtable { leave, running: None }),
             _pinned: PhantomPinned,
         }
     }
 
-    /// Polls the future. `change` is called at the first poll in a task, with a copy of the context outside.
-    ///
-    /// What `change` puts there stays until this is [over](Inside::is_over), or dropped.
-    pub(super) fn poll(
-        self: Pin<&mut Self>,
-        cx: &mut Cx<'_>,
-        change: impl FnOnce(NonNull<Header>, &mut Context),
-    ) -> Poll<Ended<F::Output>> {
+    /// Polls the future. `change` is called at the first poll in a task.
+    pub(super) fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>, change: impl FnOnce() -> C) -> Poll<Ended<F::Output>> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
-        match (this.phase, Header::current()) {
+        match (&this.phase, Header::current()) {
             (Phase::Over, _) => return Poll::Pending,
-            (Phase::Unpolled, Some(frame)) => this.begin(frame, change),
+            (Phase::Unpolled, Some(frame)) => {
+                // SAFETY: this is what the frame's poll is running.
+                this.phase = Phase::Inside(unsafe { ScopeBlock::begin(frame, change()) });
+            }
             (Phase::Unpolled, None) => this.phase = Phase::Outside,
             (Phase::Outside, _) => {}
-            (Phase::Polled, _) => assert!(
-                this.is_here(),
-                "a future that was polled in a task was sent elsewhere: await it where that began",
+            (Phase::Inside(block), _) => assert!(
+                // SAFETY: the future is a user of the scope.
+                unsafe { ScopeBlock::is_here(*block) },
+                "a future that was polled in a task was sent to another: await it in the task where it began",
             ),
         }
         let polled = this.entered(|this| {
-            // SAFETY: it is there, and pinned with this.
+            // SAFETY: it is not over, and pinned with this.
             unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
         });
-        let ended = match polled {
-            Poll::Ready(value) => Ended::Value(value),
-            // SAFETY: the scope is there once it was polled in a frame.
-            Poll::Pending if this.phase == Phase::Polled && unsafe { this.scope.assume_init_ref() }.is_stopped() => {
-                Ended::Stopped
-            }
-            Poll::Pending => return Poll::Pending,
+        let ended = match (polled, &this.phase) {
+            (Poll::Ready(value), _) => Ended::Value(value),
+            // SAFETY: the future is a user of the scope.
+            (Poll::Pending, Phase::Inside(block)) => unsafe {
+                if !block.as_ref().scope.is_stopped() {
+                    return Poll::Pending;
+                }
+                Ended::Stopped(block.as_ref().change.has_stopped())
+            },
+            (Poll::Pending, _) => return Poll::Pending,
         };
         this.end();
         Poll::Ready(ended)
     }
-
-    fn begin(&mut self, frame: NonNull<Header>, change: impl FnOnce(NonNull<Header>, &mut Context)) {
-        // SAFETY: the frame is polled by this thread, so its context is there.
-        let mut context = unsafe { *Header::context(frame).as_ref() };
-        change(frame, &mut context);
-        // SAFETY: this is what the frame's poll is running; it is pinned, and detached when it ends.
-        unsafe { Attached::attach(NonNull::from(&self.attached), frame) };
-        let scope = self.scope.write(Scope::new(frame, context.scope));
-        context.scope = Some(NonNull::from(scope));
-        self.context.write(context);
-        self.frame = Some(frame);
-        self.phase = Phase::Polled;
-    }
 }
 
-impl<F> Inside<F> {
-    /// Whether this thread polls the frame that it began in, with the scope that it began in.
-    fn is_here(&self) -> bool {
-        self.frame
-            .is_some_and(|frame| Header::is_current(frame) && self.attached.is_attached_to(frame))
-    }
-
+impl<F, C: Change> Inside<F, C> {
     /// Whether the future is gone.
     pub(super) fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        matches!(self.phase, Phase::Over)
     }
 
     /// Runs `body` in the context, if it is one of the frame that this thread polls.
     fn entered<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         /// Also when it unwinds.
-        struct Restore {
-            frame: NonNull<Header>,
-            outer: NonNull<Context>,
-        }
+        struct Restore(NonNull<Header>, NonNull<Context>);
         impl Drop for Restore {
             fn drop(&mut self) {
                 // SAFETY: the frame is still being polled.
-                unsafe { Header::replace_context(self.frame, self.outer) };
+                unsafe { Header::replace_context(self.0, self.1) };
             }
         }
 
-        let _restore = match self.frame {
-            Some(frame) if self.is_here() => {
-                // SAFETY: it was made when it was first polled, and does not move. The frame is polled by this thread.
-                let context = unsafe { NonNull::from(self.context.assume_init_ref()) };
-                Some(Restore {
-                    frame,
-                    // SAFETY: as above; it is put back.
-                    outer: unsafe { Header::replace_context(frame, context) },
-                })
+        // SAFETY: the future is a user of the scope, and what the frame's poll is running. The context is put back.
+        let _restore = unsafe {
+            match self.phase {
+                Phase::Inside(block) if ScopeBlock::is_here(block) => {
+                    let frame = block.as_ref().scope.frame();
+                    Some(Restore(frame, Header::replace_context(frame, ScopeBlock::context(block))))
+                }
+                _ => None,
             }
-            _ => None,
         };
         body(self)
     }
 
-    /// Drops the future, if that was not done, and waits until nothing is left that began inside. Only of what was forgotten
-    /// there, or sent away, is anything.
+    /// Drops the future, if that was not done, and leaves the scope.
     pub(super) fn end(&mut self) {
         /// Also when the future's destructor unwinds.
-        struct Leave<'a> {
-            scope: Option<&'a Scope>,
-            here: Option<NonNull<Header>>,
-        }
-        impl Drop for Leave<'_> {
+        struct Leave<C: Change>(Option<NonNull<ScopeBlock<C>>>);
+        impl<C: Change> Drop for Leave<C> {
             fn drop(&mut self) {
-                let Some(scope) = self.scope else { return };
-                if !scope.is_empty()
-                    && let Some(frame) = self.here
-                {
-                    // SAFETY: the frame is polled by this thread.
-                    unsafe { Header::unit(frame).as_ref().detach_all(frame, Some(scope)) };
+                if let Some(block) = self.0 {
+                    // SAFETY: the future was a user of the scope, and holds a reference of the frame.
+                    unsafe { ScopeBlock::leave(block) };
                 }
-                // Elsewhere it is for the frame to end what it began, when its future is gone.
-                wait_until(|| scope.is_empty());
             }
         }
 
-        if self.phase == Phase::Over {
+        if self.is_over() {
             return;
         }
-        /// As above.
-        struct Detach(NonNull<Attached>);
-        impl Drop for Detach {
-            fn drop(&mut self) {
-                // SAFETY: it is a field of what ends.
-                unsafe { self.0.as_ref() }.detach();
-            }
-        }
-
-        self.phase = Phase::Over;
-        let _detach = Detach(NonNull::from(&self.attached));
+        let _leave = Leave(match self.phase {
+            Phase::Inside(block) => Some(block),
+            _ => None,
+        });
         self.entered(|this| {
-            let _leave = Leave {
-                // SAFETY: it is there once it was polled in a frame.
-                scope: this.frame.map(|_| unsafe { this.scope.assume_init_ref() }),
-                here: this.frame.filter(|_| this.is_here()),
-            };
-            // SAFETY: it is dropped this once, in place.
+            this.phase = Phase::Over;
+            // SAFETY: it was not over, and is from now on: it is dropped this once, in place.
             unsafe { ManuallyDrop::drop(&mut this.future) };
         });
+    }
+}
+
+impl<F, C: Change> Drop for Inside<F, C> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<C: Change> ScopeBlock<C> {
+    const VTABLE: &'static BlockVtable = &BlockVtable {
+        abandon: Self::abandon,
+        sweep: None,
+    };
+
+    /// Makes a scope in the innermost one of the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the frame's poll is running.
+    unsafe fn begin(frame: NonNull<Header>, change: C) -> NonNull<Self> {
+        // SAFETY: the caller's promise. The block has room, is written at once, and stays until the last user has left.
+        unsafe {
+            let block = Header::allocate_block::<Self>(frame, Self::VTABLE);
+            let mut context = *Header::context(frame).as_ref();
+            block.write(ScopeBlock {
+                scope: Scope::new(frame, context.scope, Self::end),
+                context,
+                change,
+            });
+            let place = block.as_ptr();
+            context.scope = Some(block.cast());
+            C::begin(NonNull::new_unchecked(&raw mut (*place).change), block.cast(), &mut context);
+            (*place).context = context;
+            Header::hold(frame);
+            block
+        }
+    }
+
+    /// Whether the calling thread polls the frame that the scope is in.
+    ///
+    /// # Safety
+    ///
+    /// The caller is a user of the scope.
+    unsafe fn is_here(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise.
+        Header::is_current(unsafe { this.as_ref() }.scope.frame())
+    }
+
+    /// # Safety
+    ///
+    /// The caller is a user of the scope.
+    unsafe fn context(this: NonNull<Self>) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).context) }
+    }
+
+    /// Ends the use of the future that the scope was made for, and its reference of the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that future.
+    unsafe fn leave(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let frame = this.as_ref().scope.frame();
+            C::leave(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change)).run();
+            this.as_ref().scope.exit();
+            Header::unhold(frame);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is the content of such a block, which was not ended.
+    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+        let this = block.cast::<Self>();
+        // SAFETY: the caller's promise. The last user may be leaving on another thread; the memory is the frame's.
+        unsafe {
+            if !this.as_ref().scope.try_enter() {
+                return Transfer::none();
+            }
+            let resumed = C::abandon(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change));
+            this.as_ref().scope.exit();
+            resumed
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The scope is that of such a block, and has no user any more.
+    unsafe fn end(scope: NonNull<Scope>) {
+        let this = scope.cast::<Self>();
+        // SAFETY: the caller's promise. The frame is alive: its future holds a reference, or it is not done.
+        unsafe {
+            let frame = this.as_ref().scope.frame();
+            (&raw mut (*this.as_ptr()).change).drop_in_place();
+            Header::free_block(frame, this.cast());
+        }
     }
 }
 
@@ -211,20 +299,4 @@ pub(super) fn stop_outside<T>() -> Poll<T> {
         unsafe { Header::stop_here(frame) };
     }
     Poll::Pending
-}
-
-/// # Safety
-///
-/// It is attached.
-unsafe fn leave(attached: NonNull<Attached>) -> Transfer {
-    // The context is not used any more: it is polled nowhere else, and what was awaited inside has told the scope around.
-    // SAFETY: it is there until it has left.
-    unsafe { attached.as_ref() }.left();
-    Transfer::none()
-}
-
-impl<F> Drop for Inside<F> {
-    fn drop(&mut self) {
-        self.end();
-    }
 }

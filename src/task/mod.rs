@@ -59,9 +59,9 @@ mod spawned;
 #[allow(clippy::module_inception, reason = "the file is named for the type in it")]
 mod task;
 mod task_local;
+mod tether;
 mod tree;
 mod unit;
-mod wait;
 mod yield_now;
 
 pub use allocator::{CurrentAllocator, TaskAllocator};

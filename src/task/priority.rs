@@ -11,7 +11,6 @@ use std::vec::Vec;
 
 use super::context::Context;
 use super::frame::Header;
-use super::group::run_later;
 use super::unit::Unit;
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::{Priority, Transfer};
@@ -530,6 +529,6 @@ impl Raising {
             // SAFETY: it is raised this once.
             unsafe { (held.raise)(held.what, level, &mut self) };
         }
-        run_later(mem::take(&mut self.resumed));
+        mem::take(&mut self.resumed).run();
     }
 }

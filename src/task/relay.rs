@@ -2,16 +2,16 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
-use crate::Transfer;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, Registry, StopSlot, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{per_thread, spin};
+use crate::sync::spin;
+use crate::{Job, Transfer};
 
 /// A stop source that is linked to another one's token when somebody listens to it, or when it is told to.
 ///
@@ -42,10 +42,10 @@ pub(super) struct Relay {
     holds: AtomicUsize,
     /// Made by whoever links.
     outside: UnsafeCell<MaybeUninit<Outside>>,
-    /// Why the source outside was stopped, and the next whose turn it is: see [`PASSING`]. Both belong to the thread that
-    /// passes the stop on, while it has a hold.
+    /// Why the source outside was stopped. Belongs to the thread that passes the stop on, while it has a hold.
     why: Cell<Why>,
-    next: Cell<*const Relay>,
+    /// Passes the stop on. A job, so that a stop which travels through nested tasks does not recurse.
+    job: Job,
     /// What follows the end, once no stop is being passed on. This may be gone when it returns.
     over: unsafe fn(NonNull<Relay>) -> Transfer,
 }
@@ -69,14 +69,6 @@ const LINKING: u8 = 1;
 const ALONE: u8 = 2;
 const LINKED: u8 = 3;
 
-per_thread! {
-    /// The relays that a stop has to be passed on to next, by the callback at the bottom of this stack, in a loop: a stop
-    /// that travels through nested tasks does not recurse. Null where there is no such callback.
-    ///
-    /// It is not done by jobs, which might be left lying beneath a frame that waits for them.
-    static PASSING: Cell<*const Cell<*const Relay>> = Cell::new(ptr::null());
-}
-
 impl Relay {
     #[inline]
     pub(super) fn new(over: unsafe fn(NonNull<Relay>) -> Transfer) -> Self {
@@ -87,7 +79,7 @@ impl Relay {
             holds: AtomicUsize::new(1),
             outside: UnsafeCell::new(MaybeUninit::uninit()),
             why: Cell::new(Why::default()),
-            next: Cell::new(ptr::null()),
+            job: Job::new(Relay::pass_on),
             over,
         }
     }
@@ -223,55 +215,19 @@ impl Relay {
             return Transfer::none();
         }
         relay.passed.store(true, Relaxed);
-        let passing = PASSING.with(Cell::get);
-        // SAFETY: it is on the stack beneath us.
-        if let Some(passing) = unsafe { passing.as_ref() } {
-            relay.next.set(passing.replace(this.as_ptr()));
-            return Transfer::none();
-        }
-        relay.next.set(ptr::null());
-        let list = Cell::new(this.as_ptr().cast_const());
-        PASSING.with(|passing| passing.set(&raw const list));
-        let mut resumed = Transfer::none();
-        while let Some(next) = Relay::next(&list) {
-            // SAFETY: it is in the list, so it is held.
-            resumed.append(unsafe { Relay::pass_on(next) });
-        }
-        PASSING.with(|passing| passing.set(ptr::null()));
-        resumed
-    }
-
-    fn next(list: &Cell<*const Relay>) -> Option<NonNull<Relay>> {
-        let first = NonNull::new(list.get().cast_mut())?;
-        // SAFETY: what is in the list is held.
-        list.set(unsafe { first.as_ref() }.next.get());
-        Some(first)
+        // SAFETY: the hold keeps it. It leads back to the relay, so its address is made from the relay's.
+        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
     }
 
     /// # Safety
     ///
-    /// The callback holds it.
-    unsafe fn pass_on(this: NonNull<Relay>) -> Transfer {
+    /// The job is that of a relay, which the callback holds.
+    unsafe fn pass_on(job: NonNull<Job>) -> Transfer {
         // SAFETY: by the caller's promise.
-        let relay = unsafe { this.as_ref() };
-        let resumed = relay.request_stop(relay.why.get()).unwrap_or_default();
-        // SAFETY: as above.
-        resumed.and(unsafe { Self::let_go(this) })
-    }
-
-    /// Passes a stop on that somebody beneath us on this stack was about to. `false` where there is none.
-    pub(super) fn pass_on_beneath() -> bool {
-        // SAFETY: it is on the stack beneath us.
-        let Some(list) = (unsafe { PASSING.with(Cell::get).as_ref() }) else {
-            return false;
-        };
-        match Relay::next(list) {
-            None => false,
-            Some(next) => {
-                // SAFETY: it was in the list, so it is held.
-                unsafe { Relay::pass_on(next) }.run();
-                true
-            }
+        unsafe {
+            let this = container_of!(job, Relay, job);
+            let resumed = this.as_ref().request_stop(this.as_ref().why.get()).unwrap_or_default();
+            resumed.and(Self::let_go(this))
         }
     }
 }

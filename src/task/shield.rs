@@ -5,7 +5,10 @@ use core::future::{Future, IntoFuture};
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 
-use super::inside::{self, Ended, Inside};
+use core::ptr::NonNull;
+
+use super::context::{Context, Scope};
+use super::inside::{self, Change, Ended, Inside};
 use crate::stop::ErasedStopToken;
 
 /// Runs a future, or awaits a sender, inside of which nothing is seen of the task's cancellation.
@@ -66,7 +69,17 @@ pub fn shield<F: IntoFuture>(operation: F) -> Shield<F::IntoFuture> {
 /// The future of [`shield`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Shield<F> {
-    inside: Inside<F>,
+    inside: Inside<F, Shielded>,
+}
+
+/// Nothing stops what is inside.
+struct Shielded;
+
+impl Change for Shielded {
+    unsafe fn begin(_: NonNull<Self>, _: NonNull<Scope>, context: &mut Context) {
+        context.token = ErasedStopToken::NEVER;
+        context.deadline = None;
+    }
 }
 
 impl<F: Future> Future for Shield<F> {
@@ -75,13 +88,9 @@ impl<F: Future> Future for Shield<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
         // SAFETY: it is pinned with this.
         let inside = unsafe { self.map_unchecked_mut(|this| &mut this.inside) };
-        let polled = inside.poll(cx, |_, context| {
-            context.token = ErasedStopToken::NEVER;
-            context.deadline = None;
-        });
-        match polled {
+        match inside.poll(cx, || Shielded) {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(value),
-            Poll::Ready(Ended::Stopped) => inside::stop_outside(),
+            Poll::Ready(Ended::Stopped(_)) => inside::stop_outside(),
             Poll::Pending => Poll::Pending,
         }
     }

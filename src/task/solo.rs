@@ -13,17 +13,17 @@ use super::context::{Around, Context, Scope, TaskContext};
 use super::current::TaskRef;
 use super::error::TaskError;
 use super::frame::{Continuation, Header};
-use super::group::run_later;
 use super::priority::{self, Held, Link};
 use super::relay::Relay;
 use super::report::{Report, report};
 use super::spawned::Place;
 use super::task::{Frame, Plain};
 use super::task_local::Locals;
-use super::unit::{Attached, AttachedVtable, Unit};
+use super::tether::{Tether, Tethered};
+use super::unit::{Counted, Unit};
 use crate::memory::OutOfMemory;
 use crate::sender::stage::container_of;
-use crate::stop::{StopSlot, Why};
+use crate::stop::{ErasedStopToken, StopSlot, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -53,7 +53,15 @@ pub(super) struct Solo {
     /// The scope in that frame that this was started in, which the token that the relay is linked to may be of. It is not
     /// over before the link is.
     scope: Option<NonNull<Scope>>,
-    attached: Attached,
+    /// Ties it to the parent. None where it is detached. Written before the child is started.
+    tether: Option<NonNull<Tether<Solo>>>,
+    /// The tether has its reference. Belongs to the thread that polls the parent, or that frees it.
+    has_tether: Cell<bool>,
+    /// The tether is to be untied, by the first that swaps this: the child in its end, the claim, or the parent in its end.
+    is_tied: AtomicBool,
+    counted: Counted,
+    /// The token that the relay is linked to. Only compared, once the link is over.
+    outer: ErasedStopToken,
     /// Has it raised with the parent, until it has ended.
     link: Link,
     /// Drops the result. What it panicked with is returned.
@@ -137,7 +145,7 @@ impl SoloRef {
     }
 
     pub(super) fn cancel(&self, why: Why) {
-        run_later(self.solo().relay.request_stop(why).unwrap_or_default());
+        self.solo().relay.request_stop(why).unwrap_or_default().run();
     }
 
     pub(super) fn why(&self) -> Option<Why> {
@@ -219,7 +227,11 @@ where
         frame: NonNull::dangling(),
         parent,
         scope,
-        attached: Attached::new(Solo::ATTACHED),
+        tether: None,
+        has_tether: Cell::new(false),
+        is_tied: AtomicBool::new(false),
+        counted: Counted::new(|_| 1),
+        outer,
         link: Link::new(Solo::hold),
         discard: discard::<T>,
         joiner: AtomicPtr::new(ptr::null_mut()),
@@ -230,6 +242,21 @@ where
     unsafe {
         let place = Child::<F, T, Cx>::tail(frame).as_ptr();
         (*place).frame = frame;
+        if let Some(parent) = parent {
+            match Tether::tie(NonNull::new_unchecked(place), parent) {
+                Ok(tether) => {
+                    // That of the tether.
+                    Header::count(frame);
+                    (*place).tether = Some(tether);
+                    (*place).has_tether.set(true);
+                    (*place).is_tied = AtomicBool::new(true);
+                }
+                Err(error) => {
+                    Header::release(frame);
+                    return Err(error);
+                }
+            }
+        }
         (*place).context.token = (*place).relay.token();
         (*place).context.around = parent.map(|frame| Around {
             frame,
@@ -240,6 +267,10 @@ where
             Some(own) => match own.settle(&(*place).context, frame, Solo::complete) {
                 Ok(context) => context,
                 Err(error) => {
+                    if let (Some(parent), Some(tether)) = (parent, (*place).tether) {
+                        // The frame was not started, and goes whatever its references.
+                        Header::free_block(parent, tether.cast());
+                    }
                     Header::release(frame);
                     return Err(error);
                 }
@@ -261,7 +292,7 @@ where
             }
             Header::context(parent).as_ref().enter();
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
-            Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), parent);
+            Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), Header::unit(parent));
         }
         // The parent waits for it by now.
         if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
@@ -276,18 +307,12 @@ where
             task: SoloRef(frame),
             _value: PhantomData,
         };
-        run_later(Header::enqueue(frame));
+        Header::enqueue(frame).run();
         Ok(claim)
     }
 }
 
 impl Solo {
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Solo::leave,
-        // It is attached until it has ended.
-        running: Some(|_| 1),
-    };
-
     /// # Safety
     ///
     /// The frame is that of such a child, which was started and not freed.
@@ -359,11 +384,17 @@ impl Solo {
         }
         // Before the parent may be done.
         solo.link.leave();
-        if solo.parent.is_some() {
-            // SAFETY: that of the link. The run still has one.
-            unsafe { Header::release(solo.frame) };
+        if let Some(tether) = solo.tether {
+            // SAFETY: the parent is not done before this one has ended. The run still has a reference when that of the link is
+            // given up.
+            unsafe {
+                solo.counted.unlink(solo.unit.parent());
+                if solo.is_tied.swap(false, AcqRel) {
+                    Tether::loosen(tether);
+                }
+                Header::release(solo.frame);
+            }
         }
-        solo.attached.detach();
         // SAFETY: it is done, and nothing of what is around it is used any more but its parent.
         unsafe { Solo::settle(solo) }
     }
@@ -423,13 +454,30 @@ impl Solo {
                 Ok(joiner) => {
                     if let Some(joiner) = waiting(joiner) {
                         // SAFETY: we took it out.
-                        run_later(unsafe { Joiner::complete(joiner, false) });
+                        unsafe { Joiner::complete(joiner, false) }.run();
                     }
                     return true;
                 }
             }
         }
         false
+    }
+
+    /// Unties it from the parent, unless it was abandoned, or is just ending on another thread: then the frame does that later.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the parent's poll is running, and has a reference.
+    unsafe fn untie(&self) {
+        let was_tied = self.is_tied.swap(false, AcqRel);
+        if let Some(tether) = self.tether
+            && self.has_tether.get()
+            // SAFETY: the tether was not untied, so its block is alive.
+            && (was_tied || unsafe { Tether::is_loose(tether) })
+        {
+            // SAFETY: the caller's promise.
+            unsafe { Tether::untie(tether) };
+        }
     }
 
     /// Keeps a child that is to be raised.
@@ -441,19 +489,15 @@ impl Solo {
         // SAFETY: by the caller's promise, it has not ended, and the link has a count.
         Some(unsafe { Held::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
+}
 
-    /// Ends a child on behalf of the frame that it was started in.
-    ///
-    /// # Safety
-    ///
-    /// The node is that of such a child, which was attached. Its frame's poll is what runs this.
-    unsafe fn leave(node: NonNull<Attached>) -> Transfer {
-        // SAFETY: what is attached has not ended, or waits for this, and so its frame is there.
+// SAFETY: the reference is one of the child's frame.
+unsafe impl Tethered for Solo {
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the tether has a reference. The caller polls the parent.
         unsafe {
-            let solo = container_of!(node, Solo, attached).as_ref();
-            // It must not be freed in the midst of this.
-            Header::count(solo.frame);
-            let _task = SoloRef(solo.frame);
+            let solo = this.as_ref();
+            solo.is_tied.store(false, Relaxed);
             let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
             if let Some(parent) = solo.parent {
                 Header::count_wait(parent);
@@ -461,9 +505,15 @@ impl Solo {
                     Header::uncount_wait(parent);
                 }
             }
-            let resumed = resumed.and(solo.unlink());
-            node.as_ref().left();
-            resumed
+            resumed.and(solo.unlink())
+        }
+    }
+
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            this.as_ref().has_tether.set(false);
+            Header::release(this.as_ref().frame);
         }
     }
 }
@@ -499,21 +549,21 @@ impl<T> Drop for Claim<T> {
                     self.task.cancel(Why::SCOPE_LEFT);
                 }
                 if Header::is_current(parent) {
-                    solo.attached.detach();
                     // SAFETY: this is what the frame's poll is running.
                     unsafe {
+                        solo.untie();
                         Header::count_wait(parent);
                         let counted = solo.let_go(true);
                         if counted {
                             // It was stopped, so there is nothing to be passed on. A scope that it was started in need not wait.
-                            run_later(solo.unlink());
+                            solo.unlink().run();
                         } else {
                             Header::uncount_wait(parent);
                         }
                         counted
                     }
                 } else {
-                    // It stays attached, and the frame waits for it when its future is gone.
+                    // It stays tied, and the frame waits for it when its future is gone.
                     solo.let_go(false)
                 }
             }
@@ -574,6 +624,7 @@ unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for Join<T, D> {
             link: Link::new(JoinOperation::<T, D, R>::hold),
             task: Some(self.task),
             receiver: Some(receiver),
+            reached: None,
             slot: StopSlot::new(JoinOperation::<T, D, R>::stop_requested),
             _pinned: PhantomPinned,
             _value: PhantomData,
@@ -611,6 +662,8 @@ pub(super) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallib
     /// Taken by the completion.
     task: Option<SoloRef>,
     receiver: Option<R>,
+    /// The token of the task that awaits this, where its stop reaches the child as well: the child's end is waited for then.
+    reached: Option<ErasedStopToken>,
     slot: StopSlot<Token<D, T, R>>,
     _pinned: PhantomPinned,
     _value: PhantomData<fn() -> (T, D)>,
@@ -651,6 +704,11 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
         D::deliver(completion, receiver)
     }
 
+    /// Whether a stop is to be ignored: the child was asked to stop as well, and its result is waited for.
+    fn ignores_stop(&self) -> bool {
+        self.reached.is_some_and(|token| token.stop_requested())
+    }
+
     /// # Safety
     ///
     /// The link is that of such an operation, which has not left.
@@ -671,8 +729,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
             let this = container_of!(slot, Self, slot).as_ptr();
             let word = this.cast::<Joiner>();
             let taken = match &(*this).task {
-                None => None,
-                Some(task) => {
+                Some(task) if !(*this).ignores_stop() => {
                     let joiner = &task.solo().joiner;
                     let starting = word.map_addr(|address| address | STARTING);
                     if joiner
@@ -685,6 +742,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
                         joiner.compare_exchange(word, ptr::null_mut(), AcqRel, Acquire).ok()
                     }
                 }
+                _ => None,
             };
             slot.as_ref().release();
             match taken {
@@ -714,6 +772,9 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             }
             let env = receiver.env();
             if let Some(around) = env.around() {
+                let token = around.context.as_ref().token;
+                let outer = task.solo().outer;
+                (*this).reached = (outer.stop_possible() && outer.is_same(&token)).then_some(token);
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }
             // What comes after that is told.
@@ -724,9 +785,10 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             drop(env);
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token);
             drop(token);
-            let next = if listening { word } else { ptr::null_mut() };
+            let waits = listening || (*this).ignores_stop();
+            let next = if waits { word } else { ptr::null_mut() };
             match joiner.compare_exchange(starting, next, AcqRel, Acquire) {
-                Ok(_) if listening => Transfer::none(),
+                Ok(_) if waits => Transfer::none(),
                 Ok(_) => Self::finish(this, false),
                 Err(seen) => Self::complete(NonNull::new_unchecked(word), seen == DONE),
             }

@@ -1,4 +1,5 @@
 use core::alloc::Layout;
+use core::any::TypeId;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
@@ -18,6 +19,7 @@ use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Polled, Vtable};
 use super::hop;
 use super::unit::Unit;
+use crate::memory::Cached;
 use crate::scheduler::OutOfMemory;
 use crate::sender::demand::demand;
 use crate::sender::env::Beneath;
@@ -432,6 +434,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     ///
     /// The header is that of such a frame.
     unsafe fn allocate(header: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
+        if Self::is_global() {
+            return Some(Cached.allocate(layout).ok()?.cast());
+        }
         // SAFETY: by the caller's promise.
         let allocator = unsafe { &(*header.cast::<Self>().as_ptr()).allocator };
         Some(allocator.allocate(layout).ok()?.cast())
@@ -442,7 +447,19 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// The header is that of such a frame, which the memory was asked of; it is not used any more.
     unsafe fn deallocate(header: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
         // SAFETY: by the caller's promise.
-        unsafe { (*header.cast::<Self>().as_ptr()).allocator.deallocate(memory, layout) };
+        unsafe {
+            if Self::is_global() {
+                Cached.deallocate(memory, layout);
+            } else {
+                (*header.cast::<Self>().as_ptr()).allocator.deallocate(memory, layout);
+            }
+        }
+    }
+
+    /// Whether more memory comes from the global allocator: then it is from what threads keep.
+    #[inline]
+    fn is_global() -> bool {
+        TypeId::of::<Cx::Allocator>() == TypeId::of::<Global>()
     }
 
     /// # Safety
@@ -613,6 +630,8 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// Nobody uses the frame any more, but who is to drop what is in it.
     #[inline]
     unsafe fn memory(this: NonNull<Self>) -> Memory<Cx::Allocator> {
+        // SAFETY: by the caller's promise.
+        unsafe { Header::release_memory(this.cast()) };
         Memory {
             memory: this.cast(),
             layout: Self::LAYOUT,
@@ -1057,11 +1076,17 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
             Stage::Foreign(foreign) => foreign,
             Stage::Over => return Poll::Pending,
             Stage::Started(task) => {
-                // It was started in a task, which is what its end wakes. Who polls it now has to look again.
                 let frame = task.frame;
                 *self.stage = Stage::Started(task);
-                // SAFETY: we own the frame.
+                // SAFETY: this owns the frame, which was started.
                 if !unsafe { Header::is_done(frame) } {
+                    // SAFETY: as above.
+                    let began_here = Header::current().is_some_and(|parent| unsafe { Header::is_parent(parent, frame) });
+                    assert!(
+                        began_here,
+                        "a task that is awaited in a task was sent elsewhere: await it in the task where that began",
+                    );
+                    // Its end wakes the task that awaits it. What polls it now, in there, looks again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

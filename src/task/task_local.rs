@@ -1,7 +1,7 @@
 //! Values that belong to a task, and are seen by all that runs in it.
 
 use core::any::TypeId;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::{Future, IntoFuture};
 use core::mem;
@@ -10,12 +10,13 @@ use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::context::Context;
+use super::context::{Context, Scope};
 use super::frame::Header;
-use super::inside::{Ended, Inside};
+use super::inside::{self, Change, Ended, Inside};
 use crate::Panic;
 use crate::memory::Count;
-use crate::sync::{OnceLock, per_thread};
+use crate::sender::current;
+use crate::sync::OnceLock;
 
 /// Declares task-local values, each a `static` of the type [`TaskLocal`](crate::task::TaskLocal).
 ///
@@ -337,10 +338,10 @@ impl Locals {
     /// Runs `body` where these are seen by what the calling thread runs, be that part of a task or not.
     fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
         /// Also when it unwinds.
-        struct Leave(*const Here);
+        struct Leave(*const ());
         impl Drop for Leave {
             fn drop(&mut self) {
-                HERE.with(|here| here.set(self.0));
+                current::replace_bound(self.0);
             }
         }
 
@@ -350,7 +351,7 @@ impl Locals {
             context,
             locals: self.0,
         };
-        let _leave = Leave(HERE.with(|place| place.replace(&raw const here)));
+        let _leave = Leave(current::replace_bound((&raw const here).cast()));
         body()
     }
 }
@@ -400,11 +401,6 @@ struct Here {
     locals: Option<NonNull<Binding>>,
 }
 
-per_thread! {
-    /// The innermost on the stack of this thread, or null.
-    static HERE: Cell<*const Here> = Cell::new(ptr::null());
-}
-
 /// The frame that this thread polls, and its context; or twice null.
 #[inline]
 fn polled() -> (*const Header, *const Context) {
@@ -420,7 +416,7 @@ fn polled() -> (*const Header, *const Context) {
 fn here() -> Option<NonNull<Binding>> {
     let (frame, context) = polled();
     // SAFETY: it is on the stack beneath us.
-    match unsafe { HERE.with(Cell::get).as_ref() } {
+    match unsafe { current::bound().cast::<Here>().as_ref() } {
         Some(here) if ptr::eq(here.frame, frame) && ptr::eq(here.context, context) => here.locals,
         // SAFETY: the frame is being polled, so its context is there.
         _ => unsafe { context.as_ref() }.and_then(|context| context.locals),
@@ -430,11 +426,21 @@ fn here() -> Option<NonNull<Binding>> {
 /// A future in which a [task-local](TaskLocal) value is bound. Made by [`TaskLocal::scope`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TaskLocalFuture<F> {
-    inside: Inside<F>,
+    inside: Inside<F, Binds>,
     /// The binding, until the future is gone.
     locals: Locals,
     /// It knows what is beneath it: it was polled.
     is_linked: bool,
+}
+
+/// Other values are seen inside. The scope keeps them for what began in there.
+struct Binds(Locals);
+
+impl Change for Binds {
+    unsafe fn begin(this: NonNull<Self>, _: NonNull<Scope>, context: &mut Context) {
+        // SAFETY: it is alive as long as the context is used.
+        context.locals = unsafe { this.as_ref() }.0.as_raw();
+    }
 }
 
 impl<F: Future> Future for TaskLocalFuture<F> {
@@ -454,21 +460,14 @@ impl<F: Future> Future for TaskLocalFuture<F> {
             // SAFETY: it was not polled, so nobody else knows the binding.
             unsafe { locals.link() };
         }
-        let innermost = locals.as_raw();
-        let ended = match locals.enter(|| inside.poll(cx, |_, context| context.locals = innermost)) {
+        let ended = match locals.enter(|| inside.poll(cx, || Binds(locals.clone()))) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(ended) => ended,
         };
         *locals = Locals(None);
         match ended {
             Ended::Value(value) => Poll::Ready(value),
-            Ended::Stopped => {
-                if let Some(frame) = Header::current() {
-                    // SAFETY: what stopped was awaited in the frame that this thread polls, which runs us.
-                    unsafe { Header::stop_here(frame) };
-                }
-                Poll::Pending
-            }
+            Ended::Stopped(_) => inside::stop_outside(),
         }
     }
 }

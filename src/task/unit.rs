@@ -1,18 +1,16 @@
 //! A strand of work that runs by itself, which is what the papers call a task: what was connected to a receiver, spawned
 //! into a group, or detached, with all the tasks that are awaited in it.
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
-use super::context::{Around, Context, Scope};
+use super::context::Context;
 use super::current::{Facts, Record, TaskRef};
-use super::frame::Header;
 use super::priority::Escalation;
-use crate::Transfer;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8,
+    AtomicBool, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sync::spin;
@@ -33,10 +31,10 @@ pub(crate) struct Unit {
     /// of a strand that has a handle it may be set later: its [end](Unit::end_with_handle) leaves `ENDED` in the place of
     /// null, and the handle puts the record of a strand that has ended there.
     record: AtomicPtr<Record>,
-    /// It is a child of something that is attached to the parent, and counted there.
+    /// It is a child of a group, or a single one, and counted with the parent.
     spawned: bool,
-    /// What is attached, by its links. Touched under the lock.
-    attached: UnsafeCell<*mut Attached>,
+    /// What counts children of this strand, by its links. Protected by the lock.
+    counted: Cell<*mut Counted>,
     /// What raises it.
     pub(super) escalation: Escalation,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
@@ -58,18 +56,23 @@ impl Unit {
             context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
             spawned: false,
-            attached: UnsafeCell::new(ptr::null_mut()),
+            counted: Cell::new(ptr::null_mut()),
             escalation: Escalation::new(),
             locked: AtomicBool::new(false),
         }
     }
 
-    /// A child of something that is attached to the parent and [counts](AttachedVtable::running) it.
+    /// A child that is [counted](Counted) with the parent.
     #[inline]
     pub(super) fn spawned(parent: *const Unit) -> Self {
         let mut unit = Unit::new(parent);
         unit.spawned = true;
         unit
+    }
+
+    /// The strand that waits for this one to end, or null.
+    pub(super) fn parent(&self) -> *const Unit {
+        self.parent
     }
 
     /// Says what the strand answers with.
@@ -80,16 +83,6 @@ impl Unit {
     #[inline]
     pub(super) unsafe fn set_context(&self, context: NonNull<Context>) {
         self.context.set(context.as_ptr());
-    }
-
-    /// The frame that awaits the operation of this strand, or that it is a child of, if that is known.
-    ///
-    /// # Safety
-    ///
-    /// It has not ended.
-    pub(super) unsafe fn around(&self) -> Option<Around> {
-        // SAFETY: the caller's promise. It does not change once the strand was started.
-        unsafe { (*self.context.get()).around }
     }
 
     /// What is known of the strand. The first time that somebody asks it costs an allocation.
@@ -201,7 +194,7 @@ impl Unit {
         }
     }
 
-    /// Whether it is counted by something that is attached to the parent.
+    /// Whether it is counted with the parent.
     pub(super) fn is_spawned(&self) -> bool {
         self.spawned
     }
@@ -216,9 +209,19 @@ impl Unit {
         Facts::of(unsafe { &*self.context.get() }, self.escalation.raised())
     }
 
-    /// How many strands beneath this one are counted by what is attached to it, and have not ended.
+    /// How many strands beneath this one are children of groups, or single ones, and have not ended.
     pub(super) fn running(&self) -> usize {
-        self.lock().running()
+        let _lock = self.lock();
+        let mut running = 0;
+        let mut at = self.counted.get();
+        while let Some(node) = NonNull::new(at) {
+            // SAFETY: what is in the list is alive while the lock is held.
+            unsafe {
+                running += (node.as_ref().running)(node);
+                at = node.as_ref().next.get();
+            }
+        }
+        running
     }
 
     /// The strand is over, with all that is beneath it: nothing is told of it any more but what is known now. This comes
@@ -262,37 +265,6 @@ impl Unit {
         UnitLock(self)
     }
 
-    /// Ends what is attached on behalf of a frame whose future is gone; or, with a scope, what began in that. What began last
-    /// ends first.
-    ///
-    /// # Safety
-    ///
-    /// The caller polls the frame, which is one of this strand. The scope is one inside of it.
-    #[cold]
-    pub(super) unsafe fn detach_all(&self, frame: NonNull<Header>, scope: Option<&Scope>) {
-        let mut rounds = 0;
-        loop {
-            let found = self.lock().take(frame, scope);
-            match found {
-                Found::Nothing => return,
-                // Somebody else ends it, and has not yet taken it out.
-                Found::Ending => spin(&mut rounds),
-                // SAFETY: it was in the list, so it is there; and it stays until it has left.
-                Found::Taken(node) => unsafe {
-                    let leave = (*node.as_ptr()).vtable.leave;
-                    let resumed = leave(node);
-                    Header::resume_later(frame, resumed);
-                },
-            }
-        }
-    }
-}
-
-/// What there is in the list of a unit.
-enum Found {
-    Nothing,
-    Ending,
-    Taken(NonNull<Attached>),
 }
 
 /// Nobody has asked about a strand that has a handle, and it has ended.
@@ -310,7 +282,7 @@ impl Drop for Unit {
     }
 }
 
-/// The list of a unit.
+/// The lock of a unit is held.
 pub(super) struct UnitLock<'a>(&'a Unit);
 
 impl Drop for UnitLock<'_> {
@@ -319,214 +291,67 @@ impl Drop for UnitLock<'_> {
     }
 }
 
-impl UnitLock<'_> {
-    /// Takes out the last one that is attached on behalf of this frame, and began in the scope.
-    fn take(&self, frame: NonNull<Header>, scope: Option<&Scope>) -> Found {
-        let mut found = Found::Nothing;
-        // SAFETY: we hold the lock, and what is in the list is there.
-        unsafe {
-            let mut at = *self.0.attached.get();
-            while let Some(node) = NonNull::new(at) {
-                let attached = node.as_ref();
-                at = *attached.next.get();
-                if attached.frame.get() != frame.as_ptr()
-                    || scope.is_some_and(|scope| !scope.encloses(attached.scope.get()))
-                {
-                    continue;
-                }
-                if attached
-                    .state
-                    .compare_exchange(ATTACHED, LEAVING, Relaxed, Relaxed)
-                    .is_ok()
-                {
-                    self.unlink(node);
-                    return Found::Taken(node);
-                }
-                found = Found::Ending;
-            }
+/// A link to a unit that counts running children for it: that of a group, or of a single child. It only informs: see
+/// [`dump`](super::dump).
+pub(super) struct Counted {
+    /// The links are protected by the unit's lock.
+    next: Cell<*mut Counted>,
+    previous: Cell<*mut Counted>,
+    is_linked: Cell<bool>,
+    /// How many children have not ended. Called under the unit's lock: it takes no lock but one under which that is not taken.
+    running: unsafe fn(NonNull<Counted>) -> usize,
+}
+
+impl Counted {
+    pub(super) fn new(running: unsafe fn(NonNull<Counted>) -> usize) -> Self {
+        Counted {
+            next: Cell::new(ptr::null_mut()),
+            previous: Cell::new(ptr::null_mut()),
+            is_linked: Cell::new(false),
+            running,
         }
-        found
     }
 
-    fn running(&self) -> usize {
-        let mut running = 0;
-        // SAFETY: we hold the lock, and what is in the list is there.
-        unsafe {
-            let mut at = *self.0.attached.get();
-            while let Some(node) = NonNull::new(at) {
-                if let Some(count) = node.as_ref().vtable.running {
-                    running += count(node);
-                }
-                at = *node.as_ref().next.get();
-            }
-        }
-        running
-    }
-
+    /// Links it to a unit.
+    ///
     /// # Safety
     ///
-    /// The node is in no list, and stays where it is until it is taken out.
-    unsafe fn link(&self, node: NonNull<Attached>) {
-        // SAFETY: we hold the lock; the neighbours are there while they are in the list.
-        unsafe {
-            let head = self.0.attached.get();
-            node.as_ref().next.get().write(*head);
-            node.as_ref().previous.get().write(ptr::null_mut());
-            if let Some(first) = (*head).as_ref() {
-                first.previous.get().write(node.as_ptr());
-            }
-            *head = node.as_ptr();
+    /// It was not linked before, stays where it is, and is [unlinked](Counted::unlink) before it or the unit is gone.
+    pub(super) unsafe fn link(this: NonNull<Counted>, unit: NonNull<Unit>) {
+        // SAFETY: the caller's promise.
+        let (node, unit) = unsafe { (this.as_ref(), unit.as_ref()) };
+        let _lock = unit.lock();
+        let first = unit.counted.replace(this.as_ptr());
+        node.next.set(first);
+        node.is_linked.set(true);
+        // SAFETY: what is in the list is alive.
+        if let Some(first) = unsafe { first.as_ref() } {
+            first.previous.set(this.as_ptr());
         }
     }
 
+    /// Unlinks it. A second call does nothing.
+    ///
     /// # Safety
     ///
-    /// The node is in the list.
-    unsafe fn unlink(&self, node: NonNull<Attached>) {
-        // SAFETY: as above.
+    /// The unit is the one that it was linked to, and alive.
+    pub(super) unsafe fn unlink(&self, unit: *const Unit) {
+        // SAFETY: the caller's promise.
+        let Some(unit) = (unsafe { unit.as_ref() }) else { return };
+        let _lock = unit.lock();
+        if !self.is_linked.replace(false) {
+            return;
+        }
+        let (next, previous) = (self.next.get(), self.previous.get());
+        // SAFETY: what is in the list is alive.
         unsafe {
-            let (next, previous) = (*node.as_ref().next.get(), *node.as_ref().previous.get());
             match previous.as_ref() {
-                Some(previous) => previous.next.get().write(next),
-                None => *self.0.attached.get() = next,
+                Some(previous) => previous.next.set(next),
+                None => unit.counted.set(next),
             }
             if let Some(next) = next.as_ref() {
-                next.previous.get().write(previous);
+                next.previous.set(previous);
             }
         }
-    }
-}
-
-/// Something that began in a frame and must outlive neither it, nor the scope in it that it began in: a group, a handler, a
-/// scope.
-///
-/// ```text
-/// DETACHED ──attach──▶ ATTACHED ──the frame's future, or the scope, is gone──▶ LEAVING ──left──▶ DETACHED
-///                          └──detach──▶ ENDING ────────────────────────────────────────────────▲
-/// ```
-///
-/// Until it is detached it is a user of the scope, which waits for it. The frame waits for what is `ENDING`, and asks what
-/// leaves to have it wait, where that takes longer.
-#[repr(C)]
-pub(super) struct Attached {
-    /// The links belong to the unit's lock.
-    next: UnsafeCell<*mut Attached>,
-    previous: UnsafeCell<*mut Attached>,
-    /// Written when it is attached, and read by whoever detaches it, who is ordered after that. They are there until then.
-    unit: Cell<*const Unit>,
-    frame: Cell<*mut Header>,
-    scope: Cell<Option<NonNull<Scope>>>,
-    /// `ATTACHED` is left for `LEAVING` by the frame, under the unit's lock, and for `ENDING` by whoever detaches it, of which
-    /// there is one: so one of them ends it. In both it is there, and so is the unit. `DETACHED` is set with release, after
-    /// which whoever did touches nothing of this; whoever waits for it acquires.
-    state: AtomicU8,
-    vtable: &'static AttachedVtable,
-}
-
-/// What is known of something that is attached.
-pub(super) struct AttachedVtable {
-    /// Called by the frame that it was attached to, once, when its future is gone, or the scope is left, and
-    /// outside of the lock. It calls [`Attached::left`] when it needs the node no more.
-    pub(super) leave: unsafe fn(NonNull<Attached>) -> Transfer,
-    /// How many children it has that were made by [`Unit::spawned`] and have not ended; none where it never has any. Called
-    /// under the unit's lock: it takes no lock but one under which nobody takes that.
-    pub(super) running: Option<unsafe fn(NonNull<Attached>) -> usize>,
-}
-
-const DETACHED: u8 = 0;
-const ATTACHED: u8 = 1;
-const LEAVING: u8 = 2;
-const ENDING: u8 = 3;
-
-impl Attached {
-    pub(super) fn new(vtable: &'static AttachedVtable) -> Self {
-        Attached {
-            next: UnsafeCell::new(ptr::null_mut()),
-            previous: UnsafeCell::new(ptr::null_mut()),
-            unit: Cell::new(ptr::null()),
-            frame: Cell::new(ptr::null_mut()),
-            scope: Cell::new(None),
-            state: AtomicU8::new(DETACHED),
-            vtable,
-        }
-    }
-
-    /// Attaches it to the frame that this thread polls, and to the innermost scope that the poll is in.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what the frame's poll is running. This is pinned, was not attached before, and is
-    /// [detached](Attached::detach) before it goes.
-    pub(super) unsafe fn attach(this: NonNull<Attached>, frame: NonNull<Header>) {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            let (unit, context) = (Header::unit(frame), Header::context(frame).as_ref());
-            let node = this.as_ref();
-            node.unit.set(unit.as_ptr());
-            node.frame.set(frame.as_ptr());
-            context.enter();
-            node.scope.set(context.scope());
-            node.state.store(ATTACHED, Relaxed);
-            Header::set_attached(frame);
-            unit.as_ref().lock().link(this);
-        }
-    }
-
-    /// Whether it is attached to this frame. Where it is not, a frame may be at the same address.
-    ///
-    /// Called by whoever may detach it.
-    pub(super) fn is_attached_to(&self, frame: NonNull<Header>) -> bool {
-        self.state.load(Acquire) == ATTACHED && self.frame.get() == frame.as_ptr()
-    }
-
-    /// Takes it out of the list, if it was attached. Where the frame has just come to end it, that is waited for. `true`
-    /// where the frame did not.
-    pub(super) fn detach(&self) -> bool {
-        self.detach_with(|| {})
-    }
-
-    /// The same, and calls `end` before, unless the frame has ended it: the frame, and the scope, are there meanwhile.
-    pub(super) fn detach_with(&self, end: impl FnOnce()) -> bool {
-        let mut rounds = 0;
-        loop {
-            match self.state.compare_exchange(ATTACHED, ENDING, Acquire, Acquire) {
-                Ok(_) => break,
-                Err(DETACHED) => return false,
-                Err(_) => spin(&mut rounds),
-            }
-        }
-        /// Also when it unwinds.
-        struct TakeOut<'a>(&'a Attached);
-        impl Drop for TakeOut<'_> {
-            fn drop(&mut self) {
-                let Attached { unit, scope, state, .. } = self.0;
-                let scope = scope.get();
-                // SAFETY: the frame waits for what is ending, so it is not done, and its unit is there.
-                let lock = unsafe { &*unit.get() }.lock();
-                // SAFETY: it is in the list.
-                unsafe { lock.unlink(NonNull::from(self.0)) };
-                state.store(DETACHED, Release);
-                drop(lock);
-                exit(scope);
-            }
-        }
-        let _take_out = TakeOut(self);
-        end();
-        true
-    }
-
-    /// The frame, and the scope, need this no more.
-    pub(super) fn left(&self) {
-        let scope = self.scope.get();
-        self.state.store(DETACHED, Release);
-        exit(scope);
-    }
-}
-
-/// The scope, if there is one, need not wait any more.
-fn exit(scope: Option<NonNull<Scope>>) {
-    if let Some(scope) = scope {
-        // SAFETY: it waits for what is attached in it, and this is called once for each.
-        unsafe { scope.as_ref() }.exit();
     }
 }

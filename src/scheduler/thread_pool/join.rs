@@ -226,6 +226,7 @@ impl Latch {
     /// Waits, running other work of the pool. The caller is the owner.
     #[cold]
     pub(super) fn wait(&self, worker: &Worker) {
+        crate::sender::current::publish();
         worker.help_until(|| {
             self.state
                 .compare_exchange(UNSET, AWAITED, Acquire, Acquire)

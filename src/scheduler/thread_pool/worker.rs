@@ -191,6 +191,7 @@ impl Worker {
         let away = self.away.replace(false);
         let nested = self.nested.get();
         self.nested.set(nested + 1);
+        let _hidden = crate::sender::current::Hidden::driver();
         // SAFETY: the caller's promise.
         unsafe { item.run() };
         self.nested.set(nested);

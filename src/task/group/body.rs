@@ -11,7 +11,7 @@ use core::task::{Context as Cx, Poll, ready};
 use super::super::frame;
 use super::super::priority::current_priority;
 use super::TaskGroup;
-use super::core::{CoreRef, Policy, run_later};
+use super::core::{CoreRef, Policy};
 use crate::Panic;
 
 /// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
@@ -141,7 +141,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             Err(payload) => result.and(Err(payload)),
         };
         if result.as_ref().map_or(true, fails) {
-            run_later(self.core.cancel_left());
+            self.core.cancel_left().run();
         }
         self.result = Some(result);
         true

@@ -5,7 +5,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::future::Future;
 use core::mem::{self, ManuallyDrop};
-use core::ops::{Deref, DerefMut, Range};
+use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 use std::boxed::Box;
@@ -20,7 +20,8 @@ use super::super::relay::Relay;
 use super::super::spawned::Place;
 use super::super::task::{Frame, Plain};
 use super::super::task_local::Locals;
-use super::super::unit::{Attached, AttachedVtable, Unit};
+use super::super::tether::{Tether, Tethered};
+use super::super::unit::{Counted, Unit};
 use super::Refused;
 use super::wait::{Given, Kind, Waiter};
 use crate::memory::Cached;
@@ -37,14 +38,19 @@ use crate::{Completion, Panic, Priority, Transfer};
 ///
 /// # Who keeps it
 ///
-/// `count` counts the handles; the link to the task, until it [leaves](Core::leave); and one for all children together,
-/// from the time when the group was closed with some of them running until the last has ended. While it is open, the
-/// handle of what runs the body keeps it.
+/// `count` counts the handles; the tether to the frame; the link to the token of the task, until that is over; and one for all
+/// children together, from the time when the group was closed with some of them running until the last has ended. While it is
+/// open, the handle of what runs the body keeps it.
 pub(super) struct Core {
     count: AtomicUsize,
     /// What stops the children. It is linked to the task's token.
     relay: Relay,
-    attached: Attached,
+    /// Ties the group to its frame, while `is_tied`. Belongs to the thread that polls the frame.
+    tether: Cell<Option<NonNull<Tether<Core>>>>,
+    /// The frame has not begun to end, and the group is to be ended with it. Cleared, with a swap that acquires and releases, by
+    /// the future of the group when that has come to its end, or by the frame in its end.
+    is_tied: AtomicBool,
+    counted: Counted,
     /// That of the children.
     context: Context,
     /// The task-local values that they see.
@@ -187,19 +193,6 @@ impl Waiters {
         }
     }
 
-    /// One that lies within this memory.
-    fn within(&self, memory: &Range<*const u8>) -> Option<NonNull<Waiter>> {
-        let mut at = self.first;
-        // SAFETY: what is in the list is there.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            if memory.contains(&at.cast_const().cast()) {
-                return NonNull::new(at);
-            }
-            at = waiter.next.get();
-        }
-        None
-    }
-
     /// Takes the first.
     fn pop(&mut self) -> Option<NonNull<Waiter>> {
         let first = NonNull::new(self.first)?;
@@ -239,11 +232,6 @@ impl Queues {
     #[inline]
     fn any(&self) -> Option<NonNull<Waiter>> {
         self.0.iter().find_map(|waiters| NonNull::new(waiters.first))
-    }
-
-    /// One that lies within this memory.
-    fn within(&self, memory: &Range<*const u8>) -> Option<NonNull<Waiter>> {
-        self.0.iter().find_map(|waiters| waiters.within(memory))
     }
 }
 
@@ -355,7 +343,7 @@ impl Drop for Finished {
             // SAFETY: it has ended, and is in no list.
             unsafe { lock.put_back(self.frame, &mut settled) };
             drop(lock);
-            run_later(settled.complete());
+            settled.complete().run();
         }
     }
 }
@@ -386,7 +374,7 @@ impl Drop for Room {
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: the place was counted.
-        run_later(unsafe { Core::settle(self.0.0, settled, last) });
+        unsafe { Core::settle(self.0.0, settled, last) }.run();
     }
 }
 
@@ -657,18 +645,6 @@ fn release_all(mut first: *mut Header) {
     }
 }
 
-/// Has something resumed when the frame that this thread polls is through with that, or else right here.
-pub(in super::super) fn run_later(resumed: Transfer) {
-    if resumed.is_none() {
-        return;
-    }
-    match Header::current() {
-        // SAFETY: the frame is polled by this thread, and this is what that runs.
-        Some(frame) => unsafe { Header::resume_later(frame, resumed) },
-        None => resumed.run(),
-    }
-}
-
 /// Puts a group into memory that threads keep.
 fn cached(core: Core) -> NonNull<Core> {
     let layout = Layout::new::<Core>();
@@ -703,7 +679,9 @@ impl CoreRef {
         let core = cached(Core {
             count: AtomicUsize::new(1),
             relay: Relay::new(Core::relay_over),
-            attached: Attached::new(Core::ATTACHED),
+            tether: Cell::new(None),
+            is_tied: AtomicBool::new(false),
+            counted: Counted::new(Core::running),
             context,
             locals,
             frame,
@@ -744,9 +722,21 @@ impl CoreRef {
                 context: NonNull::new_unchecked(&raw mut (*place).context),
             });
             if let Some(frame) = frame {
-                (*place).count.store(2, Relaxed);
+                match Tether::tie(core, frame) {
+                    Ok(tether) => (*place).tether.set(Some(tether)),
+                    Err(error) => {
+                        if let Some(scope) = scope {
+                            scope.as_ref().exit();
+                        }
+                        drop(CoreRef(core));
+                        panic!("cannot open a group: {error}");
+                    }
+                }
+                (*place).is_tied.store(true, Relaxed);
+                // The handle that is returned, the tether, and the link to the token.
+                (*place).count.store(3, Relaxed);
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
-                Attached::attach(NonNull::new_unchecked(&raw mut (*place).attached), frame);
+                Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), Header::unit(frame));
                 Link::enter(NonNull::new_unchecked(&raw mut (*place).link), frame);
                 // What comes after that is told.
                 (*place).context.priority = priority::level(frame);
@@ -832,7 +822,7 @@ impl CoreRef {
             if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
                 unit.as_ref().set_name(name);
             }
-            run_later(Header::enqueue_child(frame));
+            Header::enqueue_child(frame).run();
         }
         Ok(())
     }
@@ -894,19 +884,14 @@ impl CoreRef {
 }
 
 impl Core {
-    const ATTACHED: &'static AttachedVtable = &AttachedVtable {
-        leave: Core::leave,
-        running: Some(Core::running),
-    };
-
     /// How many children run.
     ///
     /// # Safety
     ///
-    /// The node is that of a group which is attached.
-    unsafe fn running(node: NonNull<Attached>) -> usize {
-        // SAFETY: the link to the task has a count.
-        unsafe { container_of!(node, Core, attached).as_ref() }.lock().running
+    /// The node is that of a group, which is linked.
+    unsafe fn running(node: NonNull<Counted>) -> usize {
+        // SAFETY: a group that is linked is alive.
+        unsafe { container_of!(node, Core, counted).as_ref() }.lock().running
     }
 
     #[inline]
@@ -956,7 +941,7 @@ impl Core {
         if lock.abandoned {
             // It was cancelled before.
             drop(lock);
-            run_later(resumed);
+            resumed.run();
             return None;
         }
         // SAFETY: the caller's promise.
@@ -1156,7 +1141,7 @@ impl Core {
             lock.refuse_room(&mut settled);
         }
         drop(lock);
-        run_later(settled.complete());
+        settled.complete().run();
     }
 
     /// The token that stops the children.
@@ -1194,7 +1179,7 @@ impl Core {
         let failed = lock.failures != 0;
         drop(lock);
         if failed && self.policy.fails.is_some() {
-            run_later(self.cancel(Why::SIBLING_FAILED));
+            self.cancel(Why::SIBLING_FAILED).run();
         }
         false
     }
@@ -1225,32 +1210,18 @@ impl Core {
         resumed
     }
 
-    /// Abandons the group on behalf of the frame that it is in, and has that wait for what still runs.
+    /// Ends the link to the token of the task.
     ///
     /// # Safety
     ///
-    /// The node is that of a group which was attached. Its frame's poll is what runs this.
-    unsafe fn leave(node: NonNull<Attached>) -> Transfer {
-        // SAFETY: the link to the task has a count.
-        unsafe {
-            let this = container_of!(node, Core, attached);
-            let resumed = this.as_ref().abandon();
-            if this.as_ref().close() {
-                this.as_ref().link.leave();
-            }
-            node.as_ref().left();
-            resumed.and(Core::unlink(this))
-        }
-    }
-
-    /// The link to the task ends.
-    ///
-    /// # Safety
-    ///
-    /// It was attached, and is not any more. The group may be gone when this returns.
+    /// It was tied, and is not any more: the caller has cleared that. The strand has not ended. The group may be gone when this
+    /// returns.
     unsafe fn unlink(this: NonNull<Core>) -> Transfer {
         // SAFETY: the link has a count until it is over.
-        unsafe { Relay::end(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) }
+        unsafe {
+            this.as_ref().counted.unlink(this.as_ref().unit);
+            Relay::end(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay))
+        }
     }
 
     /// # Safety
@@ -1266,6 +1237,30 @@ impl Core {
             Core::release(this);
         }
         Transfer::none()
+    }
+}
+
+// SAFETY: the reference is one of the group's count.
+unsafe impl Tethered for Core {
+    /// Gives the group up on behalf of its frame, which waits for what still runs.
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the tether has a count. The caller polls the frame, which has not ended.
+        unsafe {
+            let core = this.as_ref();
+            if !core.is_tied.swap(false, AcqRel) {
+                return Transfer::none();
+            }
+            let resumed = core.abandon();
+            if core.close() {
+                core.link.leave();
+            }
+            resumed.and(Core::unlink(this))
+        }
+    }
+
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe { Core::release(this) };
     }
 }
 
@@ -1383,25 +1378,6 @@ impl CoreRef {
         }
     }
 
-    /// Takes back the waiters within some memory that is about to go. They are completed as stopped.
-    pub(super) fn withdraw(&self, memory: Range<*const u8>) -> Transfer {
-        let mut resumed = Transfer::none();
-        loop {
-            let mut lock = self.lock();
-            let Some(waiter) = lock.waiters.within(&memory) else {
-                return resumed;
-            };
-            // SAFETY: it is in the list.
-            unsafe {
-                lock.waiters.remove(waiter);
-                waiter.as_ref().stop(None);
-            }
-            drop(lock);
-            // SAFETY: we took it out.
-            resumed.append(unsafe { Waiter::complete(waiter) });
-        }
-    }
-
     /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
     pub(super) fn stop_with_scope(&self) {
         let Some(frame) = Header::current() else { return };
@@ -1416,7 +1392,8 @@ impl CoreRef {
 
     /// Whether this is the group of the frame that this thread polls.
     pub(super) fn is_here(&self) -> bool {
-        self.frame == Header::current()
+        // A frame that is gone has ended its groups: another at its address is not taken for it.
+        self.is_tied.load(Acquire) && self.frame == Header::current()
     }
 
     /// Whether a frame is woken when all have ended.
@@ -1428,32 +1405,45 @@ impl CoreRef {
         frame.is_some() && self.frame == frame
     }
 
-    /// The group has come to its end, or is given up.
+    /// Unties the group from its frame. `false` where the frame has ended it, or where another thread polls that.
+    fn untie(&self) -> bool {
+        // The order matters: the frame may be gone, and another at its address, once it has ended the group.
+        if !self.is_here() || !self.is_tied.swap(false, AcqRel) {
+            return false;
+        }
+        if let Some(tether) = self.tether.take() {
+            // SAFETY: this is what the frame's poll is running.
+            unsafe { Tether::untie(tether) };
+        }
+        true
+    }
+
+    /// The group has come to its end.
     pub(super) fn end(&self) {
-        self.link.leave();
-        if self.attached.detach() {
-            // SAFETY: it was attached, and is not any more; we have a count.
-            run_later(unsafe { Core::unlink(self.0) });
+        if self.untie() {
+            self.link.leave();
+            // SAFETY: it was tied, and this has a count. The strand of the frame has not ended.
+            unsafe { Core::unlink(self.0) }.run();
         }
     }
 
-    /// What runs the body is dropped before its end.
+    /// The future that runs the body is dropped before its end.
     pub(super) fn give_up(&self) {
         let resumed = self.abandon();
         if !self.has_frame() {
             // SAFETY: there is no frame.
             unsafe { self.close() };
-        } else if self.is_here() && self.attached.detach() {
-            // SAFETY: this is what the frame's poll is running; it is not attached any more.
+        } else if self.untie() {
+            // SAFETY: this is what the frame's poll is running; it is not tied any more.
             unsafe {
                 if self.close() {
                     self.link.leave();
                 }
-                run_later(Core::unlink(self.0));
+                Core::unlink(self.0).run();
             }
         }
-        // Elsewhere it stays attached, and the frame ends it.
-        run_later(resumed);
+        // Elsewhere it stays tied, and the frame ends it.
+        resumed.run();
     }
 }
 

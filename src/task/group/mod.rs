@@ -21,7 +21,6 @@ use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
-pub(super) use self::core::run_later;
 use self::core::{CoreRef, TryNext};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
@@ -266,7 +265,7 @@ impl<T> TaskGroup<T> {
 
     /// The same, for a reason, which the children [can read](super::cancellation_reason).
     pub fn cancel_all_for(&self, reason: Reason) {
-        run_later(self.core.cancel(reason.into()));
+        self.core.cancel(reason.into()).run();
     }
 
     /// Why it was cancelled, if it was.

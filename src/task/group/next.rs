@@ -12,7 +12,7 @@ use super::super::error::TaskError;
 use super::super::frame::{self, Header};
 use super::super::priority::current_priority;
 use super::super::spawned::InCache;
-use super::core::{CoreRef, TryNext, run_later};
+use super::core::{CoreRef, TryNext};
 use super::wait::{Kind, Wait, Waited};
 use super::{Refused, Spawned};
 use crate::Completion;
@@ -32,26 +32,14 @@ impl Waiting {
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Waited> {
-        // SAFETY: what is awaited does not move.
-        let this = unsafe { self.get_unchecked_mut() };
+        let this = self.get_mut();
         let wait = this.wait.get_or_insert_with(|| {
             let (core, kind) = (this.core.clone(), this.kind);
             SenderFuture::new(Wait { core, kind })
         });
-        // SAFETY: it is pinned with this.
-        let Ok(waited) = ready!(unsafe { Pin::new_unchecked(wait) }.poll(cx));
+        let Ok(waited) = ready!(Pin::new(wait).poll(cx));
         this.wait = None;
         Poll::Ready(waited)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if let Some(wait) = &self.wait {
-            // It may not listen to a stop any more, and is not kept waiting for what nobody asks for.
-            let memory = core::ptr::from_ref(wait).cast::<u8>();
-            run_later(self.core.withdraw(memory..memory.wrapping_add(size_of_val(wait))));
-        }
     }
 }
 

@@ -1,0 +1,713 @@
+//! The frame of a task: its future, its state, and the memory of what it awaits.
+//!
+//! A frame is one allocation that begins with a [`Header`]. It is the node of its scheduler's queue.
+//!
+//! # Who may touch it
+//!
+//! The *polling thread* is the one that runs a busy frame: it took the frame from its scheduler's queue, or made it busy and
+//! runs it right there. It has exclusive access to the future and to every `Cell` of the header, until it suspends or finishes
+//! the frame. Every other thread may only wake the frame, stop it, and change its counts: see [`state`].
+//!
+//! # Its life
+//!
+//! ```text
+//!  unstarted ──begin──▶ busy ──poll──▶ idle ──wake──▶ busy … ──the future is gone──▶ ending ──no await is left──▶ done
+//! ```
+//!
+//! When the future is gone, whatever it began and did not await to the end is asked to stop: see [`memory`]. The frame is done,
+//! and its parent or operation learns of that, when the last of those has ended. No thread waits for it.
+
+mod memory;
+mod polling;
+mod state;
+mod waker;
+
+use core::alloc::Layout;
+use core::cell::Cell;
+use core::mem;
+use core::ptr::{self, NonNull};
+
+pub(super) use self::memory::{Block, BlockVtable};
+use self::memory::{Memory, Source};
+use self::polling::free;
+pub(super) use self::polling::Polled;
+use self::state::{Held, Pending, State, Wake};
+pub(super) use self::waker::{frame_of, waker};
+use super::context::Context;
+use super::unit::Unit;
+use crate::memory::OutOfMemory;
+use crate::scheduler::thread_pool::{Entry, Kind};
+use crate::sender::current;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::{Job, Panic, Transfer};
+
+/// What all frames have in common. It comes first in each, so that the address of one is that of the other.
+#[repr(C)]
+pub(crate) struct Header {
+    /// Waits in the queue of the task's scheduler. First, so that its address is the frame's.
+    entry: Entry,
+    vtable: &'static Vtable,
+    state: State,
+    /// Changes of the counts in `state` that were not applied yet.
+    pending: Cell<Pending>,
+    /// Something that was awaited has stopped: the future is not polled again, but dropped. Stored with relaxed ordering, by
+    /// the polling thread or before a wake, which publishes it.
+    stopped: AtomicBool,
+    /// How many frames beneath this one, on the same stack, are being polled.
+    nested: Cell<u8>,
+    /// The frame was polled inside its parent, and waits for a child that is to run. Its next turn does not poll it.
+    polled: Cell<bool>,
+    /// The future is gone, and what it left in flight was asked to stop.
+    is_ending: Cell<bool>,
+    /// How many awaits were dropped in flight and not swept yet; and after how many polls to look for those that have ended.
+    orphans: Cell<u16>,
+    sweep_after: Cell<u16>,
+    /// Where the task runs. Null before its start; valid until it is done. While it is polled, that of the innermost scope
+    /// that the poll is in.
+    context: Cell<*const Context>,
+    /// The strand that the frame is of. As for the context.
+    unit: Cell<*const Unit>,
+    continuation: Cell<Continuation>,
+    /// The last of the children that are to run when the poll is over, or null. They are in no queue, and so are linked by
+    /// their jobs, the last to the first. Of a frame that is queued, or that waits to be freed: the next of those.
+    child: Cell<*mut Header>,
+    memory: Memory,
+}
+
+/// Who learns that the task is done.
+#[derive(Clone, Copy)]
+pub(super) struct Continuation {
+    /// The frame that awaits it; or the operation that it was connected to.
+    whom: *mut (),
+    /// What the operation does then. None for a frame.
+    complete: Option<unsafe fn(NonNull<()>) -> Transfer>,
+}
+
+impl Continuation {
+    /// Of a task that was not started.
+    const NONE: Continuation = Continuation {
+        whom: ptr::null_mut(),
+        complete: None,
+    };
+
+    /// `complete` is called with `operation` when the task is done.
+    pub(super) fn operation(operation: NonNull<()>, complete: unsafe fn(NonNull<()>) -> Transfer) -> Self {
+        Continuation {
+            whom: operation.as_ptr(),
+            complete: Some(complete),
+        }
+    }
+
+    fn parent(parent: NonNull<Header>) -> Self {
+        Continuation {
+            whom: parent.as_ptr().cast(),
+            complete: None,
+        }
+    }
+}
+
+/// Makes a frame's own context inside another, and returns it.
+pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
+
+/// What is known of the type of a frame.
+pub(super) struct Vtable {
+    /// Polls the future, or drops it if it is to stop. `true` when it is gone, and the result is in the frame.
+    pub(super) poll: unsafe fn(NonNull<Header>) -> bool,
+    /// The first poll of a child, on the stack of its parent. Where it is done by that, and no other thread knows it, the
+    /// result is moved to where the pointer points, and the frame is gone.
+    pub(super) poll_here: unsafe fn(NonNull<Header>, NonNull<()>) -> Polled,
+    /// Moves the result to where the pointer points, and frees the memory if it is told to.
+    pub(super) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
+    /// Drops the future or the result, and frees the memory.
+    pub(super) free: unsafe fn(NonNull<Header>),
+    /// Makes the frame's own context, inside another. None where it uses that other.
+    pub(super) adopt: Option<Adopt>,
+    /// Drops the frame's own context. None where it has none.
+    pub(super) leave: Option<unsafe fn(NonNull<Header>)>,
+    /// Allocates from the allocator that the frame is from.
+    pub(super) allocate: unsafe fn(NonNull<Header>, Layout) -> Option<NonNull<u8>>,
+    /// Gives that back.
+    pub(super) deallocate: unsafe fn(NonNull<Header>, NonNull<u8>, Layout),
+    /// Drops the future. The result is this panic.
+    pub(super) fail: unsafe fn(NonNull<Header>, Panic),
+    /// By its own context it runs anywhere, and so ends where the frame that awaits it need not be at home.
+    pub(super) wanders: bool,
+    /// It stays on its thread.
+    pub(super) is_local: bool,
+}
+
+/// The allocator of a frame.
+struct FrameSource(NonNull<Header>);
+
+impl Source for FrameSource {
+    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: whoever makes a source has the frame.
+        unsafe { Header::allocate(self.0, layout) }
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { Header::deallocate(self.0, memory, layout) };
+    }
+}
+
+impl Header {
+    #[inline(always)]
+    pub(super) fn new(vtable: &'static Vtable) -> Self {
+        Header {
+            entry: Entry::new(Header::resume),
+            vtable,
+            state: State::new(),
+            pending: Cell::new(Pending::default()),
+            stopped: AtomicBool::new(false),
+            nested: Cell::new(0),
+            polled: Cell::new(false),
+            is_ending: Cell::new(false),
+            orphans: Cell::new(0),
+            sweep_after: Cell::new(0),
+            context: Cell::new(ptr::null()),
+            unit: Cell::new(ptr::null()),
+            continuation: Cell::new(Continuation::NONE),
+            child: Cell::new(ptr::null_mut()),
+            memory: Memory::new(),
+        }
+    }
+
+    /// The frame that this thread polls, and works for.
+    #[inline]
+    pub(super) fn current() -> Option<NonNull<Header>> {
+        NonNull::new(current::frame().cast_mut().cast())
+    }
+
+    /// Whether this thread polls the frame, and works for it.
+    #[inline]
+    pub(super) fn is_current(this: NonNull<Header>) -> bool {
+        ptr::eq(current::frame(), this.as_ptr().cast())
+    }
+
+    /// Whether the poll of the frame is the innermost one on this stack.
+    #[inline]
+    pub(super) fn is_beneath(this: NonNull<Header>) -> bool {
+        ptr::eq(current::frame_beneath(), this.as_ptr().cast())
+    }
+
+    /// # Safety
+    ///
+    /// The task has started and is not done.
+    #[inline]
+    pub(super) unsafe fn context(this: NonNull<Header>) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(this.as_ref().context.get().cast_mut()) }
+    }
+
+    /// The strand that the frame is of.
+    ///
+    /// # Safety
+    ///
+    /// The task has started and is not done.
+    #[inline]
+    pub(super) unsafe fn unit(this: NonNull<Header>) -> NonNull<Unit> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(this.as_ref().unit.get().cast_mut()) }
+    }
+
+    /// The node that waits in the queues.
+    #[inline]
+    pub(super) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// A link for a list of frames that are queued. It is null while the frame is not in that list.
+    #[inline]
+    pub(super) fn link(&self) -> &Cell<*mut Header> {
+        // A frame that is queued was polled to the end, so no child is to run.
+        &self.child
+    }
+
+    /// Whether it stays on its thread.
+    ///
+    /// # Safety
+    ///
+    /// The frame is alive.
+    pub(super) unsafe fn is_local(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.vtable.is_local
+    }
+
+    /// Puts another context in the place of the frame's, and returns the one before.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running, and puts that back before it returns.
+    pub(super) unsafe fn replace_context(this: NonNull<Header>, context: NonNull<Context>) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(this.as_ref().context.replace(context.as_ptr()).cast_mut()) }
+    }
+
+    /// Allocates from the allocator that the frame is from, if that has memory.
+    ///
+    /// # Safety
+    ///
+    /// The frame is alive.
+    pub(super) unsafe fn allocate(this: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.allocate)(this, layout) }
+    }
+
+    /// Gives such memory back.
+    ///
+    /// # Safety
+    ///
+    /// It is from this frame, of this layout, and not used any more.
+    pub(super) unsafe fn deallocate(this: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.deallocate)(this, memory, layout) };
+    }
+
+    /// Makes a block in the frame's memory with room for a `T`, which the caller writes next.
+    ///
+    /// # Errors
+    ///
+    /// The frame's allocator has no memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running. The vtable is made for a `T`.
+    #[inline]
+    pub(super) unsafe fn try_allocate_block<T>(
+        this: NonNull<Header>,
+        vtable: &'static BlockVtable,
+    ) -> Result<NonNull<T>, OutOfMemory> {
+        let layout = Layout::new::<T>();
+        // SAFETY: the caller's promise.
+        match unsafe { header_of(this).memory.allocate(layout, vtable, &FrameSource(this)) } {
+            Some(block) => Ok(block.cast()),
+            None => Err(OutOfMemory::new(layout)),
+        }
+    }
+
+    /// [`try_allocate_block`](Header::try_allocate_block), which panics where there is no memory: the task ends with that.
+    ///
+    /// # Safety
+    ///
+    /// As for that.
+    #[inline]
+    pub(super) unsafe fn allocate_block<T>(this: NonNull<Header>, vtable: &'static BlockVtable) -> NonNull<T> {
+        // SAFETY: the caller's promise.
+        match unsafe { Header::try_allocate_block(this, vtable) } {
+            Ok(block) => block,
+            Err(error) => panic!("a task cannot go on: {error}"),
+        }
+    }
+
+    /// Ends a block that the frame's poll has no use for any more.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running, or holds a reference and is not. The content was destroyed.
+    #[inline]
+    pub(super) unsafe fn free_block(this: NonNull<Header>, content: NonNull<()>) {
+        // SAFETY: the caller's promise. The memory belongs to the polling thread alone.
+        unsafe {
+            if Header::is_current(this) {
+                header_of(this).memory.free(content, &FrameSource(this));
+            } else {
+                Block::set_free(content);
+            }
+        }
+    }
+
+    /// Gives the frame's memory back, with what is left in it to be destroyed.
+    ///
+    /// # Safety
+    ///
+    /// The caller frees the frame.
+    #[inline]
+    pub(super) unsafe fn release_memory(this: NonNull<Header>) {
+        let header = header_of(this);
+        if header.memory.is_used() {
+            // SAFETY: the caller's promise.
+            unsafe { header.memory.release(&FrameSource(this)) };
+        }
+    }
+
+    /// Notes an await that was dropped in flight: the frame destroys it when it has ended.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    pub(super) unsafe fn add_orphan(this: NonNull<Header>) {
+        let header = header_of(this);
+        header.orphans.set(header.orphans.get().saturating_add(1));
+        header.sweep_after.set(1);
+    }
+
+    /// Destroys awaits that were dropped in flight and have ended since. The more there are, the less often it looks.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls the frame.
+    #[inline]
+    unsafe fn sweep(&self) {
+        if self.orphans.get() == 0 {
+            return;
+        }
+        let after = self.sweep_after.get() - 1;
+        self.sweep_after.set(after);
+        if after == 0 {
+            // SAFETY: the caller's promise.
+            let left = unsafe { self.memory.sweep() };
+            let left = left.min(self.orphans.get().into()) as u16;
+            self.orphans.set(left);
+            self.sweep_after.set(left.max(1));
+        }
+    }
+
+    /// Makes a task end with a panic before it has begun.
+    ///
+    /// # Safety
+    ///
+    /// It was not started, and is next.
+    #[cold]
+    pub(super) unsafe fn fail(this: NonNull<Header>, payload: Panic) {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.fail)(this, payload) };
+    }
+
+    /// Makes a frame ready for its first poll, and returns the job for it.
+    ///
+    /// # Safety
+    ///
+    /// It was not started. The context and the unit are valid until it is done.
+    pub(super) unsafe fn begin(
+        this: NonNull<Header>,
+        context: NonNull<Context>,
+        unit: NonNull<Unit>,
+        continuation: Continuation,
+    ) -> Transfer {
+        // SAFETY: no other thread knows the frame yet.
+        let header = unsafe { this.as_ref() };
+        header.unit.set(unit.as_ptr());
+        // SAFETY: the caller's promise.
+        unsafe { context.as_ref() }.enter();
+        let context = match header.vtable.adopt {
+            // SAFETY: the caller's promise.
+            Some(adopt) => unsafe { Header::adopt(this, context, adopt) },
+            None => context,
+        };
+        header.context.set(context.as_ptr());
+        header.continuation.set(continuation);
+        header.state.begin();
+        // SAFETY: the frame stays until it is done, which it is not before it was polled.
+        unsafe { Transfer::to(this.cast::<Job>()) }
+    }
+
+    /// Takes that back: the frame is not started after all.
+    ///
+    /// # Safety
+    ///
+    /// It has begun, and was not polled.
+    pub(super) unsafe fn unbegin(this: NonNull<Header>) {
+        // SAFETY: no other thread knows the frame.
+        unsafe {
+            Header::context(this).as_ref().exit();
+            this.as_ref().context.set(ptr::null());
+            this.as_ref().unit.set(ptr::null());
+        }
+    }
+
+    /// Queues a frame with its scheduler. It may run, and be gone, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// It is busy, and in no queue.
+    #[inline]
+    pub(super) unsafe fn enqueue(this: NonNull<Header>) -> Transfer {
+        // SAFETY: it is busy, so its context is valid.
+        unsafe { Context::enqueue(Header::context(this), this.cast::<Entry>()) }
+    }
+
+    /// Out of the way of the frames that have no context of their own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`begin`](Header::begin).
+    #[cold]
+    unsafe fn adopt(this: NonNull<Header>, context: NonNull<Context>, adopt: Adopt) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { adopt(this, context) }
+    }
+
+    /// Runs something when the poll is over.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    #[inline]
+    pub(super) unsafe fn resume_later(transfer: Transfer) {
+        if !transfer.is_none() {
+            current::run_later(transfer).run();
+        }
+    }
+
+    fn add_pending(&self, awaits: i32, references: i32) {
+        let pending = self.pending.get();
+        self.pending.set(Pending {
+            awaits: pending.awaits + awaits,
+            references: pending.references + references,
+        });
+    }
+
+    /// Counts an await that will wake the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    #[inline]
+    pub(super) unsafe fn count_wait(this: NonNull<Header>) {
+        header_of(this).add_pending(1, 0);
+    }
+
+    /// Takes back an await that was counted, and will not wake the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    #[inline]
+    pub(super) unsafe fn uncount_wait(this: NonNull<Header>) {
+        header_of(this).add_pending(-1, 0);
+    }
+
+    /// Adds a reference for a future that points into the frame's memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    #[inline]
+    pub(super) unsafe fn hold(this: NonNull<Header>) {
+        header_of(this).add_pending(0, 1);
+    }
+
+    /// Gives such a reference up. The frame may be gone when this returns.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the reference, and does not use the frame any more.
+    #[inline]
+    pub(super) unsafe fn unhold(this: NonNull<Header>) {
+        if Header::is_current(this) {
+            header_of(this).add_pending(0, -1);
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { Header::release_started(this) };
+        }
+    }
+
+    /// What is awaited right now has stopped: nothing of the innermost scope that the poll is in, or else of the frame, is
+    /// polled again.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running.
+    pub(super) unsafe fn stop_here(this: NonNull<Header>) {
+        // SAFETY: the caller's promise. The context is valid while the frame is polled.
+        unsafe {
+            match Header::context(this).as_ref().scope_in(this) {
+                Some(scope) => scope.stop(),
+                None => Header::stop(this),
+            }
+        }
+    }
+
+    /// Makes the frame drop its future instead of polling it again. A wake follows, or the end of the poll.
+    ///
+    /// # Safety
+    ///
+    /// The frame is not done, or counts the caller.
+    pub(super) unsafe fn stop(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.stopped.store(true, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    /// Whether the result is in the frame, and nothing that it began is in flight.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the frame.
+    pub(super) unsafe fn is_done(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.state.is_done()
+    }
+
+    /// Wakes the frame for an await that is over. `here` says whether this is a place where it may run.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that await, and counted as one.
+    pub(super) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Context) -> bool) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe { Header::wake(this, Held::Await, here) }
+    }
+
+    /// Wakes the frame, as its waker does, for an await that goes on.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that await.
+    pub(super) unsafe fn poll_again(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the frame is not done before that is over.
+        unsafe { Header::wake(this, Held::Nothing, |_| false) }
+    }
+
+    /// Wakes the frame for a child that has ended: it goes on when the children are through that were spawned after that.
+    ///
+    /// # Safety
+    ///
+    /// The caller is an await of the frame, and counted as one.
+    pub(super) unsafe fn end_wait_for_child(this: NonNull<Header>) -> Transfer {
+        // SAFETY: by the caller's promise. The thread that made it busy has the entry to itself.
+        unsafe {
+            Header::end_wait(this, |_| {
+                this.as_ref().entry.set_kind(Kind::Parent);
+                false
+            })
+        }
+    }
+
+    /// Queues a child that was spawned. It may run, and be gone, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// It has begun, and is in no queue.
+    pub(super) unsafe fn enqueue_child(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the caller's promise.
+        unsafe {
+            this.as_ref().entry.set_kind(Kind::Child);
+            Header::enqueue(this)
+        }
+    }
+
+    /// Wakes the frame, and gives up what the caller holds. The frame may be gone when this returns.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds that, or something else that keeps the frame from being freed.
+    #[inline]
+    unsafe fn wake(this: NonNull<Header>, held: Held, here: impl FnOnce(&Context) -> bool) -> Transfer {
+        // SAFETY: by the caller's promise the header is alive.
+        match unsafe { this.as_ref() }.state.wake(held) {
+            Wake::Noted => Transfer::none(),
+            Wake::Enqueue => {
+                // SAFETY: this call made it busy, so it is not done before it runs, and its context is valid. It is in no
+                // queue.
+                unsafe {
+                    let context = Header::context(this);
+                    if here(context.as_ref()) {
+                        Transfer::to(this.cast::<Job>())
+                    } else {
+                        Context::enqueue(context, this.cast::<Entry>())
+                    }
+                }
+            }
+            Wake::Free => {
+                // SAFETY: that was the last reference.
+                unsafe { free(this) };
+                Transfer::none()
+            }
+        }
+    }
+
+    /// Whether this is the frame that the child's end will wake.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was started.
+    pub(super) unsafe fn is_parent(this: NonNull<Header>, child: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise. It does not change once the child was started.
+        unsafe { child.as_ref() }.continuation.get().whom == this.as_ptr().cast()
+    }
+
+    /// Adds a reference.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a reference, or keeps another party that does.
+    pub(super) unsafe fn count(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.state.add_reference();
+    }
+
+    /// Gives up the owner's reference. A frame that runs goes on running, and its parent is not done before it is.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the owner, and uses the frame no more.
+    pub(super) unsafe fn release(this: NonNull<Header>) {
+        // The strand does not change once there is one. The context does, and another thread may be polling the frame.
+        if header_of(this).unit.get().is_null() {
+            // SAFETY: it was not started, so no other thread knows it.
+            unsafe { free(this) };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { Header::release_started(this) };
+        }
+    }
+
+    /// Gives up a reference of a frame that was started.
+    ///
+    /// # Safety
+    ///
+    /// The caller has it, and uses the frame no more.
+    unsafe fn release_started(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        if unsafe { this.as_ref() }.state.release_reference() {
+            // SAFETY: that was the last reference of a frame that is done.
+            unsafe { free(this) };
+        }
+    }
+
+    /// Takes the result out, and gives up the owner's reference.
+    ///
+    /// # Safety
+    ///
+    /// The frame is done, the caller is its owner, and uses it no more; `T` is the type of its result.
+    #[inline]
+    pub(super) unsafe fn take<T>(this: NonNull<Header>) -> T {
+        let header = header_of(this);
+        let mut result = mem::MaybeUninit::<T>::uninit();
+        let is_last = header.state.is_owned_alone();
+        // SAFETY: the caller's promise.
+        unsafe {
+            (header.vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), is_last);
+            if !is_last {
+                Header::release_started(this);
+            }
+            result.assume_init()
+        }
+    }
+
+    /// Takes the result out, and leaves the frame.
+    ///
+    /// # Safety
+    ///
+    /// The frame is done, the caller is its owner, and the result was not taken; `T` is the type of that.
+    pub(super) unsafe fn take_result<T>(this: NonNull<Header>) -> T {
+        let mut result = mem::MaybeUninit::<T>::uninit();
+        // SAFETY: the caller's promise.
+        unsafe {
+            (header_of(this).vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), false);
+            result.assume_init()
+        }
+    }
+}
+
+/// A frame that is known to be alive: one that is held, is to run, or waits to be freed.
+fn header_of<'a>(frame: NonNull<Header>) -> &'a Header {
+    // SAFETY: a held frame is busy, and so alive; and the others were not freed.
+    unsafe { frame.as_ref() }
+}

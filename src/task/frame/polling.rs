@@ -1,0 +1,575 @@
+//! Polling frames: from a frame to the child that it awaits, and back, in a loop.
+//!
+//! [`Header::resume`] is the job of every frame. It polls the frame, and then what that awaits, and then what awaits that, for
+//! as long as there is something to do. So depth costs memory and never stack.
+//!
+//! A child that is ready at once costs least inside the poll of its parent, so a few frames are polled inside one another. The
+//! next one is *set aside*: it runs when the poll at the bottom is over, and the frames between are *held* for it: busy, and
+//! waiting for their child. A child that is done while its parent is held costs its parent no atomic operation.
+
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+
+use super::state::{Finish, Held, Suspend};
+use super::{Continuation, Header, header_of};
+use crate::scheduler::thread_pool::Entry;
+use crate::sender::current::{self, Poll};
+use crate::sync::per_thread;
+use crate::task::context::Context;
+use crate::task::priority;
+use crate::{Job, Panic, Transfer};
+
+/// How many frames are polled inside one another before they are polled in turn.
+const NESTED_POLLS: u8 = 4;
+
+/// What a first poll has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Polled {
+    /// It waits for something.
+    Pending,
+    /// The result is in the frame.
+    Done,
+    /// The result was moved out, and the frame freed.
+    Gone,
+}
+
+impl Header {
+    /// Starts a child, and polls it right here. While that is pending, this frame waits for it.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running. The child was not started. There is room for its result.
+    #[inline]
+    pub(in super::super) unsafe fn await_child(
+        this: NonNull<Header>,
+        child: NonNull<Header>,
+        room: NonNull<()>,
+    ) -> Polled {
+        let (header, inner) = (header_of(this), header_of(child));
+        let nested = header.nested.get() + 1;
+        let poll = current::poll();
+        let Some(poll) = poll.filter(|_| nested != NESTED_POLLS && inner.vtable.adopt.is_none()) else {
+            // SAFETY: by the caller's promise.
+            unsafe { Header::await_later(this, child) };
+            return Polled::Pending;
+        };
+        // No other thread knows it.
+        inner.nested.set(nested);
+        inner.context.set(header.context.get());
+        inner.unit.set(header.unit.get());
+        inner.continuation.set(Continuation::parent(this));
+        inner.state.begin();
+        // SAFETY: the parent is polled, so its context is valid.
+        let context = unsafe { Header::context(this).as_ref() };
+        context.enter();
+        poll.set_frame(child.as_ptr().cast());
+        // SAFETY: it is busy, and polled by this thread; there is room. It does not unwind.
+        let polled = unsafe { (inner.vtable.poll_here)(child, room) };
+        poll.set_frame(this.as_ptr().cast());
+        if polled == Polled::Gone {
+            context.exit();
+            return Polled::Gone;
+        }
+        // SAFETY: as above.
+        unsafe { Header::settle(this, child, polled == Polled::Done) }
+    }
+
+    /// Sets a child aside, to run when the poll is over, and makes this frame wait for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`await_child`](Header::await_child).
+    #[cold]
+    unsafe fn await_later(this: NonNull<Header>, child: NonNull<Header>) {
+        // SAFETY: the caller's promise. The context is valid until this frame is done, or its scope is left; both wait for the
+        // child.
+        unsafe {
+            Header::count_wait(this);
+            let (context, unit) = (Header::context(this), Header::unit(this));
+            core::mem::forget(Header::begin(child, context, unit, Continuation::parent(this)));
+            Header::set_aside(this, child);
+        }
+    }
+
+    /// Whether a frame that has a result leaves nothing behind, and is known to its owner alone.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls it.
+    #[inline]
+    pub(in super::super) unsafe fn is_alone(this: NonNull<Header>) -> bool {
+        let header = header_of(this);
+        header.pending.get().is_zero()
+            && header.child.get().is_null()
+            && header.orphans.get() == 0
+            && header.state.is_private()
+            && !header.memory.has_blocks()
+    }
+
+    /// Ends the turn of a child that was polled by its parent and waits, or is known to others. Its end wakes the parent.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls both.
+    #[inline(never)]
+    unsafe fn settle(this: NonNull<Header>, child: NonNull<Header>, done: bool) -> Polled {
+        let (header, inner) = (header_of(this), header_of(child));
+        header.add_pending(1, 0);
+        if !inner.child.get().is_null() {
+            inner.polled.set(!done);
+            // SAFETY: it is busy, and in no queue.
+            unsafe { Header::set_aside(this, child) };
+            return Polled::Pending;
+        }
+        let mut resumed = Transfer::none();
+        // SAFETY: it is busy, and polled by this thread; its owner is being polled, and waits for what this returns.
+        let polled = unsafe {
+            if done && finish(child, true, &mut resumed) {
+                header.add_pending(-1, 0);
+                Polled::Done
+            } else {
+                resumed.append(suspend(child));
+                Polled::Pending
+            }
+        };
+        // SAFETY: this is what the parent's poll is running.
+        unsafe { Header::resume_later(resumed) };
+        polled
+    }
+
+    /// Sets a child aside, to run when the poll is over.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what this frame's poll is running. The child is busy, and in no queue.
+    unsafe fn set_aside(this: NonNull<Header>, child: NonNull<Header>) {
+        let first = match NonNull::new(header_of(this).child.replace(child.as_ptr())) {
+            Some(last) => {
+                let first = header_of(last).next();
+                header_of(last).set_next(child.as_ptr());
+                first
+            }
+            None => child.as_ptr(),
+        };
+        header_of(child).set_next(first);
+    }
+
+    /// The sibling that is to run after this one, or the first.
+    fn next(&self) -> *mut Header {
+        self.entry.job().next().cast()
+    }
+
+    fn set_next(&self, sibling: *mut Header) {
+        self.entry.job().set_next(sibling.cast());
+    }
+
+    /// Takes the first of the children that were set aside.
+    #[inline]
+    fn take_child(&self) -> Option<NonNull<Header>> {
+        let last = NonNull::new(self.child.get())?;
+        let first = header_of(last).next();
+        if first == last.as_ptr() {
+            self.child.set(ptr::null_mut());
+        } else {
+            header_of(last).set_next(header_of(NonNull::new(first)?).next());
+        }
+        NonNull::new(first)
+    }
+
+    /// Takes a child out of those that were set aside. `false` where it is not one of them: it runs, or has run.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the parent's poll is running.
+    unsafe fn recall(parent: NonNull<Header>, child: NonNull<Header>) -> bool {
+        let parent = header_of(parent);
+        let Some(last) = NonNull::new(parent.child.get()) else {
+            return false;
+        };
+        let mut before = last;
+        loop {
+            let at = header_of(before).next();
+            if at == child.as_ptr() {
+                break;
+            }
+            match NonNull::new(at) {
+                Some(at) if at != last => before = at,
+                _ => return false,
+            }
+        }
+        if before == child {
+            parent.child.set(ptr::null_mut());
+        } else {
+            header_of(before).set_next(header_of(child).next());
+            if last == child {
+                parent.child.set(before.as_ptr());
+            }
+        }
+        true
+    }
+
+    /// Ends a child that is not awaited any more: its future is dropped where it runs, by the thread that polls it. The parent
+    /// is not done before that. Nothing waits here, so of a chain of tasks the outer futures are dropped before the inner ones.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the child, which was started, and gives up its reference next.
+    #[cold]
+    pub(in super::super) unsafe fn abandon(child: NonNull<Header>) {
+        let parent = NonNull::new(header_of(child).continuation.get().whom.cast::<Header>());
+        // SAFETY: the caller's promise: a child whose parent is polled by this thread was set aside by that poll, or not at all.
+        let recalled = parent
+            .filter(|parent| Header::is_current(*parent))
+            .filter(|parent| unsafe { Header::recall(*parent, child) });
+        // SAFETY: as above. What was recalled is busy, and in no queue.
+        unsafe {
+            let Some(parent) = recalled else {
+                Header::stop(child);
+                return Header::wake(child, Held::Nothing, |_| false).run();
+            };
+            if header_of(child).nested.get() == 0 {
+                // It was never polled. Its owner frees it as one that was not started.
+                Header::unbegin(child);
+                return Header::uncount_wait(parent);
+            }
+            Header::stop(child);
+            header_of(child).polled.set(false);
+            Header::enqueue(child).run();
+        }
+    }
+
+    /// Polls a frame, and sees to the plain cases: that it has to wait, and that it is done, and known to its operation
+    /// alone.
+    ///
+    /// # Safety
+    ///
+    /// The job is that of a frame that is busy and in no queue.
+    pub(super) unsafe fn resume(job: NonNull<Job>) -> Transfer {
+        let frame = job.cast::<Header>();
+        let header = header_of(frame);
+        if header.entry.is_tracked() {
+            // SAFETY: by the caller's promise.
+            unsafe { priority::dequeue(frame) };
+        }
+        if !current::may_poll() || header.polled.get() {
+            // SAFETY: by the caller's promise.
+            return unsafe { resume_slowly(frame) };
+        }
+        header.nested.set(0);
+        let poll = Poll::new(frame.as_ptr().cast(), publish);
+        // SAFETY: it is busy, and polled by this thread. It does not unwind.
+        let done = poll.enter(|| unsafe { (header.vtable.poll)(frame) });
+        if !header.child.get().is_null() {
+            // SAFETY: as above.
+            return unsafe { run(frame, &poll, Some(done)) };
+        }
+        let mut resumed = poll.take_later();
+        if !done {
+            // SAFETY: as above. From here on others may poll it.
+            return resumed.and(unsafe { suspend(frame) });
+        }
+        let Continuation { whom, complete } = header.continuation.get();
+        if let Some(complete) = complete
+            // SAFETY: as above. An operation does nothing before it is completed.
+            && unsafe { finish(frame, true, &mut resumed) }
+        {
+            // SAFETY: the operation waits for this.
+            return unsafe { complete(NonNull::new_unchecked(whom)) }.and(resumed);
+        }
+        // SAFETY: as above.
+        resumed.and(unsafe { run(frame, &poll, Some(true)) })
+    }
+}
+
+/// Resumes a frame where it may not be polled, or was polled inside its parent already.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue.
+#[cold]
+#[inline(never)]
+unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
+    let mut frame = frame;
+    if !current::may_poll() {
+        // SAFETY: it is busy, so its context is valid.
+        if !unsafe { Header::context(frame).as_ref() }.is_anywhere() {
+            // SAFETY: by the caller's promise.
+            return unsafe { Header::enqueue(frame) };
+        }
+        // The inline scheduler has no queue.
+        // SAFETY: by the caller's promise.
+        let mut kept = current::run_later(unsafe { Transfer::to(frame.cast::<Job>()) });
+        match kept.pop() {
+            None => return Transfer::none(),
+            Some(job) => frame = job.cast(),
+        }
+    }
+    let poll = Poll::new(frame.as_ptr().cast(), publish);
+    // SAFETY: by the caller's promise.
+    unsafe { run(frame, &poll, None) }
+}
+
+/// Polls a frame, then what it awaits, then what awaits it, for as long as there is something to do.
+///
+/// The frames between `base`, which the caller made busy, and the one that is polled are held. When the frame at the bottom has
+/// to wait, all of them are suspended. `polled` is what the first poll has come to, if the caller has seen to that.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue.
+#[inline(never)]
+unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) -> Transfer {
+    let mut frame = base;
+    // Runs when all of this is over.
+    let mut resumed = Transfer::none();
+    loop {
+        let header = header_of(frame);
+        let done = match (polled.take(), header.polled.replace(false)) {
+            (Some(done), _) => done,
+            (None, true) => false,
+            (None, false) => {
+                header.nested.set(0);
+                poll.set_frame(frame.as_ptr().cast());
+                // Where it is found, should the poll block.
+                poll.keep(core::mem::take(&mut resumed));
+                // SAFETY: it is busy, and polled by this thread. It does not unwind.
+                poll.enter(|| unsafe { (header.vtable.poll)(frame) })
+            }
+        };
+        resumed.append(poll.take_later());
+        let Continuation { whom, complete } = header.continuation.get();
+        if let Some(child) = header.take_child() {
+            while let Some(sibling) = header.take_child() {
+                // SAFETY: it is busy, and in no queue.
+                resumed.append(unsafe { Transfer::to(sibling.cast::<Job>()) });
+            }
+            frame = child;
+            continue;
+        }
+        let wanders = frame == base && header.vtable.wanders;
+        // An operation does nothing before it is completed. A future that awaits a child may be sent away, and dropped.
+        let owner_waits = complete.is_some();
+        // SAFETY: it is busy, and polled by this thread. Where it is done it may be gone then.
+        if !done || !unsafe { finish(frame, owner_waits, &mut resumed) } {
+            // SAFETY: the frames from here to the base are held.
+            return unsafe { suspend_all(frame, base, resumed) };
+        }
+        // SAFETY: a task that was started has a continuation.
+        let whom = unsafe { NonNull::new_unchecked(whom) };
+        if let Some(complete) = complete {
+            // SAFETY: the operation waits for this.
+            return unsafe { complete(whom) }.and(resumed);
+        }
+        let parent = whom.cast::<Header>();
+        if frame == base {
+            let mut here = false;
+            // SAFETY: it counts this child.
+            let next = unsafe {
+                Header::end_wait(parent, |context| {
+                    here = (!wanders || context.is_here()) && current::may_poll();
+                    here
+                })
+            };
+            if !here {
+                return next.and(resumed);
+            }
+            // It is polled right here.
+            core::mem::forget(next);
+            base = parent;
+        } else {
+            header_of(parent).add_pending(-1, 0);
+        }
+        frame = parent;
+    }
+}
+
+/// Suspends a frame that has to wait, and those that are held for it.
+///
+/// # Safety
+///
+/// The frames from this one to the base are busy, and the caller polls them.
+unsafe fn suspend_all(mut frame: NonNull<Header>, base: NonNull<Header>, mut resumed: Transfer) -> Transfer {
+    loop {
+        // Before it is suspended, after which it may be gone.
+        let above = header_of(frame).continuation.get().whom;
+        // SAFETY: by the caller's promise.
+        resumed.append(unsafe { suspend(frame) });
+        match NonNull::new(above) {
+            Some(parent) if frame != base => frame = parent.cast(),
+            _ => return resumed,
+        }
+    }
+}
+
+/// Hands over the children that polls on this stack have set aside: the thread is about to block.
+///
+/// # Safety
+///
+/// The frame is the one that this thread polls.
+unsafe fn publish(frame: *const ()) -> Transfer {
+    let mut resumed = Transfer::none();
+    let mut at = NonNull::new(frame.cast::<Header>().cast_mut());
+    while let Some(frame) = at {
+        let header = header_of(frame);
+        // SAFETY: the frame is polled by this thread, and so are those that it is nested in.
+        resumed.append(unsafe { publish_children(frame) });
+        at = match header.nested.get() {
+            0 => None,
+            _ => NonNull::new(header.continuation.get().whom.cast()),
+        };
+    }
+    resumed
+}
+
+/// # Safety
+///
+/// The calling thread polls the frame, or holds it.
+unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
+    let mut resumed = Transfer::none();
+    while let Some(child) = header_of(frame).take_child() {
+        // SAFETY: it is busy, and in no queue. Its parent counts it, and learns of its end.
+        unsafe {
+            if header_of(child).polled.replace(false) {
+                // It waits for children of its own, which are set aside as well.
+                resumed.append(publish_children(child));
+                resumed.append(suspend(child));
+            } else {
+                resumed.append(Transfer::to(child.cast::<Job>()));
+            }
+        }
+    }
+    resumed
+}
+
+/// Ends the poll of a frame that waits for something.
+///
+/// # Safety
+///
+/// The frame is busy, and the caller polls it. It may be gone when this returns.
+unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
+    let header = header_of(frame);
+    // SAFETY: by the caller's promise.
+    unsafe { header.sweep() };
+    match header.state.suspend(header.pending.take()) {
+        Suspend::Idle => Transfer::none(),
+        // It was woken meanwhile, and gets in line again.
+        // SAFETY: it is still busy, so its context is valid; it is in no queue.
+        Suspend::Enqueue => unsafe { Context::enqueue(Header::context(frame), frame.cast::<Entry>()) },
+    }
+}
+
+/// Ends the poll of a frame whose result is there, unless something that it began is in flight: then it is not done.
+///
+/// # Safety
+///
+/// As for [`suspend`]. `owner_waits` is as for [`State::finish`](super::state::State::finish). The frame is not the current one.
+unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
+    let header = header_of(frame);
+    if header.memory.is_used() {
+        // SAFETY: by the caller's promise.
+        unsafe { end(frame, resumed) };
+    }
+    if header.state.has_awaits(header.pending.get()) {
+        return false;
+    }
+    // Read before the context goes.
+    // SAFETY: the frame is not done, so its context is valid.
+    let scope = unsafe { Header::context(frame).as_ref().scope() };
+    if let Some(leave) = header.vtable.leave {
+        // SAFETY: by the caller's promise. Nothing that was awaited is left, and nothing comes: the future is gone.
+        unsafe { leave(frame) };
+    }
+    let finish = header.state.finish(header.pending.take(), owner_waits);
+    if let Some(scope) = scope {
+        // SAFETY: the frame was a user of the scope, whose frame waits for this one.
+        unsafe { scope.as_ref() }.exit();
+    }
+    match finish {
+        Finish::Waits => unreachable!("an await began when the future was gone"),
+        Finish::Done => {}
+        // SAFETY: the owner has given its reference up, and that was the last.
+        Finish::Free => unsafe { free(frame) },
+    }
+    true
+}
+
+/// Asks what the future left in flight to stop, and destroys what has ended.
+///
+/// # Safety
+///
+/// As for [`finish`].
+#[cold]
+unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
+    let header = header_of(frame);
+    // SAFETY: by the caller's promise.
+    unsafe {
+        if !header.is_ending.replace(true) {
+            header.memory.abandon(|transfer| resumed.append(transfer));
+        }
+        header.memory.sweep();
+    }
+}
+
+/// How many frames are freed inside one another before they wait for each other.
+const NESTED_FREES: usize = 16;
+
+per_thread! {
+    /// How many frames this thread is freeing, inside one another; and those that wait until the innermost is.
+    static FREEING: Cell<(usize, *mut Header)> = Cell::new((0, ptr::null_mut()));
+}
+
+/// Frees a frame, with its future or result. A few frames that are inside one another are freed one inside the other, as
+/// everything in Rust is. Where they go deeper, those further in wait for those further out, which they may: they borrow
+/// nothing.
+///
+/// # Safety
+///
+/// No other thread uses the frame any more.
+pub(super) unsafe fn free(frame: NonNull<Header>) {
+    /// One level less, also when a destructor unwinds.
+    struct Level;
+    impl Drop for Level {
+        fn drop(&mut self) {
+            FREEING.with(|freeing| freeing.set((freeing.get().0 - 1, freeing.get().1)));
+        }
+    }
+
+    let (nested, waiting) = FREEING.with(Cell::get);
+    if nested > NESTED_FREES {
+        header_of(frame).child.set(waiting);
+        FREEING.with(|freeing| freeing.set((nested, frame.as_ptr())));
+        return;
+    }
+    FREEING.with(|freeing| freeing.set((nested + 1, waiting)));
+    let _level = Level;
+    if nested < NESTED_FREES {
+        // SAFETY: by the caller's promise.
+        unsafe { (header_of(frame).vtable.free)(frame) };
+    } else {
+        // SAFETY: as above.
+        unsafe { free_all(frame) };
+    }
+}
+
+/// Frees a frame, and those that come to wait meanwhile. Goes on with the first panic when all of them are gone.
+///
+/// # Safety
+///
+/// As for [`free`].
+#[cold]
+unsafe fn free_all(mut frame: NonNull<Header>) {
+    let mut panicked = None;
+    loop {
+        // SAFETY: by the caller's promise; and what waits is freed here.
+        if let Err(payload) = Panic::catch(|| unsafe { (header_of(frame).vtable.free)(frame) }) {
+            panicked.get_or_insert(payload);
+        }
+        let (nested, first) = FREEING.with(Cell::get);
+        let Some(first) = NonNull::new(first) else { break };
+        FREEING.with(|freeing| freeing.set((nested, header_of(first).child.get())));
+        frame = first;
+    }
+    if let Some(payload) = panicked {
+        payload.resume();
+    }
+}

@@ -1,0 +1,135 @@
+//! How something on the heap is tethered to the frame that it began in, which must not be done before it has ended: a group, a
+//! single child, a handler.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::frame::{BlockVtable, Header};
+use crate::Transfer;
+use crate::memory::OutOfMemory;
+use crate::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
+
+/// Something that can be tethered to a frame.
+///
+/// # Safety
+///
+/// [`release`](Tethered::release) gives up what keeps the value alive, and nothing else does so for the tether.
+pub(super) unsafe trait Tethered {
+    /// The future of the frame is gone: ends what was not ended. May be called when that is just happening on another thread.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls the frame that this is tethered to, and calls this once.
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer;
+
+    /// Gives up the reference that the tether has.
+    ///
+    /// # Safety
+    ///
+    /// The tether has it, and does not use the value any more.
+    unsafe fn release(this: NonNull<Self>);
+}
+
+/// A tether: a block in the memory of the frame, which has a reference of what it ties.
+pub(super) struct Tether<T: Tethered> {
+    what: NonNull<T>,
+    frame: NonNull<Header>,
+    /// Ended on another thread: the frame gives up the reference. Stored with release, loaded with acquire.
+    is_loose: AtomicBool,
+    _what: PhantomData<T>,
+}
+
+impl<T: Tethered> Tether<T> {
+    const VTABLE: &'static BlockVtable = &BlockVtable {
+        abandon: Self::abandon,
+        sweep: Some(Self::sweep),
+    };
+
+    /// Ties something to a frame.
+    ///
+    /// # Errors
+    ///
+    /// The allocator of the frame has no memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the frame's poll is running. It gives the tether a reference of `what`, unless this fails.
+    pub(super) unsafe fn tie(what: NonNull<T>, frame: NonNull<Header>) -> Result<NonNull<Self>, OutOfMemory> {
+        // SAFETY: the caller's promise. The block is written at once.
+        unsafe {
+            let this = Header::try_allocate_block::<Self>(frame, Self::VTABLE)?;
+            this.write(Tether {
+                what,
+                frame,
+                is_loose: AtomicBool::new(false),
+                _what: PhantomData,
+            });
+            Ok(this)
+        }
+    }
+
+    /// Unties it, with the reference that it has. The caller keeps another while it needs the value.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the frame's poll is running. It was not untied or abandoned.
+    pub(super) unsafe fn untie(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let what = this.as_ref().what;
+            Header::free_block(this.as_ref().frame, this.cast());
+            T::release(what);
+        }
+    }
+
+    /// Whether it was left to the frame to untie it.
+    ///
+    /// # Safety
+    ///
+    /// It was not untied.
+    pub(super) unsafe fn is_loose(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.is_loose.load(Acquire)
+    }
+
+    /// Leaves it to the frame to untie it.
+    ///
+    /// # Safety
+    ///
+    /// It was not untied. The frame is not done before this returns.
+    pub(super) unsafe fn loosen(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.is_loose.store(true, Release);
+    }
+
+    /// # Safety
+    ///
+    /// It is the content of such a block. The caller polls the frame, and calls this once.
+    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+        // SAFETY: the caller's promise. The tether has a reference.
+        unsafe {
+            let this = block.cast::<Self>().as_ref();
+            let resumed = T::abandon(this.what);
+            this.is_loose.store(true, Release);
+            resumed
+        }
+    }
+
+    /// # Safety
+    ///
+    /// It is the content of such a block. The caller polls the frame, or frees it.
+    unsafe fn sweep(block: NonNull<()>) -> bool {
+        // SAFETY: the caller's promise. What is loose is used by no other thread.
+        unsafe {
+            let this = block.cast::<Self>().as_ref();
+            let is_loose = this.is_loose.load(Acquire);
+            if is_loose {
+                T::release(this.what);
+            }
+            is_loose
+        }
+    }
+}
