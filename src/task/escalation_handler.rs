@@ -14,8 +14,8 @@ use super::tether::{Tether, Tethered};
 use crate::sender::stage::container_of;
 use crate::sync::Arc;
 use crate::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
+    AtomicBool, AtomicU8,
+    Ordering::{AcqRel, Acquire, Release},
 };
 use crate::{Panic, Priority, Transfer};
 
@@ -33,7 +33,7 @@ use crate::{Panic, Priority, Transfer};
 /// let (begun, began) = mpsc::channel();
 /// let gate = async_channel::bounded::<()>(1);
 /// let handle = task::detach(task::with_escalation_handler(
-///     move |level| drop(sender.send(level)),
+///     move |old, new| drop(sender.send((old, new))),
 ///     async move {
 ///         begun.send(()).unwrap();
 ///         gate.1.recv().await.unwrap();
@@ -41,7 +41,7 @@ use crate::{Panic, Priority, Transfer};
 /// ));
 /// began.recv().unwrap();
 /// handle.raise(Priority::UserInteractive);
-/// assert_eq!(raised.recv(), Ok(Priority::UserInteractive));
+/// assert_eq!(raised.recv(), Ok((Priority::Default, Priority::UserInteractive)));
 /// gate.0.send_blocking(()).unwrap();
 /// task::block_on(handle).unwrap();
 /// ```
@@ -70,7 +70,7 @@ use crate::{Panic, Priority, Transfer};
 /// One, when it is first polled in a task that can be raised.
 pub fn with_escalation_handler<H, F>(handler: H, operation: F) -> WithEscalationHandler<H, F::IntoFuture>
 where
-    H: Fn(Priority) + Send + Sync + 'static,
+    H: Fn(Priority, Priority) + Send + Sync + 'static,
     F: IntoFuture,
 {
     WithEscalationHandler {
@@ -99,6 +99,8 @@ enum Handler<H> {
 /// What the strand knows. Its tether has a reference, until the handler is taken back, or the frame ends.
 struct Node<H> {
     link: Link,
+    /// The level that the handler knows of, as a number. Raised, with acquire and release, by the thread that tells it of another.
+    level: AtomicU8,
     /// The operation has ended, so that no call is to begin. Set with release, by who ended it.
     over: AtomicBool,
     handler: H,
@@ -112,7 +114,7 @@ unsafe impl<H: Send + Sync> Sync for Node<H> {}
 // SAFETY: what is installed is `Send`, and taken back in its frame alone.
 unsafe impl<H: Send + Sync, F: Send> Send for WithEscalationHandler<H, F> {}
 
-impl<H: Fn(Priority) + Send + Sync + 'static> Node<H> {
+impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
     /// # Safety
     ///
     /// The link is that of such a node, which has not left.
@@ -120,13 +122,14 @@ impl<H: Fn(Priority) + Send + Sync + 'static> Node<H> {
         /// # Safety
         ///
         /// It is counted, and this gives that back.
-        unsafe fn call<H: Fn(Priority)>(what: NonNull<()>, level: Priority, _: &mut Raising) {
+        unsafe fn call<H: Fn(Priority, Priority)>(what: NonNull<()>, level: Priority, _: &mut Raising) {
             // What panics in there was reported by the hook, and nobody is left to be told.
             let _ = Panic::catch(|| {
                 // SAFETY: the caller's promise.
                 let node = unsafe { Arc::from_raw(what.cast::<Node<H>>().as_ptr()) };
-                if !node.over.load(Acquire) {
-                    (node.handler)(level);
+                let old = priority::by_number(node.level.fetch_max(level as u8, AcqRel));
+                if !node.over.load(Acquire) && old < level {
+                    (node.handler)(old, level);
                 }
             });
         }
@@ -150,6 +153,8 @@ impl<H: Fn(Priority) + Send + Sync + 'static> Node<H> {
     unsafe fn install(handler: H, frame: NonNull<Header>) -> (Arc<Self>, NonNull<Tether<Self>>) {
         let node = Arc::new(Node {
             link: Link::new(Self::hold),
+            // SAFETY: the caller's promise.
+            level: AtomicU8::new(unsafe { priority::level(frame) }.unwrap_or_default() as u8),
             over: AtomicBool::new(false),
             handler,
         });
@@ -164,6 +169,9 @@ impl<H: Fn(Priority) + Send + Sync + 'static> Node<H> {
                 }
             };
             Link::enter(NonNull::new_unchecked(&raw mut (*place.as_ptr()).link), frame);
+            // It is told of what comes after that.
+            let level = priority::level(frame).unwrap_or_default();
+            node.level.fetch_max(level as u8, AcqRel);
             (node, tether)
         }
     }
@@ -205,7 +213,7 @@ impl<H, F> WithEscalationHandler<H, F> {
     }
 }
 
-impl<H: Fn(Priority) + Send + Sync + 'static, F: Future> Future for WithEscalationHandler<H, F> {
+impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for WithEscalationHandler<H, F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {

@@ -167,13 +167,11 @@ impl<T: Send + 'static> Future for Handle<T> {
     type Output = Result<T, TaskError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: what is awaited does not move.
-        let this = unsafe { self.get_unchecked_mut() };
+        let this = self.get_mut();
         let Some(join) = &mut this.join else {
-            return Poll::Pending;
+            panic!("a `Handle` was polled again after it had given its result");
         };
-        // SAFETY: it is pinned with this.
-        let Ok(result) = ready!(unsafe { Pin::new_unchecked(join) }.poll(cx));
+        let Ok(result) = ready!(Pin::new(join).poll(cx));
         this.join = None;
         Poll::Ready(result)
     }

@@ -86,13 +86,11 @@ impl<T: Send + 'static> Future for AsyncLet<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<T> {
-        // SAFETY: what is awaited does not move.
-        let this = unsafe { self.get_unchecked_mut() };
+        let this = self.get_mut();
         let Some(join) = &mut this.join else {
-            return Poll::Pending;
+            panic!("an `AsyncLet` was polled again after it had given its result");
         };
-        // SAFETY: it is pinned with this.
-        let Ok(value) = ready!(unsafe { Pin::new_unchecked(join) }.poll(cx));
+        let Ok(value) = ready!(Pin::new(join).poll(cx));
         this.join = None;
         Poll::Ready(value)
     }

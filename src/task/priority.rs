@@ -154,7 +154,7 @@ impl Escalation {
 }
 
 /// The level of a number.
-fn by_number(number: u8) -> Priority {
+pub(super) fn by_number(number: u8) -> Priority {
     match number {
         0 => Priority::Background,
         1 => Priority::Utility,

@@ -26,6 +26,12 @@ pub enum Report<'a> {
         /// What it panicked with.
         panic: &'a Panic,
     },
+    /// A child of a [`supervised_group`](super::supervised_group) has panicked, and its result was not asked for.
+    #[non_exhaustive]
+    ChildPanic {
+        /// What it panicked with.
+        panic: &'a Panic,
+    },
 }
 
 impl fmt::Display for Report<'_> {
@@ -39,6 +45,13 @@ impl fmt::Display for Report<'_> {
                     f,
                     "the detached task {} panicked, and nobody awaited it: {}",
                     name.unwrap_or("(no name)"),
+                    panic.message().unwrap_or("(no message)"),
+                )
+            }
+            Report::ChildPanic { panic } => {
+                write!(
+                    f,
+                    "a child of a supervised group panicked, and its result was not asked for: {}",
                     panic.message().unwrap_or("(no message)"),
                 )
             }

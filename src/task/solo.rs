@@ -245,8 +245,6 @@ where
         if let Some(parent) = parent {
             match Tether::tie(NonNull::new_unchecked(place), parent) {
                 Ok(tether) => {
-                    // That of the tether.
-                    Header::count(frame);
                     (*place).tether = Some(tether);
                     (*place).has_tether.set(true);
                     (*place).is_tied = AtomicBool::new(true);
@@ -282,7 +280,8 @@ where
         let continuation = Continuation::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, continuation));
         if let Some(parent) = parent {
-            // One for the link, with which it is raised.
+            // One for the link, with which it is raised, and one for the tether.
+            Header::count(frame);
             Header::count(frame);
             Link::enter(NonNull::new_unchecked(&raw mut (*place).link), parent);
             // What comes after that is told.

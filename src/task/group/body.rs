@@ -10,6 +10,7 @@ use core::task::{Context as Cx, Poll, ready};
 
 use super::super::frame;
 use super::super::priority::current_priority;
+use super::super::report::{Report, report};
 use super::TaskGroup;
 use super::core::{CoreRef, Policy};
 use crate::Panic;
@@ -63,7 +64,7 @@ where
             return Poll::Pending;
         };
         // SAFETY: it is pinned with this.
-        let result = ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails));
+        let result = ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails, TaskGroup::<T>::take_panicked));
         let group = TaskGroup::new(body.core.clone());
         *stage = Stage::Over;
         Poll::Ready(K::conclude(&group, result))
@@ -84,8 +85,13 @@ pub(super) struct Body<F, O> {
     /// None once it has ended.
     body: Option<F>,
     result: Option<Result<O, Panic>>,
+    /// The group wakes the frame when a child panics.
+    is_watched: bool,
     is_over: bool,
 }
+
+/// Takes the panic of a child that the body has not seen.
+type TakePanic = fn(&CoreRef) -> Option<Panic>;
 
 impl<F: Future<Output = O>, O> Body<F, O> {
     /// Opens a group of the task that is polled, and makes the body. Should that panic, the group is over.
@@ -94,6 +100,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             core: CoreRef::open(policy),
             body: None,
             result: None,
+            is_watched: false,
             is_over: false,
         };
         this.body = Some(body(this.core.clone()));
@@ -101,14 +108,22 @@ impl<F: Future<Output = O>, O> Body<F, O> {
     }
 
     /// Ready when the body and all children have ended. The children are cancelled when the body gave what `fails`.
-    pub(super) fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>, fails: fn(&O) -> bool) -> Poll<Result<O, Panic>> {
+    pub(super) fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Cx<'_>,
+        fails: fn(&O) -> bool,
+        take_panic: TakePanic,
+    ) -> Poll<Result<O, Panic>> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
+        if this.is_over {
+            return Poll::Pending;
+        }
         assert!(
             !this.core.has_frame() || this.core.is_here(),
-            "a group was sent to another task: await it in the one where it began",
+            "a group was sent to another task: await it in the task where it began",
         );
-        if this.is_over || !this.poll_body(cx, fails) {
+        if !this.poll_body(cx, fails, take_panic) {
             return Poll::Pending;
         }
         // SAFETY: the frame is polled by this thread.
@@ -126,16 +141,32 @@ impl<F: Future<Output = O>, O> Body<F, O> {
     }
 
     /// Polls the body. `false` while it runs.
-    fn poll_body(&mut self, cx: &mut Cx<'_>, fails: fn(&O) -> bool) -> bool {
+    fn poll_body(&mut self, cx: &mut Cx<'_>, fails: fn(&O) -> bool, take_panic: TakePanic) -> bool {
         let Some(body) = &mut self.body else { return true };
         // SAFETY: it is pinned with this.
         let body = unsafe { Pin::new_unchecked(body) };
         let result = match Panic::catch(|| body.poll(cx)) {
-            Ok(Poll::Pending) => return false,
+            // It waits for something. The panic of a child that it does not wait for ends it.
+            Ok(Poll::Pending) => {
+                // SAFETY: this is what the poll of the group's frame is running.
+                while unsafe { self.core.has_panic(&mut self.is_watched, cx.waker()) } {
+                    if let Some(payload) = take_panic(&self.core) {
+                        return self.end_body(Err(payload), fails);
+                    }
+                    // The body has seen it. It is to be polled for the next.
+                    self.is_watched = false;
+                }
+                return false;
+            }
             Ok(Poll::Ready(value)) => Ok(value),
             Err(payload) => Err(payload),
         };
-        // Its locals go before anybody waits for the children. One that panics there has panicked.
+        self.end_body(result, fails)
+    }
+
+    /// Drops the body, and keeps what came of it.
+    fn end_body(&mut self, result: Result<O, Panic>, fails: fn(&O) -> bool) -> bool {
+        // Its locals go before the children are waited for. One that panics there has panicked.
         let result = match Panic::catch(|| self.body = None) {
             Ok(()) => result,
             Err(payload) => result.and(Err(payload)),
@@ -245,7 +276,7 @@ impl<T, O> Flavour<T, O> for Supervising {
     };
 
     fn conclude(group: &TaskGroup<T>, result: Result<O, Panic>) -> O {
-        drop(group.drain(drop));
+        group.drain_all(drop, |panic| report(Report::ChildPanic { panic: &panic }));
         unless_panicked(result, None)
     }
 }

@@ -70,6 +70,9 @@ pub(super) struct Core {
     /// The lowest level that a child may have, as a number. Whoever waits at a higher one raises them. Lowered under the lock,
     /// by who spawns, and raised by who raises; it only decides who asks for the lock.
     lowest: AtomicU8,
+    /// A child has panicked, and its panic was not taken: the body, if it waits for something else, is ended by that. Stored under
+    /// the lock, and read by the thread that polls the body, which the store wakes.
+    has_panic: AtomicBool,
     /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
     /// release. A child that has ended touches nothing of the group once it gave the lock back, unless it was the last of
     /// one that is closed.
@@ -121,6 +124,10 @@ struct State {
     /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
     /// gives it back.
     frame_waits: bool,
+    /// The same for the body, which is to be ended by the panic of a child.
+    body_waits: bool,
+    /// How many of those that have ended have panicked.
+    panics: usize,
     /// Who polls: for results, or for the end where that is not the frame.
     wakers: Vec<Waker>,
     /// The first panic that was not kept as a result.
@@ -245,6 +252,8 @@ pub(super) struct Member {
     previous: Cell<*mut Header>,
     /// It has ended with what the group calls a failure. As for the links.
     failed: Cell<bool>,
+    /// It has ended with a panic. As for the links.
+    panicked: Cell<bool>,
     /// Where it runs, if that is not where the group does.
     place: Option<Box<Place>>,
 }
@@ -385,6 +394,8 @@ struct Settled {
     granted: Waiters,
     /// The frame that waits for one that ends, if it does.
     frame: Option<NonNull<Header>>,
+    /// The same for the one whose body is to be ended.
+    body: Option<NonNull<Header>>,
     /// Who polls.
     woken: Vec<Waker>,
 }
@@ -394,6 +405,7 @@ impl Settled {
         Settled {
             granted: Waiters::NONE,
             frame: None,
+            body: None,
             woken: Vec::new(),
         }
     }
@@ -408,6 +420,10 @@ impl Settled {
         if let Some(frame) = self.frame {
             // SAFETY: it has counted an await for this.
             resumed.append(unsafe { Header::end_wait_for_child(frame) });
+        }
+        if let Some(frame) = self.body {
+            // SAFETY: as above.
+            resumed.append(unsafe { Header::end_wait(frame, |_| false) });
         }
         for waker in self.woken {
             waker.wake();
@@ -511,6 +527,7 @@ impl State {
         }
         self.finished -= 1;
         self.failures -= usize::from(member.failed.get());
+        self.panics -= usize::from(member.panicked.get());
         Some(first)
     }
 
@@ -531,6 +548,7 @@ impl State {
                 None => self.first = frame.as_ptr(),
             }
             self.failures += usize::from(Member::of(frame).failed.get());
+            self.panics += usize::from(Member::of(frame).panicked.get());
         }
         self.last = frame.as_ptr();
         self.finished += 1;
@@ -562,6 +580,7 @@ impl State {
         unsafe {
             Member::of(frame).next.set(self.first);
             self.failures += usize::from(Member::of(frame).failed.get());
+            self.panics += usize::from(Member::of(frame).panicked.get());
         }
         if self.first.is_null() {
             self.last = frame.as_ptr();
@@ -619,6 +638,7 @@ impl State {
     fn take_finished(&mut self) -> *mut Header {
         self.finished = 0;
         self.failures = 0;
+        self.panics = 0;
         self.last = ptr::null_mut();
         mem::replace(&mut self.first, ptr::null_mut())
     }
@@ -691,6 +711,7 @@ impl CoreRef {
             policy,
             link: Link::new(Core::hold),
             lowest: AtomicU8::new(0),
+            has_panic: AtomicBool::new(false),
             locked: AtomicBool::new(false),
             state: UnsafeCell::new(State {
                 phase: Phase::Open,
@@ -707,6 +728,8 @@ impl CoreRef {
                 last: ptr::null_mut(),
                 waiters: Queues([Waiters::NONE; 3]),
                 frame_waits: false,
+                body_waits: false,
+                panics: 0,
                 wakers: Vec::new(),
                 panic: None,
             }),
@@ -769,6 +792,7 @@ impl CoreRef {
             next: Cell::new(ptr::null_mut()),
             previous: Cell::new(ptr::null_mut()),
             failed: Cell::new(false),
+            panicked: Cell::new(false),
             place,
         };
         let Ok(frame) = Child::<F, T, Cx>::make(Plain(future), allocator, member) else {
@@ -866,6 +890,7 @@ impl CoreRef {
             _ => (false, false),
         };
         member.failed.set(failed);
+        member.panicked.set(cancels);
         let resumed = if cancels {
             core.cancel(Why::SIBLING_FAILED)
         } else {
@@ -921,6 +946,84 @@ impl Core {
         }
     }
 
+    /// Ends the body, if it waits for something else than the panic of a child.
+    fn note_panic(&self, lock: &mut Lock<'_>, settled: &mut Settled) {
+        if self.policy.supervises || lock.panics == 0 && lock.panic.is_none() {
+            return;
+        }
+        self.has_panic.store(true, Release);
+        if mem::take(&mut lock.body_waits) {
+            settled.body = lock.frame;
+        }
+        if !lock.wakers.is_empty() {
+            settled.woken.append(&mut lock.wakers);
+        }
+    }
+
+    /// Whether a child has panicked, and the body has not seen that. If not, the body is polled when one has.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls the body, in its frame, if it has one. `watched` is its own, and `false` at first.
+    pub(super) unsafe fn has_panic(&self, watched: &mut bool, waker: &Waker) -> bool {
+        if self.policy.supervises {
+            return false;
+        }
+        let is_here = self.frame.is_some();
+        if is_here && *watched {
+            return self.has_panic.load(Acquire);
+        }
+        // It is the user's, and so cloned and dropped while the lock is not held.
+        let mut waker = (!is_here).then(|| waker.clone());
+        let mut lock = self.lock();
+        if lock.panics != 0 || lock.panic.is_some() {
+            return true;
+        }
+        match self.frame {
+            Some(frame) => {
+                *watched = true;
+                lock.body_waits = true;
+                // SAFETY: the caller's promise.
+                unsafe { Header::count_wait(frame) };
+            }
+            None => lock.add_waker(&mut waker),
+        }
+        false
+    }
+
+    /// Takes the first child that has panicked, of those that have ended; or the panic of one that was discarded.
+    pub(super) fn take_panicked(&self) -> Option<Result<NonNull<Header>, Panic>> {
+        let mut lock = self.lock();
+        if let Some(panic) = lock.panic.take() {
+            return Some(Err(panic));
+        }
+        let mut before = ptr::null_mut();
+        let mut at = lock.first;
+        while let Some(frame) = NonNull::new(at) {
+            // SAFETY: what is in the list is alive.
+            let member = unsafe { Member::of(frame) };
+            let next = member.next.get();
+            if !member.panicked.get() {
+                (before, at) = (at, next);
+                continue;
+            }
+            match NonNull::new(before) {
+                // SAFETY: as above.
+                Some(before) => unsafe { Member::of(before) }.next.set(next),
+                None => lock.first = next,
+            }
+            if next.is_null() {
+                lock.last = before;
+            }
+            lock.finished -= 1;
+            lock.failures -= usize::from(member.failed.get());
+            lock.panics -= 1;
+            return Some(Ok(frame));
+        }
+        self.has_panic.store(false, Release);
+        None
+    }
+
     /// Keeps a child that has ended until its result is taken. None where nobody will.
     ///
     /// # Safety
@@ -949,6 +1052,7 @@ impl Core {
             lock.unlink_child(frame);
             lock.push_finished(frame, &mut settled);
         }
+        core.note_panic(&mut lock, &mut settled);
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: as above.
@@ -977,6 +1081,7 @@ impl Core {
         } else {
             panic
         };
+        core.note_panic(&mut lock, &mut settled);
         // SAFETY: the caller's promise.
         unsafe { lock.unlink_child(frame) };
         let last = lock.one_less(&mut settled);
@@ -1161,6 +1266,13 @@ impl Core {
     /// This is what the poll of the group's frame is running, if it has one.
     pub(super) unsafe fn close(&self) -> bool {
         let mut lock = self.lock();
+        if mem::take(&mut lock.body_waits)
+            && let Some(frame) = self.frame
+        {
+            // The body is over, and not to be ended any more.
+            // SAFETY: the caller's promise.
+            unsafe { Header::uncount_wait(frame) };
+        }
         match lock.phase {
             Phase::Over => return true,
             Phase::Closed => return false,

@@ -110,7 +110,7 @@ where
             return Poll::Pending;
         };
         // SAFETY: it is pinned with this.
-        let result = ready!(unsafe { Pin::new_unchecked(body) }.poll(cx, |_| false));
+        let result = ready!(unsafe { Pin::new_unchecked(body) }.poll(cx, |_| false, |_| None));
         *stage = Stage::Over;
         match result {
             Ok(policy) => Poll::Ready(policy.finish()),

@@ -230,19 +230,40 @@ impl<T> TaskGroup<T> {
     }
 
     /// Takes all results that are left, when all children have ended. The first panic among them is returned.
-    fn drain(&self, mut take: impl FnMut(T)) -> Option<Panic> {
-        let mut panic = self.core.take_panic();
+    /// Takes the panic of a child whose result was not taken.
+    fn take_panicked(core: &CoreRef) -> Option<Panic> {
+        match core.take_panicked()? {
+            // SAFETY: it is done, and was taken out of the group; this is what the children give.
+            Ok(child) => match unsafe { Header::take::<Completion<T, Infallible>>(child) } {
+                Completion::Panicked(payload) => Some(payload),
+                _ => None,
+            },
+            Err(payload) => Some(payload),
+        }
+    }
+
+    /// Takes what is left. Returns the first panic.
+    fn drain(&self, take: impl FnMut(T)) -> Option<Panic> {
+        let mut first = None;
+        self.drain_all(take, |panic| {
+            first.get_or_insert(panic);
+        });
+        first
+    }
+
+    /// Takes what is left, values and panics.
+    fn drain_all(&self, mut take: impl FnMut(T), mut panicked: impl FnMut(Panic)) {
+        if let Some(payload) = self.core.take_panic() {
+            panicked(payload);
+        }
         while let TryNext::Ended(child) = self.core.try_next(None) {
-            // SAFETY: it is done, and ours; this is what the children give.
+            // SAFETY: it is done, and was taken out of the group; this is what the children give.
             match unsafe { Header::take::<Completion<T, Infallible>>(child) } {
                 Completion::Value(value) => take(value),
-                Completion::Panicked(payload) => {
-                    panic.get_or_insert(payload);
-                }
+                Completion::Panicked(payload) => panicked(payload),
                 _ => {}
             }
         }
-        panic
     }
 
     /// How many children there are whose result was not taken, whether they have ended or not.
