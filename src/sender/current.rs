@@ -16,6 +16,8 @@ use crate::sync::per_thread;
 pub(crate) struct Poll {
     /// The frame that is polled right now, as the layer of tasks knows it.
     frame: Cell<*const ()>,
+    /// How many polls are beneath it on this stack, one in the middle of the other.
+    depth: Cell<u8>,
     /// What the poll has started, and is run when the poll is over.
     later: UnsafeCell<Transfer>,
     /// Hands over the frames that were set aside for the end of the poll, so that others can run them.
@@ -32,8 +34,8 @@ per_thread! {
     /// | a poll, with [`ASIDE`] | runs somebody else's code in the middle of that poll | is queued |
     /// | [`ASIDE`] alone | runs code that must not be delayed by a poll | is queued |
     ///
-    /// "Queued" means with its scheduler. The inline scheduler has no queue: its frames run when the poll is over, or at once
-    /// where there is none.
+    /// "Queued" means with its scheduler. The inline scheduler has no queue: its frames run at once, up to a depth, and from there
+    /// on when the poll is over.
     static CURRENT: Cell<*const Poll> = Cell::new(ptr::null());
 }
 
@@ -53,6 +55,7 @@ impl Poll {
     pub(crate) fn new(frame: *const (), publish: unsafe fn(*const ()) -> Transfer) -> Self {
         Poll {
             frame: Cell::new(frame),
+            depth: Cell::new(0),
             later: UnsafeCell::new(Transfer::none()),
             publish,
         }
@@ -62,6 +65,9 @@ impl Poll {
     #[inline]
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> T) -> T {
         let outer = CURRENT.with(|current| current.replace(self));
+        if !outer.is_null() {
+            self.depth.set(depth_of(outer));
+        }
         let bound = BOUND.with(|bound| bound.replace(ptr::null()));
         let result = body();
         CURRENT.with(|current| current.set(outer));
@@ -88,6 +94,21 @@ impl Poll {
         // SAFETY: as in `take_later`. Appending runs nothing.
         unsafe { &mut *self.later.get() }.append(transfer);
     }
+}
+
+/// How deep a poll is on top of this entry.
+#[cold]
+fn depth_of(current: *const Poll) -> u8 {
+    // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
+    match unsafe { untagged(current).as_ref() } {
+        Some(poll) => poll.depth.get().saturating_add(1),
+        None => 0,
+    }
+}
+
+/// How deep another poll would be, on top of those that this thread is in the middle of.
+pub(crate) fn depth() -> u8 {
+    depth_of(CURRENT.with(Cell::get))
 }
 
 /// The poll that this thread is in the middle of, if it works for that now.

@@ -131,9 +131,11 @@ impl Memory {
     ) -> Option<NonNull<()>> {
         // SAFETY: the caller's promise.
         unsafe {
-            self.sweep();
             let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
+                // The others are not looked at, so that many blocks cost no more each than few.
+                Chunk::each(chunk, |block| drop(Block::sweep(block)));
+                Chunk::pop(chunk);
                 if let Some(block) = Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable)) {
                     return Some(block);
                 }
@@ -205,16 +207,9 @@ impl Memory {
     unsafe fn each(&self, mut visit: impl FnMut(NonNull<Block>)) {
         let mut chunk = self.0.get();
         while let Some(at) = NonNull::new(chunk) {
-            // SAFETY: the chunk is alive, and the caller's; so are the heads of its blocks.
+            // SAFETY: the chunk is alive, and the caller's.
             unsafe {
-                let mut offset = at.as_ref().last;
-                while offset != 0 {
-                    let block = Chunk::block(at, offset);
-                    offset = block.as_ref().previous;
-                    if !block.as_ref().has_ended() {
-                        visit(block);
-                    }
-                }
+                Chunk::each(at, &mut visit);
                 chunk = at.as_ref().previous;
             }
         }
@@ -229,14 +224,7 @@ impl Memory {
         let mut left = 0;
         // SAFETY: the caller's promise. A block that was swept is not used any more.
         unsafe {
-            self.each(|block| {
-                let swept = (block.as_ref().vtable.sweep).is_some_and(|sweep| sweep(Block::content(block)));
-                if swept {
-                    block.as_ref().end(Relaxed);
-                } else {
-                    left += 1;
-                }
-            });
+            self.each(|block| left += usize::from(!Block::sweep(block)));
         }
         left
     }
@@ -281,6 +269,25 @@ impl Chunk {
     unsafe fn block(this: NonNull<Chunk>, offset: u32) -> NonNull<Block> {
         // SAFETY: the caller's promise.
         unsafe { this.byte_add(offset as usize * UNIT).cast() }
+    }
+
+    /// Calls `visit` with every block that has not ended, the newest first.
+    ///
+    /// # Safety
+    ///
+    /// The chunk is the caller's. `visit` may end the block, and begins none.
+    unsafe fn each(this: NonNull<Chunk>, mut visit: impl FnMut(NonNull<Block>)) {
+        // SAFETY: the caller's promise; so are the heads of its blocks.
+        unsafe {
+            let mut offset = this.as_ref().last;
+            while offset != 0 {
+                let block = Chunk::block(this, offset);
+                offset = block.as_ref().previous;
+                if !block.as_ref().has_ended() {
+                    visit(block);
+                }
+            }
+        }
     }
 
     /// Where the next block begins, in bytes.
@@ -404,6 +411,22 @@ impl Block {
     fn end(&self, order: Ordering) {
         // The rest of the word does not change.
         self.word.store(self.word.load(Relaxed) | FREE, order);
+    }
+
+    /// Destroys the content, if that is the frame's to do, and ends the block. `false` where it goes on.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the memory. The block has not ended.
+    unsafe fn sweep(this: NonNull<Block>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let swept = (this.as_ref().vtable.sweep).is_some_and(|sweep| sweep(Block::content(this)));
+            if swept {
+                this.as_ref().end(Relaxed);
+            }
+            swept
+        }
     }
 
     /// Where the content of a block is.

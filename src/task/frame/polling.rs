@@ -22,6 +22,9 @@ use crate::{Job, Panic, Transfer};
 /// How many frames are polled inside one another before they are polled in turn.
 const NESTED_POLLS: u8 = 4;
 
+/// How many frames of the inline scheduler are polled in the middle of one another.
+const NESTED_INLINE: u8 = 4;
+
 /// What a first poll has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Polled {
@@ -289,19 +292,16 @@ impl Header {
 #[cold]
 #[inline(never)]
 unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
-    let mut frame = frame;
     if !current::may_poll() {
         // SAFETY: it is busy, so its context is valid.
         if !unsafe { Header::context(frame).as_ref() }.is_anywhere() {
             // SAFETY: by the caller's promise.
             return unsafe { Header::enqueue(frame) };
         }
-        // The inline scheduler has no queue.
-        // SAFETY: by the caller's promise.
-        let mut kept = current::run_later(unsafe { Transfer::to(frame.cast::<Job>()) });
-        match kept.pop() {
-            None => return Transfer::none(),
-            Some(job) => frame = job.cast(),
+        // The inline scheduler has no queue: it runs here, or, where that is too deep, when the poll beneath is over.
+        if current::depth() >= NESTED_INLINE {
+            // SAFETY: by the caller's promise.
+            return current::run_later(unsafe { Transfer::to(frame.cast::<Job>()) });
         }
     }
     let poll = Poll::new(frame.as_ptr().cast(), publish);
@@ -465,12 +465,17 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 /// As for [`suspend`]. `owner_waits` is as for [`State::finish`](super::state::State::finish). The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
-    if header.memory.is_used() {
+    if header.memory.is_used() && !header.is_ending.replace(true) {
         // SAFETY: by the caller's promise.
         unsafe { end(frame, resumed) };
     }
     if header.state.has_awaits(header.pending.get()) {
         return false;
+    }
+    if header.memory.is_used() {
+        // All that was left in flight has ended, and goes before the task is done.
+        // SAFETY: by the caller's promise.
+        unsafe { header.memory.sweep() };
     }
     // Read before the context goes.
     // SAFETY: the frame is not done, so its context is valid.
@@ -493,21 +498,18 @@ unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transf
     true
 }
 
-/// Asks what the future left in flight to stop, and destroys what has ended.
+/// Asks what the future left in flight to stop.
 ///
 /// # Safety
 ///
-/// As for [`finish`].
+/// As for [`finish`]. It is called once.
 #[cold]
 unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
     let header = header_of(frame);
+    // It is swept as a whole, when all has ended.
+    header.orphans.set(0);
     // SAFETY: by the caller's promise.
-    unsafe {
-        if !header.is_ending.replace(true) {
-            header.memory.abandon(|transfer| resumed.append(transfer));
-        }
-        header.memory.sweep();
-    }
+    unsafe { header.memory.abandon(|transfer| resumed.append(transfer)) };
 }
 
 /// How many frames are freed inside one another before they wait for each other.
