@@ -264,12 +264,13 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
             let (Some(core), Some(receiver)) = (&(*this).core, &(*this).receiver) else {
                 return Transfer::none();
             };
+            // The environment is the user's, so it is asked before anything is entered.
             let (env, core) = (receiver.env(), core.clone());
-            (*this).is_reached = env
-                .around()
-                .is_some_and(|around| core.is_reached_from(around.context.as_ref()));
+            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), env.around());
+            drop(env);
+            (*this).is_reached = around.is_some_and(|around| core.is_reached_from(around.context.as_ref()));
             let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);
-            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &env.stop_token());
+            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
             if !listening && !(*this).ignores_stop(&core) {
                 (*this).waiter.stop(None);
                 return Self::finish(this);
@@ -277,10 +278,8 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
             if (*this).waiter.kind == Kind::Room {
                 // Where it was cancelled before, there is nothing to wait for, as is found below.
                 let token = core.token();
-                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), &token);
+                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
             }
-            let level = env.priority().unwrap_or_default();
-            drop(env);
             match core.wait(waiter) {
                 Waits::Waiting => {
                     // Of the operation nothing may be there.
