@@ -180,6 +180,7 @@ impl<N: Linked, L: Last<N>> List<N, L> {
     /// # Safety
     ///
     /// The node is valid, pinned and in no list. It stays valid until it is taken out.
+    #[cfg(feature = "alloc")]
     #[inline]
     pub(crate) unsafe fn push_back(&mut self, node: NonNull<N>) {
         // SAFETY: the node is valid by the caller's promise, and a node in the list is valid.
@@ -201,7 +202,7 @@ impl<N: Linked, L: Last<N>> List<N, L> {
     ///
     /// # Safety
     ///
-    /// As for [`push_back`](List::push_back).
+    /// The node is valid, pinned and in no list. It stays valid until it is taken out.
     #[inline]
     pub(crate) unsafe fn push_front(&mut self, node: NonNull<N>) {
         // SAFETY: the node is valid by the caller's promise, and a node in the list is valid.

@@ -12,10 +12,10 @@ use super::frame::Header;
 use super::priority::Escalation;
 use crate::Transfer;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8,
+    AtomicPtr, AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::spin;
+use crate::sync::{SpinGuard, SpinLock, spin};
 
 /// What all frames of one strand share. It lives in the operation, or in the frame that was spawned, and is there until
 /// that is done.
@@ -39,9 +39,8 @@ pub(crate) struct Unit {
     attached: UnsafeCell<*mut Attached>,
     /// What raises it.
     pub(super) escalation: Escalation,
-    /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
-    /// release.
-    locked: AtomicBool,
+    /// Protects the lists. Held for a few instructions, and never while anything of the user's runs.
+    lock: SpinLock<()>,
 }
 
 // SAFETY: the lists are touched under the lock alone.
@@ -60,7 +59,7 @@ impl Unit {
             spawned: false,
             attached: UnsafeCell::new(ptr::null_mut()),
             escalation: Escalation::new(),
-            locked: AtomicBool::new(false),
+            lock: SpinLock::new(()),
         }
     }
 
@@ -251,15 +250,7 @@ impl Unit {
     }
 
     pub(super) fn lock(&self) -> UnitLock<'_> {
-        let mut rounds = 0;
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Acquire, Relaxed)
-            .is_err()
-        {
-            spin(&mut rounds);
-        }
-        UnitLock(self)
+        UnitLock(self, self.lock.lock())
     }
 
     /// Ends what is attached on behalf of a frame whose future is gone; or, with a scope, what began in that. What began last
@@ -311,13 +302,7 @@ impl Drop for Unit {
 }
 
 /// The list of a unit.
-pub(super) struct UnitLock<'a>(&'a Unit);
-
-impl Drop for UnitLock<'_> {
-    fn drop(&mut self) {
-        self.0.locked.store(false, Release);
-    }
-}
+pub(super) struct UnitLock<'a>(&'a Unit, #[allow(dead_code, reason = "it is held")] SpinGuard<'a, ()>);
 
 impl UnitLock<'_> {
     /// Takes out the last one that is attached on behalf of this frame, and began in the scope.

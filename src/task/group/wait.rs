@@ -4,10 +4,11 @@ use core::cell::Cell;
 use core::convert::Infallible;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use super::super::frame::Header;
 use super::core::{CoreRef, Finished, Room, Waits};
+use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
 use crate::{Env, Operation, Receiver, Sender, Transfer};
@@ -41,13 +42,14 @@ pub(super) enum Given {
 ///  └──────────────────────stop──────▲
 /// ```
 pub(super) struct Waiter {
-    pub(super) next: Cell<*mut Waiter>,
-    pub(super) previous: Cell<*mut Waiter>,
+    links: Links<Waiter>,
     pub(super) kind: Kind,
     state: Cell<WaiterState>,
     given: Cell<Given>,
     complete: unsafe fn(NonNull<Waiter>) -> Transfer,
 }
+
+links!(Waiter, links);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaiterState {
@@ -60,8 +62,7 @@ enum WaiterState {
 impl Waiter {
     fn new(kind: Kind, complete: unsafe fn(NonNull<Waiter>) -> Transfer) -> Self {
         Waiter {
-            next: Cell::new(ptr::null_mut()),
-            previous: Cell::new(ptr::null_mut()),
+            links: Links::new(),
             kind,
             state: Cell::new(WaiterState::New),
             given: Cell::new(Given::Nothing),
