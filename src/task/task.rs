@@ -93,7 +93,9 @@ pub struct Task<T, E = Infallible, Cx = DefaultContext> {
 }
 
 /// The types of a task, none of which is in it.
-type Produces<T, E, Cx> = PhantomData<fn() -> (T, E, Cx)>;
+/// Covariant in the results, which are only given. Invariant in the context: its `TaskContext` implementation is that of
+/// exactly this type.
+type Produces<T, E, Cx> = PhantomData<(fn() -> (T, E), fn(Cx) -> Cx)>;
 
 // SAFETY: the future is `Send`, and so are the result, the allocator and the context.
 unsafe impl<T: Send, E: Send, Cx> Send for Task<T, E, Cx> {}

@@ -18,7 +18,8 @@ use crate::Panic;
 #[must_use = "futures do nothing until they are awaited"]
 pub struct GroupFuture<B, F, T, O, K> {
     stage: Stage<B, F, O>,
-    _kind: PhantomData<fn() -> (T, K)>,
+    /// Invariant, as the group that the body gets is.
+    _kind: PhantomData<fn(T, K) -> (T, K)>,
     _pinned: PhantomPinned,
 }
 
