@@ -81,3 +81,48 @@ fn overflow() -> ! {
         abort()
     }
 }
+
+#[cfg(all(test, feature = "std", not(loom)))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_last_reference_is_told() {
+        let count = Count::one();
+        count.add();
+        assert!(count.add_unless_zero());
+        assert!(!count.give_back() && !count.give_back() && !count.is_zero());
+        assert!(count.give_back() && count.is_zero());
+        assert!(!count.add_unless_zero(), "it is not brought back");
+    }
+
+    /// Aborts in a process of its own.
+    #[test]
+    fn an_overflow_aborts_and_does_not_unwind() {
+        const CHILD: &str = "BOWLINE_COUNT_OVERFLOWS";
+        let full = || Count {
+            references: AtomicUsize::new(LIMIT),
+        };
+        match std::env::var(CHILD).as_deref() {
+            Ok("add") => drop(std::panic::catch_unwind(|| full().add())),
+            Ok(_) => drop(std::panic::catch_unwind(|| full().add_unless_zero())),
+            Err(_) => {
+                for how in ["add", "unless zero"] {
+                    let child = Command::new(std::env::current_exe().unwrap())
+                        .args([
+                            "--exact",
+                            "memory::count::tests::an_overflow_aborts_and_does_not_unwind",
+                        ])
+                        .arg("--nocapture")
+                        .env(CHILD, how)
+                        .output()
+                        .unwrap();
+                    let said = std::string::String::from_utf8_lossy(&child.stderr).into_owned();
+                    assert!(!child.status.success(), "{how}");
+                    assert!(said.contains("a reference count has overflowed"), "{how}: {said}");
+                }
+            }
+        }
+    }
+}

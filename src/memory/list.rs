@@ -283,3 +283,81 @@ impl<N: Linked, L: Last<N>> fmt::Debug for List<N, L> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "std", not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    struct Node {
+        number: usize,
+        links: Links<Node>,
+    }
+
+    links!(Node, links);
+
+    /// Does the same with a list and with a deque, at random, and compares them after each step.
+    fn agrees_with_a_deque<L: Last<Node>>() {
+        const NODES: usize = 24;
+        let nodes: Vec<Node> = (0..NODES)
+            .map(|number| Node {
+                number,
+                links: Links::new(),
+            })
+            .collect();
+        let node = |number: usize| NonNull::from(&nodes[number]);
+        // SAFETY: the nodes are alive until the end of this function.
+        let number = |node: NonNull<Node>| unsafe { node.as_ref() }.number;
+        let mut list = List::<Node, L>::new();
+        let mut deque = VecDeque::new();
+        let mut random = 1_u32;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) as usize % below
+        };
+        for _ in 0..20_000 {
+            let chosen = next(NODES);
+            let found = deque.iter().position(|&other| other == chosen);
+            match (next(8), found) {
+                (0, _) => assert_eq!(list.pop_front().map(number), deque.pop_front()),
+                (1, _) if next(16) == 0 => {
+                    let mut taken = list.take();
+                    while let Some(node) = taken.pop_front() {
+                        assert_eq!(Some(number(node)), deque.pop_front());
+                    }
+                }
+                (_, Some(at)) => {
+                    deque.remove(at);
+                    // SAFETY: it was found in the deque, and so is in the list.
+                    unsafe { list.remove(node(chosen)) };
+                }
+                (2 | 3, None) => {
+                    deque.push_front(chosen);
+                    // SAFETY: it stays where it is in its vector, and was not found.
+                    unsafe { list.push_front(node(chosen)) };
+                }
+                (_, None) => {
+                    deque.push_back(chosen);
+                    // SAFETY: it stays where it is in its vector, and was not found.
+                    unsafe { list.push_back(node(chosen)) };
+                }
+            }
+            assert_eq!(list.is_empty(), deque.is_empty());
+            assert_eq!(list.first().map(number), deque.front().copied());
+            assert_eq!(list.last().map(number), deque.back().copied());
+            assert!(list.iter().map(number).eq(deque.iter().copied()));
+        }
+    }
+
+    #[test]
+    fn a_list_with_its_end_in_the_first_node_agrees_with_a_deque() {
+        agrees_with_a_deque::<InFirst>();
+        assert_eq!(size_of::<List<Node>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_list_with_its_end_beside_agrees_with_a_deque() {
+        agrees_with_a_deque::<Beside<Node>>();
+    }
+}

@@ -19,7 +19,8 @@ use crate::Panic;
 pub struct GroupFuture<B, F, T, O, K> {
     stage: Stage<B, F, O>,
     /// Invariant, as the group that the body gets is.
-    _kind: PhantomData<fn(T, K) -> (T, K)>,
+    _child: PhantomData<fn(T) -> T>,
+    _kind: PhantomData<fn() -> K>,
     _pinned: PhantomPinned,
 }
 
@@ -38,6 +39,7 @@ impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
     pub(super) fn new(body: B) -> Self {
         GroupFuture {
             stage: Stage::Unpolled(body),
+            _child: PhantomData,
             _kind: PhantomData,
             _pinned: PhantomPinned,
         }
