@@ -1499,7 +1499,7 @@ impl<R: Receiver<(), Infallible>> Operation for InTheMidst<R> {
                 .expect("started once")
                 .env()
                 .stop_token();
-            assert!(StopSlot::listen(this.cast(), &token), "it is stopped later");
+            assert!(StopSlot::listen(this.cast(), token), "it is stopped later");
         }
         Transfer::none()
     }

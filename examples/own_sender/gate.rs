@@ -120,7 +120,7 @@ impl<R: Receiver<(), Infallible>> Operation for PassedOperation<'_, R> {
         }
         // Under the lock, which the callback takes too: it finds the operation in the list, or not yet listening.
         // SAFETY: the slot is pinned with the operation. It leaves in `opened`, or its callback releases it.
-        let listening = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token) };
+        let listening = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token) };
         if !listening {
             drop(state);
             // SAFETY: it is in no list, so nobody else knows it.

@@ -71,9 +71,9 @@ impl<E: Env> Fan<E> {
         let fan = unsafe { this.as_ref() };
         let token = fan.env.stop_token();
         let stopped = if listen {
-            // SAFETY: the slot is pinned with the fan, and left in `close`. The token's source outlives the receiver's
-            // completion, which comes after that.
-            !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), &token) }
+            // SAFETY: the slot is pinned with the fan, and left in `close`. A source that the token borrows outlives the
+            // receiver's completion, which comes after that.
+            !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) }
         } else {
             token.stop_requested()
         };

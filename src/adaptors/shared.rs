@@ -9,14 +9,11 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::waiters::{Waiter, WaiterState, Waiters};
+use crate::memory::Count;
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::stage::{Stage, container_of};
 use crate::stop::{InplaceStopSource, InplaceStopToken, StopSlot};
 use crate::sync::SpinLock;
-use crate::sync::atomic::{
-    AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
-};
 use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender, Transfer, WithStopToken};
 
 /// The state on the heap.
@@ -35,8 +32,8 @@ pub(super) struct Shared<S: Sender> {
     /// Written by the completion, before the phase is `Done`; then only read, or taken by the one handle there is.
     completion: UnsafeCell<Option<Completion<S::Value, S::Error>>>,
     list: SpinLock<List>,
-    interested: AtomicUsize,
-    references: AtomicUsize,
+    interested: Count,
+    references: Count,
     /// Requests the stop of the sender, from the loop of whoever lost the last interest.
     stop: Job,
 }
@@ -114,7 +111,7 @@ impl<S: Sender> Shared<S> {
     /// One reference is given back.
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the reference is still ours.
-        if unsafe { this.as_ref() }.references.fetch_sub(1, AcqRel) == 1 {
+        if unsafe { this.as_ref() }.references.give_back() {
             // SAFETY: that was the last.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
         }
@@ -127,7 +124,7 @@ impl<S: Sender> Shared<S> {
         let this = this.cast::<Self>();
         // SAFETY: the interest is still ours.
         let shared = unsafe { this.as_ref() };
-        if shared.interested.fetch_sub(1, AcqRel) != 1 {
+        if !shared.interested.give_back() {
             return Transfer::none();
         }
         if shared.list.lock().phase == Phase::Running {
@@ -182,8 +179,8 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
                 phase: Phase::Idle,
                 waiters: Waiters::new(),
             }),
-            interested: AtomicUsize::new(1),
-            references: AtomicUsize::new(1),
+            interested: Count::one(),
+            references: Count::one(),
             stop: Job::new(Shared::<S>::request_stop),
         });
         Handle {
@@ -208,7 +205,7 @@ impl<S: Sender> Handle<S> {
                 return Transfer::none();
             }
             list.phase = Phase::Running;
-            shared.references.fetch_add(1, Relaxed);
+            shared.references.add();
         }
         // SAFETY: the phase was just set.
         unsafe { Shared::start(self.shared()) }
@@ -216,7 +213,7 @@ impl<S: Sender> Handle<S> {
 
     pub(super) fn clone(&self) -> Self {
         // SAFETY: a handle keeps the state.
-        unsafe { self.shared().as_ref() }.interested.fetch_add(1, Relaxed);
+        unsafe { self.shared().as_ref() }.interested.add();
         Handle {
             shared: self.shared,
             _sender: PhantomData,
@@ -382,7 +379,7 @@ where
         // SAFETY: the slot is pinned with the operation, and left or released before it completes.
         let slot = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot) };
         // SAFETY: as above.
-        if !unsafe { StopSlot::listen(slot, &token) } {
+        if !unsafe { StopSlot::listen(slot, token) } {
             // SAFETY: it is in no list.
             return unsafe { Self::leave(this) };
         }
@@ -409,7 +406,7 @@ where
                     if phase == Phase::Idle {
                         list.phase = Phase::Running;
                         // For the running sender, which this thread starts.
-                        shared.references.fetch_add(1, Relaxed);
+                        shared.references.add();
                         Next::Start
                     } else {
                         Next::Wait

@@ -1,23 +1,25 @@
-//! Those who wait for one and the same thing, in a list that whoever waits is a node of.
+//! The operations that wait for one and the same thing: a shared run, or the end of a scope.
 
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
+use crate::memory::{Links, List, links};
 use crate::{Job, Transfer};
 
-/// The list. Its owner keeps it under a lock, and with it what is in the waiters.
+/// The list. Its owner keeps it in a lock, which also protects the states of the waiters.
 pub(crate) struct Waiters {
-    /// Newest first.
-    head: *mut Waiter,
+    /// Oldest first.
+    list: List<Waiter>,
 }
 
-/// One who waits, as far as the list knows.
+/// One that waits, as far as the list knows: a field of a pinned operation.
 pub(crate) struct Waiter {
-    next: *mut Waiter,
-    previous: *mut Waiter,
+    links: Links<Waiter>,
     pub(crate) state: WaiterState,
     /// Delivers what was waited for.
     pub(crate) deliver: Job,
 }
+
+links!(Waiter, links);
 
 /// All of it under the lock. *Over* is what the owner says when it takes everybody out.
 ///
@@ -37,8 +39,7 @@ pub(crate) enum WaiterState {
 impl Waiter {
     pub(crate) fn new(deliver: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
         Waiter {
-            next: ptr::null_mut(),
-            previous: ptr::null_mut(),
+            links: Links::new(),
             state: WaiterState::Starting,
             deliver: Job::new(deliver),
         }
@@ -47,89 +48,62 @@ impl Waiter {
 
 impl Waiters {
     pub(crate) const fn new() -> Self {
-        Waiters { head: ptr::null_mut() }
+        Waiters { list: List::new() }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.head.is_null()
+        self.list.is_empty()
     }
 
     /// # Safety
     ///
-    /// The waiter is alive and in no list; it stays until it is out again.
+    /// The waiter is pinned and in no list. It stays valid until it is taken out.
     pub(crate) unsafe fn link(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: waiters in the list are alive.
+        // SAFETY: the caller's promise is that of `push_back`. The state is protected by the owner's lock.
         unsafe {
             (*waiter.as_ptr()).state = WaiterState::Waiting;
-            (*waiter.as_ptr()).next = self.head;
-            (*waiter.as_ptr()).previous = ptr::null_mut();
-            if let Some(next) = self.head.as_mut() {
-                next.previous = waiter.as_ptr();
-            }
-        }
-        self.head = waiter.as_ptr();
-    }
-
-    /// # Safety
-    ///
-    /// The waiter is in the list.
-    pub(crate) unsafe fn unlink(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: waiters in the list are alive.
-        unsafe {
-            let Waiter { next, previous, .. } = *waiter.as_ptr();
-            match previous.as_mut() {
-                Some(previous) => previous.next = next,
-                None => self.head = next,
-            }
-            if let Some(next) = next.as_mut() {
-                next.previous = previous;
-            }
-            (*waiter.as_ptr()).state = WaiterState::Left;
+            self.list.push_back(waiter);
         }
     }
 
-    /// A stop has come for a waiter. `true` where it was in the list, and is out of it now: the stop completes it.
+    /// Takes a waiter out that a stop has come for. Returns `true` where it was in the list: the stop completes it.
     ///
     /// # Safety
     ///
-    /// The waiter is alive, and of this list; `over` is whether everybody was taken out.
+    /// The waiter is valid, and of this list; `over` is whether all waiters were taken out.
     pub(crate) unsafe fn leave(&mut self, waiter: NonNull<Waiter>, over: bool) -> bool {
-        // SAFETY: the waiter is alive, and what it is like belongs to whoever holds the lock.
-        match unsafe { (*waiter.as_ptr()).state } {
+        // SAFETY: the waiter is valid, and its state is protected by the owner's lock, as this list is.
+        let state = unsafe { &mut (*waiter.as_ptr()).state };
+        match *state {
             WaiterState::Waiting if !over => {
-                // SAFETY: it waits, and was not taken out.
-                unsafe { self.unlink(waiter) };
+                *state = WaiterState::Left;
+                // SAFETY: it waits, and was not taken out, so it is in the list.
+                unsafe { self.list.remove(waiter) };
                 true
             }
             WaiterState::Starting => {
-                // SAFETY: as above.
-                unsafe { (*waiter.as_ptr()).state = WaiterState::Left };
+                *state = WaiterState::Left;
                 false
             }
             _ => false,
         }
     }
 
-    /// Takes everybody out: it is over. [`deliver`](Waiters::deliver) them without the lock.
+    /// Takes all waiters out: it is over. They are [delivered](Waiters::deliver) without the lock.
     pub(crate) const fn take(&mut self) -> Waiters {
-        core::mem::replace(self, Waiters::new())
+        Waiters { list: self.list.take() }
     }
 
-    /// The jobs that deliver, oldest first, as they came.
+    /// Returns the jobs that deliver, oldest first.
     ///
     /// # Safety
     ///
     /// The list is one that was [taken](Waiters::take): from then on a waiter is completed by its job alone.
-    pub(crate) unsafe fn deliver(self) -> Transfer {
-        let mut waiter = self.head;
+    pub(crate) unsafe fn deliver(mut self) -> Transfer {
         let mut resumed = Transfer::none();
-        while let Some(taken) = NonNull::new(waiter) {
-            // SAFETY: it is completed by its job alone, so it is alive, and the job is in no list.
-            unsafe {
-                waiter = (*taken.as_ptr()).next;
-                let deliver = Transfer::to(NonNull::new_unchecked(&raw mut (*taken.as_ptr()).deliver));
-                resumed = deliver.and(resumed);
-            }
+        while let Some(waiter) = self.list.pop_front() {
+            // SAFETY: the waiter is completed by its job alone, which has not run, so it is valid, and the job is in no list.
+            resumed.append(unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*waiter.as_ptr()).deliver)) });
         }
         resumed
     }

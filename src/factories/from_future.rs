@@ -8,12 +8,13 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+use crate::memory::Count;
 use crate::sender::demand::demand;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, StopToken};
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicPtr, AtomicU8,
+    Ordering::{AcqRel, Acquire, Release},
 };
 use crate::{Completes, Completion, EmptyEnv, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
@@ -129,17 +130,26 @@ where
     F: Future + Send,
     R: Receiver<F::Output, Infallible>,
 {
+    /// Polls the future. The first poll has the token that `start` asked for, and the first suspension listens to it. The
+    /// environment is not asked for another: the stop that counts is that of the one token.
+    ///
     /// # Safety
     ///
-    /// The operation is started, has not completed, and nobody else polls it.
-    unsafe fn poll(this: NonNull<Self>) -> Transfer {
+    /// The operation is started, has not completed, and the caller alone polls it. `token` is given if the slot does not
+    /// listen.
+    unsafe fn poll(this: NonNull<Self>, token: Option<<R::Env as Env>::StopToken>) -> Transfer {
         // SAFETY: by the caller's promise the operation is ours until it is idle.
         let env = match unsafe { &(*this.as_ptr()).receiver } {
             Some(receiver) => receiver.env(),
             None => return Transfer::none(),
         };
-        let token = env.stop_token();
-        if token.stop_requested() {
+        let stopped = match &token {
+            Some(token) => token.stop_requested(),
+            // A callback that has not come this far wakes the operation after this poll.
+            // SAFETY: as above; the slot has not left.
+            None => unsafe { &(*this.as_ptr()).slot }.has_fired(),
+        };
+        if stopped {
             // What came out of the environment goes before the completion, after which it may not be valid.
             drop((token, env));
             // SAFETY: as above.
@@ -180,26 +190,23 @@ where
     /// # Safety
     ///
     /// The operation is being polled by the caller, and pending.
-    unsafe fn suspend(this: NonNull<Self>, token: <R::Env as Env>::StopToken) -> Transfer {
+    unsafe fn suspend(this: NonNull<Self>, token: Option<<R::Env as Env>::StopToken>) -> Transfer {
         // SAFETY: the operation is ours until it is idle.
         let first = unsafe { &(*this.as_ptr()).first };
         let handle = first.handle();
         // SAFETY: the operation's own reference keeps the handle.
         let state = unsafe { &handle.as_ref().state };
-        // SAFETY: as above.
-        if unsafe { !(*this.as_ptr()).listening } {
-            // SAFETY: the slot is pinned with the operation, and left before it completes.
+        if let Some(token) = token {
+            // SAFETY: the slot is pinned with the operation, listens for the first time, and is left before it completes.
             let listening = unsafe {
                 (*this.as_ptr()).listening = true;
-                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), &token)
+                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token)
             };
             if !listening {
-                drop(token);
                 // SAFETY: we still poll.
                 return unsafe { Self::complete(this, Completion::Stopped) };
             }
         }
-        drop(token);
         let woken = first.woken.swap(false, Acquire);
         if !woken && state.compare_exchange(POLLING, IDLE, AcqRel, Acquire).is_ok() {
             // From here on a wake-up may run the operation elsewhere.
@@ -267,7 +274,7 @@ where
             (*this.as_ptr()).trip = None;
             // Takes in what the wake-ups on the way have published: they leave it to this poll to see it.
             (*this.as_ptr()).first.handle().as_ref().state.swap(POLLING, AcqRel);
-            Self::poll(this)
+            Self::poll(this, None)
         }
     }
 
@@ -281,7 +288,7 @@ where
         let handle = unsafe { (*this.as_ptr()).first.handle() };
         // SAFETY: the operation's own reference keeps the handle until the slot is released; ours from then on.
         unsafe {
-            handle.as_ref().references.fetch_add(1, Relaxed);
+            handle.as_ref().references.add();
             slot.as_ref().release();
             let resumed = handle.as_ref().wake();
             Handle::release(handle);
@@ -299,9 +306,14 @@ where
         // SAFETY: nothing is moved.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
         // SAFETY: nobody else knows the operation yet.
+        let token = match unsafe { &(*this.as_ptr()).receiver } {
+            Some(receiver) => receiver.env().stop_token(),
+            None => return Transfer::none(),
+        };
+        // SAFETY: as above. The slot does not listen.
         unsafe {
             (*this.as_ptr()).first.operation = this.as_ptr().cast();
-            Self::poll(this)
+            Self::poll(this, Some(token))
         }
     }
 }
@@ -454,7 +466,7 @@ impl FirstWaker {
             return handle;
         }
         let made = NonNull::from(Box::leak(Box::new(Handle {
-            references: AtomicUsize::new(1),
+            references: Count::one(),
             state: AtomicU8::new(POLLING),
             operation: self.operation,
             schedule: self.schedule,
@@ -502,7 +514,7 @@ static FIRST: RawWakerVTable = RawWakerVTable::new(
         // SAFETY: it is alive while its waker is used.
         let handle = unsafe { (*first.cast::<FirstWaker>()).handle() };
         // SAFETY: the operation's own reference keeps it.
-        unsafe { handle.as_ref() }.references.fetch_add(1, Relaxed);
+        unsafe { handle.as_ref() }.references.add();
         RawWaker::new(handle.as_ptr().cast(), &HANDLE)
     },
     // Never owned, so never woken by value or dropped; waking does the same.
@@ -516,7 +528,7 @@ static FIRST: RawWakerVTable = RawWakerVTable::new(
 static HANDLE: RawWakerVTable = RawWakerVTable::new(
     |handle| {
         // SAFETY: a waker is a reference that counts.
-        unsafe { (*handle.cast::<Handle>()).references.fetch_add(1, Relaxed) };
+        unsafe { (*handle.cast::<Handle>()).references.add() };
         RawWaker::new(handle, &HANDLE)
     },
     // SAFETY: as above. A waker is a driver: it runs what it resumes. Its reference is given back.
@@ -532,7 +544,7 @@ static HANDLE: RawWakerVTable = RawWakerVTable::new(
 
 /// What wakers share. It outlives the operation.
 struct Handle {
-    references: AtomicUsize,
+    references: Count,
     /// | state | means | who may touch the operation |
     /// |---|---|---|
     /// | `POLLING` | it is being polled | who polls |
@@ -580,7 +592,7 @@ impl Handle {
     /// One reference is given back.
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the reference is still ours.
-        if unsafe { this.as_ref() }.references.fetch_sub(1, AcqRel) == 1 {
+        if unsafe { this.as_ref() }.references.give_back() {
             // SAFETY: that was the last.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
         }

@@ -109,7 +109,7 @@ impl<T, E, R: Receiver<T, E>> Operation for NeverOperation<T, E, R> {
             None => return Transfer::none(),
         };
         // SAFETY: the slot is pinned with the operation, which is completed by the callback alone, after its release.
-        if unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), &token) } {
+        if unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) } {
             return Transfer::none();
         }
         // SAFETY: the slot is in no list, so the operation is still ours.

@@ -1,4 +1,5 @@
-//! What is kept without its type: in words of its owner's own, or in memory from an allocator of the user's choice.
+//! Memory and its owners: values kept without their type, in words of their owner or in memory from an allocator;
+//! reference counts; and intrusive lists.
 
 #[cfg(feature = "alloc")]
 mod allocator;
@@ -6,6 +7,7 @@ mod allocator;
 mod cache;
 #[cfg(feature = "alloc")]
 mod count;
+mod list;
 mod words;
 
 #[cfg(feature = "alloc")]
@@ -16,4 +18,7 @@ pub use allocator::OutOfMemory;
 pub(crate) use cache::Cached;
 #[cfg(feature = "alloc")]
 pub(crate) use count::Count;
+#[cfg(feature = "std")]
+pub(crate) use list::Beside;
+pub(crate) use list::{Linked, Links, List, links};
 pub(crate) use words::Words;

@@ -152,7 +152,7 @@ where
         let mut resumed = unsafe {
             let fan = NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan);
             let mut resumed = Fan::open(fan, listen);
-            let token = &(*this.as_ptr()).token;
+            let token = (*this.as_ptr()).token.clone();
             let stopped = if listen {
                 !StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token)
             } else {

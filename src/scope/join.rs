@@ -226,7 +226,7 @@ impl<K: Kind, R: Receiver<(), Infallible>> Operation for WaitOperation<K, R> {
         // SAFETY: the slot is pinned with the operation, and left or released before it completes.
         let slot = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot) };
         // SAFETY: as above.
-        if !unsafe { StopSlot::listen(slot, &token) } {
+        if !unsafe { StopSlot::listen(slot, token) } {
             // SAFETY: it is in no list.
             return unsafe { Self::leave(this) };
         }

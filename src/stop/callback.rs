@@ -113,10 +113,10 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
         }
         this.registered = true;
         let this = NonNull::from(this);
-        // SAFETY: the slot is pinned with the callback; `drop` leaves. The token is kept beside it.
+        // SAFETY: the slot is pinned with the callback; `drop` leaves. What the token borrows outlives the registration.
         let listening = unsafe {
             let slot = NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot);
-            StopSlot::listen(slot, &(*this.as_ptr()).token)
+            StopSlot::listen(slot, (*this.as_ptr()).token.clone())
         };
         if !listening {
             // SAFETY: it was not entered, so nobody else runs the closure.

@@ -1,4 +1,7 @@
-//! The heart of every stop source: a flag and an intrusive list of those who want to know.
+//! The state of every stop source: a flag, and an intrusive list of the entries that listen.
+//!
+//! [`Registry`] is that state, and [`Entry`] one listener. A source owns the registry; a
+//! [`StopSlot`](super::StopSlot) owns the entry, and what keeps the registry alive as long as the entry may use it.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -7,6 +10,7 @@ use core::mem;
 use core::ptr::{self, NonNull};
 
 use crate::Transfer;
+use crate::memory::{Links, List, links};
 use crate::sender::unwind::AbortOnUnwind;
 use crate::sync::atomic::{
     AtomicU8, AtomicUsize,
@@ -14,24 +18,28 @@ use crate::sync::atomic::{
 };
 use crate::sync::{const_unless_loom, spin};
 
-/// A flag and a list. What [`InplaceStopSource`](super::InplaceStopSource) and
-/// [`StopSource`](super::StopSource) share.
+/// A flag and a list, which [`InplaceStopSource`](super::InplaceStopSource) and [`StopSource`](super::StopSource) share.
 pub struct Registry {
     /// Two bits:
     ///
     /// | bit | set by | means |
     /// |---|---|---|
-    /// | `LOCKED` | whoever links, unlinks or takes an entry | the list is being changed; held for a few instructions, never while a callback runs |
+    /// | `LOCKED` | a thread that links or unlinks an entry | the list is being changed; held for a few instructions, never while a callback runs |
     /// | `STOPPED` | the one successful `request_stop` | never cleared; nothing is linked any more, the list only shrinks |
     ///
     /// The bits above are why it was requested, see [`Why`]: zero until then, and for a plain request. They are set in one
     /// step with `STOPPED`.
     ///
-    /// The lock is taken with acquire and given back with release, so the list needs no ordering of its own. While it is
-    /// held nobody else changes the word, so it is given back by a plain store. A reader of `STOPPED` acquires what the
-    /// requester did before.
+    /// The lock bit is set with acquire and cleared with release, which pair, so the list needs no ordering of its own.
+    /// While it is set no other thread changes the word, so it is cleared by a plain store. A reader of `STOPPED` acquires
+    /// what the requester did before.
+    ///
+    /// The lock shares the word with the flag, and is no [`SpinLock`](crate::sync::SpinLock), because both are decided in
+    /// one step: an entry is linked only if the stop was not requested, and the requester has the list the moment the flag
+    /// is set. With two words a listener would look at the flag twice.
     state: AtomicUsize,
-    head: UnsafeCell<*mut Entry>,
+    /// Newest first. Protected by the lock bit.
+    list: UnsafeCell<List<Entry>>,
 }
 
 /// The word as it will be when the lock is given back.
@@ -65,7 +73,7 @@ impl Why {
     }
 }
 
-// SAFETY: `head`, and every entry in the list, is touched under `LOCKED` only.
+// SAFETY: `list`, and the links of every entry in it, are used under `LOCKED` only.
 unsafe impl Send for Registry {}
 // SAFETY: as above.
 unsafe impl Sync for Registry {}
@@ -75,7 +83,7 @@ impl Registry {
         pub(crate) fn new() -> Self {
             Registry {
                 state: AtomicUsize::new(0),
-                head: UnsafeCell::new(ptr::null_mut()),
+                list: UnsafeCell::new(List::new()),
             }
         }
     }
@@ -134,28 +142,11 @@ impl Registry {
         }
     }
 
-    /// # Safety
-    ///
-    /// The lock is held, and the entry is in the list.
-    unsafe fn unlink(&self, entry: &Entry) {
-        // SAFETY: neighbours in the list are alive, and the list is ours under the lock.
-        unsafe {
-            let next = *entry.next.get();
-            let previous = *entry.previous.get();
-            match previous.as_ref() {
-                Some(previous) => previous.next.get().write(next),
-                None => *self.head.get() = next,
-            }
-            if let Some(next) = next.as_ref() {
-                next.previous.get().write(previous);
-            }
-        }
-    }
-
     /// Sets the flag and calls every callback, each outside the lock. `None` when the stop had been requested before;
     /// otherwise what the callbacks want resumed.
     ///
-    /// The registry must stay alive until this returns: whoever calls keeps its owner from completing.
+    /// The registry must stay valid until this returns, though a callback may drop what it listened with. `self` borrows it
+    /// where the source is borrowed; the callers that own it by a reference count hold one of their own meanwhile.
     pub(crate) fn request_stop(&self) -> Option<Transfer> {
         self.request_stop_for(Why::default())
     }
@@ -163,25 +154,24 @@ impl Registry {
     /// The same, for a reason.
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
         let mut locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
-        // A callback that unwinds would leave the others uncalled, and what waits for them waiting.
+        // A callback that unwinds would leave the others uncalled, and their operations waiting.
         let guard = AbortOnUnwind::new();
         // Callbacks are not part of the task in whose poll the stop is requested.
         #[cfg(feature = "std")]
         let _hidden = crate::sender::current::Hidden::from_poll();
         let resumed = Transfer::collect(|| {
-            // SAFETY: the lock is held.
-            let Some(entry) = NonNull::new(unsafe { *self.head.get() }) else {
+            // SAFETY: the lock bit is set, by this thread.
+            let Some(entry) = unsafe { &mut *self.list.get() }.pop_front() else {
                 self.unlock(mem::take(&mut locked));
                 return None;
             };
-            // SAFETY: the lock is held, so the entry is in the list and alive.
+            // SAFETY: the entry was in the list, and its owner withdraws it under the lock, so it is valid.
             let fire = unsafe {
-                self.unlink(entry.as_ref());
                 entry.as_ref().state.store(FIRING, Relaxed);
                 entry.as_ref().fire
             };
             self.unlock(mem::take(&mut locked));
-            // SAFETY: the entry stays alive until its callback releases it. It is not touched again.
+            // SAFETY: the entry stays valid until its callback releases it. It is not used after this call.
             let resumed = unsafe { fire(entry) };
             locked = self.relock();
             Some(resumed)
@@ -199,27 +189,29 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// One who wants to know of a stop.
+/// One listener of a registry.
 ///
 /// ```text
 /// IDLE ──enter──▶ LISTED ──request_stop──▶ FIRING ──release──▶ RELEASED
 ///                   └────────────withdraw────────────────────────▲
 /// ```
 pub struct Entry {
-    /// Written once by `enter`, before the entry is listed; null while it is idle.
+    /// Written once by `enter`, before the entry is listed; null while it is idle. Read by the owner of the entry, which
+    /// also called `enter`. Valid for as long as the owner may call `withdraw`, by the contract of `enter`.
     registry: UnsafeCell<*const Registry>,
-    /// The links belong to the registry's lock.
-    next: UnsafeCell<*mut Entry>,
-    previous: UnsafeCell<*mut Entry>,
-    /// `LISTED` and `FIRING` are set, and `LISTED` is left, under the registry's lock only. `RELEASED` is set by the
-    /// callback itself, with release, once it needs neither the entry nor what is around it any more: from then on
-    /// the owner may go, even while the callback is still running. `withdraw` acquires it.
+    /// Protected by the registry's lock bit.
+    links: Links<Entry>,
+    /// `LISTED` and `FIRING` are stored, and `LISTED` is left, under the registry's lock only. `RELEASED` is stored by
+    /// the callback, with release, when it uses neither the entry nor what is around it any more. From then on the owner
+    /// may be dropped, even while the callback is still running. Pairs with the acquire load in `is_released`.
     state: AtomicU8,
-    /// Called once, outside the lock. It must call [`Entry::release`] once, and completes whatever it completes after
-    /// that, so that no completion ever waits for itself.
+    /// Called once, outside the lock. It calls [`Entry::release`] once, and completes what it completes after that, so
+    /// that no completion ever waits for itself.
     fire: unsafe fn(NonNull<Entry>) -> Transfer,
     _pinned: PhantomPinned,
 }
+
+links!(Entry, links);
 
 const IDLE: u8 = 0;
 const LISTED: u8 = 1;
@@ -230,42 +222,37 @@ impl Entry {
     pub(crate) fn new(fire: unsafe fn(NonNull<Entry>) -> Transfer) -> Self {
         Entry {
             registry: UnsafeCell::new(ptr::null()),
-            next: UnsafeCell::new(ptr::null_mut()),
-            previous: UnsafeCell::new(ptr::null_mut()),
+            links: Links::new(),
             state: AtomicU8::new(IDLE),
             fire,
             _pinned: PhantomPinned,
         }
     }
 
-    /// Puts the entry into the registry's list, or says `false` because the stop has been requested already.
+    /// Puts the entry into the registry's list. Returns `false` where the stop has been requested already.
     ///
     /// # Safety
     ///
-    /// The entry is pinned, idle, and withdrawn or released before it or the registry is gone.
-    pub(crate) unsafe fn enter(this: NonNull<Entry>, registry: &Registry) -> bool {
-        let Some(locked) = registry.lock(STOPPED, 0) else {
-            return false;
-        };
-        // SAFETY: the entry is alive and idle; we hold the lock, and the neighbours are alive while they are listed.
+    /// The entry is pinned and idle, and withdrawn or released before it is dropped. The registry is valid until then,
+    /// and until the last [`withdraw`](Entry::withdraw) has returned.
+    pub(crate) unsafe fn enter(this: NonNull<Entry>, registry: NonNull<Registry>) -> bool {
+        // SAFETY: the registry is valid, by the caller's promise. Once it is unlocked, with the entry in it, the entry may
+        // be released and both be gone.
         unsafe {
+            let Some(locked) = registry.as_ref().lock(STOPPED, 0) else {
+                return false;
+            };
             let entry = this.as_ref();
-            entry.registry.get().write(registry);
-            let head = *registry.head.get();
-            entry.next.get().write(head);
-            entry.previous.get().write(ptr::null_mut());
-            if let Some(head) = head.as_ref() {
-                head.previous.get().write(this.as_ptr());
-            }
-            *registry.head.get() = this.as_ptr();
+            entry.registry.get().write(registry.as_ptr());
+            (*registry.as_ref().list.get()).push_front(this);
             entry.state.store(LISTED, Relaxed);
+            registry.as_ref().unlock(locked);
         }
-        registry.unlock(locked);
         true
     }
 
-    /// Takes the entry out of the list. `true` when its callback has not run and never will; `false` when it has run,
-    /// after waiting for it where it is still running. An entry that is idle has nothing to leave.
+    /// Takes the entry out of the list. Returns `true` when its callback has not run and never will. Returns `false` when
+    /// it has run, after waiting for its release where it is still running. An idle entry has nothing to leave.
     pub(crate) fn withdraw(&self) -> bool {
         let withdrawn = self.try_withdraw();
         if !withdrawn {
@@ -274,33 +261,41 @@ impl Entry {
         withdrawn
     }
 
-    /// The same, without the wait: `false` when its callback has run, or is running.
+    /// Takes the entry out of the list without waiting. Returns `false` when its callback has run, or is running.
     pub(crate) fn try_withdraw(&self) -> bool {
-        // SAFETY: written before the entry was listed, by whoever calls this.
-        let Some(registry) = (unsafe { (*self.registry.get()).as_ref() }) else {
+        // SAFETY: written before the entry was listed, by the owner, which also calls this.
+        let registry = unsafe { *self.registry.get() };
+        if registry.is_null() {
             return true;
-        };
+        }
         if self.is_released() {
             return false;
         }
+        // SAFETY: valid until the owner has withdrawn the entry, by the contract of `enter`.
+        let registry = unsafe { &*registry };
         let locked = registry.relock();
-        if self.state.load(Relaxed) == LISTED {
-            // SAFETY: we hold the lock and the entry is in the list.
-            unsafe { registry.unlink(self) };
+        let listed = self.state.load(Relaxed) == LISTED;
+        if listed {
+            // SAFETY: the lock bit is set by this thread, and the entry is in the list.
+            unsafe { (*registry.list.get()).remove(NonNull::from(self)) };
             self.state.store(RELEASED, Relaxed);
-            registry.unlock(locked);
-            return true;
         }
         registry.unlock(locked);
-        false
+        listed
     }
 
-    /// Whether nobody needs the entry any more.
+    /// Returns whether no thread uses the entry any more but its owner's.
     pub(crate) fn is_released(&self) -> bool {
         self.state.load(Acquire) == RELEASED
     }
 
-    /// Called by the callback: the owner may go.
+    /// Returns whether the stop has reached an entry that was not withdrawn.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn has_fired(&self) -> bool {
+        self.state.load(Acquire) >= FIRING
+    }
+
+    /// Called by the callback: the owner may be dropped.
     pub(crate) fn release(&self) {
         self.state.store(RELEASED, Release);
     }

@@ -5,12 +5,9 @@ use core::ptr::NonNull;
 
 use super::registry::{Entry, Registry};
 use super::slot::StopSlot;
-use super::token::{StopToken, private};
+use super::token::{ErasedStopToken, StopToken, private};
+use crate::memory::Count;
 use crate::sender::stage::container_of;
-use crate::sync::atomic::{
-    AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
 use crate::{Job, Transfer};
 
 /// A stop source that is shared: it is cloned, sent and kept, and lives as long as anyone holds it or a token of it.
@@ -46,10 +43,10 @@ impl StopSource {
         let source = StopSource {
             shared: Handle::new(Some(token.clone())),
         };
-        // SAFETY: the shared state does not move, and withdraws the slot before it, and its hold on the parent, goes.
+        // SAFETY: the shared state does not move, and leaves the slot before it drops its own token of the parent.
         let listening = unsafe {
             let slot = &raw mut (*source.shared.0.as_ptr()).slot;
-            StopSlot::listen(NonNull::new_unchecked(slot), token)
+            StopSlot::listen(NonNull::new_unchecked(slot), ErasedStopToken::new(token))
         };
         if !listening {
             source.request_stop();
@@ -68,7 +65,8 @@ impl StopSource {
     ///
     /// Calls every registered callback on this thread, outside any lock, then runs what they resumed.
     pub fn request_stop(&self) -> bool {
-        // A callback may drop the last `StopSource`: the list must outlive the round all the same.
+        // A callback may drop the last source and the last token, also those that slots own. The registry must outlive the
+        // round all the same.
         let shared = self.shared.clone();
         match shared.registry.request_stop() {
             Some(resumed) => {
@@ -87,7 +85,7 @@ impl StopSource {
 
 impl Clone for StopSource {
     fn clone(&self) -> Self {
-        self.shared.sources.fetch_add(1, Relaxed);
+        self.shared.sources.add();
         StopSource {
             shared: self.shared.clone(),
         }
@@ -96,7 +94,7 @@ impl Clone for StopSource {
 
 impl Drop for StopSource {
     fn drop(&mut self) {
-        self.shared.sources.fetch_sub(1, Relaxed);
+        self.shared.sources.give_back();
     }
 }
 
@@ -133,7 +131,7 @@ impl SharedStopToken {
         // A loop, since a line of links may be long.
         let mut token = Some(self);
         while let Some(SharedStopToken { shared }) = token {
-            if shared.registry.stop_requested() || shared.sources.load(Relaxed) != 0 {
+            if shared.registry.stop_requested() || !shared.sources.is_zero() {
                 return true;
             }
             token = shared.parent.as_ref();
@@ -142,12 +140,19 @@ impl SharedStopToken {
     }
 }
 
-impl private::Raw for SharedStopToken {
+// SAFETY: the token is a reference that counts, and `keep` is the token itself.
+unsafe impl private::Raw for SharedStopToken {
     type Entry = Entry;
+    type Keep = Option<SharedStopToken>;
 
     #[inline]
     fn registry(&self) -> Option<&Registry> {
         Some(&self.shared.registry)
+    }
+
+    #[inline]
+    fn keep(self) -> Option<SharedStopToken> {
+        Some(self)
     }
 }
 
@@ -181,14 +186,15 @@ impl fmt::Debug for SharedStopToken {
 }
 
 struct Shared {
-    /// Sources, tokens, and a stop on its way from the parent. The last one frees. Acquiring one through the parent's
-    /// callback must not bring a zero back to life, which is why this is not an `Arc`.
-    references: AtomicUsize,
-    /// How many `StopSource`s there are. Only compared to zero, as a hint, so relaxed accesses do.
-    sources: AtomicUsize,
+    /// Sources, tokens (those that slots own too), and a stop on its way from the parent. The last one frees. The parent's
+    /// callback adds one unless the count is zero, which is why this is not an `Arc`.
+    references: Count,
+    /// How many `StopSource`s there are. Only compared to zero, as a hint.
+    sources: Count,
     registry: Registry,
-    /// In the parent's list, where there is a parent.
-    slot: StopSlot<SharedStopToken>,
+    /// In the parent's list, where there is a parent. It owns no token, since `parent` is one. So a long line of links is
+    /// dropped by the loop in `Handle::drop`, and not by recursion.
+    slot: StopSlot<ErasedStopToken>,
     /// Requests the stop of this source after the parent's callbacks have run, so that a stop which runs down a long
     /// line of links does not recurse.
     job: Job,
@@ -201,24 +207,12 @@ impl Shared {
     /// # Safety
     ///
     /// The slot is that of a `Shared` that listens to its parent.
-    unsafe fn parent_stopped(slot: NonNull<StopSlot<SharedStopToken>>) -> Transfer {
+    unsafe fn parent_stopped(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
         // SAFETY: the slot is a field of a `Shared`, which waits for the slot to be released before it goes.
         let this = unsafe { container_of!(slot, Shared, slot) };
         // SAFETY: as above.
         let shared = unsafe { this.as_ref() };
-        let mut references = shared.references.load(Relaxed);
-        let held = loop {
-            if references == 0 {
-                break false;
-            }
-            match shared
-                .references
-                .compare_exchange_weak(references, references + 1, Relaxed, Relaxed)
-            {
-                Ok(_) => break true,
-                Err(now) => references = now,
-            }
-        };
+        let held = shared.references.add_unless_zero();
         shared.slot.release();
         if held {
             // SAFETY: the reference just taken keeps the job alive until it runs, which happens once.
@@ -249,8 +243,8 @@ unsafe impl Sync for Handle {}
 impl Handle {
     fn new(parent: Option<SharedStopToken>) -> Self {
         let shared = Box::new(Shared {
-            references: AtomicUsize::new(1),
-            sources: AtomicUsize::new(1),
+            references: Count::one(),
+            sources: Count::one(),
             registry: Registry::new(),
             slot: StopSlot::new(Shared::parent_stopped),
             job: Job::new(Shared::pass_on),
@@ -272,7 +266,7 @@ impl core::ops::Deref for Handle {
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        self.references.fetch_add(1, Relaxed);
+        self.references.add();
         Handle(self.0)
     }
 }
@@ -280,11 +274,9 @@ impl Clone for Handle {
 impl Handle {
     /// Gives the reference back. Where it was the last, the memory, which may hold the last reference to a parent.
     fn give_back(&self) -> Option<Box<Shared>> {
-        if self.references.fetch_sub(1, Release) != 1 {
+        if !self.references.give_back() {
             return None;
         }
-        // Every other handle's use happened before its release.
-        self.references.load(Acquire);
         self.slot.leave();
         // SAFETY: that was the last reference, and the parent's callback is over, or will never run.
         Some(unsafe { Box::from_raw(self.0.as_ptr()) })

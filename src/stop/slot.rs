@@ -14,15 +14,21 @@ use crate::Transfer;
 /// may run at any moment, on any thread, at most once. Before the operation completes for another reason it calls
 /// [`leave`](StopSlot::leave). For a [`NeverStop`](super::NeverStop) token the slot has no size and does nothing.
 ///
-/// The callback is a plain function that gets the slot's address. It decides who completes the operation (it or the
-/// work that was under way, by an atomic of the operation's own), then calls [`release`](StopSlot::release), then
-/// completes. After `release` the operation may be gone.
+/// The callback is a plain function that gets the slot's address. It decides which side completes the operation (the
+/// callback, or the work that was under way) by an atomic of the operation's own. Then it calls
+/// [`release`](StopSlot::release), then completes. After `release` the operation may be gone.
+///
+/// The slot owns the token it listens to, and keeps the memory of a [`StopSource`](super::StopSource) alive until the
+/// slot is dropped. So an environment may make a new token each time it is asked.
 ///
 /// For closures, and for code that is not an operation, there is [`StopCallback`](super::StopCallback).
 #[repr(C)]
 pub struct StopSlot<K: StopToken> {
     /// First, so that the entry's address is the slot's.
     entry: K::Entry,
+    /// The reference to the registry that the entry points at. Written by `listen`, before the entry is listed, and then
+    /// untouched until the slot is dropped: `leave` may still use the registry after the callback's `release`.
+    kept: K::Keep,
     _pinned: PhantomPinned,
 }
 
@@ -38,29 +44,37 @@ impl<K: StopToken> StopSlot<K> {
         };
         StopSlot {
             entry: K::Entry::new(fire),
+            kept: K::Keep::default(),
             _pinned: PhantomPinned,
         }
     }
 
-    /// Enters the list of the token's source. `false` when the stop has been requested already: the callback is not
-    /// called then, the operation sees to itself.
+    /// Enters the list of the token's source. Returns `false` when the stop has been requested already: the callback is
+    /// not called then, and the operation completes by itself.
     ///
     /// # Safety
     ///
-    /// The slot is pinned and listens for the first time. Before it, or the token's source, is gone, either
-    /// [`leave`](StopSlot::leave) has returned or the callback has called [`release`](StopSlot::release).
+    /// The slot is pinned and listens for the first time. Before the slot is dropped, either
+    /// [`leave`](StopSlot::leave) has returned or the callback has called [`release`](StopSlot::release). Only the
+    /// callback calls `release` while the slot is listed, and it does not call the slot's `leave`.
+    ///
+    /// A source that is borrowed, by an [`InplaceStopToken`](super::InplaceStopToken), is valid until then.
     #[inline]
-    pub unsafe fn listen(this: NonNull<Self>, token: &K) -> bool {
-        match token.registry() {
-            // SAFETY: pinned, idle and withdrawn in time, by the caller's promise. A token that has a registry has
-            // an `Entry`, at the address of the slot.
-            Some(registry) => unsafe { Entry::enter(this.cast(), registry) },
-            None => true,
+    pub unsafe fn listen(this: NonNull<Self>, token: K) -> bool {
+        let Some(registry) = token.registry().map(NonNull::from) else {
+            return true;
+        };
+        // SAFETY: the slot is alive and not listed, so no other thread uses it. The entry is pinned, idle and withdrawn in
+        // time, by the caller's promise. A token with a registry has an `Entry`, at the address of the slot. What
+        // `keep` made keeps the registry valid, by the contract of `Raw`.
+        unsafe {
+            (*this.as_ptr()).kept = token.keep();
+            Entry::enter(this.cast(), registry)
         }
     }
 
-    /// Leaves the list. `true` when the callback has not run and never will. `false` when it has, after it was waited
-    /// for, up to its `release`, where it is running on another thread.
+    /// Leaves the list. Returns `true` when the callback has not run and never will. Returns `false` when it has run; a
+    /// callback that is running on another thread is waited for, up to its `release`.
     ///
     /// Not to be called from inside the callback, which calls [`release`](StopSlot::release) instead.
     #[inline]
@@ -71,7 +85,7 @@ impl<K: StopToken> StopSlot<K> {
         }
     }
 
-    /// Leaves the list, without the wait: `false` when the callback has run, or is running.
+    /// Leaves the list without waiting. Returns `false` when the callback has run, or is running.
     #[cfg(feature = "std")]
     pub(crate) fn try_leave(&self) -> bool {
         match self.entry.get() {
@@ -80,13 +94,21 @@ impl<K: StopToken> StopSlot<K> {
         }
     }
 
-    /// Whether the callback, which has run or is running, needs the operation no more.
+    /// Returns whether the callback has released the slot, or the slot has left.
     #[cfg(feature = "std")]
     pub(crate) fn is_released(&self) -> bool {
         self.entry.get().is_none_or(Entry::is_released)
     }
 
-    /// Called by the callback, once: it needs the operation no more.
+    /// Returns whether the source's stop has reached this slot: its callback is running, or has run.
+    ///
+    /// Asked by the operation where it has not left.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn has_fired(&self) -> bool {
+        self.entry.get().is_some_and(Entry::has_fired)
+    }
+
+    /// Called by the callback, once: the callback does not use the operation any more.
     #[inline]
     pub fn release(&self) {
         if let Some(entry) = self.entry.get() {

@@ -23,12 +23,24 @@ pub trait StopToken: Clone + Send + Sync + private::Raw {
 pub(crate) mod private {
     use super::{Entry, NonNull, Registry, Transfer};
 
-    /// What a token is underneath: a registry or nothing. It seals [`StopToken`](super::StopToken).
-    pub trait Raw {
+    /// The representation of a token: a registry, or nothing. It seals [`StopToken`](super::StopToken).
+    ///
+    /// # Safety
+    ///
+    /// The registry that [`registry`](Raw::registry) returned stays valid, at its address, until the value that
+    /// [`keep`](Raw::keep) makes of the same token is dropped. Where `Keep` has no size, the validity rests on a lifetime
+    /// in the token's type, or on the contract of the `unsafe` function that made the token.
+    pub unsafe trait Raw: Sized {
         /// An entry, or nothing where no stop can come.
         type Entry: RawEntry;
 
+        /// The owner of one reference to the registry. The default value owns none.
+        type Keep: Default;
+
         fn registry(&self) -> Option<&Registry>;
+
+        /// Makes the token into what keeps its registry alive.
+        fn keep(self) -> Self::Keep;
     }
 
     pub trait RawEntry {
@@ -82,13 +94,18 @@ impl NeverStop {
     }
 }
 
-impl private::Raw for NeverStop {
+// SAFETY: there is no registry.
+unsafe impl private::Raw for NeverStop {
     type Entry = private::NoEntry;
+    type Keep = ();
 
     #[inline]
     fn registry(&self) -> Option<&Registry> {
         None
     }
+
+    #[inline]
+    fn keep(self) {}
 }
 
 impl StopToken for NeverStop {
@@ -158,13 +175,18 @@ impl<'a> InplaceStopToken<'a> {
     }
 }
 
-impl private::Raw for InplaceStopToken<'_> {
+// SAFETY: the source is borrowed for the lifetime in the type, or is valid by the contract of `extend`.
+unsafe impl private::Raw for InplaceStopToken<'_> {
     type Entry = Entry;
+    type Keep = ();
 
     #[inline]
     fn registry(&self) -> Option<&Registry> {
         Some(self.registry())
     }
+
+    #[inline]
+    fn keep(self) {}
 }
 
 impl StopToken for InplaceStopToken<'_> {
@@ -199,8 +221,9 @@ impl fmt::Debug for InplaceStopToken<'_> {
 
 /// Any token, with its type erased: the registry beneath it, or none.
 ///
-/// What a sender behind [`boxed`](crate::Sender::boxed), or a [`TaskScheduler`](crate::scheduler::TaskScheduler), sees. It is not used once the token it was made of is gone,
-/// which whoever makes one promises.
+/// The token that a sender behind [`boxed`](crate::Sender::boxed) sees, or one behind a
+/// [`TaskScheduler`](crate::scheduler::TaskScheduler). It owns nothing: the `unsafe` functions that make one ask their
+/// callers to keep the erased token alive beside it.
 #[derive(Clone, Copy)]
 pub struct ErasedStopToken {
     registry: Option<NonNull<Registry>>,
@@ -212,9 +235,12 @@ unsafe impl Send for ErasedStopToken {}
 unsafe impl Sync for ErasedStopToken {}
 
 impl ErasedStopToken {
+    /// Erases the type of `token`.
+    ///
     /// # Safety
     ///
-    /// It is not used once `token` is gone. That may move: no token holds its registry in itself.
+    /// The erased token, its copies, and the slots that listen to them are not used once `token` is dropped. `token` may
+    /// move: no token contains its registry.
     pub(crate) unsafe fn new<K: StopToken>(token: &K) -> Self {
         ErasedStopToken {
             registry: token.registry().map(NonNull::from),
@@ -248,14 +274,19 @@ impl ErasedStopToken {
     }
 }
 
-impl private::Raw for ErasedStopToken {
+// SAFETY: the registry is valid for as long as the token is used, by the contracts of `new` and `of`.
+unsafe impl private::Raw for ErasedStopToken {
     type Entry = Entry;
+    type Keep = ();
 
     #[inline]
     fn registry(&self) -> Option<&Registry> {
-        // SAFETY: the token it was made of is still there, by the promise of `new`.
+        // SAFETY: the registry is valid, by the contracts of `new` and `of`.
         self.registry.map(|registry| unsafe { registry.as_ref() })
     }
+
+    #[inline]
+    fn keep(self) {}
 }
 
 impl StopToken for ErasedStopToken {

@@ -153,8 +153,10 @@ impl TaskToken {
     }
 }
 
-impl Raw for TaskToken {
+// SAFETY: the await, and the task's source, are valid for as long as the token is used, by the contract of `new`.
+unsafe impl Raw for TaskToken {
     type Entry = stop::Entry;
+    type Keep = ();
 
     #[inline]
     fn registry(&self) -> Option<&Registry> {
@@ -167,6 +169,9 @@ impl Raw for TaskToken {
             }
         }
     }
+
+    #[inline]
+    fn keep(self) {}
 }
 
 impl StopToken for TaskToken {

@@ -28,7 +28,8 @@ use crate::scheduler::OutOfMemory;
 #[must_use = "a builder does nothing until it is given a future"]
 pub struct TaskBuilder<C = DefaultContext, A = <C as TaskContext>::Allocator> {
     allocator: A,
-    _context: PhantomData<fn() -> C>,
+    /// Invariant: the `TaskContext` implementation is that of exactly this type.
+    _context: PhantomData<fn(C) -> C>,
 }
 
 impl TaskBuilder {

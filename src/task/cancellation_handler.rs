@@ -179,7 +179,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
             context.as_ref().enter();
             Header::hold(frame);
             Header::count_wait(frame);
-            if !StopSlot::listen(this.cast(), &token) {
+            if !StopSlot::listen(this.cast(), token) {
                 // It was cancelled before.
                 Self::remove(this);
                 Self::release(this);

@@ -479,7 +479,7 @@ where
     /// # Safety
     ///
     /// The operation is pinned, and being started.
-    unsafe fn begin(this: NonNull<Self>, token: &<R::Env as Env>::StopToken) -> Option<Completion<T, E>> {
+    unsafe fn begin(this: NonNull<Self>, token: <R::Env as Env>::StopToken) -> Option<Completion<T, E>> {
         let operation = this.as_ptr();
         // SAFETY: nobody else knows the operation yet.
         let ContinuationSender { function, location, .. } = unsafe { (*operation).sender.take() }?;
@@ -530,7 +530,7 @@ where
     unsafe fn wait(
         this: NonNull<Self>,
         block: Arc<Block<T, E>>,
-        token: &<R::Env as Env>::StopToken,
+        token: <R::Env as Env>::StopToken,
     ) -> Option<Arc<Block<T, E>>> {
         let operation = this.as_ptr();
         let state = NonNull::from(&block.state);
@@ -620,10 +620,9 @@ where
             return Transfer::none();
         };
         // SAFETY: it is pinned, and this is its start.
-        let Some(completion) = (unsafe { Self::begin(this, &token) }) else {
+        let Some(completion) = (unsafe { Self::begin(this, token) }) else {
             return Transfer::none();
         };
-        drop(token);
         // SAFETY: nobody else completes it.
         match unsafe { (*this.as_ptr()).receiver.take() } {
             Some(receiver) => completion.deliver(receiver),

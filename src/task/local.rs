@@ -280,6 +280,7 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
     fn connect<R: Receiver<Homed<T>, Homed<E>>>(self, receiver: R) -> HomedOperation<T, E, R> {
         HomedOperation {
             stage: Stage::Sender((self, receiver)),
+            _stays: PhantomData,
             _pinned: PhantomPinned,
         }
     }
@@ -293,6 +294,8 @@ type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), Started<T, E, R>>;
 /// The operation of a [`HomedTask`].
 struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {
     stage: InTurn<T, E, R>,
+    /// Not `Send`: like the task, it is started, and dropped unstarted, on the thread that made it.
+    _stays: PhantomData<*mut ()>,
     _pinned: PhantomPinned,
 }
 

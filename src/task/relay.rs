@@ -144,7 +144,7 @@ impl Relay {
                 token: outer,
             });
             // The callback does not mind what is set below: it looks at the count alone.
-            StopSlot::listen(NonNull::new_unchecked(place).cast(), &outer)
+            StopSlot::listen(NonNull::new_unchecked(place).cast(), outer)
         };
         if listening {
             relay.link.store(LINKED, Release);

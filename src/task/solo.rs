@@ -761,29 +761,30 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             let (Some(task), Some(receiver)) = (&(*this).task, &(*this).receiver) else {
                 return Transfer::none();
             };
+            // The environment is the user's, so it is asked before anything is entered.
+            let env = receiver.env();
+            let (token, level, around) = (env.stop_token(), env.priority(), env.around());
+            drop(env);
             let task = task.clone();
             let joiner = &task.solo().joiner;
             let word = this.cast::<Joiner>();
             let starting = word.map_addr(|address| address | STARTING);
             if let Err(seen) = joiner.compare_exchange(ptr::null_mut(), starting, AcqRel, Acquire) {
+                drop(token);
                 // Otherwise somebody else waits for it, or nobody may.
                 return Self::finish(this, seen == DONE);
             }
-            let env = receiver.env();
-            if let Some(around) = env.around() {
+            if let Some(around) = around {
                 let token = around.context.as_ref().token;
                 let outer = task.solo().outer;
                 (*this).reached = (outer.stop_possible() && outer.is_same(&token)).then_some(token);
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }
             // What comes after that is told.
-            if let Some(level) = env.priority() {
+            if let Some(level) = level {
                 task.raise(level);
             }
-            let token = env.stop_token();
-            drop(env);
-            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token);
-            drop(token);
+            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
             let waits = listening || (*this).ignores_stop();
             let next = if waits { word } else { ptr::null_mut() };
             match joiner.compare_exchange(starting, next, AcqRel, Acquire) {

@@ -95,7 +95,9 @@ pub struct Task<T, E = Infallible, Cx = DefaultContext> {
 }
 
 /// The types of a task, none of which is in it.
-type Produces<T, E, Cx> = PhantomData<fn() -> (T, E, Cx)>;
+/// Covariant in the results, which are only given. Invariant in the context: its `TaskContext` implementation is that of
+/// exactly this type.
+type Produces<T, E, Cx> = PhantomData<(fn() -> (T, E), fn(Cx) -> Cx)>;
 
 // SAFETY: the future is `Send`, and so are the result, the allocator and the context.
 unsafe impl<T: Send, E: Send, Cx> Send for Task<T, E, Cx> {}
@@ -853,13 +855,15 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         let env = this.receiver.env();
+        // The environment is the user's, so it is asked before anything is made. Of the token the context points at this
+        // very one, which is kept with the environment.
+        let token = env.stop_token();
+        let (priority, around) = (env.priority(), env.around());
         let home = match Cx::Scheduler::home(&env) {
             Some(home) => home,
             // SAFETY: it is pinned with the operation, and goes when the task is done.
             None => unsafe { Home::new(this.scheduler.write(Cx::Scheduler::of(&env))) },
         };
-        let token = env.stop_token();
-        let (priority, around) = (env.priority(), env.around());
         let (env, token) = this.outside.write((env, token));
         // SAFETY: whoever awaits this waits for it, and so does the context in which that began.
         let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });

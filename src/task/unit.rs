@@ -10,10 +10,10 @@ use super::context::Context;
 use super::current::{Facts, Record, TaskRef};
 use super::priority::Escalation;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr,
+    AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::spin;
+use crate::sync::{SpinGuard, SpinLock};
 
 /// What all frames of one strand share. It lives in the operation, or in the frame that was spawned, and is there until
 /// that is done.
@@ -37,9 +37,8 @@ pub(crate) struct Unit {
     counted: Cell<*mut Counted>,
     /// What raises it.
     pub(super) escalation: Escalation,
-    /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
-    /// release.
-    locked: AtomicBool,
+    /// Protects the lists. Held for a few instructions, and never while anything of the user's runs.
+    lock: SpinLock<()>,
 }
 
 // SAFETY: the lists are touched under the lock alone.
@@ -58,7 +57,7 @@ impl Unit {
             spawned: false,
             counted: Cell::new(ptr::null_mut()),
             escalation: Escalation::new(),
-            locked: AtomicBool::new(false),
+            lock: SpinLock::new(()),
         }
     }
 
@@ -254,15 +253,7 @@ impl Unit {
     }
 
     pub(super) fn lock(&self) -> UnitLock<'_> {
-        let mut rounds = 0;
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Acquire, Relaxed)
-            .is_err()
-        {
-            spin(&mut rounds);
-        }
-        UnitLock(self)
+        UnitLock(self.lock.lock())
     }
 
 }
@@ -283,13 +274,7 @@ impl Drop for Unit {
 }
 
 /// The lock of a unit is held.
-pub(super) struct UnitLock<'a>(&'a Unit);
-
-impl Drop for UnitLock<'_> {
-    fn drop(&mut self) {
-        self.0.locked.store(false, Release);
-    }
-}
+pub(super) struct UnitLock<'a>(#[allow(dead_code, reason = "it is held")] SpinGuard<'a, ()>);
 
 /// A link to a unit that counts running children for it: that of a group, or of a single child. It only informs: see
 /// [`dump`](super::dump).

@@ -1,14 +1,16 @@
 //! Stop sources: registration, deregistration and the stop, all at once.
 
+use std::any::{Any, TypeId};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use bowline::prelude::*;
 use bowline::stop::{InplaceStopSource, SharedStopToken, StopCallback, StopSource, with_callback};
+use bowline::{NoScheduler, Panic, Transfer};
 use loom::cell::UnsafeCell;
 
-use crate::support::{Ended, World, explore};
+use crate::support::{Ended, Root, Watched, World, explore};
 
 /// A count that `loom` watches: whoever changes it must be ordered after whoever did before.
 struct Tally(UnsafeCell<u32>);
@@ -185,6 +187,74 @@ fn a_stop_races_with_the_start_and_the_end_of_an_operation() {
         let work = world.stoppable(5).write_env(WithStopToken(source.token()));
         world.threads.spawn(move || assert!(source.request_stop()));
         submit(work, root);
+        let at_once = report.is_there() && report.here();
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(5) => "too late",
+            Ended::Stopped if at_once => "before",
+            Ended::Stopped => "while",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Makes a new source for each token, linked to the parent, and keeps none.
+#[derive(Clone)]
+struct Fresh(SharedStopToken);
+
+impl Env for Fresh {
+    type StopToken = SharedStopToken;
+    type Scheduler = NoScheduler;
+
+    fn stop_token(&self) -> SharedStopToken {
+        StopSource::linked_to(&self.0).token()
+    }
+
+    fn scheduler(&self) -> NoScheduler {
+        NoScheduler
+    }
+
+    fn visit(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) {}
+}
+
+/// A receiver in such an environment.
+struct InFresh(Root, Fresh);
+
+impl Receiver<Watched, &'static str> for InFresh {
+    type Env = Fresh;
+
+    fn env(&self) -> Fresh {
+        self.1.clone()
+    }
+
+    fn set_value(self, value: Watched) -> Transfer {
+        Receiver::<_, &'static str>::set_value(self.0, value)
+    }
+
+    fn set_error(self, error: &'static str) -> Transfer {
+        Receiver::<Watched, _>::set_error(self.0, error)
+    }
+
+    fn set_stopped(self) -> Transfer {
+        Receiver::<Watched, &'static str>::set_stopped(self.0)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        Receiver::<Watched, &'static str>::set_panicked(self.0, payload)
+    }
+}
+
+/// Sees the same three where the slot alone keeps the source that it listens to: that goes with the operation, also while
+/// the stop is on its way to it, and while its callbacks are being called.
+#[test]
+fn a_slot_keeps_its_source_while_a_stop_races_with_the_end() {
+    explore(2, &["before", "while", "too late"], |seen| {
+        let world = World::default();
+        let parent = StopSource::new();
+        let (root, report) = world.root();
+        let receiver = InFresh(root, Fresh(parent.token()));
+        world.threads.spawn(move || assert!(parent.request_stop()));
+        submit(world.stoppable(5), receiver);
         let at_once = report.is_there() && report.here();
         world.end();
         seen.note(match report.get() {

@@ -383,7 +383,7 @@ impl<R: Receiver<Watched, &'static str>> Operation for StoppableOperation<R> {
         let completing = this.completing.clone();
         let this = NonNull::from(this).as_ptr();
         // SAFETY: the slot is pinned with the operation, and left, or released, before that completes.
-        if !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &token) } {
+        if !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token) } {
             // SAFETY: it does not listen, so nobody else completes it.
             return unsafe { (*this).receiver.take() }.expect("started once").set_stopped();
         }

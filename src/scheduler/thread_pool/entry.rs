@@ -2,6 +2,7 @@
 
 use core::ptr::{self, NonNull};
 
+use crate::memory::Linked;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -17,7 +18,7 @@ pub struct Entry {
     pub(super) job: Job,
     /// The one before, in the list of an injector. Only touched under its lock, so relaxed accesses do. The one after is
     /// the job's link.
-    pub(super) previous: AtomicPtr<Entry>,
+    previous: AtomicPtr<Entry>,
     /// The level that it was given, as a number; and above that, from [`FLOOR`] on, one more than the level that it was
     /// raised to, which only grows. The first is written before the entry is queued, by who has it to itself, the second
     /// by whoever raises it; they are read when it is put into a list of the injector, under the lock, which orders the
@@ -41,6 +42,29 @@ pub struct Entry {
     /// does not have. In the injector, under its lock, it is the truth. Of a slot or a ring it is a hint: who does not
     /// find the entry there came between two steps of another, and looks again until the place has changed.
     place: AtomicUsize,
+}
+
+// SAFETY: each getter reads what its setter wrote. The job is in no other list while the entry is in one of an injector.
+unsafe impl Linked for Entry {
+    #[inline]
+    fn next(&self) -> *mut Entry {
+        self.job.next().cast()
+    }
+
+    #[inline]
+    fn set_next(&self, next: *mut Entry) {
+        self.job.set_next(next.cast());
+    }
+
+    #[inline]
+    fn previous(&self) -> *mut Entry {
+        self.previous.load(Relaxed)
+    }
+
+    #[inline]
+    fn set_previous(&self, previous: *mut Entry) {
+        self.previous.store(previous, Relaxed);
+    }
 }
 
 /// What an entry is to those around it in the queue of a worker.

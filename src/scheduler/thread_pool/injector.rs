@@ -1,9 +1,10 @@
 //! The queues that all workers of a pool share: one for each level of priority.
 
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use super::entry::{Entry, Place};
 use crate::Priority;
+use crate::memory::{Beside, List};
 use crate::sync::Mutex;
 use crate::sync::atomic::{
     AtomicUsize,
@@ -53,7 +54,7 @@ pub(super) struct Injector {
 }
 
 struct Lists {
-    ends: [Ends; 5],
+    lists: [List<Entry, Beside<Entry>>; 5],
     /// The levels that have entries.
     occupied: Levels,
     /// Which life of the pool's memory this is; see `Shared`. A push for another one is refused.
@@ -62,12 +63,6 @@ struct Lists {
     closed: bool,
     /// The stamp of the next entry.
     stamp: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Ends {
-    first: *mut Entry,
-    last: *mut Entry,
 }
 
 // SAFETY: the entries of a list are reached under its lock alone, and may be run on any thread.
@@ -83,10 +78,7 @@ impl Injector {
         Injector {
             occupied: AtomicUsize::new(0),
             lists: Mutex::new(Lists {
-                ends: [Ends {
-                    first: ptr::null_mut(),
-                    last: ptr::null_mut(),
-                }; 5],
+                lists: [const { List::new() }; 5],
                 occupied: Levels(0),
                 generation: 0,
                 closed: true,
@@ -137,8 +129,8 @@ impl Injector {
     pub(super) fn pop(&self, levels: Levels, newest: bool) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
         let level = lists.occupied.and(levels).highest()?;
-        let ends = lists.ends[level];
-        let entry = NonNull::new(if newest { ends.last } else { ends.first })?;
+        let list = &lists.lists[level];
+        let entry = if newest { list.last() } else { list.first() }?;
         // SAFETY: it is in that list.
         unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
@@ -149,8 +141,8 @@ impl Injector {
     pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
         let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
-        for (level, ends) in lists.ends.iter().enumerate() {
-            let Some(entry) = NonNull::new(ends.last) else { continue };
+        for (level, list) in lists.lists.iter().enumerate() {
+            let Some(entry) = list.last() else { continue };
             // SAFETY: an entry in a list is alive.
             let stamp = unsafe { entry.as_ref() }.stamp.load(Relaxed);
             // The stamps wrap.
@@ -225,16 +217,9 @@ impl Lists {
         let level = this.level();
         this.stamp.store(self.stamp, Relaxed);
         self.stamp = self.stamp.wrapping_add(1);
-        let ends = &mut self.ends[level as usize];
         this.set_place(Place::Injector(level));
-        this.job.set_next(ptr::null_mut());
-        this.previous.store(ends.last, Relaxed);
-        match NonNull::new(ends.last) {
-            // SAFETY: an entry in a list is alive.
-            Some(last) => unsafe { last.as_ref() }.job.set_next(entry.as_ptr().cast()),
-            None => ends.first = entry.as_ptr(),
-        }
-        ends.last = entry.as_ptr();
+        // SAFETY: the caller's promise.
+        unsafe { self.lists[level as usize].push_back(entry) };
         self.occupied.0 |= 1 << level as usize;
     }
 
@@ -244,22 +229,10 @@ impl Lists {
     ///
     /// The entry is in the list of `level`.
     unsafe fn unlink(&mut self, entry: NonNull<Entry>, level: usize) {
-        // SAFETY: an entry in a list is alive.
-        let this = unsafe { entry.as_ref() };
-        let ends = &mut self.ends[level];
-        let next = this.job.next().cast::<Entry>();
-        let previous = this.previous.load(Relaxed);
-        match NonNull::new(previous) {
-            // SAFETY: an entry in a list is alive.
-            Some(previous) => unsafe { previous.as_ref() }.job.set_next(next.cast()),
-            None => ends.first = next,
-        }
-        match NonNull::new(next) {
-            // SAFETY: as above.
-            Some(next) => unsafe { next.as_ref() }.previous.store(previous, Relaxed),
-            None => ends.last = previous,
-        }
-        if ends.first.is_null() {
+        let list = &mut self.lists[level];
+        // SAFETY: the caller's promise.
+        unsafe { list.remove(entry) };
+        if list.is_empty() {
             self.occupied.0 &= !(1 << level);
         }
     }

@@ -203,7 +203,7 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
             None => return Transfer::none(),
         };
         // SAFETY: the slot is pinned with the operation, and left, or released by the callback, before that completes.
-        let listens = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), &token) };
+        let listens = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) };
         // SAFETY: the entry is pinned with the operation.
         let entry = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry) };
         // SAFETY: the operation is completed by its job, or by whoever gets it back. The handle keeps the timers.

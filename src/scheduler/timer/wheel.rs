@@ -6,6 +6,7 @@ use core::marker::PhantomPinned;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
+use crate::memory::{Beside, Linked, List};
 use crate::{Job, Transfer};
 
 /// So many bits of a deadline choose a slot. The entries of a slot are spread over the level below all at once, and others
@@ -81,7 +82,10 @@ impl Entry {
     pub(super) fn set_state(&self, state: State) {
         self.state.set(state);
     }
+}
 
+// SAFETY: each getter reads what its setter wrote. The job is in no other list while the entry is in the wheel.
+unsafe impl Linked for Entry {
     #[inline]
     fn next(&self) -> *mut Entry {
         self.job.next().cast()
@@ -91,21 +95,16 @@ impl Entry {
     fn set_next(&self, next: *mut Entry) {
         self.job.set_next(next.cast());
     }
-}
 
-/// Entries in the order in which they were appended.
-#[derive(Clone, Copy)]
-struct List {
-    head: *mut Entry,
-    /// Means something only when `head` is not null.
-    tail: *mut Entry,
-}
+    #[inline]
+    fn previous(&self) -> *mut Entry {
+        self.previous.get()
+    }
 
-impl List {
-    const EMPTY: List = List {
-        head: ptr::null_mut(),
-        tail: ptr::null_mut(),
-    };
+    #[inline]
+    fn set_previous(&self, previous: *mut Entry) {
+        self.previous.set(previous);
+    }
 }
 
 /// Timers in order of their deadlines, those of one deadline in order of insertion. Inserting and removing take constant
@@ -132,7 +131,7 @@ pub(super) struct Wheel {
     occupied: [[u64; WORDS]; LEVELS],
     /// One bit per word of those that is not zero.
     words: [u16; LEVELS],
-    slots: [[List; SLOTS]; LEVELS],
+    slots: [[List<Entry, Beside<Entry>>; SLOTS]; LEVELS],
 }
 
 // SAFETY: the wheel's owner hands its entries from thread to thread with it; an entry's operation is made for that.
@@ -142,7 +141,7 @@ impl Wheel {
     /// An empty wheel. It is large, and most of its slots are never used: memory that the system has zeroed, and gives
     /// when it is touched, is right for it.
     pub(super) fn new() -> Box<Self> {
-        // SAFETY: numbers and pointers, which may all be zero.
+        // SAFETY: numbers, and lists that are two pointers, which may all be zero.
         unsafe { Box::new_zeroed().assume_init() }
     }
 
@@ -169,20 +168,13 @@ impl Wheel {
         // SAFETY: the entry is alive, by the caller's promise.
         let (level, slot) = self.place(unsafe { entry.as_ref() }.deadline());
         let list = &mut self.slots[level][slot];
-        // SAFETY: as above; an entry that is in the list is alive too.
-        unsafe {
-            entry.as_ref().set_next(ptr::null_mut());
-            entry.as_ref().previous.set(list.tail);
-            if list.head.is_null() {
-                list.head = entry.as_ptr();
-                self.occupied[level][slot / 64] |= 1 << (slot % 64);
-                self.words[level] |= 1 << (slot / 64);
-                self.levels |= 1 << level;
-            } else {
-                (*list.tail).set_next(entry.as_ptr());
-            }
+        if list.is_empty() {
+            self.occupied[level][slot / 64] |= 1 << (slot % 64);
+            self.words[level] |= 1 << (slot / 64);
+            self.levels |= 1 << level;
         }
-        list.tail = entry.as_ptr();
+        // SAFETY: by the caller's promise.
+        unsafe { list.push_back(entry) };
     }
 
     /// Takes an entry out.
@@ -191,23 +183,12 @@ impl Wheel {
     ///
     /// The entry is in this wheel.
     pub(super) unsafe fn remove(&mut self, entry: NonNull<Entry>) {
-        // SAFETY: the entry is in the wheel, by the caller's promise, and so alive, as its neighbours are.
+        // SAFETY: the entry is in the wheel, by the caller's promise, and so valid; it is in the list of its place.
         unsafe {
             let (level, slot) = self.place(entry.as_ref().deadline());
             let list = &mut self.slots[level][slot];
-            let next = entry.as_ref().next();
-            let previous = entry.as_ref().previous.get();
-            if list.head == entry.as_ptr() {
-                list.head = next;
-            } else {
-                (*previous).set_next(next);
-            }
-            if list.tail == entry.as_ptr() {
-                list.tail = previous;
-            } else {
-                (*next).previous.set(previous);
-            }
-            if list.head.is_null() {
+            list.remove(entry);
+            if list.is_empty() {
                 self.vacate(level, slot);
             }
         }
@@ -227,12 +208,11 @@ impl Wheel {
                 self.cursor = self.cursor.max(now);
                 return None;
             }
-            let list = self.slots[level][slot];
-            // SAFETY: the slot is occupied, and an entry in it is alive.
-            let head = unsafe { NonNull::new_unchecked(list.head) };
-            if list.head == list.tail || level == 0 {
+            let list = &mut self.slots[level][slot];
+            let head = list.first()?;
+            if list.last() == Some(head) || level == 0 {
                 // The first of all: it need not go down the levels.
-                // SAFETY: as above.
+                // SAFETY: an entry in the wheel is valid.
                 let deadline = unsafe { head.as_ref() }.deadline();
                 if deadline > now {
                     return None;
@@ -243,15 +223,11 @@ impl Wheel {
                 return Some(head);
             }
             self.cursor = begin;
-            self.slots[level][slot] = List::EMPTY;
+            let mut list = list.take();
             self.vacate(level, slot);
-            let mut at = list.head;
-            while let Some(entry) = NonNull::new(at) {
-                // SAFETY: it was in the list, and so is alive; it is in none now, and its deadline is in the slot.
-                unsafe {
-                    at = entry.as_ref().next();
-                    self.link(entry);
-                }
+            while let Some(entry) = list.pop_front() {
+                // SAFETY: it was in the list, and so is valid; it is in none now, and its deadline is in the slot.
+                unsafe { self.link(entry) };
             }
         }
     }
@@ -261,9 +237,10 @@ impl Wheel {
     pub(super) fn next(&self) -> Option<u64> {
         let (level, slot) = self.first()?;
         let list = &self.slots[level][slot];
-        Some(if list.head == list.tail {
-            // SAFETY: the slot is occupied, and an entry in it is alive.
-            unsafe { (*list.head).deadline() }
+        let first = list.first()?;
+        Some(if list.last() == Some(first) {
+            // SAFETY: an entry in the wheel is valid.
+            unsafe { first.as_ref() }.deadline()
         } else {
             self.begin(level, slot)
         })

@@ -134,7 +134,9 @@ impl Memory {
             let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
                 // The others are not looked at, so that many blocks cost no more each than few.
-                Chunk::each(chunk, |block| drop(Block::sweep(block)));
+                Chunk::each(chunk, |block| {
+                    Block::sweep(block);
+                });
                 Chunk::pop(chunk);
                 if let Some(block) = Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable)) {
                     return Some(block);

@@ -19,7 +19,9 @@ use crate::Panic;
 #[must_use = "futures do nothing until they are awaited"]
 pub struct GroupFuture<B, F, T, O, K> {
     stage: Stage<B, F, O>,
-    _kind: PhantomData<fn() -> (T, K)>,
+    /// Invariant, as the group that the body gets is.
+    _child: PhantomData<fn(T) -> T>,
+    _kind: PhantomData<fn() -> K>,
     _pinned: PhantomPinned,
 }
 
@@ -38,6 +40,7 @@ impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
     pub(super) fn new(body: B) -> Self {
         GroupFuture {
             stage: Stage::Unpolled(body),
+            _child: PhantomData,
             _kind: PhantomData,
             _pinned: PhantomPinned,
         }

@@ -1,11 +1,11 @@
 //! What a group is behind its handles: its children, and who waits for them.
 
 use core::alloc::Layout;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::future::Future;
 use core::mem::{self, ManuallyDrop};
-use core::ops::{Deref, DerefMut};
+use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 use std::boxed::Box;
@@ -24,14 +24,14 @@ use super::super::tether::{Tether, Tethered};
 use super::super::unit::{Counted, Unit};
 use super::Refused;
 use super::wait::{Given, Kind, Waiter};
-use crate::memory::Cached;
+use crate::memory::{Cached, Count, List};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::spin;
+use crate::sync::{SpinGuard, SpinLock};
 use crate::{Completion, Panic, Priority, Transfer};
 
 /// What all handles of a group, and its children, point at.
@@ -42,7 +42,7 @@ use crate::{Completion, Panic, Priority, Transfer};
 /// children together, from the time when the group was closed with some of them running until the last has ended. While it is
 /// open, the handle of what runs the body keeps it.
 pub(super) struct Core {
-    count: AtomicUsize,
+    count: Count,
     /// What stops the children. It is linked to the task's token.
     relay: Relay,
     /// Ties the group to its frame, while `is_tied`. Belongs to the thread that polls the frame.
@@ -73,11 +73,9 @@ pub(super) struct Core {
     /// A child has panicked, and its panic was not taken: the body, if it waits for something else, is ended by that. Stored under
     /// the lock, and read by the thread that polls the body, which the store wakes.
     has_panic: AtomicBool,
-    /// Held for a few instructions, and never while anything of the user's runs. Taken with acquire, given back with
-    /// release. A child that has ended touches nothing of the group once it gave the lock back, unless it was the last of
-    /// one that is closed.
-    locked: AtomicBool,
-    state: UnsafeCell<State>,
+    /// Locked for a few instructions, and never while anything of the user's runs. A child that has ended uses nothing of the
+    /// group after it unlocked this, unless it was the last of one that is closed.
+    state: SpinLock<State>,
 }
 
 // SAFETY: the state is touched under the lock alone; in there are frames and values that are `Send`. The rest does not
@@ -154,60 +152,8 @@ enum Phase {
     Over,
 }
 
-/// Operations that wait for something of the group; who began first comes first.
-struct Waiters {
-    first: *mut Waiter,
-    last: *mut Waiter,
-}
-
-impl Waiters {
-    const NONE: Waiters = Waiters {
-        first: ptr::null_mut(),
-        last: ptr::null_mut(),
-    };
-
-    /// # Safety
-    ///
-    /// The waiter is in no list, and stays where it is until it is taken out.
-    unsafe fn push(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: the caller's promise; what is in the list is there.
-        unsafe {
-            waiter.as_ref().next.set(ptr::null_mut());
-            waiter.as_ref().previous.set(self.last);
-            match self.last.as_ref() {
-                Some(last) => last.next.set(waiter.as_ptr()),
-                None => self.first = waiter.as_ptr(),
-            }
-        }
-        self.last = waiter.as_ptr();
-    }
-
-    /// # Safety
-    ///
-    /// The waiter is in the list.
-    unsafe fn remove(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: the caller's promise; what is in the list is there.
-        unsafe {
-            let (next, previous) = (waiter.as_ref().next.get(), waiter.as_ref().previous.get());
-            match previous.as_ref() {
-                Some(previous) => previous.next.set(next),
-                None => self.first = next,
-            }
-            match next.as_ref() {
-                Some(next) => next.previous.set(previous),
-                None => self.last = previous,
-            }
-        }
-    }
-
-    /// Takes the first.
-    fn pop(&mut self) -> Option<NonNull<Waiter>> {
-        let first = NonNull::new(self.first)?;
-        // SAFETY: it is in the list.
-        unsafe { self.remove(first) };
-        Some(first)
-    }
-}
+/// Operations that wait for something of the group, first come first served.
+type Waiters = List<Waiter>;
 
 /// Those that wait, for each [`Kind`] by itself: nobody is looked for among those that wait for something else.
 struct Queues([Waiters; 3]);
@@ -215,10 +161,10 @@ struct Queues([Waiters; 3]);
 impl Queues {
     /// # Safety
     ///
-    /// As for [`Waiters::push`].
+    /// As for [`List::push_back`].
     unsafe fn push(&mut self, waiter: NonNull<Waiter>) {
         // SAFETY: the caller's promise.
-        unsafe { self.0[waiter.as_ref().kind as usize].push(waiter) };
+        unsafe { self.0[waiter.as_ref().kind as usize].push_back(waiter) };
     }
 
     /// # Safety
@@ -232,13 +178,13 @@ impl Queues {
     /// The first that waits for this.
     #[inline]
     fn find(&self, kind: Kind) -> Option<NonNull<Waiter>> {
-        NonNull::new(self.0[kind as usize].first)
+        self.0[kind as usize].first()
     }
 
     /// The first of any.
     #[inline]
     fn any(&self) -> Option<NonNull<Waiter>> {
-        self.0.iter().find_map(|waiters| NonNull::new(waiters.first))
+        self.0.iter().find_map(List::first)
     }
 }
 
@@ -288,10 +234,7 @@ impl Deref for CoreRef {
 
 impl Clone for CoreRef {
     fn clone(&self) -> Self {
-        if self.count.fetch_add(1, Relaxed) > usize::MAX / 2 {
-            // As the counts of the standard library do: there is no way on.
-            std::process::abort();
-        }
+        self.count.add();
         CoreRef(self.0)
     }
 }
@@ -403,7 +346,7 @@ struct Settled {
 impl Settled {
     fn new() -> Self {
         Settled {
-            granted: Waiters::NONE,
+            granted: List::new(),
             frame: None,
             body: None,
             woken: Vec::new(),
@@ -413,7 +356,7 @@ impl Settled {
     #[inline]
     fn complete(mut self) -> Transfer {
         let mut resumed = Transfer::none();
-        while let Some(waiter) = self.granted.pop() {
+        while let Some(waiter) = self.granted.pop_front() {
             // SAFETY: whoever takes it out of the group's list, under the lock, completes it.
             resumed.append(unsafe { Waiter::complete(waiter) });
         }
@@ -429,34 +372,6 @@ impl Settled {
             waker.wake();
         }
         resumed
-    }
-}
-
-/// The state of a group, while its lock is held.
-struct Lock<'a>(&'a Core);
-
-impl Deref for Lock<'_> {
-    type Target = State;
-
-    #[inline]
-    fn deref(&self) -> &State {
-        // SAFETY: the lock is held.
-        unsafe { &*self.0.state.get() }
-    }
-}
-
-impl DerefMut for Lock<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut State {
-        // SAFETY: the lock is held.
-        unsafe { &mut *self.0.state.get() }
-    }
-}
-
-impl Drop for Lock<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.locked.store(false, Release);
     }
 }
 
@@ -610,7 +525,7 @@ impl State {
         unsafe {
             self.waiters.remove(waiter);
             waiter.as_ref().give(given);
-            settled.granted.push(waiter);
+            settled.granted.push_back(waiter);
         }
     }
 
@@ -697,7 +612,7 @@ impl CoreRef {
         let outer = context.token;
         let locals = Locals::current();
         let core = cached(Core {
-            count: AtomicUsize::new(1),
+            count: Count::one(),
             relay: Relay::new(Core::relay_over),
             tether: Cell::new(None),
             is_tied: AtomicBool::new(false),
@@ -712,8 +627,7 @@ impl CoreRef {
             link: Link::new(Core::hold),
             lowest: AtomicU8::new(0),
             has_panic: AtomicBool::new(false),
-            locked: AtomicBool::new(false),
-            state: UnsafeCell::new(State {
+            state: SpinLock::new(State {
                 phase: Phase::Open,
                 frame,
                 running: 0,
@@ -726,7 +640,7 @@ impl CoreRef {
                 cursors: ptr::null_mut(),
                 first: ptr::null_mut(),
                 last: ptr::null_mut(),
-                waiters: Queues([Waiters::NONE; 3]),
+                waiters: Queues([const { List::new() }; 3]),
                 frame_waits: false,
                 body_waits: false,
                 panics: 0,
@@ -757,7 +671,8 @@ impl CoreRef {
                 }
                 (*place).is_tied.store(true, Relaxed);
                 // The handle that is returned, the tether, and the link to the token.
-                (*place).count.store(3, Relaxed);
+                (*place).count.add();
+                (*place).count.add();
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
                 Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), Header::unit(frame));
                 Link::enter(NonNull::new_unchecked(&raw mut (*place).link), frame);
@@ -920,16 +835,8 @@ impl Core {
     }
 
     #[inline]
-    fn lock(&self) -> Lock<'_> {
-        let mut rounds = 0;
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Acquire, Relaxed)
-            .is_err()
-        {
-            spin(&mut rounds);
-        }
-        Lock(self)
+    fn lock(&self) -> SpinGuard<'_, State> {
+        self.state.lock()
     }
 
     /// # Safety
@@ -937,7 +844,7 @@ impl Core {
     /// The caller gives back a count, and does not use the group any more.
     unsafe fn release(this: NonNull<Core>) {
         // SAFETY: the caller has a count.
-        if unsafe { this.as_ref() }.count.fetch_sub(1, AcqRel) == 1 {
+        if unsafe { this.as_ref() }.count.give_back() {
             // SAFETY: that was the last, and it was made there.
             unsafe {
                 this.drop_in_place();
@@ -947,7 +854,7 @@ impl Core {
     }
 
     /// Ends the body, if it waits for something else than the panic of a child.
-    fn note_panic(&self, lock: &mut Lock<'_>, settled: &mut Settled) {
+    fn note_panic(&self, lock: &mut State, settled: &mut Settled) {
         if self.policy.supervises || lock.panics == 0 && lock.panic.is_none() {
             return;
         }
@@ -1283,7 +1190,7 @@ impl Core {
             Phase::Open => lock.phase = Phase::Closed,
         }
         // One for the children, and an await of the frame; the last child gives both back.
-        self.count.fetch_add(1, Relaxed);
+        self.count.add();
         if let Some(frame) = self.frame {
             // SAFETY: the caller's promise.
             unsafe { Header::count_wait(frame) };

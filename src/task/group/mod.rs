@@ -209,7 +209,8 @@ where
 /// As a [`Stream`] it gives what [`next`](TaskGroup::next) gives.
 pub struct TaskGroup<T> {
     core: CoreRef,
-    _value: PhantomData<fn() -> T>,
+    /// Invariant: children of type `T` are put in, and values of type `T` are taken out.
+    _value: PhantomData<fn(T) -> T>,
 }
 
 impl<T> Clone for TaskGroup<T> {

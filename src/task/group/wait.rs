@@ -4,10 +4,11 @@ use core::cell::Cell;
 use core::convert::Infallible;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use super::super::frame::Header;
 use super::core::{CoreRef, Finished, Room, Waits};
+use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
 use crate::{Env, Operation, Receiver, Sender, Transfer};
@@ -41,13 +42,14 @@ pub(super) enum Given {
 ///  └──────────────────────stop──────▲
 /// ```
 pub(super) struct Waiter {
-    pub(super) next: Cell<*mut Waiter>,
-    pub(super) previous: Cell<*mut Waiter>,
+    links: Links<Waiter>,
     pub(super) kind: Kind,
     state: Cell<WaiterState>,
     given: Cell<Given>,
     complete: unsafe fn(NonNull<Waiter>) -> Transfer,
 }
+
+links!(Waiter, links);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaiterState {
@@ -60,8 +62,7 @@ enum WaiterState {
 impl Waiter {
     fn new(kind: Kind, complete: unsafe fn(NonNull<Waiter>) -> Transfer) -> Self {
         Waiter {
-            next: Cell::new(ptr::null_mut()),
-            previous: Cell::new(ptr::null_mut()),
+            links: Links::new(),
             kind,
             state: Cell::new(WaiterState::New),
             given: Cell::new(Given::Nothing),
@@ -264,12 +265,13 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
             let (Some(core), Some(receiver)) = (&(*this).core, &(*this).receiver) else {
                 return Transfer::none();
             };
+            // The environment is the user's, so it is asked before anything is entered.
             let (env, core) = (receiver.env(), core.clone());
-            (*this).is_reached = env
-                .around()
-                .is_some_and(|around| core.is_reached_from(around.context.as_ref()));
+            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), env.around());
+            drop(env);
+            (*this).is_reached = around.is_some_and(|around| core.is_reached_from(around.context.as_ref()));
             let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);
-            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &env.stop_token());
+            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
             if !listening && !(*this).ignores_stop(&core) {
                 (*this).waiter.stop(None);
                 return Self::finish(this);
@@ -277,10 +279,8 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
             if (*this).waiter.kind == Kind::Room {
                 // Where it was cancelled before, there is nothing to wait for, as is found below.
                 let token = core.token();
-                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), &token);
+                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
             }
-            let level = env.priority().unwrap_or_default();
-            drop(env);
             match core.wait(waiter) {
                 Waits::Waiting => {
                     // Of the operation nothing may be there.

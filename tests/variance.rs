@@ -1,0 +1,209 @@
+//! Variance and auto traits of the public handles, pinned at compile time: a change of either is a change of what safe code
+//! may do with them.
+//!
+//! A type that only gives `T` is covariant. One that also takes `T`, or that chooses an implementation by `T`, is
+//! invariant, and `tests/ui/variance_*.rs` shows that it is refused. Schedulers and environments are elsewhere.
+
+use bowline::adaptors::{BoxedSender, EnsureStarted, Split};
+use bowline::factories::{Just, Never};
+use bowline::scheduler::ThreadPool;
+use bowline::scope::{Associated, CountingScope, Join, ScopeToken, SimpleCountingScope, SpawnFuture, WithStop};
+use bowline::stop::{
+    ErasedStopToken, InplaceStopSource, InplaceStopToken, NeverStop, SharedStopToken, StopCallback, StopSlot,
+    StopSource,
+};
+use bowline::task::{
+    AsyncLet, Continuation, Gather, GroupFuture, Handle, LocalTask, LocalTaskFuture, Next, NextEnded, Quorum, Scope,
+    SenderFuture, Shield, Sleep, SpawnWhenReady, Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture, TaskRef,
+    TaskToken, TaskTree, WaitForAll, WithCancellationHandler, WithDeadline, WithEscalationHandler, YieldNow,
+};
+use bowline::{Completion, Job, Outcome, Panic, Prepared, Transfer, WaitSlot};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::Ready;
+use std::rc::Rc;
+
+/// A subtype of [`Narrow`], without a lifetime that a bound could ask to be `'static`.
+type Wide = for<'a> fn(&'a str);
+type Narrow = fn(&'static str);
+
+/// Coerces along the subtyping of the parameter: it compiles where the type is covariant.
+macro_rules! covariant {
+    ($($name:ident: $wide:ty => $narrow:ty;)+) => {
+        $(
+            #[allow(dead_code)]
+            fn $name(wide: $wide) -> $narrow {
+                wide
+            }
+        )+
+    };
+}
+
+covariant! {
+    task_value: Task<Wide> => Task<Narrow>;
+    task_error: Task<(), Wide> => Task<(), Narrow>;
+    task_future: TaskFuture<Wide, Infallible> => TaskFuture<Narrow, Infallible>;
+    local_task: LocalTask<Wide> => LocalTask<Narrow>;
+    next: Next<Wide> => Next<Narrow>;
+    next_ended: NextEnded<Wide> => NextEnded<Narrow>;
+    spawn_when_ready: SpawnWhenReady<Wide> => SpawnWhenReady<Narrow>;
+    never: Never<Wide, Wide> => Never<Narrow, Narrow>;
+    just: Just<Wide> => Just<Narrow>;
+    completion: Completion<Wide, Wide> => Completion<Narrow, Narrow>;
+    outcome: Outcome<Wide, Wide> => Outcome<Narrow, Narrow>;
+}
+
+#[allow(dead_code)]
+fn a_borrow_is_shortened<'short, 'long: 'short>(
+    token: InplaceStopToken<'long>,
+    boxed: BoxedSender<'long, (), ()>,
+) -> (InplaceStopToken<'short>, BoxedSender<'short, (), ()>) {
+    (token, boxed)
+}
+
+/// Asks that each type implements each of the traits.
+macro_rules! is {
+    ($($type:ty: $($marker:ident)+;)+) => {
+        $($(
+            const _: () = {
+                const fn asks<T: ?Sized + $marker>() {}
+                asks::<$type>();
+            };
+        )+)+
+    };
+}
+
+/// Asks that each type implements none of the traits: where it did, there were two candidates below.
+macro_rules! is_not {
+    ($($type:ty: $($marker:ident)+;)+) => {
+        $($(
+            const _: () = {
+                trait Candidate<A> {
+                    const CHOSEN: () = ();
+                }
+                impl<T: ?Sized> Candidate<()> for T {}
+                #[allow(dead_code)]
+                struct Second;
+                impl<T: ?Sized + $marker> Candidate<Second> for T {}
+                <$type as Candidate<_>>::CHOSEN
+            };
+        )+)+
+    };
+}
+
+/// `Send`, and not `Sync`.
+type Movable = Cell<u8>;
+/// Neither.
+type Fixed = Rc<u8>;
+/// A sender that is `Send` and gives what is.
+type Sent = Just<u8>;
+
+// Stop sources and tokens are for all threads.
+is! {
+    StopSource: Send Sync Unpin;
+    SharedStopToken: Send Sync Unpin;
+    InplaceStopSource: Send Sync Unpin;
+    InplaceStopToken<'static>: Send Sync Unpin;
+    ErasedStopToken: Send Sync Unpin;
+    NeverStop: Send Sync Unpin;
+    TaskToken: Send Sync Unpin;
+    StopCallback<SharedStopToken, Box<dyn FnOnce() + Send>>: Send Sync;
+    StopSlot<NeverStop>: Send Sync;
+}
+
+// A slot is in a list by its address, and is used by the one thread that has the operation.
+is_not! {
+    StopSlot<SharedStopToken>: Send Sync Unpin;
+    StopSlot<InplaceStopToken<'static>>: Send Sync Unpin;
+    StopSlot<NeverStop>: Unpin;
+    StopCallback<SharedStopToken, fn()>: Unpin;
+    Job: Unpin;
+    Transfer: Sync;
+}
+
+// What is made of results is as `Send` as these.
+is! {
+    Task<Movable, Movable>: Send Unpin;
+    TaskFuture<Movable, Movable>: Send Unpin;
+    TaskBuilder: Send Sync Unpin;
+    TaskGroup<Movable>: Send Sync Unpin;
+    Next<Movable>: Send;
+    NextEnded<Movable>: Send;
+    WaitForAll: Send;
+    SpawnWhenReady<Movable>: Send;
+    GroupFuture<Movable, Movable, Movable, Movable, ()>: Send;
+    Gather<Quorum<u8, u8>, Vec<Movable>, Movable>: Send;
+    Handle<Movable>: Send Sync;
+    AsyncLet<Movable>: Send;
+    Continuation<Movable, Movable>: Send Unpin;
+    BoxedSender<'static, Movable, Movable>: Send;
+    Split<Sent>: Send Sync Unpin;
+    EnsureStarted<Sent>: Send Unpin;
+    SpawnFuture<Sent, WithStop>: Send Unpin;
+    Associated<Sent, WithStop>: Send Sync Unpin;
+    SenderFuture<Sent>: Send;
+    Shield<Movable>: Send;
+    WithDeadline<Ready<Movable>>: Send;
+    WithCancellationHandler<fn(), Movable>: Send;
+    WithEscalationHandler<fn(), Movable>: Send;
+    TaskLocalFuture<Movable>: Send;
+    Sleep: Send;
+    YieldNow: Send;
+    TaskRef: Send Sync Unpin;
+    TaskTree: Send Sync Unpin;
+    Panic: Send Sync Unpin;
+    WaitSlot<Movable, Movable>: Send Sync;
+    Prepared<'static, Sent>: Send;
+    Prepared<'static, Task<Movable>>: Send;
+    Completion<Movable, Movable>: Send;
+    Outcome<Movable, Movable>: Send;
+}
+
+is_not! {
+    Task<Fixed>: Send Sync;
+    Task<(), Fixed>: Send;
+    Task<u8>: Sync;
+    Next<u8>: Unpin;
+    GroupFuture<Fixed, u8, u8, u8, ()>: Send Unpin;
+    GroupFuture<u8, Fixed, u8, u8, ()>: Send;
+    GroupFuture<u8, u8, u8, Fixed, ()>: Send;
+    Gather<Fixed, Vec<u8>, u8>: Send Unpin;
+    Gather<Quorum<u8, u8>, Fixed, u8>: Send;
+    SpawnWhenReady<Fixed>: Send;
+    Continuation<Fixed>: Send Sync;
+    Continuation<u8, Fixed>: Send;
+    BoxedSender<'static, u8, u8>: Sync;
+    Split<Fixed>: Send Sync;
+    EnsureStarted<Fixed>: Send Sync;
+    Shield<Fixed>: Send;
+    WithDeadline<Ready<Fixed>>: Send;
+    WithCancellationHandler<fn(), Fixed>: Send;
+    WithEscalationHandler<fn(), Fixed>: Send;
+    TaskLocalFuture<Fixed>: Send;
+    WaitSlot<Fixed, u8>: Send Sync;
+    WaitSlot<u8, Fixed>: Send Sync;
+}
+
+// A local task stays where it was made, also when it was connected or is awaited.
+is_not! {
+    LocalTask<u8>: Send Sync;
+    LocalTaskFuture<u8, Infallible>: Send Sync;
+    Prepared<'static, LocalTask<u8>>: Send Sync;
+}
+
+// Scopes, and what is counted by them, are used from all threads.
+is! {
+    CountingScope: Send Sync Unpin;
+    SimpleCountingScope: Send Sync Unpin;
+    ScopeToken<WithStop>: Send Sync Unpin;
+    Join<WithStop>: Send Sync Unpin;
+    Scope<'static>: Send Sync;
+    ThreadPool: Send Sync Unpin;
+}
+
+#[test]
+fn what_is_pinned_here_was_compiled() {
+    // The assertions are constants and functions that coerce: they were checked when this file was compiled.
+    let shortened: fn(Task<Wide>) -> Task<Narrow> = task_value;
+    drop(shortened(Task::new(async { (|_: &str| ()) as Wide })));
+}
