@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 
 use crate::scheduler::{RunLoop, RunLoopScheduler};
 use crate::sender::stage::container_of;
-use crate::sender::unwind::abort_on_unwind;
-use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+use crate::sender::start;
+use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
 
 /// Connects a sender now, to be started and waited for later.
 ///
@@ -64,7 +64,7 @@ where
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        let start = || abort_on_unwind(|| unsafe { operation.start() }.run());
+        let start = || unsafe { start(operation) }.run();
         if S::COMPLETES.is_inline() {
             start();
         } else {
@@ -135,7 +135,7 @@ impl<T, E> WaitSlot<T, E> {
     {
         let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        abort_on_unwind(|| unsafe { operation.start() }.run());
+        unsafe { start(operation) }.run();
         if !S::COMPLETES.is_inline() {
             self.drive(run_loop);
         }

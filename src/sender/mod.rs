@@ -5,7 +5,10 @@
 pub(crate) mod child;
 mod completes;
 pub(crate) mod demand;
+pub(crate) mod dismantle;
 pub(crate) mod env;
+#[cfg(feature = "alloc")]
+pub(crate) mod in_place;
 mod operation;
 mod outcome;
 mod panic;
@@ -24,6 +27,8 @@ pub use completes::Completes;
 pub use env::Beneath;
 pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
 pub use operation::Operation;
+#[cfg(feature = "alloc")]
+pub(crate) use operation::start;
 pub use outcome::{Completion, Outcome};
 pub use panic::Panic;
 pub use priority::Priority;
