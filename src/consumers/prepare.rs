@@ -63,6 +63,7 @@ where
     pub(super) fn complete(self) -> Option<Completion<S::Value, S::Error>> {
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
+        slot.waiting.set(true);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
         let start = || unsafe { start(operation) }.run();
         if S::COMPLETES.is_inline() {
@@ -93,8 +94,12 @@ pub struct WaitSlot<T, E> {
     completion: UnsafeCell<Option<Completion<T, E>>>,
     /// Says to the waiting thread, in its own queue, that the sender has completed.
     job: UnsafeCell<Job>,
-    /// Set by the job. Only the waiting thread touches it.
+    /// Set by the job. Only the waiting thread accesses it.
     done: Cell<bool>,
+    /// Set by the waiting thread before it starts the operation, and only read from then on. A receiver that goes before
+    /// that, with an operation that was not started, leaves nothing: the slot can still be moved, so its job must not be
+    /// in a queue.
+    waiting: Cell<bool>,
 }
 
 // SAFETY: what is shared is the completion, which is written once and handed over through the run loop, and the job,
@@ -112,6 +117,7 @@ impl<T, E> WaitSlot<T, E> {
             completion: UnsafeCell::new(None),
             job: UnsafeCell::new(Job::new(Self::completed)),
             done: Cell::new(false),
+            waiting: Cell::new(false),
         }
     }
 
@@ -134,6 +140,7 @@ impl<T, E> WaitSlot<T, E> {
         E: Send,
     {
         let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
+        self.waiting.set(true);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
         unsafe { start(operation) }.run();
         if !S::COMPLETES.is_inline() {
@@ -146,7 +153,7 @@ impl<T, E> WaitSlot<T, E> {
     fn drive(&self, run_loop: &RunLoop) {
         while !self.done.get() {
             // SAFETY: both callers are the driver.
-            unsafe { run_loop.run_one() };
+            unsafe { run_loop.run_one(|| false) };
         }
     }
 
@@ -202,13 +209,17 @@ impl<T, E> WaitReceiver<'_, T, E> {
 
     #[inline]
     fn leave(&self, completion: Completion<T, E>) {
+        if !self.slot.waiting.get() {
+            return;
+        }
         // SAFETY: the receiver completes once, and nobody reads before.
         unsafe { *self.slot.completion.get() = Some(completion) };
         if !self.inline {
             // The job leads back to the slot, so its address is made from the slot's.
             // SAFETY: the job is a field of the slot.
             let job = unsafe { NonNull::from(self.slot).byte_add(mem::offset_of!(WaitSlot<T, E>, job)) }.cast();
-            // SAFETY: pushed once. The slot stays until the job has run. Nothing of it is touched after the push.
+            // SAFETY: pushed once. A thread waits, so the slot stays where it is until the job has run. Nothing of it is
+            // accessed after the push.
             unsafe { self.run_loop.push(job) };
         }
     }
