@@ -8,8 +8,11 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+#[cfg(feature = "std")]
+use crate::scheduler::{elsewhere, thread_pool::Entry};
 use crate::sender::demand::demand;
 use crate::sender::stage::container_of;
+use crate::sender::start;
 use crate::stop::{StopSlot, StopToken};
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicUsize,
@@ -22,6 +25,11 @@ use crate::{Completes, Completion, EmptyEnv, Env, Job, Operation, Panic, Receive
 /// The future is polled on the scheduler of the receiver's environment: once when it is started, then whenever it was
 /// woken, which schedules it there. A waker may be kept for as long as one likes; it keeps a few words of memory, not
 /// the future.
+///
+/// A future is never polled inside `wake`, where the caller may hold the very lock that the future takes. The
+/// [`InlineScheduler`](crate::scheduler::InlineScheduler) has no queue to go to, so there the poll goes to the
+/// [global pool](crate::scheduler::ThreadPool::global). Without `std` there is no such pool, and `wake` polls. A scheduler
+/// of your own that completes inside `start` polls there too.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -83,6 +91,8 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
         }
         FromFutureOperation {
             trip: None,
+            inline: false,
+            travelling: false,
             future: Some(self.future),
             slot: StopSlot::new(FromFutureOperation::<F, R>::stop_requested),
             listening: false,
@@ -90,7 +100,7 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
                 handle: AtomicPtr::new(ptr::null_mut()),
                 woken: AtomicBool::new(false),
                 operation: ptr::null_mut(),
-                schedule: FromFutureOperation::<F, R>::schedule,
+                table: FromFutureOperation::<F, R>::TABLE,
             },
             poll: Job::new(FromFutureOperation::<F, R>::run),
             receiver: Some(receiver),
@@ -110,8 +120,13 @@ where
     F: Future + Send,
     R: Receiver<F::Output, Infallible>,
 {
-    /// The way to the scheduler for the next wake-up, connected before the future is polled.
+    /// The way to the scheduler for the next wake-up, connected before the future is polled. `None` where that is inline.
     trip: Option<Trip<F, R>>,
+    /// Whether the scheduler is the inline one. Written before each poll.
+    inline: bool,
+    /// Whether the trip was started and has not arrived. A receiver of a trip that goes at another time, inside `connect` or
+    /// with a trip that was not made, means nothing.
+    travelling: bool,
     /// Dropped in place, before the completion.
     future: Option<F>,
     slot: StopSlot<<R::Env as Env>::StopToken>,
@@ -146,23 +161,12 @@ where
             return unsafe { Self::complete(this, Completion::Stopped) };
         }
         // Before the poll, since a wake-up may need it the moment the poll returns.
-        // SAFETY: as above; a trip that was there has been made. The operation is pinned and stays until it completes.
-        unsafe {
-            if (*this.as_ptr()).trip.is_none() {
-                let receiver = TripReceiver::new(this);
-                (*this.as_ptr()).trip = Some(env.scheduler().schedule().connect(receiver));
-            }
-        }
-        // As above: what follows may complete.
+        // SAFETY: the caller's promise.
+        let connected = Panic::catch(|| unsafe { Self::connect_trip(this, &env) });
+        // What came out of the environment goes before the completion, as above.
         drop(env);
-        // SAFETY: as above. The future is pinned with the operation.
-        let polled = Panic::catch(|| unsafe {
-            let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
-            match &mut (*this.as_ptr()).future {
-                Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
-                None => Poll::Pending,
-            }
-        });
+        // SAFETY: the caller's promise.
+        let polled = connected.and_then(|()| unsafe { Self::poll_future(this) });
         let completion = match polled {
             // SAFETY: as above.
             Ok(Poll::Pending) => return unsafe { Self::suspend(this, token) },
@@ -172,6 +176,44 @@ where
         drop(token);
         // SAFETY: as above.
         unsafe { Self::complete(this, completion) }
+    }
+
+    /// Connects the way to the scheduler. It may unwind: the scheduler is the user's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`poll`](Self::poll).
+    unsafe fn connect_trip(this: NonNull<Self>, env: &R::Env) {
+        let scheduler = env.scheduler();
+        let inline = scheduler.is_inline();
+        let trip = if inline {
+            None
+        } else {
+            // SAFETY: the operation is pinned, and stays alive until it completes, which it does not before the trip.
+            let receiver = unsafe { TripReceiver::new(this) };
+            Some(scheduler.schedule().connect(receiver))
+        };
+        // SAFETY: the caller has exclusive access. A trip that was there has arrived.
+        unsafe {
+            (*this.as_ptr()).inline = inline;
+            (*this.as_ptr()).trip = trip;
+        }
+    }
+
+    /// Polls the future, and catches its panic. This is the only place that does.
+    ///
+    /// # Safety
+    ///
+    /// As for [`poll`](Self::poll).
+    unsafe fn poll_future(this: NonNull<Self>) -> Result<Poll<F::Output>, Panic> {
+        // SAFETY: the caller has exclusive access, and the future is pinned with the operation.
+        Panic::catch(|| unsafe {
+            let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
+            match &mut (*this.as_ptr()).future {
+                Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
+                None => Poll::Pending,
+            }
+        })
     }
 
     /// # Safety
@@ -205,7 +247,7 @@ where
         // Takes in what every wake-up so far has published.
         state.swap(SCHEDULED, AcqRel);
         // SAFETY: it is scheduled, by us.
-        unsafe { Self::schedule(this.as_ptr().cast()) }
+        unsafe { Self::schedule(this.cast()) }
     }
 
     /// # Safety
@@ -239,17 +281,40 @@ where
         }
     }
 
+    const TABLE: &'static Table = &Table {
+        #[cfg(feature = "std")]
+        is_inline: Self::is_inline,
+        schedule: Self::schedule,
+        #[cfg(feature = "std")]
+        arrive: Self::arrive,
+    };
+
+    /// # Safety
+    ///
+    /// `this` is an operation that the caller made `SCHEDULED`.
+    #[cfg(feature = "std")]
+    unsafe fn is_inline(this: NonNull<()>) -> bool {
+        // SAFETY: it is scheduled by the caller, which so has exclusive access.
+        unsafe { (*this.cast::<Self>().as_ptr()).inline }
+    }
+
     /// Starts the trip to the scheduler.
     ///
     /// # Safety
     ///
     /// `this` is an operation that the caller made `SCHEDULED`.
-    unsafe fn schedule(this: *mut ()) -> Transfer {
-        // SAFETY: it is scheduled, so it is alive and ours until the trip is made.
-        match unsafe { &mut (*this.cast::<Self>()).trip } {
-            // SAFETY: the trip is pinned with the operation, and started once: it is replaced before the next poll.
-            Some(trip) => unsafe { Pin::new_unchecked(trip).start() },
-            None => Transfer::none(),
+    unsafe fn schedule(this: NonNull<()>) -> Transfer {
+        let this = this.cast::<Self>();
+        // SAFETY: it is scheduled by the caller, which so has exclusive access until the trip is started. The trip is
+        // pinned with the operation, and started once: it is replaced before the next poll.
+        unsafe {
+            match &mut (*this.as_ptr()).trip {
+                Some(trip) => {
+                    (*this.as_ptr()).travelling = true;
+                    start(Pin::new_unchecked(trip))
+                }
+                None => Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)),
+            }
         }
     }
 
@@ -257,9 +322,18 @@ where
     ///
     /// The job is that of an operation that is scheduled, and has arrived.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation.
-        let this = unsafe { container_of!(job, Self, poll) };
-        // SAFETY: it is scheduled, so it is alive and ours, and the trip is over.
+        // SAFETY: the job is a field of an operation, which is scheduled, and has arrived.
+        unsafe { Self::arrive(container_of!(job, Self, poll).cast()) }
+    }
+
+    /// Polls the future of an operation that has arrived.
+    ///
+    /// # Safety
+    ///
+    /// `this` is an operation that is scheduled, and whose trip is over.
+    unsafe fn arrive(this: NonNull<()>) -> Transfer {
+        let this = this.cast::<Self>();
+        // SAFETY: it is scheduled, so it is alive, and this has exclusive access.
         unsafe {
             (*this.as_ptr()).trip = None;
             // Takes in what the wake-ups on the way have published: they leave it to this poll to see it.
@@ -280,7 +354,7 @@ where
         unsafe {
             handle.as_ref().references.fetch_add(1, Relaxed);
             slot.as_ref().release();
-            let resumed = handle.as_ref().wake();
+            let resumed = Handle::wake(handle, By::Stop);
             Handle::release(handle);
             resumed
         }
@@ -354,9 +428,8 @@ where
     /// It is such an operation, whose trip is over.
     unsafe fn arrived(operation: NonNull<()>, panicked: Option<Panic>) -> Transfer {
         let this = operation.cast::<FromFutureOperation<F, R>>();
-        // A trip that was not made is dropped with the operation, after its completion, and means nothing.
-        // SAFETY: a scheduled operation is ours; one that is being dropped still has its receiver's place.
-        if unsafe { (*this.as_ptr()).receiver.is_none() } {
+        // SAFETY: a trip that was started has exclusive access to its operation. One that was not is dropped by what has.
+        if !unsafe { core::mem::take(&mut (*this.as_ptr()).travelling) } {
             return Transfer::none();
         }
         if let Some(payload) = panicked {
@@ -441,7 +514,28 @@ struct FirstWaker {
     /// A wake-up by reference while the future is being polled. Looked at when the poll has returned.
     woken: AtomicBool,
     operation: *mut (),
-    schedule: unsafe fn(*mut ()) -> Transfer,
+    table: &'static Table,
+}
+
+/// What a waker knows of its operation, whose type it does not.
+struct Table {
+    /// Returns whether the operation's scheduler is the inline one.
+    #[cfg(feature = "std")]
+    is_inline: unsafe fn(NonNull<()>) -> bool,
+    /// Starts the trip to the scheduler.
+    schedule: unsafe fn(NonNull<()>) -> Transfer,
+    /// Polls, at the end of the trip.
+    #[cfg(feature = "std")]
+    arrive: unsafe fn(NonNull<()>) -> Transfer,
+}
+
+/// What makes a future be polled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// A waker, whose caller may hold locks.
+    Waker,
+    /// A stop, which is a driver: it runs what it resumes when its callbacks have returned.
+    Stop,
 }
 
 impl FirstWaker {
@@ -453,8 +547,11 @@ impl FirstWaker {
         let made = NonNull::from(Box::leak(Box::new(Handle {
             references: AtomicUsize::new(1),
             state: AtomicU8::new(POLLING),
-            operation: self.operation,
-            schedule: self.schedule,
+            // Only an operation that was started has a waker, and `start` has set the address.
+            operation: NonNull::new(self.operation).unwrap_or(NonNull::dangling()),
+            table: self.table,
+            #[cfg(feature = "std")]
+            entry: Entry::new(Handle::arrive),
         })));
         match self
             .handle
@@ -516,13 +613,14 @@ static HANDLE: RawWakerVTable = RawWakerVTable::new(
         unsafe { (*handle.cast::<Handle>()).references.fetch_add(1, Relaxed) };
         RawWaker::new(handle, &HANDLE)
     },
-    // SAFETY: as above. A waker is a driver: it runs what it resumes. Its reference is given back.
+    // SAFETY: as above. A waker is a driver: it runs what starting the trip resumes. Its reference is given back.
     |handle| unsafe {
-        (*handle.cast::<Handle>()).wake().run();
-        Handle::release(NonNull::new_unchecked(handle.cast_mut().cast()));
+        let handle = NonNull::new_unchecked(handle.cast_mut().cast());
+        Handle::wake(handle, By::Waker).run();
+        Handle::release(handle);
     },
     // SAFETY: as above.
-    |handle| unsafe { (*handle.cast::<Handle>()).wake().run() },
+    |handle| unsafe { Handle::wake(NonNull::new_unchecked(handle.cast_mut().cast()), By::Waker).run() },
     // SAFETY: as above.
     |handle| unsafe { Handle::release(NonNull::new_unchecked(handle.cast_mut().cast())) },
 );
@@ -543,8 +641,12 @@ struct Handle {
     /// something before, and the swap with which the next poll begins must see it. Only looking would let both sides
     /// miss each other. Wake-ups in `DONE` are nothing new.
     state: AtomicU8,
-    operation: *mut (),
-    schedule: unsafe fn(*mut ()) -> Transfer,
+    operation: NonNull<()>,
+    table: &'static Table,
+    /// The place in the queue of the global pool, for an operation on the inline scheduler. Used by the thread that made
+    /// the state `SCHEDULED`, and in that queue it has a reference.
+    #[cfg(feature = "std")]
+    entry: Entry,
 }
 
 const IDLE: u8 = 0;
@@ -554,8 +656,13 @@ const NOTIFIED: u8 = 3;
 const DONE: u8 = 4;
 
 impl Handle {
-    fn wake(&self) -> Transfer {
-        let mut state = self.state.load(Acquire);
+    /// # Safety
+    ///
+    /// The caller has a reference.
+    unsafe fn wake(this: NonNull<Self>, by: By) -> Transfer {
+        // SAFETY: the caller's reference keeps it.
+        let state_of = unsafe { &this.as_ref().state };
+        let mut state = state_of.load(Acquire);
         loop {
             let next = match state {
                 IDLE => SCHEDULED,
@@ -563,12 +670,52 @@ impl Handle {
                 DONE => return Transfer::none(),
                 coming => coming,
             };
-            match self.state.compare_exchange_weak(state, next, AcqRel, Acquire) {
-                // SAFETY: we made it scheduled.
-                Ok(IDLE) => return unsafe { (self.schedule)(self.operation) },
+            match state_of.compare_exchange_weak(state, next, AcqRel, Acquire) {
+                // SAFETY: this call made it scheduled.
+                Ok(IDLE) => return unsafe { Self::schedule(this, by) },
                 Ok(_) => return Transfer::none(),
                 Err(now) => state = now,
             }
+        }
+    }
+
+    /// Starts the trip to the scheduler; to the global pool where that is inline, so that no waker polls.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a reference, and made the state `SCHEDULED`.
+    unsafe fn schedule(this: NonNull<Self>, by: By) -> Transfer {
+        // SAFETY: the caller's reference keeps it.
+        let (operation, table) = unsafe { (this.as_ref().operation, this.as_ref().table) };
+        #[cfg(feature = "std")]
+        // SAFETY: the operation is scheduled by the caller. The entry is in no queue: it goes there once for each time
+        // that the state becomes `SCHEDULED`. The reference that is added keeps it until its job has run.
+        if by == By::Waker && unsafe { (table.is_inline)(operation) } {
+            unsafe {
+                this.as_ref().references.fetch_add(1, Relaxed);
+                return elsewhere(NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry));
+            }
+        }
+        #[cfg(not(feature = "std"))]
+        let _ = by;
+        // SAFETY: the operation is scheduled by the caller.
+        unsafe { (table.schedule)(operation) }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of the entry of a handle, which has a reference, and whose operation is scheduled.
+    #[cfg(feature = "std")]
+    unsafe fn arrive(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first field of an entry, which is a field of a handle.
+        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
+        // SAFETY: the operation is scheduled, and on the inline scheduler any place is as good as another. The reference
+        // of the queue is given back.
+        unsafe {
+            let (operation, table) = (this.as_ref().operation, this.as_ref().table);
+            let resumed = (table.arrive)(operation);
+            Self::release(this);
+            resumed
         }
     }
 

@@ -11,6 +11,8 @@
 //!
 //! Scheduling never allocates: the operation is the queue's node.
 
+#[cfg(feature = "std")]
+mod elsewhere;
 mod erased;
 mod infallible;
 mod inline;
@@ -23,6 +25,8 @@ mod timer;
 
 #[cfg(feature = "alloc")]
 pub use crate::memory::OutOfMemory;
+#[cfg(feature = "std")]
+pub(crate) use elsewhere::elsewhere;
 #[cfg(feature = "std")]
 pub(crate) use erased::hop_to;
 pub use erased::{TaskSchedule, TaskScheduler};

@@ -20,10 +20,8 @@ use super::context::{Context, Home, TaskEnv};
 use super::frame::{self, Header};
 use super::wait::wait_with;
 use crate::memory::Count;
-use crate::scheduler::TaskScheduler;
-#[cfg(not(loom))]
-use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::{TaskScheduler, elsewhere};
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
@@ -157,20 +155,6 @@ impl Core {
         }
         Transfer::none()
     }
-}
-
-/// Has an entry run on the global pool. A model has none: there it runs right here.
-///
-/// # Safety
-///
-/// The entry is in no list, and stays where it is until it runs.
-unsafe fn elsewhere(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: by the caller's promise.
-    #[cfg(not(loom))]
-    return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
-    // SAFETY: as above.
-    #[cfg(loom)]
-    return unsafe { Transfer::to(entry.cast()) };
 }
 
 /// One count of a block.
