@@ -44,7 +44,7 @@ use crate::{adaptors::Timeout, scheduler::Timer};
 ///   it.
 /// - A receiver that is dropped uncompleted has been completed: it is taken out first (`drop(self.receiver.take())`, not
 ///   `self.receiver = None`), since the drop may destroy the operation.
-/// - `connect` keeps its receiver in the operation, or drops it. It neither completes it nor hands it to anything that may.
+/// - `connect` keeps its receiver in the operation that it returns, and does not complete it. Where it unwinds, it drops it.
 /// - Neither `start` nor anything it leads to unwinds. User code is called through
 ///   [`Panic::catch`](crate::Panic::catch).
 ///
