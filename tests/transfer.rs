@@ -8,8 +8,11 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use bowline::prelude::*;
+use bowline::scheduler::{RunLoop, ThreadPool, Timer};
+use bowline::stop::StopSource;
 use bowline::{Job, Operation, Transfer};
 use common::*;
 
@@ -166,6 +169,48 @@ fn a_destructor_that_unwinds_out_of_a_start_ends_the_process() {
         let _ = sync_wait(sequence(just_from(|| Bomb), just(())));
     });
     assert!(said.contains("panicked inside a job"), "{said}");
+}
+
+/// A value whose destructor panics, as the value that a detached job drops, on a driver of each kind.
+#[test]
+fn a_destructor_that_unwinds_out_of_a_job_ends_the_process_whatever_drives_it() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+    static LOOP: RunLoop = RunLoop::new();
+    let drivers: [(&str, fn()); 4] = [
+        ("loop", || {
+            start_detached(LOOP.scheduler().schedule().then(|()| Bomb));
+            LOOP.run_ready();
+        }),
+        ("pool", || {
+            start_detached(ThreadPool::global().scheduler().schedule().then(|()| Bomb));
+            std::thread::sleep(Duration::from_secs(10));
+        }),
+        ("timer", || {
+            start_detached(Timer::global().schedule_after(Duration::ZERO).then(|()| Bomb));
+            std::thread::sleep(Duration::from_secs(10));
+        }),
+        ("stop", || {
+            let source = StopSource::new();
+            let stopped = never::<(), Infallible>().upon_stopped(|| ()).then(|()| Bomb);
+            start_detached(stopped.write_env(WithStopToken(source.token())));
+            source.request_stop();
+        }),
+    ];
+    let test = "a_destructor_that_unwinds_out_of_a_job_ends_the_process_whatever_drives_it";
+    const DRIVER: &str = "BOWLINE_DRIVER";
+    for (name, drive) in drivers {
+        // The process of each driver is told by its environment.
+        if std::env::var(DRIVER).is_ok_and(|chosen| chosen != name) {
+            continue;
+        }
+        let said = aborts_with(test, &[(DRIVER, name)], drive);
+        assert!(said.contains("panicked inside a job"), "{name}: {said}");
+    }
 }
 
 #[test]

@@ -55,7 +55,8 @@ use crate::{Completion, Job, Operation, Receiver, Sender, Transfer};
 /// `inner.then(..).boxed()`, `when_all((inner, other)).boxed()`, `inner.split().boxed()`. All of the nest is destroyed
 /// when that drop returns, the outer boxes first. A box that is a *value* in the next one is destroyed by it, as any value
 /// is, and takes some stack: one that a closure has captured, say, or one in the list of a
-/// [`when_all_iter`](crate::when_all_iter). A few thousand of those fit a thread of 2 MiB.
+/// [`when_all_iter`](crate::when_all_iter). That is
+/// about 80 bytes for each level, or 400 without optimisation.
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct BoxedSender<'a, T: Send, E: Send> {
     /// The box. `None` once it was moved out, to be destroyed.
