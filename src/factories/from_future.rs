@@ -691,6 +691,7 @@ impl Handle {
         // SAFETY: the operation is scheduled by the caller. The entry is in no queue: it goes there once for each time
         // that the state becomes `SCHEDULED`. The reference that is added keeps it until its job has run.
         if by == By::Waker && unsafe { (table.is_inline)(operation) } {
+            // SAFETY: as just said.
             unsafe {
                 this.as_ref().references.fetch_add(1, Relaxed);
                 return elsewhere(NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry));

@@ -24,6 +24,7 @@ use crate::scheduler::thread_pool::Entry;
 use crate::scheduler::{TaskScheduler, elsewhere};
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
+use crate::sender::start;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
 use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
@@ -296,7 +297,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let place = block.as_ref().operation.get();
             *place = Some(sender.connect(receiver));
             if let Some(operation) = &mut *place {
-                Pin::new_unchecked(operation).start().run();
+                start(Pin::new_unchecked(operation)).run();
             }
         }
         this
@@ -516,7 +517,7 @@ pub(super) fn run_inline<S: Sender>(sender: S) -> Completion<S::Value, S::Error>
         result: NonNull::from(&mut result),
     }));
     // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
-    unsafe { operation.start() }.run();
+    unsafe { start(operation) }.run();
     result.unwrap_or(Completion::Stopped)
 }
 
