@@ -4,7 +4,7 @@ use core::mem::{self, ManuallyDrop};
 use core::pin::pin;
 use core::ptr::NonNull;
 
-use crate::scheduler::{RunLoop, RunLoopScheduler};
+use crate::scheduler::{RunLoop, RunLoopScheduler, Until};
 use crate::sender::stage::container_of;
 use crate::sender::start;
 use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
@@ -153,7 +153,7 @@ impl<T, E> WaitSlot<T, E> {
     fn drive(&self, run_loop: &RunLoop) {
         while !self.done.get() {
             // SAFETY: both callers are the driver.
-            unsafe { run_loop.run_one(|| false) };
+            unsafe { run_loop.run_one(Until::NextJob) };
         }
     }
 
@@ -209,9 +209,6 @@ impl<T, E> WaitReceiver<'_, T, E> {
 
     #[inline]
     fn leave(&self, completion: Completion<T, E>) {
-        if !self.slot.waiting.get() {
-            return;
-        }
         // SAFETY: the receiver completes once, and nobody reads before.
         unsafe { *self.slot.completion.get() = Some(completion) };
         if !self.inline {
@@ -257,7 +254,10 @@ impl<'a, T: Send, E: Send> Receiver<T, E> for WaitReceiver<'a, T, E> {
 impl<T, E> Drop for WaitReceiver<'_, T, E> {
     #[cold]
     fn drop(&mut self) {
-        self.leave(Completion::Stopped);
+        // A receiver completes only after the start, but it may be dropped before.
+        if self.slot.waiting.get() {
+            self.leave(Completion::Stopped);
+        }
     }
 }
 

@@ -160,13 +160,14 @@ where
             // SAFETY: as above.
             return unsafe { Self::complete(this, Completion::Stopped) };
         }
-        // Before the poll, since a wake-up may need it the moment the poll returns.
+        // The trip comes before the poll, since a wake-up may need it the moment the poll returns.
         // SAFETY: the caller's promise.
-        let connected = Panic::catch(|| unsafe { Self::connect_trip(this, &env) });
-        // What came out of the environment goes before the completion, as above.
-        drop(env);
-        // SAFETY: the caller's promise.
-        let polled = connected.and_then(|()| unsafe { Self::poll_future(this) });
+        let polled = Panic::catch(move || unsafe {
+            Self::connect_trip(this, &env);
+            // What came out of the environment goes before the completion, as above.
+            drop(env);
+            Self::poll_future(this)
+        });
         let completion = match polled {
             // SAFETY: as above.
             Ok(Poll::Pending) => return unsafe { Self::suspend(this, token) },
@@ -183,37 +184,35 @@ where
     /// # Safety
     ///
     /// As for [`poll`](Self::poll).
+    #[inline]
     unsafe fn connect_trip(this: NonNull<Self>, env: &R::Env) {
         let scheduler = env.scheduler();
         let inline = scheduler.is_inline();
-        let trip = if inline {
-            None
-        } else {
-            // SAFETY: the operation is pinned, and stays alive until it completes, which it does not before the trip.
-            let receiver = unsafe { TripReceiver::new(this) };
-            Some(scheduler.schedule().connect(receiver))
-        };
-        // SAFETY: the caller has exclusive access. A trip that was there has arrived.
+        // SAFETY: the caller has exclusive access. The operation is pinned, and stays alive until it completes, which it
+        // does not before the trip has arrived.
         unsafe {
             (*this.as_ptr()).inline = inline;
-            (*this.as_ptr()).trip = trip;
+            if !inline && (*this.as_ptr()).trip.is_none() {
+                (*this.as_ptr()).trip = Some(scheduler.schedule().connect(TripReceiver::new(this)));
+            }
         }
     }
 
-    /// Polls the future, and catches its panic. This is the only place that does.
+    /// Polls the future. This is the only place that does. It may unwind.
     ///
     /// # Safety
     ///
     /// As for [`poll`](Self::poll).
-    unsafe fn poll_future(this: NonNull<Self>) -> Result<Poll<F::Output>, Panic> {
+    #[inline]
+    unsafe fn poll_future(this: NonNull<Self>) -> Poll<F::Output> {
         // SAFETY: the caller has exclusive access, and the future is pinned with the operation.
-        Panic::catch(|| unsafe {
+        unsafe {
             let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
             match &mut (*this.as_ptr()).future {
                 Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
                 None => Poll::Pending,
             }
-        })
+        }
     }
 
     /// # Safety

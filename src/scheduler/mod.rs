@@ -35,6 +35,8 @@ pub use infallible::OrAbort;
 pub use infallible::{OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
 #[cfg(feature = "std")]
+pub(crate) use run_loop::Until;
+#[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]
 pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, ThreadPool, ThreadPoolBuilder};

@@ -119,10 +119,9 @@ impl RunLoop {
     /// it, and returns. After `finish` it only drains.
     pub fn run(&self) {
         self.drive(|| {
-            let finished = || self.finishing.load(Acquire);
-            while !finished() {
+            while !self.finishing.load(Acquire) {
                 // SAFETY: this thread is the driver.
-                unsafe { self.run_one(finished) };
+                unsafe { self.run_one(Until::NextJobOrFinish) };
             }
             // SAFETY: as above.
             unsafe { self.drain() };
@@ -231,13 +230,14 @@ impl RunLoop {
         }
     }
 
-    /// Runs the oldest job, and what it resumes. Sleeps until there is one, or `over` says so after a [`RunLoop::wake`]; on a
-    /// worker of a pool, runs the pool's work meanwhile.
+    /// Runs the oldest job, and what it resumes. Sleeps until there is one, or, on a worker of a pool, runs the pool's work
+    /// meanwhile.
     ///
     /// # Safety
     ///
     /// The caller is the driver.
-    pub(crate) unsafe fn run_one(&self, over: impl Fn() -> bool) {
+    pub(crate) unsafe fn run_one(&self, until: Until) {
+        let over = || until == Until::NextJobOrFinish && self.finishing.load(Acquire);
         loop {
             // SAFETY: the caller is the driver.
             if unsafe { self.try_run_one() } || over() {
@@ -376,6 +376,15 @@ impl RunLoop {
         }
         jobs
     }
+}
+
+/// What ends [`RunLoop::run_one`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// A job has run.
+    NextJob,
+    /// A job has run, or [`RunLoop::finish`] was called.
+    NextJobOrFinish,
 }
 
 fn is_sleep(pushed: *mut Job) -> bool {
