@@ -4,15 +4,18 @@ mod common;
 
 use std::convert::Infallible;
 use std::marker::PhantomPinned;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::scheduler::RunLoop;
+use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Operation, Transfer};
+use common::hostile::{Hostile, Trick};
 use common::*;
 
 const DEEP: usize = 100_000;
@@ -32,6 +35,44 @@ fn branching(mut inside: Boxed<'_>) -> Boxed<'_> {
     for _ in 0..DEEP {
         let beside = just(1).infallible_into();
         inside = when_all((inside, beside)).then(|(deep, beside)| deep + beside).boxed();
+    }
+    inside
+}
+
+/// Boxes that are children of one adaptor after the other.
+fn adapted(mut inside: Boxed<'static>) -> Boxed<'static> {
+    let one = || just(1).infallible_into::<&'static str>();
+    for level in 0..DEEP {
+        inside = match level % 24 {
+            0 => inside.then(|x| x).try_then(Ok::<_, &str>).boxed(),
+            1 => inside.upon_error(|_| 0).infallible_into().boxed(),
+            2 => inside.upon_stopped(|| 0).map_err(|error| error).boxed(),
+            3 => inside.err_into().boxed(),
+            4 => inside.into_outcome().then(|_| 1).infallible_into().boxed(),
+            5 => inside.into_option().then(|_| 1).infallible_into().boxed(),
+            6 => inside.stopped_as_option().then(|_| 1).boxed(),
+            7 => inside.stopped_as_error("stopped").boxed(),
+            8 => inside.let_value(move |_| one()).boxed(),
+            9 => inside.let_error(move |_| one()).boxed(),
+            10 => inside.let_stopped(move || one()).boxed(),
+            11 => one().sequence(inside).boxed(),
+            12 => inside.finally(just(())).boxed(),
+            13 => inside.stop_when(never::<(), Infallible>()).boxed(),
+            14 => inside.timeout(Duration::from_secs(60)).map_err(|_| "late").boxed(),
+            15 => inside.unstoppable().write_env(With(1)).boxed(),
+            16 => inside.starts_on(InlineScheduler).boxed(),
+            17 => inside.continues_on(InlineScheduler).boxed(),
+            18 => inside
+                .on(InlineScheduler)
+                .affine()
+                .write_env(WithScheduler(InlineScheduler))
+                .boxed(),
+            19 => inside.bulk(1, |_, _| ()).bulk_chunked(1, |_, _| ()).boxed(),
+            20 => when_any((one(), inside)).boxed(),
+            21 => when_all([inside]).then(|[x]| x).boxed(),
+            22 => when_any([inside]).boxed(),
+            _ => inside.split().boxed(),
+        };
     }
     inside
 }
@@ -265,6 +306,56 @@ fn a_deep_nest_is_dropped_unstarted_in_a_small_stack() {
 }
 
 #[test]
+fn a_deep_nest_of_every_adaptor_is_dropped_unstarted_in_a_small_stack() {
+    let census = Census::new();
+    with_stack(DEEP_STACK, || {
+        let value = census.value();
+        let leaf = just_from(move || panic!("called with {value:?}")).infallible_into();
+        let nest = adapted(leaf.boxed());
+        assert_eq!(census.alive(), 1);
+        drop(nest);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+#[test]
+fn the_levels_of_a_nest_are_destroyed_from_the_outside_in_and_in_order() {
+    struct Says(usize, Arc<Mutex<Vec<usize>>>);
+    impl Drop for Says {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+    let order = Arc::default();
+    let says = |number| {
+        let says = Says(number, Arc::clone(&order));
+        just(1).then(move |x| (x, drop(says)).0)
+    };
+    let pair = |number, left: BoxedSender<'static, _, _>, right: BoxedSender<'static, _, _>| {
+        when_all((left, says(number), right)).then(|_| 1).boxed()
+    };
+    let left = pair(1, says(2).boxed(), says(3).boxed());
+    let right = pair(4, says(5).boxed(), says(6).boxed());
+    drop(pair(0, left, right));
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_nest_in_closures_is_destroyed_by_recursion() {
+    const CAPTURED: usize = 1_000;
+    let census = Census::new();
+    with_stack(2 << 20, || {
+        let value = census.value();
+        let mut nest = just(value).then(|_| 1).boxed();
+        for _ in 0..CAPTURED {
+            nest = just(()).let_value(move |()| nest).boxed();
+        }
+        drop(nest);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+#[test]
 fn a_deep_nest_is_asked_for_the_users_values_in_a_small_stack() {
     #[derive(Clone)]
     struct Base(i32);
@@ -397,6 +488,114 @@ fn a_destructor_inside_that_panics_leaves_later_boxes_as_they_should_be() {
     let value = census.value();
     drop(just(value).boxed().boxed());
     assert_eq!(census.alive(), 0);
+}
+
+/// Room for one value, which is there while a function runs.
+struct Room(MaybeUninit<[usize; 8]>);
+
+impl Room {
+    fn with<T>(&mut self, value: T, f: impl FnOnce(&mut T)) {
+        assert!(size_of::<T>() <= size_of_val(&self.0) && align_of::<T>() <= align_of::<usize>());
+        struct Leaves<T>(*mut T);
+        impl<T> Drop for Leaves<T> {
+            fn drop(&mut self) {
+                // SAFETY: the value was written, and is dropped this once.
+                unsafe { self.0.drop_in_place() };
+            }
+        }
+        let place = self.0.as_mut_ptr().cast::<T>();
+        // SAFETY: there is room, as was asserted.
+        unsafe { place.write(value) };
+        let leaves = Leaves(place);
+        // SAFETY: the value is there, and nothing else uses it.
+        f(unsafe { &mut *leaves.0 });
+    }
+}
+
+#[test]
+fn a_box_that_goes_inside_another_is_gone_at_once_wherever_it_lies() {
+    /// Drops boxes in memory of its own, which lies in the box that is being destroyed.
+    struct Roomy {
+        room: Room,
+        old: Option<BoxedSender<'static, i32, Infallible>>,
+        census: Census,
+    }
+    impl Drop for Roomy {
+        fn drop(&mut self) {
+            let touched = AtomicUsize::new(0);
+            let touch = Touch(&touched);
+            self.room.with(just(touch).then(drop).boxed(), |_| ());
+            assert_eq!(touched.load(SeqCst), 1, "it borrows from this frame");
+            assert_eq!(self.census.alive(), 1);
+            self.room.with(self.old.take(), |_| ());
+            assert_eq!(self.census.alive(), 0, "it was dropped");
+        }
+    }
+    let census = Census::new();
+    let value = census.value();
+    let roomy = Roomy {
+        room: Room(MaybeUninit::uninit()),
+        old: Some(just(value).then(|_| 1).boxed()),
+        census,
+    };
+    drop(just(()).then(move |()| drop(roomy)).boxed().boxed());
+}
+
+#[test]
+fn a_destructor_that_panics_in_a_nest_leaves_no_level_behind() {
+    let census = Census::new();
+    let level = |inside: Boxed<'static>| {
+        let value = census.value();
+        inside.then(move |x| (x, drop(value)).0).boxed()
+    };
+    let panics: Boxed<'_> = Hostile::new(Trick::SenderPanics, &census).boxed();
+    let beside = when_all((level(level(panics)), level(just(1).infallible_into().boxed())));
+    let nest = level(beside.then(|_| 1).boxed());
+    assert_eq!(census.alive(), 5);
+    assert_eq!(panic_message(|| drop(nest)), "in the sender's drop");
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_panic_in_connect_is_the_completion() {
+    let census = Census::new();
+    for trick in [Trick::ConnectPanics, Trick::ConnectDropsAndPanics] {
+        let inside = || Hostile::new(trick, &census).boxed();
+        assert_eq!(panic_message(|| sync_wait(inside())), "in connect");
+        assert_eq!(panic_message(|| sync_wait(inside().boxed().boxed())), "in connect");
+        let (record, seen) = Record::new();
+        submit(inside(), record);
+        assert_eq!(seen.recv().unwrap(), Recorded::Panicked("in connect".to_owned()));
+        assert!(seen.recv().is_err(), "there is one completion");
+        assert_eq!(census.alive(), 0);
+    }
+}
+
+#[test]
+fn a_receiver_that_connect_drops_has_stopped() {
+    let census = Census::new();
+    let inside = || Hostile::new(Trick::ConnectDrops, &census).boxed();
+    assert!(sync_wait(inside().boxed()).is_stopped());
+    let (record, seen) = Record::new();
+    submit(inside(), record);
+    assert_eq!(seen.iter().collect::<Vec<_>>(), [Recorded::Stopped]);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_panic_in_start_ends_the_process() {
+    let said = aborts("a_panic_in_start_ends_the_process", || {
+        let _ = sync_wait(Hostile::new(Trick::StartPanics, &Census::new()).boxed());
+    });
+    assert!(said.contains("panicked inside a job"), "{said}");
+}
+
+#[test]
+fn an_operation_that_panics_when_it_is_destroyed_ends_the_process() {
+    let said = aborts("an_operation_that_panics_when_it_is_destroyed_ends_the_process", || {
+        let _ = sync_wait(Hostile::new(Trick::OperationPanics, &Census::new()).boxed());
+    });
+    assert!(said.contains("panicked inside a job"), "{said}");
 }
 
 #[test]

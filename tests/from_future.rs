@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use bowline::factories::JustFrom;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop};
+use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop, TaskScheduler};
 use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Completes, EmptyEnv, Patched};
 use common::*;
@@ -287,6 +287,120 @@ fn is_polled_on_the_scheduler_wherever_it_is_woken() {
         assert_ne!(there, thread::current().id());
         assert_eq!(seen, [there; 3]);
     });
+}
+
+/// Waits for another thread to wake it under a lock that every poll takes, and gives the threads of both.
+fn woken_under_its_lock<C: Scheduler>(scheduler: C, by_value: bool) -> (thread::ThreadId, thread::ThreadId) {
+    /// Who woke it, and its waker.
+    type State = Mutex<(Option<thread::ThreadId>, Option<Waker>)>;
+    let state: Arc<State> = Arc::default();
+    let future = {
+        let state = state.clone();
+        poll_fn(move |context| {
+            let mut state = state.lock().unwrap();
+            state.1 = Some(context.waker().clone());
+            match state.0 {
+                Some(waker) => Poll::Ready((waker, thread::current().id())),
+                None => Poll::Pending,
+            }
+        })
+    };
+    let wakes = thread::spawn(move || {
+        loop {
+            let mut state = state.lock().unwrap();
+            let Some(waker) = state.1.take() else {
+                drop(state);
+                thread::yield_now();
+                continue;
+            };
+            state.0 = Some(thread::current().id());
+            if by_value {
+                waker.wake();
+            } else {
+                waker.wake_by_ref();
+            }
+            return;
+        }
+    });
+    let threads = sync_wait(starts_on(scheduler, from_future(future))).unwrap();
+    wakes.join().unwrap();
+    threads
+}
+
+#[test]
+fn on_the_inline_scheduler_it_is_not_polled_inside_the_wake() {
+    for by_value in [false, true] {
+        let (waker, polled) = woken_under_its_lock(InlineScheduler, by_value);
+        assert_ne!(waker, polled);
+        let (waker, polled) = woken_under_its_lock(TaskScheduler::new(InlineScheduler), by_value);
+        assert_ne!(waker, polled);
+        let (waker, polled) = woken_under_its_lock(InlineScheduler.or_inline(), by_value);
+        assert_ne!(waker, polled);
+    }
+}
+
+#[test]
+fn on_the_inline_scheduler_many_wakers_and_a_stop_end_it_once() {
+    for round in 0..200 {
+        let held = Held::new();
+        let source = StopSource::new();
+        let (record, reports) = Record::in_env(Patched::new(
+            WithScheduler(InlineScheduler),
+            Patched::new(WithStopToken(source.token()), EmptyEnv),
+        ));
+        submit(from_future(held.future()), record);
+        thread::scope(|scope| {
+            for waker in 0..3 {
+                let (held, source) = (&held, &source);
+                scope.spawn(move || {
+                    if waker == 0 && round % 2 == 0 {
+                        source.request_stop();
+                    }
+                    held.be_ready(7);
+                    held.waker().wake();
+                });
+            }
+        });
+        let all: Vec<_> = reports.iter().collect();
+        assert!(
+            matches!(all[..], [Recorded::Value(7) | Recorded::Stopped]),
+            "one completion, and then its receiver goes: {all:?}"
+        );
+    }
+}
+
+#[test]
+fn a_scheduler_that_panics_when_it_is_asked_is_the_completion() {
+    /// Has a number of trips in it.
+    #[derive(Clone)]
+    struct Tires(Arc<AtomicUsize>);
+    impl PartialEq for Tires {
+        fn eq(&self, other: &Self) -> bool {
+            Arc::ptr_eq(&self.0, &other.0)
+        }
+    }
+    impl Scheduler for Tires {
+        type Schedule = InlineSchedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> InlineSchedule {
+            if self.0.fetch_sub(1, Ordering::SeqCst) == 0 {
+                panic!("no more");
+            }
+            InlineScheduler.schedule()
+        }
+    }
+    let census = Census::new();
+    for trips in 0..4 {
+        let value = census.value();
+        let future = async move {
+            let _value = value;
+            Yield(5).await
+        };
+        let tires = Tires(Arc::new(AtomicUsize::new(trips)));
+        let work = from_future(future).write_env(WithScheduler(tires));
+        assert_eq!(panic_message(|| sync_wait(work)), "no more");
+        assert_eq!(census.alive(), 0);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bowline::prelude::*;
 use bowline::stop::InplaceStopSource;
+use common::hostile::{Hostile, Trick};
 use common::*;
 
 #[test]
@@ -35,6 +36,24 @@ fn every_channel_arrives() {
 }
 
 #[test]
+fn a_slot_can_be_moved_after_what_was_prepared_in_it_is_dropped() {
+    let mut slots: Vec<WaitSlot<i32, &'static str>> = (0..8).map(|_| WaitSlot::new()).collect();
+    let census = Census::new();
+    for slot in &mut slots {
+        drop(prepare(Hostile::new(Trick::None, &census), slot));
+        let connects = || prepare(Hostile::new(Trick::ConnectPanics, &census), slot).wait();
+        assert_eq!(panic_message(connects), "in connect");
+    }
+    let mut moved: Vec<_> = slots.drain(..).rev().map(Box::new).collect();
+    drop(slots);
+    for slot in &mut moved {
+        let sender = Hostile::new(Trick::None, &census);
+        assert_eq!(prepare(sender, slot).wait().unwrap(), 1);
+    }
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
 fn dropped_unstarted_it_runs_nothing_and_the_slot_can_be_used_again() {
     let census = Census::new();
     with_loop(|scheduler| {
@@ -46,7 +65,7 @@ fn dropped_unstarted_it_runs_nothing_and_the_slot_can_be_used_again() {
                 &mut slot,
             ));
             assert_eq!(census.alive(), 0);
-            // Also on a slot in whose queue the dropped receiver left word.
+            // Also on a slot whose receiver was dropped.
             let prepared = prepare(starts_on(scheduler, just(round)).then(|_| ()), &mut slot);
             prepared.wait().unwrap();
         }

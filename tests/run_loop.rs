@@ -4,9 +4,10 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex};
+use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::scheduler::RunLoop;
+use bowline::scheduler::{RunLoop, Timer};
 use bowline::stop::StopSource;
 use common::*;
 
@@ -72,6 +73,48 @@ fn finish_ends_a_loop_that_sleeps() {
         assert!(!driver.is_finished());
         run_loop.finish();
     });
+}
+
+#[test]
+fn a_loop_that_was_finished_can_be_moved() {
+    /// Gives its loops back from other places than they were finished in.
+    fn finished(loops: usize) -> Vec<RunLoop> {
+        let mut boxes: Vec<Box<RunLoop>> = (0..loops).map(|_| Box::default()).collect();
+        for run_loop in &boxes {
+            run_loop.finish();
+            run_loop.scheduler().finish();
+        }
+        boxes.drain(..).map(|run_loop| *run_loop).collect()
+    }
+    let mut loops = finished(8);
+    loops.rotate_left(3);
+    for run_loop in &loops {
+        assert_eq!(run_loop.run_ready(), 0);
+        run_loop.run();
+        assert_eq!(
+            run_loop
+                .run_until(run_loop.scheduler().schedule().then(|()| 1))
+                .unwrap(),
+            1
+        );
+    }
+    thread::spawn(move || loops.iter().for_each(RunLoop::run))
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn a_loop_that_was_finished_still_waits_for_a_sender() {
+    let run_loop = RunLoop::new();
+    run_loop.finish();
+    let later = Timer::global().schedule_after(Duration::from_millis(20));
+    run_loop.run_until(later).unwrap();
+    let there = thread::current().id();
+    let work = Timer::global()
+        .schedule_after(Duration::from_millis(20))
+        .continues_on(run_loop.scheduler())
+        .then(|()| thread::current().id());
+    assert_eq!(run_loop.run_until(work).unwrap(), there);
 }
 
 #[test]

@@ -6,9 +6,11 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 
+use bowline::EmptyEnv;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::{InplaceStopSource, StopSource};
+use common::hostile::{Hostile, Trick};
 use common::*;
 
 /// Counts its runs, and completes with how many they are when the loop is driven.
@@ -173,6 +175,76 @@ fn dropped_unstarted_it_runs_nothing() {
     assert_eq!(census.alive(), 1);
     drop(shared);
     assert_eq!(census.alive(), 0);
+}
+
+/// `split` in a box in `split`, and on.
+fn nest(leaf: BoxedSender<'static, i32, &'static str>) -> BoxedSender<'static, i32, &'static str> {
+    (0..100_000).fold(leaf, |inside, _| inside.split().boxed())
+}
+
+#[test]
+fn a_deep_nest_is_dropped_unstarted_in_a_small_stack() {
+    let census = Census::new();
+    let leaf = || Hostile::new(Trick::None, &census).boxed();
+    with_stack(DEEP_STACK, || {
+        drop(nest(leaf()));
+        assert_eq!(census.alive(), 0);
+        drop(nest(leaf()).split());
+        assert_eq!(census.alive(), 0);
+        let mut slot = WaitSlot::new();
+        drop(prepare(nest(leaf()).split(), &mut slot));
+        assert_eq!(census.alive(), 0);
+        assert_eq!(sync_wait(nest(leaf())).unwrap(), 1);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+#[test]
+fn a_handle_keeps_its_part_of_a_nest_that_is_dropped() {
+    let census = Census::new();
+    let kept = Hostile::new(Trick::None, &census).split();
+    let nest = kept.clone().boxed().split().boxed();
+    drop(nest);
+    assert_eq!(census.alive(), 1);
+    assert_eq!(sync_wait(kept).unwrap(), 1);
+    assert_eq!(census.alive(), 0);
+    // One that has begun is not destroyed but asked to stop.
+    static LOOP: RunLoop = RunLoop::new();
+    let stopped = Arc::default();
+    let running = until_stopped(&stopped).split();
+    let (record, seen) = Record::in_env(EmptyEnv);
+    let source = StopSource::new();
+    submit(running.clone().write_env(WithStopToken(source.token())), record);
+    let nest = running.boxed().boxed();
+    source.request_stop();
+    assert_eq!(seen.recv().unwrap(), Recorded::Stopped);
+    assert!(!stopped.load(SeqCst), "a handle is left");
+    drop(nest);
+    LOOP.run_ready();
+    assert!(stopped.load(SeqCst));
+}
+
+#[test]
+fn a_panic_in_connect_arrives_at_every_receiver() {
+    let census = Census::new();
+    for trick in [Trick::ConnectPanics, Trick::ConnectDropsAndPanics] {
+        let shared = Hostile::new(trick, &census).split();
+        for _ in 0..2 {
+            assert_eq!(panic_message(|| sync_wait(shared.clone())), "in connect");
+        }
+        assert_eq!(census.alive(), 0);
+        let running = Hostile::new(trick, &census).ensure_started();
+        assert_eq!(panic_message(|| sync_wait(running)), "in connect");
+        assert_eq!(census.alive(), 0);
+    }
+}
+
+#[test]
+fn a_panic_in_start_ends_the_process() {
+    let said = aborts("a_panic_in_start_ends_the_process", || {
+        drop(Hostile::new(Trick::StartPanics, &Census::new()).ensure_started());
+    });
+    assert!(said.contains("panicked inside a job"), "{said}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 use bowline::{EmptyEnv, Panic, Transfer};
+use common::hostile::{Hostile, Trick};
 use common::*;
 
 /// What a record of `sender` got, once it has completed.
@@ -29,6 +30,55 @@ fn every_channel_arrives() {
     assert_eq!(recorded(just_stopped::<i32, Infallible>()), Recorded::Stopped);
     let panics = just_from(|| -> i32 { panic!("boom") });
     assert_eq!(recorded(panics), Recorded::Panicked("boom".to_owned()));
+}
+
+#[test]
+fn a_panic_in_connect_goes_to_the_receiver() {
+    let census = Census::new();
+    for trick in [Trick::ConnectPanics, Trick::ConnectDropsAndPanics] {
+        let (record, seen) = Record::new();
+        submit(Hostile::new(trick, &census), record);
+        let said = Recorded::Panicked("in connect".to_owned());
+        assert_eq!(seen.iter().collect::<Vec<_>>(), [said], "there is one completion");
+        assert_eq!(census.alive(), 0);
+    }
+    assert_eq!(recorded(Hostile::new(Trick::ConnectDrops, &census)), Recorded::Stopped);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_panic_in_start_ends_the_process() {
+    let said = aborts("a_panic_in_start_ends_the_process", || {
+        let _ = recorded(Hostile::new(Trick::StartPanics, &Census::new()));
+    });
+    assert!(said.contains("panicked inside a job"), "{said}");
+}
+
+#[test]
+fn a_receiver_that_panics_ends_the_process() {
+    struct Panics;
+    impl Receiver<i32, &'static str> for Panics {
+        type Env = EmptyEnv;
+        fn env(&self) -> EmptyEnv {
+            EmptyEnv
+        }
+        fn set_value(self, _: i32) -> Transfer {
+            panic!("in a completion");
+        }
+        fn set_error(self, _: &'static str) -> Transfer {
+            Transfer::none()
+        }
+        fn set_stopped(self) -> Transfer {
+            Transfer::none()
+        }
+        fn set_panicked(self, _: Panic) -> Transfer {
+            Transfer::none()
+        }
+    }
+    let said = aborts("a_receiver_that_panics_ends_the_process", || {
+        submit(Hostile::new(Trick::None, &Census::new()), Panics);
+    });
+    assert!(said.contains("panicked inside a job"), "{said}");
 }
 
 #[test]

@@ -8,8 +8,11 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use bowline::prelude::*;
+use bowline::scheduler::{RunLoop, ThreadPool, Timer};
+use bowline::stop::StopSource;
 use bowline::{Job, Operation, Transfer};
 use common::*;
 
@@ -150,22 +153,125 @@ fn a_job_that_unwinds_ends_the_process() {
         // SAFETY: it stays where it is, and is resumed this once.
         unsafe { Transfer::to(NonNull::from(&job)) }.run();
     });
-    assert!(said.contains("unwound out of a completion"), "{said}");
+    assert!(said.contains("panicked inside a job"), "{said}");
 }
 
 #[test]
 fn a_destructor_that_unwinds_out_of_a_start_ends_the_process() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("in drop");
-        }
-    }
     let said = aborts("a_destructor_that_unwinds_out_of_a_start_ends_the_process", || {
         // The value of the first is dropped by the library, outside any user code.
         let _ = sync_wait(sequence(just_from(|| Bomb), just(())));
     });
-    assert!(said.contains("unwound out of a completion"), "{said}");
+    assert!(said.contains("panicked inside a job"), "{said}");
+}
+
+/// Panics when it is dropped.
+#[derive(Debug)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in drop");
+    }
+}
+
+/// Runs each case in a process of its own, and expects it to abort with the message.
+fn each_aborts(test: &str, cases: &[(&str, fn())]) {
+    const CASE: &str = "BOWLINE_CASE";
+    for (name, case) in cases {
+        // In the process of another case this one is left out.
+        if std::env::var(CASE).is_ok_and(|chosen| chosen != *name) {
+            continue;
+        }
+        let said = aborts_with(test, &[(CASE, name)], case);
+        assert!(said.contains("panicked inside a job"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_destructor_that_unwinds_out_of_a_job_ends_the_process_whatever_drives_it() {
+    static LOOP: RunLoop = RunLoop::new();
+    each_aborts(
+        "a_destructor_that_unwinds_out_of_a_job_ends_the_process_whatever_drives_it",
+        &[
+            ("loop", || {
+                start_detached(LOOP.scheduler().schedule().then(|()| Bomb));
+                LOOP.run_ready();
+            }),
+            ("pool", || {
+                start_detached(ThreadPool::global().scheduler().schedule().then(|()| Bomb));
+                std::thread::sleep(Duration::from_secs(10));
+            }),
+            ("timer", || {
+                start_detached(Timer::global().schedule_after(Duration::ZERO).then(|()| Bomb));
+                std::thread::sleep(Duration::from_secs(10));
+            }),
+            ("stop", || {
+                let source = StopSource::new();
+                let stopped = never::<(), Infallible>().upon_stopped(|| ()).then(|()| Bomb);
+                start_detached(stopped.write_env(WithStopToken(source.token())));
+                source.request_stop();
+            }),
+        ],
+    );
+}
+
+#[test]
+fn a_destructor_of_what_nobody_takes_ends_the_process() {
+    each_aborts(
+        "a_destructor_of_what_nobody_takes_ends_the_process",
+        &[
+            ("the value of a loser", || {
+                let _ = sync_wait(when_any((just_from(|| Bomb), just_from(|| Bomb))));
+            }),
+            ("an error", || {
+                let _ = sync_wait(just_error::<(), _>(Bomb).into_option());
+            }),
+            ("a closure that is not called", || {
+                let bomb = Bomb;
+                let _ = sync_wait(just_stopped::<(), Infallible>().then(move |()| drop(bomb)));
+            }),
+            ("a payload", || {
+                start_detached(just_from(|| std::panic::panic_any(Bomb)));
+            }),
+            ("an operation in a box", || {
+                let bomb = Bomb;
+                let inside = just(()).let_value(move |()| {
+                    let (bomb, stops) = (bomb, just_stopped::<(), Infallible>());
+                    stops.then(move |()| drop(bomb))
+                });
+                let _ = sync_wait(inside.boxed());
+            }),
+        ],
+    );
+}
+
+#[test]
+fn a_destructor_in_a_closure_or_a_future_is_the_completion() {
+    assert_eq!(panic_message(|| sync_wait(just_from(|| Bomb).then(drop))), "in drop");
+    let bomb = Bomb;
+    let owns = just(()).then(move |()| drop(bomb));
+    assert_eq!(panic_message(|| sync_wait(owns)), "in drop");
+    let local = async {
+        let _bomb = Bomb;
+    };
+    assert_eq!(panic_message(|| sync_wait(from_future(local))), "in drop");
+}
+
+#[test]
+fn a_destructor_of_what_was_never_started_unwinds() {
+    let never_called = || {
+        let bomb = Bomb;
+        just(()).then(move |()| drop(bomb))
+    };
+    assert_eq!(panic_message(|| drop(never_called())), "in drop");
+    assert_eq!(panic_message(|| drop(never_called().split())), "in drop");
+    assert_eq!(
+        panic_message(|| drop(never_called().boxed().split().boxed())),
+        "in drop"
+    );
+    let mut slot = WaitSlot::new();
+    assert_eq!(panic_message(|| drop(prepare(never_called(), &mut slot))), "in drop");
 }
 
 #[test]

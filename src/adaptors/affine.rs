@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 
 use crate::sender::child::{ChildReceiver, Parent};
 use crate::sender::demand::demand;
+use crate::sender::dismantle::dismantle;
 use crate::sender::stage::Stage;
 use crate::sync::atomic::{AtomicU8, Ordering::AcqRel};
 use crate::{Completes, Completion, EmptyEnv, Env, Operation, Receiver, Scheduler, Sender, Transfer};
@@ -108,6 +109,8 @@ where
         }
         self.operation(receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// The operation of [`Affine`].

@@ -5,6 +5,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::dismantle::dismantle;
 use crate::sender::stage::Stage;
 use crate::stop::StopToken;
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
@@ -107,6 +108,8 @@ where
             receiver,
         )
     }
+
+    dismantle!(sender);
 }
 
 /// Calls a function for ranges that cover every index once, with the value, then hands the value on. Made by
@@ -184,6 +187,8 @@ where
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         BulkOperation::new(self.sender, self.shape, LONGEST, EachChunk(self.function), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// What is called for a piece of the range.

@@ -1,5 +1,6 @@
 //! A completion that waits for something else to complete first: the end of `finally`, the hop of `continues_on`.
 
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender, Transfer};
 
 /// Runs `sender` for its effect, then completes with what was kept.
@@ -48,6 +49,8 @@ unsafe impl<S: Sender<Value = ()>, T: Send, E: Send> Sender for Conclude<S, T, E
             receiver,
         })
     }
+
+    dismantle!(sender);
 }
 
 /// The receiver of [`Conclude`].

@@ -1,6 +1,7 @@
 use super::chain::{ChainOperation, Successor};
 use super::conclude::{Conclude, OnStop};
 use crate::sender::demand::demand;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 
 /// Carries the completion of a sender over to a scheduler: what comes after runs there. Made by
@@ -82,6 +83,8 @@ where
         }
         ChainOperation::new(self.sender, Hop(self.scheduler), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// The way to the scheduler.

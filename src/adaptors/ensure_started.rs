@@ -1,7 +1,6 @@
 use core::fmt;
 
 use super::shared::{Fetch, Handle, WaitOperation};
-use crate::sender::unwind::abort_on_unwind;
 use crate::{Completion, Receiver, Sender};
 
 /// A sender that is already running; its result is kept for whoever connects. Made by [`Sender::ensure_started`].
@@ -46,7 +45,7 @@ pub struct EnsureStarted<S> {
 impl<S: Sender<Value: Send, Error: Send>> EnsureStarted<S> {
     pub(crate) fn new(sender: S) -> Self {
         let handle = Handle::new(sender);
-        abort_on_unwind(|| handle.start().run());
+        handle.start().run();
         EnsureStarted { handle }
     }
 }
@@ -69,7 +68,7 @@ where
     type Operation<R: Receiver<S::Value, S::Error>> = WaitOperation<S, FetchOnce, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        WaitOperation::new(self.handle, receiver)
+        WaitOperation::new(Some(self.handle), receiver)
     }
 }
 

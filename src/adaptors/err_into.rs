@@ -1,6 +1,7 @@
 use core::marker::PhantomData;
 
 use super::map::{Map, MapReceiver, call};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Converts the error into another type with [`From`]. Made by [`Sender::err_into`].
@@ -90,6 +91,8 @@ where
         self.sender
             .connect(MapReceiver::new(ConvertError(self._error), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Converts an error, and lets the rest pass.

@@ -2,6 +2,7 @@ use super::chain::{ChainOperation, Successor};
 use super::conclude::{Conclude, OnStop};
 use super::handled::Handled;
 use super::unstoppable::Unstoppable;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a sender, then another that cleans up, whatever became of the first. Made by [`Sender::finally`].
@@ -72,6 +73,8 @@ where
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, Cleanup(self.cleanup), receiver)
     }
+
+    dismantle!(sender, cleanup);
 }
 
 /// The clean-up that comes second.

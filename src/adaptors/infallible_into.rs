@@ -2,6 +2,7 @@ use core::convert::Infallible;
 use core::marker::PhantomData;
 
 use super::map::{Map, MapReceiver};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Gives a sender that cannot fail the error type that its neighbours have. Made by [`Sender::infallible_into`].
@@ -70,6 +71,8 @@ where
     fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(Widen(self._error), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Gives an error that cannot be another type.

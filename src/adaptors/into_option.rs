@@ -1,6 +1,7 @@
 use core::convert::Infallible;
 
 use super::map::{Map, MapReceiver};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Keeps the value, and makes `None` of an error or a stop. Made by [`Sender::into_option`].
@@ -58,6 +59,8 @@ where
     fn connect<R: Receiver<Option<S::Value>, Infallible>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(AsOption, receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Makes an option of everything but a panic.

@@ -1,6 +1,7 @@
 use core::convert::Infallible;
 
 use super::map::{Map, MapReceiver};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Outcome, Receiver, Sender};
 
 /// Turns value, error and stop into one value, an [`Outcome`]. Made by [`Sender::into_outcome`].
@@ -58,6 +59,8 @@ where
     fn connect<R: Receiver<Outcome<S::Value, S::Error>, Infallible>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(AsOutcome, receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Makes an outcome of everything but a panic.

@@ -1,5 +1,6 @@
 use super::chain::{ChainOperation, Successor, make};
 use super::same::SameValue;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a second sender that a function makes of the first one's error. Made by [`Sender::let_error`].
@@ -64,6 +65,8 @@ where
     fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, LetErrorSuccessor(self.function), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function to learn what follows.

@@ -1,5 +1,6 @@
 use super::chain::{ChainOperation, Successor, make};
 use super::same::{SameError, SameValue};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a second sender, made by a function, in place of a stop. Made by [`Sender::let_stopped`].
@@ -65,6 +66,8 @@ where
     fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, LetStoppedSuccessor(self.function), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function to learn what follows.

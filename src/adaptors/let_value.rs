@@ -1,5 +1,6 @@
 use super::chain::{ChainOperation, Successor, make};
 use super::same::SameError;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a second sender that a function makes of the first one's value. Made by [`Sender::let_value`].
@@ -69,6 +70,8 @@ where
     fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.sender, LetValueSuccessor(self.function), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function to learn what follows.

@@ -1,4 +1,5 @@
 use super::map::{Map, MapReceiver, call};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Maps the error with a function. Made by [`Sender::map_err`].
@@ -58,6 +59,8 @@ where
     fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(MapError(self.function), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function with an error, and lets the rest pass.

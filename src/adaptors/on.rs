@@ -3,6 +3,7 @@ use super::conclude::{Conclude, OnStop};
 use super::starts_on::StartsOn;
 use super::unstoppable::Unstoppable;
 use crate::sender::demand::demand;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
 
 /// Runs a sender on a scheduler and comes back to where it was started. Made by [`Sender::on`] and [`on`].
@@ -89,6 +90,8 @@ where
         let back = Back(receiver.env().scheduler());
         ChainOperation::new(StartsOn::new(self.sender, self.scheduler), back, receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// The way back, which nothing can stop.

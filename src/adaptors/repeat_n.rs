@@ -1,6 +1,7 @@
 use core::ops::ControlFlow;
 
 use super::rounds::{Rounds, RoundsOperation};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs a sender a number of times, one after the other. Made by [`Sender::repeat_n`].
@@ -62,6 +63,8 @@ where
     fn connect<R: Receiver<(), S::Error>>(self, receiver: R) -> Self::Operation<R> {
         RoundsOperation::new(self.sender, Count(self.rounds), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// The rounds that are left.

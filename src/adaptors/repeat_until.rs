@@ -1,6 +1,7 @@
 use core::ops::ControlFlow;
 
 use super::rounds::{Rounds, RoundsOperation};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a sender again and again until its value satisfies a predicate. Made by [`Sender::repeat_until`].
@@ -62,6 +63,8 @@ where
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         RoundsOperation::new(self.sender, Until(self.predicate), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Ends with the first value that satisfies the predicate.

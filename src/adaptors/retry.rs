@@ -2,6 +2,7 @@ use core::convert::Infallible;
 use core::ops::ControlFlow;
 
 use super::rounds::{Rounds, RoundsOperation};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a sender again for as long as it fails. Made by [`Sender::retry`].
@@ -68,6 +69,8 @@ where
     fn connect<R: Receiver<S::Value, Infallible>>(self, receiver: R) -> Self::Operation<R> {
         RoundsOperation::new(self.sender, Always, receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Tries again after every error.
@@ -151,6 +154,8 @@ where
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         RoundsOperation::new(self.sender, While(self.predicate), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Tries again while the predicate says so.

@@ -1,5 +1,6 @@
 use super::chain::{ChainOperation, Successor};
 use super::same::{ErrorIs, SameError};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs one sender, then another, and completes with the second one's value. Made by [`Sender::sequence`].
@@ -67,6 +68,8 @@ where
     fn connect<R: Receiver<B::Value, B::Error>>(self, receiver: R) -> Self::Operation<R> {
         ChainOperation::new(self.first, Second(self.second), receiver)
     }
+
+    dismantle!(first, second);
 }
 
 /// The sender that comes second.

@@ -11,7 +11,9 @@ use core::ptr::NonNull;
 use super::waiters::{Waiter, WaiterState, Waiters};
 use crate::memory::Count;
 use crate::sender::child::{ChildReceiver, Parent};
-use crate::sender::stage::{Stage, container_of};
+use crate::sender::dismantle::{DropList, DropNode};
+use crate::sender::in_place::InPlace;
+use crate::sender::stage::container_of;
 use crate::stop::{InplaceStopSource, InplaceStopToken, StopSlot};
 use crate::sync::SpinLock;
 use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender, Transfer, WithStopToken};
@@ -25,8 +27,11 @@ use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender
 pub(super) struct Shared<S: Sender> {
     /// First, so that a handle finds it without knowing the sender.
     lose_interest: LoseInterest,
-    /// Touched by who starts the sender, then by its completion; others look at the rest meanwhile.
-    stage: UnsafeCell<Stage<S, S::Operation<ChildReceiver<Self, 0>>>>,
+    /// Destroys the state.
+    node: DropNode,
+    /// Accessed by the thread that starts the sender, then by the completion of the operation; others use the rest of the
+    /// state meanwhile.
+    operation: InPlace<S, S::Operation<ChildReceiver<Self, 0>>>,
     /// What the sender sees. It comes after the operation, so that it is dropped after it.
     source: InplaceStopSource,
     /// Written by the completion, before the phase is `Done`; then only read, or taken by the one handle there is.
@@ -71,10 +76,41 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
     }
 
     unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the running sender has a reference. Nobody reads the completion before the phase is `Done`, and the
+        // SAFETY: the running sender has a reference.
+        if !unsafe { this.as_ref() }.operation.prefix.progress.completes() {
+            return Transfer::none();
+        }
+        // SAFETY: the sender has completed.
+        unsafe { Self::complete(this, completion) }
+    }
+}
+
+impl<S: Sender> Shared<S> {
+    /// # Safety
+    ///
+    /// The phase was just set to `Running` by the caller, who added the running sender's reference.
+    unsafe fn start(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the running sender's reference keeps the memory until it has completed, or was not connected. It is
+        // pinned on the heap.
+        unsafe {
+            let operation = NonNull::new_unchecked(&raw mut (*this.as_ptr()).operation);
+            match InPlace::connect(operation, |sender| sender.connect(ChildReceiver::<Self, 0>::new(this))) {
+                Ok(()) => InPlace::start(operation),
+                Err(completion) => Self::complete(this, completion),
+            }
+        }
+    }
+
+    /// Stores the completion and resumes the waiters.
+    ///
+    /// # Safety
+    ///
+    /// The phase is `Running` and the sender does not run, or no longer. The running sender's reference is given back.
+    unsafe fn complete(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the running sender has a reference. Nothing reads the completion before the phase is `Done`, and the
         // operation touches nothing of itself any more.
         unsafe {
-            Stage::clear(this.as_ref().stage.get());
+            InPlace::clear(NonNull::new_unchecked(&raw mut (*this.as_ptr()).operation));
             *this.as_ref().completion.get() = Some(completion);
         }
         let waiters = {
@@ -89,22 +125,6 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
         unsafe { Self::release(this) };
         resumed
     }
-}
-
-impl<S: Sender> Shared<S> {
-    /// # Safety
-    ///
-    /// The phase was just set to `Running` by the caller, who added the running sender's reference.
-    unsafe fn start(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the running sender's reference keeps the memory until it has completed. It is pinned on the heap,
-        // started once, and destroyed in its completion.
-        unsafe {
-            let stage = this.as_ref().stage.get();
-            let sender = Stage::take_sender(stage);
-            let receiver = ChildReceiver::<Self, 0>::new(this);
-            Stage::set_running(stage, sender.connect(receiver)).start()
-        }
-    }
 
     /// # Safety
     ///
@@ -112,9 +132,18 @@ impl<S: Sender> Shared<S> {
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the reference is still ours.
         if unsafe { this.as_ref() }.references.give_back() {
-            // SAFETY: that was the last.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
+            // SAFETY: that was the last. The sender is `'static`, or has run and is gone.
+            unsafe { DropNode::destroy(NonNull::new_unchecked(&raw mut (*this.as_ptr()).node)) };
         }
+    }
+
+    /// # Safety
+    ///
+    /// The node is that of a state that nothing uses any more.
+    unsafe fn destroy(node: NonNull<DropNode>, list: &mut DropList<'_>) {
+        // SAFETY: the node is a field of a state, which was leaked by `Handle::new`.
+        let mut this = unsafe { Box::from_raw(container_of!(node, Self, node).as_ptr()) };
+        this.operation.dismantle(list);
     }
 
     /// # Safety
@@ -172,7 +201,8 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
     pub(super) fn new(sender: S) -> Self {
         let shared = Box::new(Shared {
             lose_interest: Shared::<S>::lose_interest,
-            stage: UnsafeCell::new(Stage::Sender(sender)),
+            node: DropNode::new(Shared::<S>::destroy),
+            operation: InPlace::new((), sender),
             source: InplaceStopSource::new(),
             completion: UnsafeCell::new(None),
             list: SpinLock::new(List {
@@ -209,6 +239,22 @@ impl<S: Sender> Handle<S> {
         }
         // SAFETY: the phase was just set.
         unsafe { Shared::start(self.shared()) }
+    }
+
+    /// Moves the state to `list`, where this is the last handle to a run that has not begun. Else the handle is dropped.
+    pub(super) fn give_to<'a>(self, list: &mut DropList<'a>)
+    where
+        S: 'a,
+    {
+        // SAFETY: a handle keeps the state.
+        let shared = unsafe { self.shared().as_ref() };
+        // The last handle is this one, so no other can come. Pairs with the release of every other handle that was lost.
+        if shared.interested.is_one() && shared.list.lock().phase == Phase::Idle {
+            let this = ManuallyDrop::new(self);
+            // SAFETY: nothing else uses the state: the reference of this handle is the only one before the run begins.
+            // What the state borrows is what `S` borrows.
+            unsafe { list.push(NonNull::new_unchecked(&raw mut (*this.shared().as_ptr()).node)) };
+        }
     }
 
     pub(super) fn clone(&self) -> Self {
@@ -281,11 +327,11 @@ where
     D: Fetch<S::Value, S::Error>,
     R: Receiver<S::Value, S::Error>,
 {
-    pub(super) fn new(handle: Handle<S>, receiver: R) -> Self {
+    pub(super) fn new(handle: Option<Handle<S>>, receiver: R) -> Self {
         WaitOperation {
             waiter: Waiter::new(Self::run),
             slot: StopSlot::new(Self::stop_requested),
-            handle: Some(handle),
+            handle,
             receiver: Some(receiver),
             _fetch: PhantomData,
             _pinned: PhantomPinned,

@@ -1,6 +1,7 @@
 use core::fmt;
 
 use super::shared::{Fetch, Handle, WaitOperation};
+use crate::sender::dismantle::DropList;
 use crate::{Completion, Panic, Receiver, Sender};
 
 /// Runs a sender once, for any number of receivers, each of which gets a clone of the result. Made by
@@ -42,13 +43,14 @@ use crate::{Completion, Panic, Receiver, Sender};
 /// Constant, for any number of receivers.
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Split<S> {
-    handle: Handle<S>,
+    /// `None` once it was moved out, to be destroyed.
+    handle: Option<Handle<S>>,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Split<S> {
     pub(crate) fn new(sender: S) -> Self {
         Split {
-            handle: Handle::new(sender),
+            handle: Some(Handle::new(sender)),
         }
     }
 }
@@ -56,7 +58,7 @@ impl<S: Sender<Value: Send, Error: Send>> Split<S> {
 impl<S: Sender> Clone for Split<S> {
     fn clone(&self) -> Self {
         Split {
-            handle: self.handle.clone(),
+            handle: self.handle.as_ref().map(Handle::clone),
         }
     }
 }
@@ -80,6 +82,15 @@ where
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         WaitOperation::new(self.handle, receiver)
+    }
+
+    fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+    where
+        Self: 'a,
+    {
+        if let Some(handle) = self.handle.take() {
+            handle.give_to(list);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use super::chain::{ChainOperation, Successor};
 use super::write_env::WriteEnv;
 use crate::sender::demand::demand;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender, WithScheduler};
 
 /// Starts a sender on a scheduler, and lets it complete wherever it completes. Made by [`Sender::starts_on`] and
@@ -83,6 +84,8 @@ unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
         };
         ChainOperation::new(started.scheduler.schedule(), started, receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// What runs when the scheduler is reached.

@@ -2,6 +2,7 @@ use core::marker::PhantomData;
 
 use super::gather::{Conclude, Gather};
 use super::tuple::{TupleOperation2, all_inline};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
 /// Runs a sender and asks it to stop when another completes. Made by [`Sender::stop_when`].
@@ -64,6 +65,8 @@ where
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         TupleOperation2::new((self.sender, self.trigger), EitherStops(PhantomData), receiver)
     }
+
+    dismantle!(sender, trigger);
 }
 
 /// Whichever completes first stops the other; the work's completion counts, and the trigger's panic.

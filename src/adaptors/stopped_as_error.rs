@@ -1,4 +1,5 @@
 use super::map::{Map, MapReceiver};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Makes an error of a stop. Made by [`Sender::stopped_as_error`].
@@ -58,6 +59,8 @@ where
     fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(StopAsError(self.error), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Makes the given error of a stop.

@@ -1,4 +1,5 @@
 use super::map::{Map, MapReceiver};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Makes `None` of a stop, and `Some` of a value. Made by [`Sender::stopped_as_option`].
@@ -56,6 +57,8 @@ where
     fn connect<R: Receiver<Option<S::Value>, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(StopAsNone, receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Makes `None` of a stop and `Some` of a value.

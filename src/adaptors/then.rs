@@ -1,4 +1,5 @@
 use super::map::{Map, MapReceiver, call};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Maps the value with a function. Made by [`Sender::then`].
@@ -58,6 +59,8 @@ where
     fn connect<R: Receiver<U, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(OnValue(self.function), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function with a value, and lets the rest pass.

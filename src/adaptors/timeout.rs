@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::gather::{Conclude, Gather};
 use super::tuple::TupleOperation2;
 use crate::scheduler::{Timer, TimerSchedule};
+use crate::sender::dismantle::dismantle;
 use crate::{Completion, Receiver, Sender};
 
 /// Runs a sender, asks it to stop when the time is up, and fails then. Made by [`Sender::timeout`] and
@@ -86,6 +87,8 @@ where
     fn connect<R: Receiver<S::Value, TimeoutError<S::Error>>>(self, receiver: R) -> Self::Operation<R> {
         TupleOperation2::new((self.sender, self.timer), TimeLimit(PhantomData), receiver)
     }
+
+    dismantle!(sender);
 }
 
 /// Why a sender with a [`Timeout`] failed.

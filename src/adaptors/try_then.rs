@@ -1,5 +1,6 @@
 use super::map::{Map, MapReceiver, call};
 use super::same::SameError;
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Maps the value with a function that may fail. Made by [`Sender::try_then`].
@@ -64,6 +65,8 @@ where
         self.sender
             .connect(MapReceiver::new(TryOnValue(self.function), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function with a value, and lets the rest pass.

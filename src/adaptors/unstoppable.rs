@@ -1,4 +1,5 @@
 use super::write_env::{WriteEnv, WriteEnvReceiver};
+use crate::sender::dismantle::dismantle;
 use crate::stop::NeverStop;
 use crate::{Completes, Receiver, Sender, WithStopToken};
 
@@ -59,4 +60,6 @@ unsafe impl<S: Sender> Sender for Unstoppable<S> {
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(receiver)
     }
+
+    dismantle!(sender);
 }

@@ -1,6 +1,7 @@
 use core::convert::Infallible;
 
 use super::map::{Map, MapReceiver, call};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Turns an error into a value with a function. Made by [`Sender::upon_error`].
@@ -63,6 +64,8 @@ where
     fn connect<R: Receiver<S::Value, Infallible>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(OnError(self.function), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function with an error, and lets the rest pass.

@@ -1,4 +1,5 @@
 use super::map::{Map, MapReceiver, call};
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Turns a stop into a value with a function. Made by [`Sender::upon_stopped`].
@@ -59,6 +60,8 @@ where
         self.sender
             .connect(MapReceiver::new(OnStopped(self.function), receiver))
     }
+
+    dismantle!(sender);
 }
 
 /// Calls the function for a stop, and lets the rest pass.

@@ -5,6 +5,7 @@ use super::many::{ConcludeMany, ManyOperation};
 use super::same::SameError;
 use super::tuple::*;
 use crate::factories::ReadyOperation;
+use crate::sender::dismantle::DropList;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs several senders at once and completes when all have, with their values in argument order.
@@ -90,6 +91,15 @@ macro_rules! when_all_tuple {
             fn connect<R: Receiver<Self::Value, Self::Error>>(self, receiver: R) -> Self::Operation<R> {
                 $operation::new(self.senders, All::new(), receiver)
             }
+
+            #[inline]
+            fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+            where
+                Self: 'a,
+            {
+                self.senders.$first.dismantle(list);
+                $(self.senders.$rest.dismantle(list);)*
+            }
         }
 
         impl<$First, $($Rest,)* Failure> Conclude<(Option<$First>, $(Option<$Rest>,)*)> for All<Failure> {
@@ -124,6 +134,15 @@ unsafe impl<S: Sender<Value: Send, Error: Send>, const N: usize> Sender for When
 
     fn connect<R: Receiver<[S::Value; N], S::Error>>(self, receiver: R) -> Self::Operation<R> {
         ManyOperation::new(self.senders, All::new(), receiver)
+    }
+
+    fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+    where
+        Self: 'a,
+    {
+        for sender in &mut self.senders {
+            sender.dismantle(list);
+        }
     }
 }
 

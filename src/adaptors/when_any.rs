@@ -7,6 +7,7 @@ use super::many::ManyOperation;
 use super::same::{SameError, SameValue};
 use super::tuple::*;
 use crate::factories::ReadyOperation;
+use crate::sender::dismantle::DropList;
 use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs several senders at once and completes with the first value, after the others were stopped and have ended.
@@ -89,6 +90,15 @@ macro_rules! when_any_tuple {
             fn connect<R: Receiver<Self::Value, Self::Error>>(self, receiver: R) -> Self::Operation<R> {
                 $operation::new(self.senders, First::new(), receiver)
             }
+
+            #[inline]
+            fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+            where
+                Self: 'a,
+            {
+                self.senders.$first.dismantle(list);
+                $(self.senders.$rest.dismantle(list);)*
+            }
         }
     };
 }
@@ -104,6 +114,15 @@ unsafe impl<S: Sender<Value: Send, Error: Send>, const N: usize> Sender for When
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
         ManyOperation::new(self.senders, First::new(), receiver)
+    }
+
+    fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+    where
+        Self: 'a,
+    {
+        for sender in &mut self.senders {
+            sender.dismantle(list);
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::sender::dismantle::dismantle;
 use crate::{Completes, Panic, Patch, Patched, Receiver, Sender, Transfer};
 
 /// Changes one thing in the environment that a sender sees: its stop token, its scheduler or a value of the user's
@@ -66,6 +67,8 @@ unsafe impl<S: Sender, P: Patch> Sender for WriteEnv<S, P> {
             receiver,
         })
     }
+
+    dismantle!(sender);
 }
 
 /// The receiver of [`WriteEnv`].

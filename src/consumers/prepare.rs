@@ -4,10 +4,10 @@ use core::mem::{self, ManuallyDrop};
 use core::pin::pin;
 use core::ptr::NonNull;
 
-use crate::scheduler::{RunLoop, RunLoopScheduler};
+use crate::scheduler::{RunLoop, RunLoopScheduler, Until};
 use crate::sender::stage::container_of;
-use crate::sender::unwind::abort_on_unwind;
-use crate::{Completion, EmptyEnv, Job, Operation, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+use crate::sender::start;
+use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
 
 /// Connects a sender now, to be started and waited for later.
 ///
@@ -63,8 +63,9 @@ where
     pub(super) fn complete(self) -> Option<Completion<S::Value, S::Error>> {
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
+        slot.waiting.set(true);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        let start = || abort_on_unwind(|| unsafe { operation.start() }.run());
+        let start = || unsafe { start(operation) }.run();
         if S::COMPLETES.is_inline() {
             start();
         } else {
@@ -93,8 +94,12 @@ pub struct WaitSlot<T, E> {
     completion: UnsafeCell<Option<Completion<T, E>>>,
     /// Says to the waiting thread, in its own queue, that the sender has completed.
     job: UnsafeCell<Job>,
-    /// Set by the job. Only the waiting thread touches it.
+    /// Set by the job. Only the waiting thread accesses it.
     done: Cell<bool>,
+    /// Set by the waiting thread before it starts the operation, and only read from then on. A receiver that goes before
+    /// that, with an operation that was not started, leaves nothing: the slot can still be moved, so its job must not be
+    /// in a queue.
+    waiting: Cell<bool>,
 }
 
 // SAFETY: what is shared is the completion, which is written once and handed over through the run loop, and the job,
@@ -112,6 +117,7 @@ impl<T, E> WaitSlot<T, E> {
             completion: UnsafeCell::new(None),
             job: UnsafeCell::new(Job::new(Self::completed)),
             done: Cell::new(false),
+            waiting: Cell::new(false),
         }
     }
 
@@ -134,8 +140,9 @@ impl<T, E> WaitSlot<T, E> {
         E: Send,
     {
         let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
+        self.waiting.set(true);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
-        abort_on_unwind(|| unsafe { operation.start() }.run());
+        unsafe { start(operation) }.run();
         if !S::COMPLETES.is_inline() {
             self.drive(run_loop);
         }
@@ -146,7 +153,7 @@ impl<T, E> WaitSlot<T, E> {
     fn drive(&self, run_loop: &RunLoop) {
         while !self.done.get() {
             // SAFETY: both callers are the driver.
-            unsafe { run_loop.run_one() };
+            unsafe { run_loop.run_one(Until::NextJob) };
         }
     }
 
@@ -208,7 +215,8 @@ impl<T, E> WaitReceiver<'_, T, E> {
             // The job leads back to the slot, so its address is made from the slot's.
             // SAFETY: the job is a field of the slot.
             let job = unsafe { NonNull::from(self.slot).byte_add(mem::offset_of!(WaitSlot<T, E>, job)) }.cast();
-            // SAFETY: pushed once. The slot stays until the job has run. Nothing of it is touched after the push.
+            // SAFETY: pushed once. A thread waits, so the slot stays where it is until the job has run. Nothing of it is
+            // accessed after the push.
             unsafe { self.run_loop.push(job) };
         }
     }
@@ -246,7 +254,10 @@ impl<'a, T: Send, E: Send> Receiver<T, E> for WaitReceiver<'a, T, E> {
 impl<T, E> Drop for WaitReceiver<'_, T, E> {
     #[cold]
     fn drop(&mut self) {
-        self.leave(Completion::Stopped);
+        // A receiver completes only after the start, but it may be dropped before.
+        if self.slot.waiting.get() {
+            self.leave(Completion::Stopped);
+        }
     }
 }
 

@@ -2,9 +2,8 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 use crate::sender::child::{ChildReceiver, Parent};
-use crate::sender::stage::Stage;
-use crate::sender::unwind::abort_on_unwind;
-use crate::{Completion, Operation, Receiver, Sender, Transfer};
+use crate::sender::in_place::InPlace;
+use crate::{Completion, Receiver, Sender, Transfer};
 
 /// Connects a sender to a receiver on the heap, and starts it.
 ///
@@ -68,17 +67,19 @@ where
     R: Receiver<S::Value, S::Error> + 'static,
 {
     let submitted = NonNull::from(Box::leak(Box::new(Submitted::<S, R> {
-        stage: Stage::Empty,
+        operation: InPlace::new((), sender),
         receiver: Some(receiver),
     })));
-    // SAFETY: the box is leaked, so it is pinned and alive until `child_completed` frees it.
-    let child = unsafe { ChildReceiver::new(submitted) };
-    // SAFETY: as above; the stage is empty. The operation is started once, and destroyed in its completion.
-    abort_on_unwind(|| unsafe {
-        Stage::set_running(&raw mut (*submitted.as_ptr()).stage, sender.connect(child))
-            .start()
-            .run();
-    });
+    // SAFETY: the box is leaked, so it is pinned. Only `complete` frees it, when the operation has completed or was not
+    // made.
+    unsafe {
+        let operation = NonNull::new_unchecked(&raw mut (*submitted.as_ptr()).operation);
+        match InPlace::connect(operation, |sender| sender.connect(ChildReceiver::new(submitted))) {
+            Ok(()) => InPlace::start(operation),
+            Err(completion) => Submitted::complete(submitted, completion),
+        }
+    }
+    .run();
 }
 
 struct Submitted<S, R>
@@ -86,8 +87,30 @@ where
     S: Sender,
     R: Receiver<S::Value, S::Error>,
 {
-    stage: Stage<S, S::Operation<ChildReceiver<Self, 0>>>,
+    operation: InPlace<S, S::Operation<ChildReceiver<Self, 0>>>,
     receiver: Option<R>,
+}
+
+impl<S, R> Submitted<S, R>
+where
+    S: Sender,
+    R: Receiver<S::Value, S::Error>,
+{
+    /// Frees the memory, and then completes the receiver.
+    ///
+    /// # Safety
+    ///
+    /// It was leaked by `submit`, its operation does not run, and nothing uses it any more.
+    unsafe fn complete(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the caller's promise.
+        let mut this = unsafe { Box::from_raw(this.as_ptr()) };
+        let receiver = this.receiver.take();
+        drop(this);
+        match receiver {
+            Some(receiver) => completion.deliver(receiver),
+            None => Transfer::none(),
+        }
+    }
 }
 
 // SAFETY: the receiver is `Send`; the operation is only destroyed, by its own completion.
@@ -101,7 +124,7 @@ where
     type Env = R::Env;
 
     unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: the child runs, so the receiver is there, and only the child asks.
+        // SAFETY: the child has not completed, so the receiver is there, and only the child asks.
         match unsafe { &(*this.as_ptr()).receiver } {
             Some(receiver) => receiver.env(),
             // SAFETY: the receiver is taken when the child has completed.
@@ -110,13 +133,11 @@ where
     }
 
     unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: it was leaked by `submit`; the child has completed, so nobody else touches it.
-        let mut this = unsafe { Box::from_raw(this.as_ptr()) };
-        let receiver = this.receiver.take();
-        drop(this);
-        match receiver {
-            Some(receiver) => completion.deliver(receiver),
-            None => Transfer::none(),
+        // SAFETY: it is alive until the child has completed.
+        if !unsafe { this.as_ref() }.operation.prefix.progress.completes() {
+            return Transfer::none();
         }
+        // SAFETY: it was leaked by `submit`; the child has completed, so nothing else uses it.
+        unsafe { Self::complete(this, completion) }
     }
 }

@@ -9,8 +9,11 @@ use core::ptr::{self, NonNull};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::memory::Count;
+#[cfg(feature = "std")]
+use crate::scheduler::{elsewhere, thread_pool::Entry};
 use crate::sender::demand::demand;
 use crate::sender::stage::container_of;
+use crate::sender::start;
 use crate::stop::{StopSlot, StopToken};
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
@@ -23,6 +26,11 @@ use crate::{Completes, Completion, EmptyEnv, Env, Job, Operation, Panic, Receive
 /// The future is polled on the scheduler of the receiver's environment: once when it is started, then whenever it was
 /// woken, which schedules it there. A waker may be kept for as long as one likes; it keeps a few words of memory, not
 /// the future.
+///
+/// A future is never polled inside `wake`, where the caller may hold the very lock that the future takes. The
+/// [`InlineScheduler`](crate::scheduler::InlineScheduler) has no queue to go to, so there the poll goes to the
+/// [global pool](crate::scheduler::ThreadPool::global). Without `std` there is no such pool, and `wake` polls. A scheduler
+/// of your own that completes inside `start` polls there too.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -84,6 +92,8 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
         }
         FromFutureOperation {
             trip: None,
+            inline: false,
+            travelling: false,
             future: Some(self.future),
             slot: StopSlot::new(FromFutureOperation::<F, R>::stop_requested),
             listening: false,
@@ -91,7 +101,7 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
                 handle: AtomicPtr::new(ptr::null_mut()),
                 woken: AtomicBool::new(false),
                 operation: ptr::null_mut(),
-                schedule: FromFutureOperation::<F, R>::schedule,
+                table: FromFutureOperation::<F, R>::TABLE,
             },
             poll: Job::new(FromFutureOperation::<F, R>::run),
             receiver: Some(receiver),
@@ -111,8 +121,13 @@ where
     F: Future + Send,
     R: Receiver<F::Output, Infallible>,
 {
-    /// The way to the scheduler for the next wake-up, connected before the future is polled.
+    /// The way to the scheduler for the next wake-up, connected before the future is polled. `None` where that is inline.
     trip: Option<Trip<F, R>>,
+    /// Whether the scheduler is the inline one. Written before each poll.
+    inline: bool,
+    /// Whether the trip was started and has not arrived. A receiver of a trip that goes at another time, inside `connect` or
+    /// with a trip that was not made, means nothing.
+    travelling: bool,
     /// Dropped in place, before the completion.
     future: Option<F>,
     slot: StopSlot<<R::Env as Env>::StopToken>,
@@ -155,26 +170,13 @@ where
             // SAFETY: as above.
             return unsafe { Self::complete(this, Completion::Stopped) };
         }
-        // Before the poll, since a wake-up may need it the moment the poll returns.
-        // SAFETY: as above; a trip that was there has been made. The operation is pinned and stays until it completes.
-        unsafe {
-            if (*this.as_ptr()).trip.is_none() {
-                let receiver = TripReceiver::new(this);
-                (*this.as_ptr()).trip = Some(env.scheduler().schedule().connect(receiver));
-            }
-        }
-        // As above: what follows may complete.
-        drop(env);
-        // SAFETY: as above. The future is pinned with the operation.
-        let polled = Panic::catch(|| unsafe {
-            // The future is not part of the task in whose poll it may be started.
-            #[cfg(feature = "std")]
-            let _hidden = crate::sender::current::Hidden::from_poll();
-            let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
-            match &mut (*this.as_ptr()).future {
-                Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
-                None => Poll::Pending,
-            }
+        // The trip comes before the poll, since a wake-up may need it the moment the poll returns.
+        // SAFETY: the caller's promise.
+        let polled = Panic::catch(move || unsafe {
+            Self::connect_trip(this, &env);
+            // What came out of the environment goes before the completion, as above.
+            drop(env);
+            Self::poll_future(this)
         });
         let completion = match polled {
             // SAFETY: as above.
@@ -185,6 +187,45 @@ where
         drop(token);
         // SAFETY: as above.
         unsafe { Self::complete(this, completion) }
+    }
+
+    /// Connects the way to the scheduler. It may unwind: the scheduler is the user's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`poll`](Self::poll).
+    #[inline]
+    unsafe fn connect_trip(this: NonNull<Self>, env: &R::Env) {
+        let scheduler = env.scheduler();
+        let inline = scheduler.is_inline();
+        // SAFETY: the caller has exclusive access. The operation is pinned, and stays alive until it completes, which it
+        // does not before the trip has arrived.
+        unsafe {
+            (*this.as_ptr()).inline = inline;
+            if !inline && (*this.as_ptr()).trip.is_none() {
+                (*this.as_ptr()).trip = Some(scheduler.schedule().connect(TripReceiver::new(this)));
+            }
+        }
+    }
+
+    /// Polls the future. This is the only place that does. It may unwind.
+    ///
+    /// # Safety
+    ///
+    /// As for [`poll`](Self::poll).
+    #[inline]
+    unsafe fn poll_future(this: NonNull<Self>) -> Poll<F::Output> {
+        // SAFETY: the caller has exclusive access, and the future is pinned with the operation.
+        unsafe {
+            // The future is not part of the task in whose poll it may be started.
+            #[cfg(feature = "std")]
+            let _hidden = crate::sender::current::Hidden::from_poll();
+            let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
+            match &mut (*this.as_ptr()).future {
+                Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
+                None => Poll::Pending,
+            }
+        }
     }
 
     /// # Safety
@@ -215,7 +256,7 @@ where
         // Takes in what every wake-up so far has published.
         state.swap(SCHEDULED, AcqRel);
         // SAFETY: it is scheduled, by us.
-        unsafe { Self::schedule(this.as_ptr().cast()) }
+        unsafe { Self::schedule(this.cast()) }
     }
 
     /// # Safety
@@ -249,17 +290,40 @@ where
         }
     }
 
+    const TABLE: &'static Table = &Table {
+        #[cfg(feature = "std")]
+        is_inline: Self::is_inline,
+        schedule: Self::schedule,
+        #[cfg(feature = "std")]
+        arrive: Self::arrive,
+    };
+
+    /// # Safety
+    ///
+    /// `this` is an operation that the caller made `SCHEDULED`.
+    #[cfg(feature = "std")]
+    unsafe fn is_inline(this: NonNull<()>) -> bool {
+        // SAFETY: it is scheduled by the caller, which so has exclusive access.
+        unsafe { (*this.cast::<Self>().as_ptr()).inline }
+    }
+
     /// Starts the trip to the scheduler.
     ///
     /// # Safety
     ///
     /// `this` is an operation that the caller made `SCHEDULED`.
-    unsafe fn schedule(this: *mut ()) -> Transfer {
-        // SAFETY: it is scheduled, so it is alive and ours until the trip is made.
-        match unsafe { &mut (*this.cast::<Self>()).trip } {
-            // SAFETY: the trip is pinned with the operation, and started once: it is replaced before the next poll.
-            Some(trip) => unsafe { Pin::new_unchecked(trip).start() },
-            None => Transfer::none(),
+    unsafe fn schedule(this: NonNull<()>) -> Transfer {
+        let this = this.cast::<Self>();
+        // SAFETY: it is scheduled by the caller, which so has exclusive access until the trip is started. The trip is
+        // pinned with the operation, and started once: it is replaced before the next poll.
+        unsafe {
+            match &mut (*this.as_ptr()).trip {
+                Some(trip) => {
+                    (*this.as_ptr()).travelling = true;
+                    start(Pin::new_unchecked(trip))
+                }
+                None => Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)),
+            }
         }
     }
 
@@ -267,9 +331,18 @@ where
     ///
     /// The job is that of an operation that is scheduled, and has arrived.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation.
-        let this = unsafe { container_of!(job, Self, poll) };
-        // SAFETY: it is scheduled, so it is alive and ours, and the trip is over.
+        // SAFETY: the job is a field of an operation, which is scheduled, and has arrived.
+        unsafe { Self::arrive(container_of!(job, Self, poll).cast()) }
+    }
+
+    /// Polls the future of an operation that has arrived.
+    ///
+    /// # Safety
+    ///
+    /// `this` is an operation that is scheduled, and whose trip is over.
+    unsafe fn arrive(this: NonNull<()>) -> Transfer {
+        let this = this.cast::<Self>();
+        // SAFETY: it is scheduled, so it is alive, and this has exclusive access.
         unsafe {
             (*this.as_ptr()).trip = None;
             // Takes in what the wake-ups on the way have published: they leave it to this poll to see it.
@@ -290,7 +363,7 @@ where
         unsafe {
             handle.as_ref().references.add();
             slot.as_ref().release();
-            let resumed = handle.as_ref().wake();
+            let resumed = Handle::wake(handle, By::Stop);
             Handle::release(handle);
             resumed
         }
@@ -369,9 +442,8 @@ where
     /// It is such an operation, whose trip is over.
     unsafe fn arrived(operation: NonNull<()>, panicked: Option<Panic>) -> Transfer {
         let this = operation.cast::<FromFutureOperation<F, R>>();
-        // A trip that was not made is dropped with the operation, after its completion, and means nothing.
-        // SAFETY: a scheduled operation is ours; one that is being dropped still has its receiver's place.
-        if unsafe { (*this.as_ptr()).receiver.is_none() } {
+        // SAFETY: a trip that was started has exclusive access to its operation. One that was not is dropped by what has.
+        if !unsafe { core::mem::take(&mut (*this.as_ptr()).travelling) } {
             return Transfer::none();
         }
         if let Some(payload) = panicked {
@@ -456,7 +528,28 @@ struct FirstWaker {
     /// A wake-up by reference while the future is being polled. Looked at when the poll has returned.
     woken: AtomicBool,
     operation: *mut (),
-    schedule: unsafe fn(*mut ()) -> Transfer,
+    table: &'static Table,
+}
+
+/// What a waker knows of its operation, whose type it does not.
+struct Table {
+    /// Returns whether the operation's scheduler is the inline one.
+    #[cfg(feature = "std")]
+    is_inline: unsafe fn(NonNull<()>) -> bool,
+    /// Starts the trip to the scheduler.
+    schedule: unsafe fn(NonNull<()>) -> Transfer,
+    /// Polls, at the end of the trip.
+    #[cfg(feature = "std")]
+    arrive: unsafe fn(NonNull<()>) -> Transfer,
+}
+
+/// What makes a future be polled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// A waker, whose caller may hold locks.
+    Waker,
+    /// A stop, which is a driver: it runs what it resumes when its callbacks have returned.
+    Stop,
 }
 
 impl FirstWaker {
@@ -468,8 +561,11 @@ impl FirstWaker {
         let made = NonNull::from(Box::leak(Box::new(Handle {
             references: Count::one(),
             state: AtomicU8::new(POLLING),
-            operation: self.operation,
-            schedule: self.schedule,
+            // Only an operation that was started has a waker, and `start` has set the address.
+            operation: NonNull::new(self.operation).unwrap_or(NonNull::dangling()),
+            table: self.table,
+            #[cfg(feature = "std")]
+            entry: Entry::new(Handle::arrive),
         })));
         match self
             .handle
@@ -531,13 +627,14 @@ static HANDLE: RawWakerVTable = RawWakerVTable::new(
         unsafe { (*handle.cast::<Handle>()).references.add() };
         RawWaker::new(handle, &HANDLE)
     },
-    // SAFETY: as above. A waker is a driver: it runs what it resumes. Its reference is given back.
+    // SAFETY: as above. A waker is a driver: it runs what starting the trip resumes. Its reference is given back.
     |handle| unsafe {
-        (*handle.cast::<Handle>()).wake().run();
-        Handle::release(NonNull::new_unchecked(handle.cast_mut().cast()));
+        let handle = NonNull::new_unchecked(handle.cast_mut().cast());
+        Handle::wake(handle, By::Waker).run();
+        Handle::release(handle);
     },
     // SAFETY: as above.
-    |handle| unsafe { (*handle.cast::<Handle>()).wake().run() },
+    |handle| unsafe { Handle::wake(NonNull::new_unchecked(handle.cast_mut().cast()), By::Waker).run() },
     // SAFETY: as above.
     |handle| unsafe { Handle::release(NonNull::new_unchecked(handle.cast_mut().cast())) },
 );
@@ -558,8 +655,12 @@ struct Handle {
     /// something before, and the swap with which the next poll begins must see it. Only looking would let both sides
     /// miss each other. Wake-ups in `DONE` are nothing new.
     state: AtomicU8,
-    operation: *mut (),
-    schedule: unsafe fn(*mut ()) -> Transfer,
+    operation: NonNull<()>,
+    table: &'static Table,
+    /// The place in the queue of the global pool, for an operation on the inline scheduler. Used by the thread that made
+    /// the state `SCHEDULED`, and in that queue it has a reference.
+    #[cfg(feature = "std")]
+    entry: Entry,
 }
 
 const IDLE: u8 = 0;
@@ -569,8 +670,13 @@ const NOTIFIED: u8 = 3;
 const DONE: u8 = 4;
 
 impl Handle {
-    fn wake(&self) -> Transfer {
-        let mut state = self.state.load(Acquire);
+    /// # Safety
+    ///
+    /// The caller has a reference.
+    unsafe fn wake(this: NonNull<Self>, by: By) -> Transfer {
+        // SAFETY: the caller's reference keeps it.
+        let state_of = unsafe { &this.as_ref().state };
+        let mut state = state_of.load(Acquire);
         loop {
             let next = match state {
                 IDLE => SCHEDULED,
@@ -578,12 +684,53 @@ impl Handle {
                 DONE => return Transfer::none(),
                 coming => coming,
             };
-            match self.state.compare_exchange_weak(state, next, AcqRel, Acquire) {
-                // SAFETY: we made it scheduled.
-                Ok(IDLE) => return unsafe { (self.schedule)(self.operation) },
+            match state_of.compare_exchange_weak(state, next, AcqRel, Acquire) {
+                // SAFETY: this call made it scheduled.
+                Ok(IDLE) => return unsafe { Self::schedule(this, by) },
                 Ok(_) => return Transfer::none(),
                 Err(now) => state = now,
             }
+        }
+    }
+
+    /// Starts the trip to the scheduler; to the global pool where that is inline, so that no waker polls.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a reference, and made the state `SCHEDULED`.
+    unsafe fn schedule(this: NonNull<Self>, by: By) -> Transfer {
+        // SAFETY: the caller's reference keeps it.
+        let (operation, table) = unsafe { (this.as_ref().operation, this.as_ref().table) };
+        #[cfg(feature = "std")]
+        // SAFETY: the operation is scheduled by the caller. The entry is in no queue: it goes there once for each time
+        // that the state becomes `SCHEDULED`. The reference that is added keeps it until its job has run.
+        if by == By::Waker && unsafe { (table.is_inline)(operation) } {
+            // SAFETY: as just said.
+            unsafe {
+                this.as_ref().references.add();
+                return elsewhere(NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry));
+            }
+        }
+        #[cfg(not(feature = "std"))]
+        let _ = by;
+        // SAFETY: the operation is scheduled by the caller.
+        unsafe { (table.schedule)(operation) }
+    }
+
+    /// # Safety
+    ///
+    /// The job is that of the entry of a handle, which has a reference, and whose operation is scheduled.
+    #[cfg(feature = "std")]
+    unsafe fn arrive(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first field of an entry, which is a field of a handle.
+        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
+        // SAFETY: the operation is scheduled, and on the inline scheduler any place is as good as another. The reference
+        // of the queue is given back.
+        unsafe {
+            let (operation, table) = (this.as_ref().operation, this.as_ref().table);
+            let resumed = (table.arrive)(operation);
+            Self::release(this);
+            resumed
         }
     }
 

@@ -57,6 +57,11 @@ impl Count {
         true
     }
 
+    /// Returns whether the caller has the only reference. Pairs with the release of every other one that was given back.
+    pub(crate) fn is_one(&self) -> bool {
+        self.references.load(Acquire) == 1
+    }
+
     /// Returns whether the last reference was given back, as a hint: nothing is ordered by it.
     pub(crate) fn is_zero(&self) -> bool {
         self.references.load(Relaxed) == 0

@@ -11,6 +11,8 @@
 //!
 //! Scheduling never allocates: the operation is the queue's node.
 
+#[cfg(feature = "std")]
+mod elsewhere;
 mod erased;
 mod infallible;
 mod inline;
@@ -24,12 +26,16 @@ mod timer;
 #[cfg(feature = "alloc")]
 pub use crate::memory::OutOfMemory;
 #[cfg(feature = "std")]
+pub(crate) use elsewhere::elsewhere;
+#[cfg(feature = "std")]
 pub(crate) use erased::hop_to;
 pub use erased::{TaskSchedule, TaskScheduler};
 #[cfg(feature = "std")]
 pub use infallible::OrAbort;
 pub use infallible::{OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
+#[cfg(feature = "std")]
+pub(crate) use run_loop::Until;
 #[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]

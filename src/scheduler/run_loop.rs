@@ -1,8 +1,7 @@
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomPinned;
-use core::mem;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
@@ -72,9 +71,9 @@ pub struct RunLoop {
     /// The thread that holds `driving`, or 0. Others only compare it with their own, which relaxed loads do. It is given
     /// up with release and taken with acquire: what one driver did happened before the next, lock or no lock.
     driver: AtomicUsize,
-    /// Set by the first `finish`, which then owns `finish_job`.
+    /// Set by `finish`, with release, and never cleared; `finish` then swings `pushed` to what it is, as for the timers. It
+    /// pairs with the acquire loads of [`RunLoop::run`], so that what was pushed before `finish` is seen after the flag.
     finishing: AtomicBool,
-    finish_job: UnsafeCell<Job>,
     /// What only the driver touches.
     own: Own,
 }
@@ -82,13 +81,12 @@ pub struct RunLoop {
 struct Own {
     /// Taken from `pushed` and turned round: oldest first.
     ready: Cell<*mut Job>,
-    finished: Cell<bool>,
     /// The odd number of the last sleep.
     sleep: Cell<usize>,
 }
 
-// SAFETY: `own` is touched by the driver alone, who holds `driving`; `finish_job` by whoever set `finishing`, then by the
-// driver. The rest is atomics and locks.
+// SAFETY: `own` is accessed by the driver alone, which holds `driving`. The rest is atomics and locks. No job in the queue
+// is a part of the loop, so that a loop that nothing borrows may be moved.
 unsafe impl Send for RunLoop {}
 // SAFETY: as above.
 unsafe impl Sync for RunLoop {}
@@ -104,10 +102,8 @@ impl RunLoop {
                 driving: Mutex::new(()),
                 driver: AtomicUsize::new(0),
                 finishing: AtomicBool::new(false),
-                finish_job: UnsafeCell::new(Job::new(Self::finish_now)),
                 own: Own {
                     ready: Cell::new(ptr::null_mut()),
-                    finished: Cell::new(false),
                     sleep: Cell::new(1),
                 },
             }
@@ -124,9 +120,9 @@ impl RunLoop {
     /// it, and returns. After `finish` it only drains.
     pub fn run(&self) {
         self.drive(|| {
-            while !self.own.finished.get() {
-                // SAFETY: we are the driver.
-                unsafe { self.run_one() };
+            while !self.finishing.load(Acquire) {
+                // SAFETY: this thread is the driver.
+                unsafe { self.run_one(Until::NextJobOrFinish) };
             }
             // SAFETY: as above.
             unsafe { self.drain() };
@@ -154,25 +150,8 @@ impl RunLoop {
     /// Makes [`run`](RunLoop::run) return once everything queued before, and everything that comes of it, has run.
     /// Further calls change nothing.
     pub fn finish(&self) {
-        if !self.finishing.swap(true, Relaxed) {
-            // The job leads back to the loop, so its address is made from the loop's.
-            // SAFETY: the job is a field of the loop.
-            let job = unsafe { NonNull::from(self).byte_add(mem::offset_of!(RunLoop, finish_job)) }.cast();
-            // SAFETY: the job is pushed this one time, and lives in the loop, which cannot go before it has run: its
-            // owner either waits for `run`, or holds it.
-            unsafe { self.push(job) };
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The job is that of a loop, run by its driver.
-    unsafe fn finish_now(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a loop; an `UnsafeCell` has its content's address.
-        let this = unsafe { container_of!(job, RunLoop, finish_job) };
-        // SAFETY: we are the driver, so the loop is alive.
-        unsafe { this.as_ref() }.own.finished.set(true);
-        Transfer::none()
+        self.finishing.store(true, Release);
+        self.wake();
     }
 
     /// Appends a job. Once it is in, the driver may have run it, and whoever owned the loop may have returned: nothing
@@ -256,16 +235,17 @@ impl RunLoop {
         }
     }
 
-    /// Runs the oldest job, and what it resumes; sleeps until there is one, or, on a worker of a pool, runs the pool's work
+    /// Runs the oldest job, and what it resumes. Sleeps until there is one, or, on a worker of a pool, runs the pool's work
     /// meanwhile.
     ///
     /// # Safety
     ///
     /// The caller is the driver.
-    pub(crate) unsafe fn run_one(&self) {
+    pub(crate) unsafe fn run_one(&self, until: Until) {
+        let over = || until == Until::NextJobOrFinish && self.finishing.load(Acquire);
         loop {
             // SAFETY: the caller is the driver.
-            if unsafe { self.try_run_one() } {
+            if unsafe { self.try_run_one() } || over() {
                 return;
             }
             // A worker of a pool does not merely wait: others may wait for what it would have run.
@@ -286,19 +266,19 @@ impl RunLoop {
                 continue;
             }
             let due = Cell::new(ptr::null_mut::<Job>());
-            let over = || self.pushed.load(Acquire) != asleep || !due.get().is_null();
+            let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
             let nap = |at_most| match self.served().map(|timers| timers.take_due_or_park(at_most)) {
                 None => park(at_most),
                 Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
             };
             let job = match worker {
                 None => {
-                    while !over() {
+                    while !awake() {
                         nap(None);
                     }
                     None
                 }
-                Some(worker) => worker.next_until(over, nap),
+                Some(worker) => worker.next_until(awake, nap),
             };
             // What runs now may drive this loop in turn, so the sleep ends first; unless a producer has ended it already.
             self.own.ready.set(due.get());
@@ -339,7 +319,7 @@ impl RunLoop {
         }
     }
 
-    /// Has a driver that sleeps look again, and one that goes to sleep after this see what was done before.
+    /// Makes a driver that sleeps look again, and one that goes to sleep after this see what was done before.
     fn wake(&self) {
         let mut pushed = self.pushed.load(Relaxed);
         while let Err(now) = self.pushed.compare_exchange_weak(pushed, pushed, AcqRel, Relaxed) {
@@ -401,6 +381,15 @@ impl RunLoop {
         }
         jobs
     }
+}
+
+/// What ends [`RunLoop::run_one`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// A job has run.
+    NextJob,
+    /// A job has run, or [`RunLoop::finish`] was called.
+    NextJobOrFinish,
 }
 
 fn is_sleep(pushed: *mut Job) -> bool {

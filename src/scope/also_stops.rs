@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 
 use crate::adaptors::fan::{Fan, FanEnv};
 use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::dismantle::dismantle;
 use crate::sender::stage::{Stage, container_of};
 use crate::stop::{StopSlot, StopToken};
 use crate::{Completes, Completion, Job, Operation, Receiver, Sender, Transfer};
@@ -56,6 +57,8 @@ where
             _pinned: PhantomPinned,
         }
     }
+
+    dismantle!(sender);
 }
 
 /// The operation of [`AlsoStops`].

@@ -3,6 +3,7 @@ use core::pin::Pin;
 
 use super::kind::Kind;
 use super::state::Association;
+use crate::sender::dismantle::DropList;
 use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is a part of a scope. Made by [`Scope::associate`](super::Scope::associate).
@@ -99,6 +100,15 @@ where
                 let sender = unsafe { K::wrap(sender, association.token()) };
                 AssociatedOperation::Accepted(sender.connect(Part { receiver, association }))
             }
+        }
+    }
+
+    fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+    where
+        Self: 'a,
+    {
+        if let Some((sender, _)) = &mut self.inside {
+            sender.dismantle(list);
         }
     }
 }

@@ -7,7 +7,10 @@ mod completes;
 #[cfg(feature = "std")]
 pub(crate) mod current;
 pub(crate) mod demand;
+pub(crate) mod dismantle;
 pub(crate) mod env;
+#[cfg(feature = "alloc")]
+pub(crate) mod in_place;
 mod operation;
 mod outcome;
 mod panic;
@@ -26,6 +29,8 @@ pub use completes::Completes;
 pub use env::Beneath;
 pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
 pub use operation::Operation;
+#[cfg(feature = "alloc")]
+pub(crate) use operation::start;
 pub use outcome::{Completion, Outcome};
 pub use panic::Panic;
 pub use priority::Priority;

@@ -1,6 +1,8 @@
 use core::pin::Pin;
 use core::ptr::NonNull;
 
+#[cfg(feature = "alloc")]
+use super::unwind::AbortOnUnwind;
 use super::{Priority, Transfer};
 
 /// A sender connected to its receiver: work that is ready to start, and all the memory it needs.
@@ -35,4 +37,21 @@ pub trait Operation {
     {
         let _ = (this, priority);
     }
+}
+
+/// Starts an operation from a driver: a consumer, a waker, or anything else that is not called by a job or by another
+/// operation's `start`. Does not unwind: an operation whose start does aborts the process, since other threads may
+/// already use it.
+///
+/// # Safety
+///
+/// As for [`Operation::start`].
+#[cfg(feature = "alloc")]
+#[inline]
+pub(crate) unsafe fn start<O: Operation>(operation: Pin<&mut O>) -> Transfer {
+    let guard = AbortOnUnwind::new();
+    // SAFETY: the caller's promise is the same.
+    let resumed = unsafe { operation.start() };
+    guard.defuse();
+    resumed
 }

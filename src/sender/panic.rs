@@ -12,6 +12,26 @@ mod with_std {
     /// A panic is the fourth way to complete, beside a value, an error and a stop. It passes every algorithm untouched
     /// (`upon_error` and `upon_stopped` never see it) and comes out of [`sync_wait`](crate::sync_wait) by unwinding,
     /// after everything beside it was stopped and has ended. Without the `std` feature the type is uninhabited.
+    ///
+    /// # What is caught, and what aborts
+    ///
+    /// A completion runs where nothing can catch a panic: in a job that a thread took from a queue, while other threads go
+    /// on with the rest of the operation. Whatever panics there and is not a closure or a future of yours ends the process,
+    /// with a message that follows the panic's own. Mostly that is a destructor.
+    ///
+    /// | what panics | what becomes of it |
+    /// |---|---|
+    /// | a closure, and what it owns or is given, while it runs | caught: the completion is the panic |
+    /// | a future while it is polled, and its locals | caught: the completion is the panic |
+    /// | the future of `from_future` when it is dropped | caught: the completion is the panic |
+    /// | `connect` of what is in a box, in `split`, `ensure_started`, `submit` or `start_detached` | caught: the completion is the panic |
+    /// | the closure of a stop callback | caught, and reported by the panic hook |
+    /// | the destructor of a sender, or of an operation, that was never started; that of the whole operation that `sync_wait` has waited for | unwinds from there, as anywhere |
+    /// | the destructor of a value or an error that nobody takes: the first value of a `sequence`, what a loser of `when_any` gives, the value of a detached sender, an error that `into_option` or `retry` drops | the process aborts |
+    /// | the destructor of a closure that is not called, since the work completes otherwise, and of what that closure owns | the process aborts |
+    /// | the destructor of any other operation that has completed | the process aborts |
+    /// | the destructor of a panic's payload that nobody takes | the process aborts |
+    /// | a completion or the destructor of a receiver of your own, and its environment once the work has started; the `start` of an operation of your own | the process aborts |
     pub struct Panic(Box<dyn Any + Send>);
 
     // SAFETY: of a shared payload nothing can be seen but its message, and text may be shared.

@@ -4,6 +4,7 @@ use core::ops::Range;
 #[cfg(feature = "std")]
 use core::time::Duration;
 
+use super::dismantle::DropList;
 use super::{Completes, Operation, Patch, Receiver, Scheduler};
 use crate::adaptors::{
     Affine, Bulk, BulkChunked, ContinuesOn, ErrInto, ErrorIs, Finally, Handled, InfallibleInto, IntoOption,
@@ -43,6 +44,7 @@ use crate::{adaptors::Timeout, scheduler::Timer};
 ///   it.
 /// - A receiver that is dropped uncompleted has been completed: it is taken out first (`drop(self.receiver.take())`, not
 ///   `self.receiver = None`), since the drop may destroy the operation.
+/// - `connect` keeps its receiver in the operation that it returns, and does not complete it. Where it unwinds, it drops it.
 /// - Neither `start` nor anything it leads to unwinds. User code is called through
 ///   [`Panic::catch`](crate::Panic::catch).
 ///
@@ -69,6 +71,19 @@ pub unsafe trait Sender: Sized {
 
     /// Connects the sender to where its result goes. Runs nothing.
     fn connect<R: Receiver<Self::Value, Self::Error>>(self, receiver: R) -> Self::Operation<R>;
+
+    /// Moves the boxes that this sender owns directly to `list`, where they are destroyed after it.
+    ///
+    /// It is called by a box that is destroyed with this sender inside, so that a nest of boxes that was never started is
+    /// destroyed in a loop. An adaptor asks its children. What is not moved is destroyed with the sender, by recursion.
+    #[doc(hidden)]
+    #[inline]
+    fn dismantle<'a>(&mut self, list: &mut DropList<'a>)
+    where
+        Self: 'a,
+    {
+        let _ = list;
+    }
 
     /// Maps the value with a function. See [`Then`].
     #[inline]

@@ -42,16 +42,21 @@ impl Job {
         self.next.store(next, Relaxed);
     }
 
-    /// Runs the job and returns what is to be resumed after it.
+    /// Runs the job and returns what is to be resumed after it. Does not unwind: a job whose function does aborts the
+    /// process. Every driver calls jobs through this function.
     ///
     /// # Safety
     ///
     /// The job is alive, in no list, and its owner expects exactly this one run.
+    #[inline]
     pub(crate) unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is alive, by the caller's promise.
         let run = unsafe { job.as_ref().run };
+        let guard = AbortOnUnwind::new();
         // SAFETY: the caller's promise is the one that the job's function asks for.
-        unsafe { run(job) }
+        let resumed = unsafe { run(job) };
+        guard.defuse();
+        resumed
     }
 }
 
@@ -149,7 +154,6 @@ impl Transfer {
 
     #[inline(never)]
     fn drain(&mut self) {
-        let guard = AbortOnUnwind::new();
         // Whatever runs here is not part of the task that is being polled beneath it.
         #[cfg(feature = "std")]
         let _hidden = super::current::Hidden::from_poll();
@@ -173,7 +177,6 @@ impl Transfer {
             resumed.append(mem::take(list));
             mem::forget(mem::replace(list, resumed));
         }
-        guard.defuse();
     }
 
     /// Takes what is left in the lists that are being run beneath the caller on this stack.

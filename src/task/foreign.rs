@@ -21,13 +21,12 @@ use super::frame::{self, Header};
 use super::priority;
 use super::relay::Relay;
 use crate::memory::Count;
-use crate::scheduler::TaskScheduler;
-#[cfg(not(loom))]
-use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::{TaskScheduler, elsewhere};
 use crate::sender::current;
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
+use crate::sender::start;
 use crate::stop::{ErasedStopToken, NeverStop, StopToken, Why};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
 use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
@@ -198,20 +197,6 @@ impl Core {
     }
 }
 
-/// Has an entry run on the global pool. A model has none: there it runs right here.
-///
-/// # Safety
-///
-/// The entry is in no list, and stays where it is until it runs.
-unsafe fn elsewhere(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: by the caller's promise.
-    #[cfg(not(loom))]
-    return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
-    // SAFETY: as above.
-    #[cfg(loom)]
-    return unsafe { Transfer::to(entry.cast()) };
-}
-
 /// One count of a block.
 struct Handle(NonNull<Core>);
 
@@ -375,7 +360,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let place = block.as_ref().operation.get();
             *place = Some(sender.connect(receiver));
             if let Some(operation) = &mut *place {
-                Pin::new_unchecked(operation).start().run();
+                start(Pin::new_unchecked(operation)).run();
             }
         }
         this
@@ -598,7 +583,7 @@ pub(super) fn run_inline<S: Sender>(sender: S) -> Completion<S::Value, S::Error>
         result: NonNull::from(&mut result),
     }));
     // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
-    unsafe { operation.start() }.run();
+    unsafe { start(operation) }.run();
     result.unwrap_or(Completion::Stopped)
 }
 

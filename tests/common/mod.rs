@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
 pub mod everywhere;
+pub mod hostile;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -296,6 +297,11 @@ impl bowline::Scheduler for HandleScheduler {
 /// Runs `f` in a process of its own, expects it to abort, and returns what it said. `test` is the name of the test that
 /// calls this, which is what the process runs.
 pub fn aborts(test: &str, f: impl FnOnce()) -> String {
+    aborts_with(test, &[], f)
+}
+
+/// [`aborts`], in a process with more in its environment.
+pub fn aborts_with(test: &str, variables: &[(&str, &str)], f: impl FnOnce()) -> String {
     const INSIDE: &str = "BOWLINE_ABORTS";
     if std::env::var_os(INSIDE).is_some() {
         f();
@@ -304,6 +310,7 @@ pub fn aborts(test: &str, f: impl FnOnce()) -> String {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE, "1")
+        .envs(variables.iter().copied())
         .output()
         .expect("a process");
     assert_eq!(output.status.code(), None, "it ended by itself: {output:?}");
