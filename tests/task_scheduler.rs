@@ -14,7 +14,7 @@ use bowline::factories::Never;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop, RunLoopScheduler, TaskSchedule, TaskScheduler};
 use bowline::stop::{InplaceStopSource, StopSource};
-use bowline::{Operation, Transfer};
+use bowline::{Identity, Operation, Transfer};
 use common::*;
 
 /// A scheduler of right here that is `WORDS` words large, and equal to those with the same number.
@@ -40,6 +40,10 @@ impl<const WORDS: usize> Scheduler for Sized<WORDS> {
     fn schedule(&self) -> InlineSchedule {
         InlineScheduler.schedule()
     }
+
+    fn identity(&self) -> Identity {
+        Identity::of_number(self.0[0] as u64)
+    }
 }
 
 /// The same bits as a `Sized<1>`, and another type.
@@ -54,8 +58,8 @@ impl Scheduler for OtherWord {
         InlineScheduler.schedule()
     }
 
-    fn place(&self) -> usize {
-        self.0
+    fn identity(&self) -> Identity {
+        Identity::of_number(self.0 as u64)
     }
 }
 
@@ -103,6 +107,10 @@ impl<const WORDS: usize> Scheduler for Probe<WORDS> {
 
     fn schedule(&self) -> ProbeSchedule<WORDS> {
         ProbeSchedule(self.clone())
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::of_address(&*self.0)
     }
 }
 
@@ -777,13 +785,6 @@ fn a_scheduler_that_breaks_its_promise_makes_nobody_wait_for_ever() {
     assert!(sync_wait(TaskScheduler::new(Liar::Drops).schedule()).is_stopped());
     let panics = TaskScheduler::new(Liar::Panics);
     assert_eq!(panic_message(|| sync_wait(panics.schedule())), "in the scheduler");
-}
-
-#[test]
-fn the_place_of_the_scheduler_inside_is_seen_through_it() {
-    assert_eq!(TaskScheduler::new(InlineScheduler).place(), 0);
-    assert_eq!(TaskScheduler::new(OtherWord(7)).place(), 7);
-    assert_eq!(TaskScheduler::new(OtherWord(7).or_inline().or_abort()).place(), 7);
 }
 
 #[test]

@@ -454,7 +454,9 @@ mod shared {
 
     #[inline]
     fn stays<S: Sender, N: Env>(env: &N, place: usize) -> bool {
-        !S::COMPLETES.stays_on_scheduler() || !N::Scheduler::PRESENT || env.scheduler().place() == place
+        !S::COMPLETES.stays_on_scheduler()
+            || !N::Scheduler::PRESENT
+            || env.scheduler().native().is_some_and(|queue| queue.pool() == place)
     }
 
     /// What those who take part share, besides the function and the value.

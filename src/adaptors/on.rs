@@ -1,4 +1,4 @@
-use super::chain::{ChainOperation, Successor};
+use super::chain::{ChainOperation, Successor, make};
 use super::conclude::{Conclude, OnStop};
 use super::starts_on::StartsOn;
 use super::unstoppable::Unstoppable;
@@ -102,11 +102,10 @@ impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
 
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<T, E>> {
-        Ok(Conclude::new(
-            self.0.schedule().unstoppable(),
-            completion,
-            OnStop::Deliver,
-        ))
+        match make(|| self.0.schedule()) {
+            Ok(schedule) => Ok(Conclude::new(schedule.unstoppable(), completion, OnStop::Deliver)),
+            Err(panic) => Err(completion.unless_panicked(panic)),
+        }
     }
 }
 

@@ -6,6 +6,8 @@ pub(crate) mod child;
 mod completes;
 pub(crate) mod demand;
 pub(crate) mod env;
+mod identity;
+pub(crate) mod native;
 mod operation;
 mod outcome;
 mod panic;
@@ -21,8 +23,11 @@ pub(crate) mod unwind;
 
 pub use completes::Completes;
 #[doc(hidden)]
-pub use env::Beneath;
+pub use env::EnvDoor;
 pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
+pub use identity::Identity;
+#[doc(hidden)]
+pub use native::Native;
 pub use operation::Operation;
 pub use outcome::{Completion, Outcome};
 pub use panic::Panic;

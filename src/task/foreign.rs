@@ -16,15 +16,15 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::context::{Context, Home, TaskEnv};
+use super::context::{Context, TaskEnv};
 use super::frame::{self, Header};
+use super::home::Home;
 use super::wait::wait_with;
 use crate::memory::Count;
 use crate::scheduler::TaskScheduler;
-#[cfg(not(loom))]
-use crate::scheduler::ThreadPool;
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::env::{Beneath, Look};
+use crate::sender::native::{self, Native};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
@@ -167,7 +167,7 @@ impl Core {
 unsafe fn elsewhere(entry: NonNull<Entry>) -> Transfer {
     // SAFETY: by the caller's promise.
     #[cfg(not(loom))]
-    return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
+    return unsafe { Home::global_pool().enqueue(entry) };
     // SAFETY: as above.
     #[cfg(loom)]
     return unsafe { Transfer::to(entry.cast()) };
@@ -294,13 +294,12 @@ impl<T: Send, E: Send> Foreign<T, E> {
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
         unsafe {
             let token = ErasedStopToken::new(&core.as_ref().stop.token());
-            let scheduler = (*core.as_ptr()).scheduler.insert(ForeignScheduler {
-                core,
-                counted: false,
-                patient: false,
-            });
+            let scheduler = (*core.as_ptr())
+                .scheduler
+                .insert(ForeignScheduler { core, counted: false });
             let outside: (_, Look) = (core.cast(), LocalHome::look);
-            (*core.as_ptr()).context = Some(context(Home::new(scheduler), token, outside));
+            let home = Home::of_queue(scheduler).unwrap_or_else(Home::anywhere);
+            (*core.as_ptr()).context = Some(context(home, token, outside));
         }
         let receiver = ForeignReceiver {
             // SAFETY: this is the count of the operation; its receiver gives it back.
@@ -405,7 +404,7 @@ impl<T, E> Foreign<T, E> {
                 frame::waker(*frame).wake_by_ref();
             }
         }
-        let help = || core.scheduler.as_ref().is_some_and(Scheduler::help);
+        let help = || core.scheduler.as_ref().is_some_and(native::Queue::help);
         wait_with(help, || lock(queue).homed.is_empty());
     }
 }
@@ -655,7 +654,6 @@ impl LocalHome {
         let own = ManuallyDrop::new(ForeignScheduler {
             core: self.0.0,
             counted: false,
-            patient: false,
         });
         TaskScheduler::new(scheduler.clone()) == *own
     }
@@ -707,8 +705,6 @@ struct ForeignScheduler {
     core: NonNull<Core>,
     /// All are counted but that in the block itself.
     counted: bool,
-    /// What it schedules is not run by the poll that it is scheduled in.
-    patient: bool,
 }
 
 // SAFETY: as for a handle.
@@ -728,7 +724,6 @@ impl Clone for ForeignScheduler {
         ForeignScheduler {
             core: ManuallyDrop::new(self.handle()).0,
             counted: true,
-            patient: self.patient,
         }
     }
 }
@@ -756,25 +751,34 @@ impl fmt::Debug for ForeignScheduler {
 impl Scheduler for ForeignScheduler {
     type Schedule = ForeignSchedule;
     const INFALLIBLE: bool = true;
-    const QUEUES: bool = true;
 
     fn schedule(&self) -> ForeignSchedule {
         ForeignSchedule {
             block: self.handle(),
-            kind: if self.patient { Kind::Patient } else { Kind::Job },
+            kind: Kind::Job,
         }
     }
 
-    fn patient(&self) -> Self {
-        let mut scheduler = self.clone();
-        scheduler.patient = true;
-        scheduler
+    fn native(&self) -> Option<Native<'_>> {
+        Some(Native::of(self))
+    }
+}
+
+impl native::Queue for ForeignScheduler {
+    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is valid
+        // until then; it is counted, or in the block.
+        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Frame) }
     }
 
-    unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
-        // SAFETY: by the caller's promise; what has an entry to queue here is a frame. This scheduler is counted, or in
-        // the block.
-        unsafe { Core::push(self.core, entry, Kind::Frame) }
+    /// What yields is not run by the poll that it is queued in.
+    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the same holds but for the frame, which this kind does not ask for.
+        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Patient) }
+    }
+
+    fn identity(&self) -> [usize; 2] {
+        [self.core.as_ptr().addr(), 0]
     }
 
     fn help(&self) -> bool {

@@ -10,7 +10,6 @@ use core::ptr::{self, NonNull};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context::Context;
-use super::hop;
 use super::priority;
 use super::unit::Unit;
 use super::wait::wait_until;
@@ -785,8 +784,7 @@ impl Header {
     pub(super) fn help() -> bool {
         // SAFETY: what a thread polls is there, and so is its context.
         let context = unsafe { CURRENT.with(Cell::get).as_ref().map(|header| &*header.context.get()) };
-        // SAFETY: a frame that is polled is at home.
-        context.is_some_and(|context| context.home.help() || unsafe { hop::help(&context.home) })
+        context.is_some_and(|context| context.home.help())
     }
 
     /// Ends a child that is not awaited any more: its future is dropped, where it runs, by whoever polls it.

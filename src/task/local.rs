@@ -307,7 +307,9 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
         let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
         let moves = match &home {
             Some(home) => !home.is_here(),
-            None => scheduler.place() != 0 || scheduler.is_inline(),
+            None => scheduler
+                .native()
+                .is_some_and(|queue| queue.pool() != 0 || queue.is_inline()),
         };
         if moves {
             let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \

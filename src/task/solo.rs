@@ -713,7 +713,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
                 return Self::finish(this, seen == DONE);
             }
             let env = receiver.env();
-            if let Some(around) = env.around() {
+            if let Some(around) = Around::of(&env) {
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }
             // What comes after that is told.

@@ -291,6 +291,10 @@ impl bowline::Scheduler for HandleScheduler {
     fn schedule(&self) -> Self::Schedule {
         bowline::scheduler::InlineScheduler.schedule()
     }
+
+    fn identity(&self) -> bowline::Identity {
+        bowline::Identity::of_address(&*self.0)
+    }
 }
 
 /// Runs `f` in a process of its own, expects it to abort, and returns what it said. `test` is the name of the test that

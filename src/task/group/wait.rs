@@ -6,6 +6,7 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
+use super::super::context::Around;
 use super::super::frame::Header;
 use super::core::{CoreRef, Finished, Room, Waits};
 use crate::sender::stage::container_of;
@@ -265,9 +266,7 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
                 return Transfer::none();
             };
             let (env, core) = (receiver.env(), core.clone());
-            (*this).is_reached = env
-                .around()
-                .is_some_and(|around| core.is_reached_from(around.context.as_ref()));
+            (*this).is_reached = Around::of(&env).is_some_and(|around| core.is_reached_from(around.context.as_ref()));
             let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), &env.stop_token());
             if !listening && !(*this).ignores_stop(&core) {
