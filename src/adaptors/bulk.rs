@@ -456,7 +456,9 @@ mod shared {
     fn stays<S: Sender, N: Env>(env: &N, place: usize) -> bool {
         !S::COMPLETES.stays_on_scheduler()
             || !N::Scheduler::PRESENT
-            || env.scheduler().native().is_some_and(|queue| queue.pool() == place)
+            || Panic::catch(|| env.scheduler().native().is_some_and(|queue| queue.pool() == place))
+                .map_err(Panic::discard)
+                .unwrap_or(false)
     }
 
     /// What those who take part share, besides the function and the value.

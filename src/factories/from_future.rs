@@ -147,10 +147,15 @@ where
         }
         // Before the poll, since a wake-up may need it the moment the poll returns.
         // SAFETY: as above; a trip that was there has been made. The operation is pinned and stays until it completes.
-        unsafe {
-            if (*this.as_ptr()).trip.is_none() {
-                let receiver = TripReceiver::new(this);
-                (*this.as_ptr()).trip = Some(env.scheduler().schedule().connect(receiver));
+        if unsafe { (*this.as_ptr()).trip.is_none() } {
+            match Panic::catch(|| env.scheduler().schedule()) {
+                // SAFETY: as above.
+                Ok(schedule) => unsafe { (*this.as_ptr()).trip = Some(schedule.connect(TripReceiver::new(this))) },
+                Err(payload) => {
+                    drop((token, env));
+                    // SAFETY: as above.
+                    return unsafe { Self::complete(this, Completion::Panicked(payload)) };
+                }
             }
         }
         // As above: what follows may complete.

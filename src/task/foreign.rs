@@ -21,14 +21,13 @@ use super::frame::{self, Header};
 use super::home::Home;
 use super::wait::wait_with;
 use crate::memory::Count;
-use crate::scheduler::TaskScheduler;
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::env::{Beneath, Look};
 use crate::sender::native::{self, Native};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, InplaceStopSource, NeverStop, StopToken};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
-use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completion, Env, Identity, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// How often one poll looks for more in the queue before it lets the executor poll something else.
 const ROUNDS: usize = 32;
@@ -650,12 +649,11 @@ impl LocalHome {
     }
 
     /// Whether this is the scheduler of the block.
+    ///
+    /// A wrapper that forwards its queue counts too: frames come to the same place.
     pub(super) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
-        let own = ManuallyDrop::new(ForeignScheduler {
-            core: self.0.0,
-            counted: false,
-        });
-        TaskScheduler::new(scheduler.clone()) == *own
+        let own = Identity::of_queue([self.0.0.as_ptr().addr(), 0]);
+        scheduler.native().is_some_and(|queue| queue.identity() == own)
     }
 
     /// Whether the calling thread is the one that polls.

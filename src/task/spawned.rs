@@ -9,7 +9,7 @@ use super::home::Home;
 use super::task_local::Locals;
 use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
-use crate::{Env, Priority, Transfer};
+use crate::{Env, Panic, Priority, Transfer};
 
 /// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
 pub(super) struct InCache;
@@ -82,7 +82,15 @@ impl Place {
         }
         if let Some(scheduler) = &self.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.
-            context.home = unsafe { Home::of(scheduler, frame, (frame.cast(), complete)) }?;
+            let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, (frame.cast(), complete)) });
+            context.home = match home {
+                Ok(home) => home?,
+                Err(payload) => {
+                    // SAFETY: the caller's promise: the frame was not started, and is next.
+                    unsafe { Header::fail(frame, payload) };
+                    Home::anywhere()
+                }
+            };
         }
         Ok(NonNull::from(self.context.insert(context)))
     }
