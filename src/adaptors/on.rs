@@ -3,7 +3,7 @@ use super::conclude::{Conclude, OnStop};
 use super::starts_on::StartsOn;
 use super::unstoppable::Unstoppable;
 use crate::sender::demand::demand;
-use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
+use crate::{Completes, Completion, Env, Panic, Receiver, Scheduler, Sender};
 
 /// Runs a sender on a scheduler and comes back to where it was started. Made by [`Sender::on`] and [`on`].
 ///
@@ -32,7 +32,7 @@ use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
 ///
 /// # Panics
 ///
-/// None of its own: it runs no user code.
+/// None of its own. Where `schedule` of a scheduler panics, that is the completion.
 ///
 /// # Cancellation
 ///
@@ -86,14 +86,14 @@ where
                 "`on` comes back to the scheduler it was started on, which must not fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        let back = Back(receiver.env().scheduler());
+        let back = Back(Panic::catch(|| receiver.env().scheduler()));
         ChainOperation::new(StartsOn::new(self.sender, self.scheduler), back, receiver)
     }
 }
 
-/// The way back, which nothing can stop.
+/// The way back, which nothing can stop; or the panic of the user's code that was to tell it.
 #[derive(Debug)]
-pub struct Back<C>(C);
+pub struct Back<C>(Result<C, Panic>);
 
 impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
     type Value = T;
@@ -102,7 +102,11 @@ impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
 
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<T, E>> {
-        match make(|| self.0.schedule()) {
+        let schedule = match self.0 {
+            Ok(scheduler) => make(|| scheduler.schedule()),
+            Err(payload) => Err(Completion::Panicked(payload)),
+        };
+        match schedule {
             Ok(schedule) => Ok(Conclude::new(schedule.unstoppable(), completion, OnStop::Deliver)),
             Err(panic) => Err(completion.unless_panicked(panic)),
         }

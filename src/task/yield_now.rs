@@ -97,7 +97,7 @@ unsafe impl Sender for YieldNow {
         }
         YieldOperation {
             entry: Entry::new(YieldOperation::<R>::run),
-            scheduler: Some(receiver.env().scheduler()),
+            scheduler: None,
             receiver: Some(receiver),
             scheduled: None,
             _pinned: PhantomPinned,
@@ -117,7 +117,7 @@ type Scheduled<R> = <<SchedulerOf<R> as Scheduler>::Schedule as Sender>::Operati
 pub struct YieldOperation<R: Receiver<(), Infallible>> {
     /// What waits in the queue.
     entry: Entry,
-    /// Dropped before the completion.
+    /// Asked for by the start, and dropped before the completion.
     scheduler: Option<SchedulerOf<R>>,
     receiver: Option<R>,
     scheduled: Option<Scheduled<R>>,
@@ -147,13 +147,18 @@ impl<R: Receiver<(), Infallible>> Operation for YieldOperation<R> {
         // SAFETY: nothing is moved but the receiver, which is not pinned.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
         // SAFETY: the caller's promise: nothing else uses the operation yet.
-        let (Some(scheduler), Some(receiver)) = (unsafe { (&(*this).scheduler, (*this).receiver.take()) }) else {
+        let Some(receiver) = (unsafe { (*this).receiver.take() }) else {
             return Transfer::none();
         };
         // The user's code answers before anything is queued.
-        let asked = Panic::catch(|| match scheduler.native() {
-            Some(queue) => (Ok(queue.raw()), receiver.env().priority()),
-            None => (Err(scheduler.schedule()), None),
+        let asked = Panic::catch(|| {
+            let env = receiver.env();
+            // SAFETY: as above. The scheduler is pinned here until the completion.
+            let scheduler = unsafe { (*this).scheduler.insert(env.scheduler()) };
+            match scheduler.native() {
+                Some(queue) => (Ok(queue.raw()), env.priority()),
+                None => (Err(scheduler.schedule()), None),
+            }
         });
         // SAFETY: the operation is pinned, and stays until the receiver is completed. Nothing of it is touched once the
         // entry was queued, or the operation inside started. The scheduler, and so its queue, is valid until the entry runs.

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
 pub mod everywhere;
+pub mod touchy;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
