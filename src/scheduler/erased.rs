@@ -446,10 +446,13 @@ struct OperationVtable {
     layout: Layout,
     /// Schedules and connects, in place. The operation is pinned from here on. Where the user's code panics there is none,
     /// and the receiver was dropped.
-    connect: unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>) -> Result<(), Panic>,
+    connect: Connect,
     start: unsafe fn(NonNull<()>) -> Transfer,
     drop: unsafe fn(NonNull<()>),
 }
+
+/// Takes a scheduler, room for its operation, and a receiver.
+type Connect = unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>) -> Result<(), Panic>;
 
 /// The operation of a scheduler.
 type Inside<S> = <<S as Scheduler>::Schedule as Sender>::Operation<Reply>;

@@ -1,7 +1,6 @@
 //! What is behind the door of an environment is not kept beyond the borrow of that.
-use bowline::prelude::*;
 use bowline::sender::EnvDoor;
-use bowline::{EmptyEnv, Query};
+use bowline::{EmptyEnv, Env, Query};
 use std::any::{Any, TypeId};
 
 #[derive(Clone)]
@@ -39,5 +38,5 @@ impl Query for Keep {
 }
 
 fn main() {
-    let _ = sync_wait(read_env(Keep));
+    let _ = Keep;
 }

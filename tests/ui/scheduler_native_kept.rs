@@ -1,6 +1,6 @@
 //! A scheduler forwards the queue of what it has inside, and of nothing that goes with the call.
 use bowline::prelude::*;
-use bowline::scheduler::{InlineSchedule, InlineScheduler, PoolScheduler, RunLoop, ThreadPool};
+use bowline::scheduler::{InlineSchedule, InlineScheduler, PoolScheduler, RunLoop};
 use bowline::sender::Native;
 use std::sync::Mutex;
 
@@ -44,5 +44,5 @@ impl Scheduler for Fresh {
 }
 
 fn main() {
-    let _ = ThreadPool::new(1);
+    let _ = Fresh;
 }
