@@ -90,8 +90,8 @@ pub use factories::{Get, Query, StopRequested, just, just_error, just_from, just
 #[cfg(feature = "std")]
 pub use scheduler::thread_pool::join;
 pub use sender::{
-    Completes, Completion, EmptyEnv, Env, Job, NoScheduler, Operation, Outcome, Panic, Patch, Patched, Priority,
-    Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
+    Completes, Completion, EmptyEnv, Env, Identity, Job, NoScheduler, Operation, Outcome, Panic, Patch, Patched,
+    Priority, Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
 };
 
 /// What the models look into.

@@ -11,9 +11,10 @@ use std::thread::ThreadId;
 use bowline::adaptors::{Affine, Then};
 use bowline::factories::{Just, ReadEnv};
 use bowline::prelude::*;
-use bowline::scheduler::{RunLoop, RunLoopSchedule, RunLoopScheduler};
+use bowline::scheduler::{RunLoop, RunLoopSchedule, RunLoopScheduler, TaskScheduler};
 use bowline::stop::StopSource;
 use bowline::{Completes, Operation, Transfer};
+use common::touchy::Touchy;
 use common::*;
 
 /// What happened, in order.
@@ -333,4 +334,37 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
         }));
         assert_eq!(last.unwrap(), 1);
     });
+}
+
+#[test]
+fn a_panic_in_schedule_is_the_completion_and_the_sender_is_not_started() {
+    let census = Census::new();
+    for (method, message) in [("schedule", "in schedule"), ("clone", "in clone")] {
+        // The sender goes elsewhere, so that a trip is needed.
+        let touchy = Touchy::<0>::new(method, &census);
+        let value = census.value();
+        with_loop(|there| {
+            let work = just_from(move || panic!("started with {value:?}"))
+                .continues_on(there)
+                .affine()
+                .write_env(WithScheduler(touchy));
+            assert_eq!(panic_message(|| sync_wait(work)), message);
+        });
+        assert_eq!(census.alive(), 0);
+    }
+    // The same, behind an erased scheduler, inline and not.
+    fn check<const WORDS: usize>(census: &Census) {
+        let touchy = TaskScheduler::new(Touchy::<WORDS>::new("schedule", census));
+        with_loop(|there| {
+            // The trip is connected before the sender starts, and fails when it is made.
+            let work = just(census.value())
+                .continues_on(there)
+                .affine()
+                .write_env(WithScheduler(touchy));
+            assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
+        });
+        assert_eq!(census.alive(), 0);
+    }
+    check::<0>(&census);
+    check::<100>(&census);
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
+use common::touchy::Touchy;
 use common::*;
 
 #[test]
@@ -145,4 +146,28 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
         }));
         assert_eq!(last.unwrap(), 1);
     });
+}
+
+#[test]
+fn a_panic_in_schedule_is_the_completion() {
+    let census = Census::new();
+    let touchy = || Touchy::<0>::new("schedule", &census);
+    let value = just(census.value()).continues_on(touchy());
+    assert_eq!(panic_message(|| sync_wait(value)), "in schedule");
+    let error = just_error::<(), _>(census.value()).continues_on(touchy());
+    assert_eq!(panic_message(|| sync_wait(error)), "in schedule");
+    let stopped = just_stopped::<(), Infallible>().continues_on(touchy());
+    assert_eq!(panic_message(|| sync_wait(stopped)), "in schedule");
+    // The first panic is the one that is told.
+    let panics = just_from(|| panic!("before")).continues_on(touchy());
+    assert_eq!(panic_message(|| sync_wait(panics)), "before");
+    // In the midst of others, which are awaited.
+    with_loop(|there| {
+        let both = when_all((
+            just(census.value()).continues_on(there),
+            just(census.value()).continues_on(there).continues_on(touchy()),
+        ));
+        assert_eq!(panic_message(|| sync_wait(both)), "in schedule");
+    });
+    assert_eq!(census.alive(), 0);
 }

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
+use common::touchy::Touchy;
 use common::*;
 
 #[test]
@@ -127,4 +128,25 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
         }));
         assert_eq!(last.unwrap(), 1);
     });
+}
+
+#[test]
+fn a_panic_in_schedule_on_the_way_back_is_the_completion() {
+    let census = Census::new();
+    let back = || WithScheduler(Touchy::<0>::new("schedule", &census));
+    with_loop(|there| {
+        let work = on(there, just(census.value())).write_env(back());
+        assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
+        let work = on(there, just_from(|| panic!("there"))).write_env(back());
+        assert_eq!(panic_message(|| sync_wait(work)), "there");
+    });
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_panic_in_schedule_on_the_way_there_is_the_completion() {
+    let census = Census::new();
+    let work = on(Touchy::<0>::new("schedule", &census), just(census.value()));
+    assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
+    assert_eq!(census.alive(), 0);
 }

@@ -16,14 +16,14 @@ use std::thread::{self, ThreadId};
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop, TaskScheduler, ThreadPool};
+use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop, TaskScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{Inline, LocalTask, Priority, Task};
+use bowline::task::{Inline, LocalTask, Priority, SpawnOptions, Task, TaskError};
 use bowline::{Job, Operation, Panic, Transfer};
 
 use common::{
-    Census, CrewAllocations, HandleScheduler, ROUNDS, Record, Recorded, SMALL_STACK, allocations, lock, quiet_panic,
-    with_stack,
+    Census, CrewAllocations, HandleScheduler, ROUNDS, Record, Recorded, SMALL_STACK, allocations, lock, panic_message,
+    quiet_panic, touchy::Touchy, with_stack,
 };
 
 /// A scheduler of the user's own: what is scheduled waits until somebody runs it. `PAD` words make its operation larger.
@@ -844,4 +844,169 @@ fn a_million_hops_on_a_scheduler_of_right_here_take_the_stack_of_one() {
         }));
         sync_wait(task.write_env(WithScheduler(HandleScheduler(Arc::new(()))))).unwrap();
     });
+}
+
+/// A wrapper whose queue is that of the scheduler inside, at some times and not at others.
+#[derive(Clone)]
+struct Fickle<S> {
+    inside: S,
+    /// One bit for each time that it is asked, over and over again.
+    pattern: u8,
+    asked: Arc<AtomicUsize>,
+}
+
+impl<S: PartialEq> PartialEq for Fickle<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.inside == other.inside
+    }
+}
+
+impl<S: Scheduler> Scheduler for Fickle<S> {
+    type Schedule = S::Schedule;
+    const INFALLIBLE: bool = S::INFALLIBLE;
+
+    fn schedule(&self) -> S::Schedule {
+        self.inside.schedule()
+    }
+
+    fn native(&self) -> Option<bowline::sender::Native<'_>> {
+        let bit = self.asked.fetch_add(1, SeqCst) % 8;
+        if self.pattern >> bit & 1 == 1 {
+            self.inside.native()
+        } else {
+            None
+        }
+    }
+}
+
+#[test]
+fn a_scheduler_that_has_a_queue_at_times_is_asked_once_for_each_task() {
+    let pool = ThreadPool::new(2);
+    for pattern in [0, 1, 0b10, 0b0101_0101, 0b1010_1010, 0b1101_0110, u8::MAX] {
+        let scheduler = Fickle {
+            inside: pool.scheduler(),
+            pattern,
+            asked: Arc::default(),
+        };
+        let (there, away) = (scheduler.clone(), ThreadPool::new(1).scheduler());
+        let task = Task::new(async move {
+            let mut sum = 0;
+            for _ in 0..20 {
+                let Ok(one) = starts_on(away, just(1)).await;
+                let Ok(()) = task::yield_now().await;
+                sum += one;
+            }
+            let children = task::group(async |group| {
+                for number in 0..10 {
+                    let options = SpawnOptions::new().scheduler(there.clone());
+                    group.spawn_with(options, async move {
+                        let Ok(()) = task::yield_now().await;
+                        number
+                    });
+                }
+                let mut sum = 0;
+                while let Some(number) = group.next().await {
+                    sum += number;
+                }
+                sum
+            });
+            sum + children.await
+        });
+        assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 65, "{pattern:b}");
+    }
+}
+
+#[test]
+fn a_task_in_the_queue_of_a_scheduler_inside_a_wrapper_is_raised_there() {
+    let pool = ThreadPool::new(1);
+    let scheduler = Fickle {
+        inside: pool.scheduler(),
+        pattern: u8::MAX,
+        asked: Arc::default(),
+    };
+    let held = common::hold(pool.scheduler());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = |name: &'static str| {
+        let order = order.clone();
+        async move { lock(&order).push(name) }
+    };
+    let background = || {
+        SpawnOptions::new()
+            .scheduler(scheduler.clone())
+            .priority(Priority::Background)
+    };
+    let first = task::detach_with(background(), note("first"));
+    let second = task::detach_with(background(), note("second"));
+    second.raise(Priority::UserInteractive);
+    drop(held);
+    task::block_on(async {
+        first.await.unwrap();
+        second.await.unwrap();
+    });
+    assert_eq!(*lock(&order), ["second", "first"]);
+}
+
+#[test]
+fn a_scheduler_that_panics_when_a_task_asks_for_it_is_the_completion_of_the_task() {
+    /// Panics when its queue is asked for.
+    #[derive(Clone, PartialEq)]
+    struct Closed;
+    impl Scheduler for Closed {
+        type Schedule = InlineSchedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> InlineSchedule {
+            InlineScheduler.schedule()
+        }
+        fn native(&self) -> Option<bowline::sender::Native<'_>> {
+            panic!("in native");
+        }
+    }
+    let census = Census::new();
+    let task = |value| Task::new(async move { drop(value) });
+    let touchy = Touchy::<0>::new("clone", &census);
+    let work = task(census.value()).write_env(WithScheduler(touchy));
+    assert_eq!(panic_message(|| sync_wait(work)), "in clone");
+    assert_eq!(census.alive(), 0);
+    let work = task(census.value()).write_env(WithScheduler(Closed));
+    assert_eq!(panic_message(|| sync_wait(work)), "in native");
+    assert_eq!(census.alive(), 0);
+    let local = LocalTask::new(async {}).write_env(WithScheduler(Closed));
+    assert_eq!(panic_message(|| sync_wait(local)), "in native");
+    // A child that is to run there ends with it, too.
+    let value = census.value();
+    let parent = Task::new(async move {
+        let options = SpawnOptions::new().scheduler(Closed);
+        let child = task::detach_with(options, async move { drop(value) });
+        let Err(TaskError::Panicked(payload)) = child.await else {
+            panic!("it ran");
+        };
+        payload.message().map(str::to_owned)
+    });
+    assert_eq!(sync_wait(parent).unwrap().as_deref(), Some("in native"));
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_task_whose_scheduler_panics_in_schedule_goes_on_where_it_was_woken() {
+    let pool = ThreadPool::new(1);
+    let census = Census::new();
+    for erased in [false, true] {
+        let away = pool.scheduler();
+        let task = Task::new(async move {
+            let mut sum = 0;
+            for _ in 0..10 {
+                let Ok(one) = starts_on(away, just(1)).await;
+                sum += one;
+            }
+            sum
+        });
+        let touchy = Touchy::<0>::new("schedule", &census);
+        let sum = if erased {
+            sync_wait(task.write_env(WithScheduler(TaskScheduler::new(touchy))))
+        } else {
+            sync_wait(task.write_env(WithScheduler(touchy)))
+        };
+        assert_eq!(sum.unwrap(), 10);
+        assert_eq!(census.alive(), 0);
+    }
 }

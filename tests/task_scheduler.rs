@@ -12,9 +12,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use allocator_api2::alloc::{AllocError, Allocator, Global, Layout};
 use bowline::factories::Never;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop, RunLoopScheduler, TaskSchedule, TaskScheduler};
+use bowline::scheduler::{
+    InlineSchedule, InlineScheduler, RunLoop, RunLoopScheduler, TaskSchedule, TaskScheduler, ThreadPool,
+};
 use bowline::stop::{InplaceStopSource, StopSource};
-use bowline::{Operation, Transfer};
+use bowline::{Identity, Operation, Transfer};
+use common::touchy::Touchy;
 use common::*;
 
 /// A scheduler of right here that is `WORDS` words large, and equal to those with the same number.
@@ -40,6 +43,10 @@ impl<const WORDS: usize> Scheduler for Sized<WORDS> {
     fn schedule(&self) -> InlineSchedule {
         InlineScheduler.schedule()
     }
+
+    fn identity(&self) -> Identity {
+        Identity::of_number(self.0[0] as u64)
+    }
 }
 
 /// The same bits as a `Sized<1>`, and another type.
@@ -54,8 +61,8 @@ impl Scheduler for OtherWord {
         InlineScheduler.schedule()
     }
 
-    fn place(&self) -> usize {
-        self.0
+    fn identity(&self) -> Identity {
+        Identity::of_number(self.0 as u64)
     }
 }
 
@@ -103,6 +110,10 @@ impl<const WORDS: usize> Scheduler for Probe<WORDS> {
 
     fn schedule(&self) -> ProbeSchedule<WORDS> {
         ProbeSchedule(self.clone())
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::of_address(&*self.0)
     }
 }
 
@@ -780,13 +791,6 @@ fn a_scheduler_that_breaks_its_promise_makes_nobody_wait_for_ever() {
 }
 
 #[test]
-fn the_place_of_the_scheduler_inside_is_seen_through_it() {
-    assert_eq!(TaskScheduler::new(InlineScheduler).place(), 0);
-    assert_eq!(TaskScheduler::new(OtherWord(7)).place(), 7);
-    assert_eq!(TaskScheduler::new(OtherWord(7).or_inline().or_abort()).place(), 7);
-}
-
-#[test]
 fn may_be_sent_and_shared_and_kept_in_a_static() {
     fn send<T: Send + Sync>(value: T) -> T {
         value
@@ -870,4 +874,275 @@ fn a_million_affine_rounds_take_constant_stack() {
         let work = round.repeat_until(million()).write_env(WithScheduler(home));
         assert!(run_loop.run_until(work).is_value());
     });
+}
+
+/// Runs a check with a scheduler that panics in a method, whose operation is inline, and with one whose is not; and sees
+/// that nothing of theirs is left.
+macro_rules! with_touchy {
+    ($method:expr, $check:ident) => {
+        let census = Census::new();
+        $check(Touchy::<0>::new($method, &census), &census);
+        $check(Touchy::<LARGE>::new($method, &census), &census);
+        assert_eq!(census.alive(), 0);
+    };
+}
+
+#[test]
+fn a_panic_in_schedule_is_the_completion() {
+    fn check<const WORDS: usize>(touchy: Touchy<WORDS>, census: &Census) {
+        let arena = Arena::of(usize::MAX);
+        let erased = TaskScheduler::new_in(touchy, In(&arena));
+        for _ in 0..3 {
+            assert_eq!(panic_message(|| sync_wait(erased.schedule())), "in schedule");
+        }
+        // What comes after sees the panic, and nothing else.
+        let value = census.value();
+        let work = erased
+            .schedule()
+            .then(move |()| drop(value))
+            .upon_stopped(|| panic!("stopped"));
+        assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
+        // What is not started runs nothing, and tells nobody.
+        let (record, recorded) = Record::new();
+        drop(erased.schedule().connect(record));
+        assert_eq!(recorded.recv(), Ok(Recorded::<(), Infallible>::Dropped));
+        drop(erased);
+        assert_eq!((census.alive(), arena.alive()), (0, (0, 0)));
+    }
+    with_touchy!("schedule", check);
+}
+
+#[test]
+fn a_panic_in_schedule_of_the_innermost_of_a_nest_is_the_completion() {
+    let census = Census::new();
+    let mut erased = TaskScheduler::new(Touchy::<0>::new("schedule", &census));
+    for _ in 0..4 {
+        erased = TaskScheduler::new(Around(erased));
+        assert_eq!(panic_message(|| sync_wait(erased.schedule())), "in schedule");
+    }
+    drop(erased);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_panic_in_schedule_reaches_what_stands_around_the_erased_one() {
+    fn check<const WORDS: usize>(touchy: Touchy<WORDS>, census: &Census) {
+        let erased = TaskScheduler::new(touchy);
+        let values = |n: i32| (census.value(), n);
+        let there = just(values(1)).continues_on(erased.clone());
+        assert_eq!(panic_message(|| sync_wait(there)), "in schedule");
+        let both = when_all((just(values(2)), starts_on(erased.clone(), just(values(3)))));
+        assert_eq!(panic_message(|| sync_wait(both)), "in schedule");
+        let looked_at = starts_on(erased, just(values(4))).into_outcome();
+        assert_eq!(panic_message(|| sync_wait(looked_at)), "in schedule");
+        assert_eq!(census.alive(), 0);
+    }
+    with_touchy!("schedule", check);
+}
+
+#[test]
+fn a_panic_in_clone_leaves_nothing_behind() {
+    fn check<const WORDS: usize>(touchy: Touchy<WORDS>, census: &Census) {
+        let arena = Arena::of(usize::MAX);
+        let erased = TaskScheduler::new_in(touchy, In(&arena));
+        // It is more than three words, so copies share it and clone nothing.
+        drop(erased.clone());
+        assert_eq!(census.alive(), 1);
+        // A copy with another allocator is a clone.
+        assert_eq!(
+            panic_message(|| TaskScheduler::new_in(erased.clone(), In(&arena))),
+            "in clone"
+        );
+        assert_eq!((census.alive(), arena.alive().0), (1, 1));
+        drop(erased);
+        assert_eq!((census.alive(), arena.alive()), (0, (0, 0)));
+    }
+    with_touchy!("clone", check);
+}
+
+#[test]
+fn a_panic_in_clone_of_a_small_one_is_that_of_the_copy() {
+    /// As large as a word.
+    struct Small(Box<Touchy>);
+    impl Clone for Small {
+        fn clone(&self) -> Self {
+            Small(self.0.clone())
+        }
+    }
+    impl PartialEq for Small {
+        fn eq(&self, other: &Self) -> bool {
+            self.0 == other.0
+        }
+    }
+    impl Scheduler for Small {
+        type Schedule = <Touchy as Scheduler>::Schedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> Self::Schedule {
+            self.0.schedule()
+        }
+    }
+    let census = Census::new();
+    let erased = TaskScheduler::new(Small(Box::new(Touchy::new("clone", &census))));
+    assert_eq!(panic_message(|| erased.clone()), "in clone");
+    assert_eq!(panic_message(|| erased.schedule()), "in clone");
+    assert_eq!(census.alive(), 1);
+    drop(erased);
+    assert_eq!(census.alive(), 0);
+}
+
+/// An allocator as large as a word, so that every copy has a clone. It can be cloned twice, and panics then.
+#[derive(Debug)]
+struct Twice<'a>(&'a (Arena, AtomicUsize));
+
+impl Clone for Twice<'_> {
+    fn clone(&self) -> Self {
+        assert!(self.0.1.fetch_add(1, SeqCst) < 2, "no more of them");
+        Twice(self.0)
+    }
+}
+
+// SAFETY: all clones give what the arena does.
+unsafe impl Allocator for Twice<'_> {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        In(&self.0.0).allocate(layout)
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { In(&self.0.0).deallocate(memory, layout) };
+    }
+}
+
+#[test]
+fn a_panic_in_clone_of_an_allocator_counts_no_handle() {
+    let (place, census) = ((Arena::of(usize::MAX), AtomicUsize::new(0)), Census::new());
+    let erased = TaskScheduler::new_in(Touchy::<LARGE>::new("nothing", &census), Twice(&place));
+    let copies = [erased.clone(), erased.clone()];
+    assert_eq!(panic_message(|| erased.clone()), "no more of them");
+    assert_eq!(panic_message(|| erased.schedule()), "no more of them");
+    drop((erased, copies));
+    assert_eq!((census.alive(), place.0.alive()), (0, (0, 0)));
+}
+
+#[test]
+fn a_comparison_asks_for_identities_and_calls_no_eq() {
+    let census = Census::new();
+    let first = Touchy::<0>::new("nothing", &census);
+    let second = Touchy::<0>::new("nothing", &census);
+    let erased = TaskScheduler::new(first.clone());
+    assert!(erased == first && erased == TaskScheduler::new(first.clone()) && erased == erased.clone());
+    assert!(erased != second && erased != TaskScheduler::new(second));
+    let touchy = TaskScheduler::new(Touchy::<0>::new("identity", &census));
+    assert_eq!(panic_message(|| touchy == touchy.clone()), "in identity");
+    assert!(touchy != InlineScheduler, "another type is another, whatever it says");
+}
+
+#[test]
+fn one_that_does_not_tell_its_identity_equals_nothing() {
+    /// Equal to everything, by its own account.
+    #[derive(Clone)]
+    struct Silent(#[allow(dead_code, reason = "so that it has a size")] u8);
+    impl PartialEq for Silent {
+        fn eq(&self, _: &Self) -> bool {
+            true
+        }
+    }
+    impl Scheduler for Silent {
+        type Schedule = InlineSchedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> InlineSchedule {
+            InlineScheduler.schedule()
+        }
+    }
+    let erased = TaskScheduler::new(Silent(1));
+    assert!(erased != Silent(1) && erased != erased.clone());
+    // A type of size zero is known by its type.
+    assert!(TaskScheduler::new(NeverThere) == NeverThere);
+}
+
+#[test]
+fn an_identity_that_changes_is_harmless() {
+    #[derive(Clone)]
+    struct Fickle(Arc<AtomicUsize>);
+    impl PartialEq for Fickle {
+        fn eq(&self, _: &Self) -> bool {
+            false
+        }
+    }
+    impl Scheduler for Fickle {
+        type Schedule = InlineSchedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> InlineSchedule {
+            InlineScheduler.schedule()
+        }
+        fn identity(&self) -> Identity {
+            match self.0.fetch_add(1, SeqCst) % 4 {
+                0 => Identity::TYPE,
+                1 => Identity::UNKNOWN,
+                2 => Identity::of_number(0),
+                _ => InlineScheduler.identity(),
+            }
+        }
+    }
+    let erased = TaskScheduler::new(Fickle(Arc::default()));
+    for _ in 0..8 {
+        assert!(erased != erased.clone());
+    }
+    assert!(sync_wait(starts_on(erased, just(1))).is_value());
+}
+
+#[test]
+fn schedulers_that_borrow_for_different_times_can_be_compared() {
+    #[derive(Clone, PartialEq)]
+    struct Named<'a>(&'a str);
+    impl Scheduler for Named<'_> {
+        type Schedule = InlineSchedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> InlineSchedule {
+            InlineScheduler.schedule()
+        }
+        fn identity(&self) -> Identity {
+            Identity::of_address(self.0)
+        }
+    }
+    static NAME: &str = "for good";
+    let long: TaskScheduler<'static> = TaskScheduler::new(Named(NAME));
+    {
+        let name = String::from("for a while");
+        let short = Named(&name);
+        assert!(long != short && long != TaskScheduler::new(short.clone()));
+        assert!(TaskScheduler::new(short.clone()) == short);
+    }
+    assert!(long == Named(NAME));
+}
+
+/// A wrapper that lets tasks into the queue of the scheduler inside.
+#[derive(Clone, PartialEq)]
+struct Forwards<S>(S);
+
+impl<S: Scheduler> Scheduler for Forwards<S> {
+    type Schedule = S::Schedule;
+    const INFALLIBLE: bool = S::INFALLIBLE;
+
+    fn schedule(&self) -> S::Schedule {
+        self.0.schedule()
+    }
+
+    fn native(&self) -> Option<bowline::sender::Native<'_>> {
+        self.0.native()
+    }
+}
+
+#[test]
+fn a_wrapper_that_forwards_its_queue_has_the_identity_of_that() {
+    let (first, second) = (ThreadPool::new(1), ThreadPool::new(1));
+    let erased = TaskScheduler::new(Forwards(first.scheduler()));
+    assert!(erased == Forwards(first.scheduler()));
+    assert!(erased != Forwards(second.scheduler()));
+    assert!(erased != first.scheduler(), "another type is another");
+    assert!(TaskScheduler::new(Forwards(TaskScheduler::new(first.scheduler()))) == Forwards(erased_of(&first)));
+}
+
+fn erased_of(pool: &ThreadPool) -> TaskScheduler<'static> {
+    TaskScheduler::new(pool.scheduler())
 }

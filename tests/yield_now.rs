@@ -13,6 +13,7 @@ use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, TaskScheduler,
 use bowline::stop::StopSource;
 use bowline::task::{LocalTask, Task, yield_now};
 use bowline::{Completes, EmptyEnv, Patched, execute};
+use common::touchy::Touchy;
 use common::*;
 
 /// What happened, in order.
@@ -438,4 +439,66 @@ fn a_million_times_in_a_small_stack() {
     }
     let repeated = || sync_wait(yield_now().repeat_until(million())).unwrap();
     with_stack(SMALL_STACK, repeated);
+}
+
+#[test]
+fn a_panic_in_schedule_is_the_completion() {
+    let census = Census::new();
+    let touchy = || Touchy::<0>::new("schedule", &census);
+    let work = yield_now().write_env(WithScheduler(touchy()));
+    assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
+    let erased = yield_now().write_env(WithScheduler(TaskScheduler::new(touchy())));
+    assert_eq!(panic_message(|| sync_wait(erased)), "in schedule");
+    // In a task it unwinds from the `.await`.
+    let task = Task::new(async move {
+        let Ok(()) = yield_now().await;
+    });
+    assert_eq!(
+        panic_message(|| sync_wait(task.write_env(WithScheduler(touchy())))),
+        "in schedule"
+    );
+    assert_eq!(census.alive(), 0);
+}
+
+/// A wrapper that lets tasks into the queue of the scheduler inside, every other time.
+#[derive(Clone)]
+struct Fickle<S>(S, Arc<AtomicUsize>);
+
+impl<S: PartialEq> PartialEq for Fickle<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<S: Scheduler> Scheduler for Fickle<S> {
+    type Schedule = S::Schedule;
+    const INFALLIBLE: bool = S::INFALLIBLE;
+
+    fn schedule(&self) -> S::Schedule {
+        self.0.schedule()
+    }
+
+    fn native(&self) -> Option<bowline::sender::Native<'_>> {
+        if self.1.fetch_add(1, SeqCst).is_multiple_of(2) {
+            self.0.native()
+        } else {
+            None
+        }
+    }
+}
+
+#[test]
+fn a_wrapper_that_forwards_its_queue_makes_way_there() {
+    pools_with_one_free_worker(|pool| {
+        let log = Log::default();
+        let scheduler = Fickle(pool.scheduler(), Arc::default());
+        let task = Task::new(async move {
+            for _ in 0..100 {
+                let Ok(()) = yield_now().await;
+            }
+        });
+        let outcome = sync_wait(starts_on(scheduler.clone(), task));
+        assert!(outcome.is_value());
+        assert!(sync_wait(starts_on(scheduler.clone(), makes_way(scheduler, log))).is_value());
+    });
 }

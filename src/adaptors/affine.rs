@@ -8,7 +8,7 @@ use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
 use crate::sender::stage::Stage;
 use crate::sync::atomic::{AtomicU8, Ordering::AcqRel};
-use crate::{Completes, Completion, EmptyEnv, Env, Operation, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completes, Completion, EmptyEnv, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Completes where it was started: on the scheduler of the receiver's environment. Made by [`Sender::affine`].
 ///
@@ -37,7 +37,7 @@ use crate::{Completes, Completion, EmptyEnv, Env, Operation, Receiver, Scheduler
 ///
 /// # Panics
 ///
-/// None of its own: it runs no user code.
+/// None of its own. Where the scheduler's `schedule` panics, that is the completion, and the sender is not started.
 ///
 /// # Cancellation
 ///
@@ -175,21 +175,22 @@ where
             // SAFETY: it is pinned in the stage, started once, and destroyed with this operation.
             return unsafe { child.start() };
         }
-        let schedule = receiver.env().scheduler().schedule();
-        // SAFETY: this operation is pinned, and is not destroyed before the receiver is completed, which is after the
-        // child and the trip.
-        let (child, trip) = unsafe {
-            (
-                ChildReceiver::<Self, CHILD>::new(this),
-                ChildReceiver::<Self, TRIP>::new(this),
-            )
-        };
-        let trip = schedule.connect(trip);
-        // SAFETY: no child runs yet.
-        unsafe {
-            (*this.as_ptr()).receiver = Some(receiver);
+        // The scheduler may be a user's, and panic. Nothing was started, and what was made so far is dropped.
+        // SAFETY: no child runs yet. This operation is pinned, and is not destroyed before the receiver is completed, which
+        // is after the trip. A trip whose receiver is dropped finds nothing to deliver.
+        let connected = Panic::catch(|| unsafe {
+            let schedule = receiver.env().scheduler().schedule();
+            let trip = schedule.connect(ChildReceiver::<Self, TRIP>::new(this));
             (*this.as_ptr()).trip = Some(trip);
+        });
+        if let Err(payload) = connected {
+            let _ = Panic::catch(|| drop(sender)).map_err(Panic::discard);
+            return receiver.set_panicked(payload);
         }
+        // SAFETY: no child runs yet.
+        unsafe { (*this.as_ptr()).receiver = Some(receiver) };
+        // SAFETY: as for the trip.
+        let child = unsafe { ChildReceiver::<Self, CHILD>::new(this) };
         // SAFETY: the stage is empty, and pinned with this operation.
         let child = unsafe { Stage::set_running(stage, sender.connect(child)) };
         // SAFETY: it is pinned in the stage, started once, and destroyed after its completion.

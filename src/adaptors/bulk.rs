@@ -459,7 +459,11 @@ mod shared {
 
     #[inline]
     fn stays<S: Sender, N: Env>(env: &N, place: usize) -> bool {
-        !S::COMPLETES.stays_on_scheduler() || !N::Scheduler::PRESENT || env.scheduler().place() == place
+        !S::COMPLETES.stays_on_scheduler()
+            || !N::Scheduler::PRESENT
+            || Panic::catch(|| env.scheduler().native().is_some_and(|queue| queue.pool() == place))
+                .map_err(Panic::discard)
+                .unwrap_or(false)
     }
 
     /// What those who take part share, besides the function and the value.

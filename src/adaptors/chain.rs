@@ -60,7 +60,8 @@ where
     R: Receiver<N::Value, N::Error>,
 {
     First {
-        child: Stage<S, FirstOperation<S, N, R>>,
+        /// In place of the sender, the panic of the user's code that was to make it.
+        child: Stage<S, FirstOperation<S, N, R>, Panic>,
         /// Taken when the first has completed.
         rest: Option<(N, R)>,
     },
@@ -83,6 +84,21 @@ where
             _pinned: PhantomPinned,
         }
     }
+
+    /// With a first sender that the user's code has made, or its panic, which the start completes with.
+    #[inline]
+    pub(crate) fn made(first: Result<S, Panic>, successor: N, receiver: R) -> Self {
+        ChainOperation {
+            place: Place::First {
+                child: match first {
+                    Ok(first) => Stage::Sender(first),
+                    Err(payload) => Stage::Next(payload),
+                },
+                rest: Some((successor, receiver)),
+            },
+            _pinned: PhantomPinned,
+        }
+    }
 }
 
 impl<S, N, R> Operation for ChainOperation<S, N, R>
@@ -97,7 +113,15 @@ where
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
         // SAFETY: the operation is alive, and no child runs yet.
         let child: *mut _ = match unsafe { &mut (*this.as_ptr()).place } {
-            Place::First { child, .. } => child,
+            Place::First { child, rest } => match (child.take_next(), rest) {
+                (None, _) => child,
+                (Some(payload), rest) => {
+                    return match rest.take() {
+                        Some((_, receiver)) => receiver.set_panicked(payload),
+                        None => Transfer::none(),
+                    };
+                }
+            },
             Place::Second(_) => return Transfer::none(),
         };
         // SAFETY: it is the first start, so the sender is still there.

@@ -1,4 +1,4 @@
-use super::chain::{ChainOperation, Successor};
+use super::chain::{ChainOperation, Successor, make};
 use super::conclude::{Conclude, OnStop};
 use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
@@ -29,7 +29,7 @@ use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 ///
 /// # Panics
 ///
-/// None of its own: it runs no user code.
+/// None of its own. Where the scheduler's `schedule` panics, that is the completion, unless the sender panicked before.
 ///
 /// # Cancellation
 ///
@@ -98,6 +98,9 @@ impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Hop<C> {
 
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<T, E>> {
-        Ok(Conclude::new(self.0.schedule(), completion, OnStop::Stop))
+        match make(|| self.0.schedule()) {
+            Ok(schedule) => Ok(Conclude::new(schedule, completion, OnStop::Stop)),
+            Err(panic) => Err(completion.unless_panicked(panic)),
+        }
     }
 }

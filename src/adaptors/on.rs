@@ -1,10 +1,10 @@
-use super::chain::{ChainOperation, Successor};
+use super::chain::{ChainOperation, Successor, make};
 use super::conclude::{Conclude, OnStop};
 use super::starts_on::StartsOn;
 use super::unstoppable::Unstoppable;
 use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
-use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
+use crate::{Completes, Completion, Env, Panic, Receiver, Scheduler, Sender};
 
 /// Runs a sender on a scheduler and comes back to where it was started. Made by [`Sender::on`] and [`on`].
 ///
@@ -33,7 +33,7 @@ use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender};
 ///
 /// # Panics
 ///
-/// None of its own: it runs no user code.
+/// None of its own. Where `schedule` of a scheduler panics, that is the completion.
 ///
 /// # Cancellation
 ///
@@ -87,16 +87,16 @@ where
                 "`on` comes back to the scheduler it was started on, which must not fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        let back = Back(receiver.env().scheduler());
+        let back = Back(Panic::catch(|| receiver.env().scheduler()));
         ChainOperation::new(StartsOn::new(self.sender, self.scheduler), back, receiver)
     }
 
     dismantle!(sender);
 }
 
-/// The way back, which nothing can stop.
+/// The way back, which nothing can stop; or the panic of the user's code that was to tell it.
 #[derive(Debug)]
-pub struct Back<C>(C);
+pub struct Back<C>(Result<C, Panic>);
 
 impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
     type Value = T;
@@ -105,11 +105,14 @@ impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
 
     #[inline]
     fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<T, E>> {
-        Ok(Conclude::new(
-            self.0.schedule().unstoppable(),
-            completion,
-            OnStop::Deliver,
-        ))
+        let schedule = match self.0 {
+            Ok(scheduler) => make(|| scheduler.schedule()),
+            Err(payload) => Err(Completion::Panicked(payload)),
+        };
+        match schedule {
+            Ok(schedule) => Ok(Conclude::new(schedule.unstoppable(), completion, OnStop::Deliver)),
+            Err(panic) => Err(completion.unless_panicked(panic)),
+        }
     }
 }
 

@@ -2,7 +2,7 @@ use super::chain::{ChainOperation, Successor};
 use super::write_env::WriteEnv;
 use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
-use crate::{Completes, Completion, Receiver, Scheduler, Sender, WithScheduler};
+use crate::{Completes, Completion, Panic, Receiver, Scheduler, Sender, WithScheduler};
 
 /// Starts a sender on a scheduler, and lets it complete wherever it completes. Made by [`Sender::starts_on`] and
 /// [`starts_on`].
@@ -32,7 +32,7 @@ use crate::{Completes, Completion, Receiver, Scheduler, Sender, WithScheduler};
 ///
 /// # Panics
 ///
-/// None of its own: it runs no user code.
+/// None of its own. Where `schedule` of a scheduler panics, that is the completion.
 ///
 /// # Cancellation
 ///
@@ -78,11 +78,9 @@ unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
                 "`starts_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`, or handle its error with `sequence(scheduler.schedule().map_err(..), sender)`",
             );
         }
-        let started = Started {
-            sender: self.sender,
-            scheduler: self.scheduler,
-        };
-        ChainOperation::new(started.scheduler.schedule(), started, receiver)
+        let Self { sender, scheduler } = self;
+        let schedule = Panic::catch(|| scheduler.schedule());
+        ChainOperation::made(schedule, Started { sender, scheduler }, receiver)
     }
 
     dismantle!(sender);

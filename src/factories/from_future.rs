@@ -197,7 +197,7 @@ where
     #[inline]
     unsafe fn connect_trip(this: NonNull<Self>, env: &R::Env) {
         let scheduler = env.scheduler();
-        let inline = scheduler.is_inline();
+        let inline = scheduler.native().is_some_and(|queue| queue.raw().is_inline());
         // SAFETY: the caller has exclusive access. The operation is pinned, and stays alive until it completes, which it
         // does not before the trip has arrived.
         unsafe {

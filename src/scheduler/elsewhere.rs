@@ -3,9 +3,9 @@ use core::ptr::NonNull;
 #[cfg(not(loom))]
 use super::ThreadPool;
 use super::thread_pool::Entry;
-#[cfg(not(loom))]
-use crate::Scheduler;
 use crate::Transfer;
+#[cfg(not(loom))]
+use crate::sender::native::Queue;
 
 /// Queues the job of an entry with the global pool: for work that has no scheduler of its own to go to, where the calling
 /// thread may hold locks. In a model, which has no global pool, the job is handed back to the caller's driver.
@@ -14,10 +14,15 @@ use crate::Transfer;
 ///
 /// The entry is in no queue, and stays where it is until its job runs.
 pub(crate) unsafe fn elsewhere(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: the caller's promise.
     #[cfg(not(loom))]
-    return unsafe { ThreadPool::global().scheduler().enqueue(entry) };
+    {
+        let scheduler = ThreadPool::global().scheduler();
+        // SAFETY: the caller's promise. A pool runs the job of any entry; the handle is a local, and the pool never ends.
+        unsafe { Queue::enqueue(NonNull::from(&scheduler), entry.cast()) }
+    }
     // SAFETY: the caller's promise.
     #[cfg(loom)]
-    return unsafe { Transfer::to(entry.cast()) };
+    unsafe {
+        Transfer::to(entry.cast())
+    }
 }

@@ -16,11 +16,12 @@ use crate::memory::Words;
 #[cfg(feature = "alloc")]
 use crate::memory::{AnyAllocator, Count, OutOfMemory};
 use crate::sender::demand::demand;
+use crate::sender::native::{Native, RawNative};
 use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
 use crate::sender::stage::container_of;
 #[cfg(feature = "std")]
 use crate::task::{HopTo, HopVtable};
-use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completion, Identity, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
 /// over where work runs.
@@ -43,8 +44,9 @@ use crate::{Completion, Operation, Panic, Receiver, Scheduler, Sender, Transfer}
 /// assert_eq!(run_loop.run_until(just(1).continues_on(choose(true))).unwrap(), 1);
 /// ```
 ///
-/// - It equals what it was made of, and every other `TaskScheduler` made of an equal scheduler of the same type; the
-///   erased one stands on the left.
+/// - It equals what it was made of, and every other `TaskScheduler` made of the same scheduler: one of the same type,
+///   but for lifetimes, that has the same [`identity`](Scheduler::identity). The erased one stands on the left. A
+///   scheduler of your own that does not tell its identity equals nothing once it is erased.
 /// - A `TaskScheduler` made of another is that one, not one around it.
 /// - A scheduler that can fail is refused at compile time: [`or_inline`](Scheduler::or_inline) and
 ///   [`or_abort`](Scheduler::or_abort) make one that cannot.
@@ -177,9 +179,12 @@ impl<'a> TaskScheduler<'a> {
             unsafe { words.place().cast().write(scheduler) };
             words
         } else {
-            let shared = vtable.allocate_shared(&allocator)?;
-            // SAFETY: there is room for the scheduler, and nothing in it yet.
-            unsafe { vtable.behind_count(shared).cast().write(scheduler) };
+            let shared = allocator.allocate(vtable.shared_layout().0)?.cast();
+            // SAFETY: the memory is new, and has room for a count and the scheduler behind it.
+            unsafe {
+                shared.write(Count::one());
+                vtable.behind_count(shared).cast().write(scheduler);
+            }
             Words::of(shared)
         };
         Ok(TaskScheduler {
@@ -193,14 +198,19 @@ impl<'a> TaskScheduler<'a> {
     /// The same scheduler, with another allocator.
     #[cfg(feature = "alloc")]
     fn move_to(self, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
-        let words = if self.is_inline() {
-            // SAFETY: there is such a scheduler.
-            unsafe { self.vtable.copy(self.scheduler()) }
+        let (words, allocator) = if self.is_inline() {
+            // SAFETY: the scheduler inside is of the vtable's type, and fits.
+            (unsafe { self.vtable.copy(self.scheduler()) }, allocator)
         } else {
-            let shared = self.vtable.allocate_shared(&allocator)?;
-            // SAFETY: there is such a scheduler, room for another, and nothing in that yet.
-            unsafe { (self.vtable.clone)(self.scheduler(), self.vtable.behind_count(shared)) };
-            Words::of(shared)
+            // The user's `clone` may panic: the memory is freed then.
+            let memory = Memory::new(allocator, self.vtable.shared_layout().0)?;
+            let shared = memory.memory.cast();
+            // SAFETY: the scheduler inside is of the vtable's type. The memory has room for a count and another scheduler.
+            unsafe {
+                (self.vtable.clone)(self.scheduler(), self.vtable.behind_count(shared));
+                shared.write(Count::one());
+            }
+            (Words::of(shared), memory.keep())
         };
         Ok(TaskScheduler {
             vtable: self.vtable,
@@ -239,15 +249,18 @@ impl<'a> TaskScheduler<'a> {
 impl Clone for TaskScheduler<'_> {
     #[inline]
     fn clone(&self) -> Self {
+        // Both clones may run a user's code, which may panic: the first is dropped then, and nothing is counted.
+        #[cfg(feature = "alloc")]
+        let allocator = self.allocator.clone();
         let words = if self.is_inline() {
-            // SAFETY: there is such a scheduler.
+            // SAFETY: the scheduler inside is of the vtable's type, and fits.
             unsafe { self.vtable.copy(self.scheduler()) }
         } else {
             #[cfg(feature = "alloc")]
             {
-                // SAFETY: it does not fit, and this is a handle to it.
+                // SAFETY: the scheduler does not fit, so the words hold a pointer to its count.
                 let shared = unsafe { self.shared() };
-                // SAFETY: as above.
+                // SAFETY: this handle is counted, so the count is valid.
                 unsafe { shared.as_ref() }.add();
                 Words::of(shared)
             }
@@ -258,7 +271,7 @@ impl Clone for TaskScheduler<'_> {
             vtable: self.vtable,
             words,
             #[cfg(feature = "alloc")]
-            allocator: self.allocator.clone(),
+            allocator,
             _scheduler: PhantomData,
         }
     }
@@ -269,32 +282,42 @@ impl Drop for TaskScheduler<'_> {
     fn drop(&mut self) {
         #[cfg(feature = "alloc")]
         if !self.is_inline() {
-            // SAFETY: it does not fit, and this is a handle to it. Where it is the last, nobody else uses what is
-            // behind; every handle has a clone of the allocator that the memory is from.
+            /// Frees the memory, also when the user's destructor panics.
+            struct Free<'a, 'b>(&'a AnyAllocator<'b>, NonNull<Count>, Layout);
+            impl Drop for Free<'_, '_> {
+                fn drop(&mut self) {
+                    // SAFETY: this was the last handle, so nothing uses the memory. Every handle has a clone of the
+                    // allocator that the memory is from.
+                    unsafe { self.0.deallocate(self.1.cast(), self.2) };
+                }
+            }
+
+            // SAFETY: the scheduler does not fit, so the words hold a pointer to its count, in which this handle is
+            // counted. The last handle has exclusive access to what is behind the count.
             unsafe {
                 let shared = self.shared();
                 if shared.as_ref().give_back() {
+                    let _free = Free(&self.allocator, shared, self.vtable.shared_layout().0);
                     self.vtable.drop(self.scheduler());
-                    self.allocator.deallocate(shared.cast(), self.vtable.shared_layout().0);
                 }
             }
             return;
         }
-        // SAFETY: the scheduler is ours, and not used any more.
+        // SAFETY: the scheduler is owned by this handle, and not used any more.
         unsafe { self.vtable.drop(self.scheduler()) };
     }
 }
 
-/// The same type inside, and equal there.
+/// Compares the types, without their lifetimes, and the [identities](Scheduler::identity).
+///
+/// The two may borrow for different lifetimes, so no code of theirs ever sees both.
 impl<S: Scheduler> PartialEq<S> for TaskScheduler<'_> {
     fn eq(&self, other: &S) -> bool {
-        let (id, other) = match as_erased(other) {
-            Some(other) => ((other.vtable.id)(), other.scheduler()),
-            None => (type_id::<S>(), NonNull::from_ref(other).cast()),
+        let id = match as_erased(other) {
+            Some(other) => (other.vtable.id)(),
+            None => type_id::<S>(),
         };
-        // SAFETY: both are schedulers of one type, but perhaps for their lifetimes. A comparison only looks at both
-        // while both are there, by the contract of `Scheduler`.
-        (self.vtable.id)() == id && unsafe { (self.vtable.equal)(self.scheduler(), other) }
+        (self.vtable.id)() == id && self.identity() == other.identity()
     }
 }
 
@@ -317,54 +340,15 @@ impl<'a> Scheduler for TaskScheduler<'a> {
         }
     }
 
-    fn patient(&self) -> Self {
-        if !self.is_inline() {
-            // It is shared, and a handle to it is all that can be had without memory.
-            return self.clone();
-        }
-        let words = Words::empty();
-        // SAFETY: there is such a scheduler, and room for another.
-        unsafe { (self.vtable.patient)(self.scheduler(), words.place()) };
-        TaskScheduler {
-            vtable: self.vtable,
-            words,
-            #[cfg(feature = "alloc")]
-            allocator: self.allocator.clone(),
-            _scheduler: PhantomData,
-        }
+    fn identity(&self) -> Identity {
+        // SAFETY: the scheduler inside is of the vtable's type, and valid while this is borrowed.
+        unsafe { (self.vtable.identity)(self.scheduler()) }
     }
 
-    fn place(&self) -> usize {
-        // SAFETY: there is such a scheduler.
-        unsafe { (self.vtable.place)(self.scheduler()) }
-    }
-
-    fn help(&self) -> bool {
-        // SAFETY: there is such a scheduler.
-        unsafe { (self.vtable.help)(self.scheduler()) }
-    }
-
-    fn is_here(&self) -> bool {
-        // SAFETY: there is such a scheduler.
-        unsafe { (self.vtable.is_here)(self.scheduler()) }
-    }
-
-    fn is_inline(&self) -> bool {
-        // SAFETY: there is such a scheduler.
-        unsafe { (self.vtable.is_inline)(self.scheduler()) }
-    }
-
-    #[cfg(feature = "std")]
     #[inline]
-    unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
-        // SAFETY: there is such a scheduler; the rest is the caller's promise.
-        unsafe { (self.vtable.enqueue)(self.scheduler(), entry) }
-    }
-
-    #[cfg(feature = "std")]
-    unsafe fn raise_entry(&self, entry: NonNull<super::thread_pool::Entry>, priority: crate::Priority) -> Transfer {
-        // SAFETY: there is such a scheduler; the rest is the caller's promise.
-        unsafe { (self.vtable.raise_entry)(self.scheduler(), entry, priority) }
+    fn native(&self) -> Option<Native<'_>> {
+        // SAFETY: the scheduler inside is of the vtable's type. It is valid, and stays where it is, while this is borrowed.
+        unsafe { (self.vtable.native)(self.scheduler()).map(|native| Native::from_raw(native)) }
     }
 }
 
@@ -417,18 +401,18 @@ fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
     }
 }
 
-/// What a task needs to get to a scheduler, and that scheduler, which is there as long as this one stays where it is. None
-/// where it has a queue for tasks.
+/// Returns what a task needs to get to a scheduler by its schedule sender, and that scheduler: the one inside, where it is
+/// erased. It is valid as long as the given one is, and stays where it is.
 #[cfg(feature = "std")]
 #[inline]
-pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> Option<(&'static HopVtable, NonNull<()>)> {
+pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> (&'static HopVtable, NonNull<()>) {
     match as_erased(scheduler) {
-        Some(erased) => erased.vtable.hop.map(|hop| (hop, erased.scheduler())),
-        None => Of::<S>::VTABLE.hop.map(|hop| (hop, NonNull::from(scheduler).cast())),
+        Some(erased) => (erased.vtable.hop, erased.scheduler()),
+        None => (HopTo::<S>::VTABLE, NonNull::from(scheduler).cast()),
     }
 }
 
-/// The same, by value.
+/// The scheduler by value, where it is erased already.
 fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
         let scheduler = ManuallyDrop::new(scheduler);
@@ -444,39 +428,31 @@ struct Vtable {
     id: fn() -> TypeId,
     name: fn() -> &'static str,
     layout: Layout,
-    /// Writes a clone of the first where the second points.
+    /// Writes a clone of the first where the second points. If the user's `clone` panics, nothing is written.
     clone: unsafe fn(NonNull<()>, NonNull<()>),
-    /// The same for a patient one.
-    patient: unsafe fn(NonNull<()>, NonNull<()>),
     /// None where nothing need be done.
     drop: Option<unsafe fn(NonNull<()>)>,
-    equal: unsafe fn(NonNull<()>, NonNull<()>) -> bool,
-    place: unsafe fn(NonNull<()>) -> usize,
-    help: unsafe fn(NonNull<()>) -> bool,
-    is_here: unsafe fn(NonNull<()>) -> bool,
-    is_inline: unsafe fn(NonNull<()>) -> bool,
+    identity: unsafe fn(NonNull<()>) -> Identity,
+    /// What is returned borrows the scheduler.
+    native: unsafe fn(NonNull<()>) -> Option<RawNative>,
+    /// How tasks get there, where it has no queue for them.
     #[cfg(feature = "std")]
-    enqueue: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>) -> Transfer,
-    #[cfg(feature = "std")]
-    raise_entry: unsafe fn(NonNull<()>, NonNull<super::thread_pool::Entry>, crate::Priority) -> Transfer,
-    /// What tasks need to get there. None where it has a queue for them.
-    #[cfg(feature = "std")]
-    hop: Option<&'static HopVtable>,
+    hop: &'static HopVtable,
     operation: OperationVtable,
 }
 
 /// What is known of its operation.
 struct OperationVtable {
     layout: Layout,
-    /// Connects, in place. The operation is pinned from here on.
-    #[cfg(feature = "alloc")]
-    connect: unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>),
-    #[cfg(feature = "alloc")]
+    /// Schedules and connects, in place. The operation is pinned from here on. Where the user's code panics there is none,
+    /// and the receiver was dropped.
+    connect: Connect,
     start: unsafe fn(NonNull<()>) -> Transfer,
-    /// Connects, drops the scheduler, in place, and starts: once the operation was started it would be too late.
-    run: unsafe fn(NonNull<TaskScheduler<'_>>, NonNull<()>, PortReceiver<(), Infallible>) -> Transfer,
     drop: unsafe fn(NonNull<()>),
 }
+
+/// Takes a scheduler, room for its operation, and a receiver.
+type Connect = unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>) -> Result<(), Panic>;
 
 /// The operation of a scheduler.
 type Inside<S> = <<S as Scheduler>::Schedule as Sender>::Operation<Reply>;
@@ -489,26 +465,15 @@ impl<S: Scheduler> Of<S> {
         name: type_name::<S>,
         layout: Layout::new::<S>(),
         clone: Self::clone,
-        patient: Self::patient,
         drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
-        equal: Self::equal,
-        place: Self::place,
-        help: Self::help,
-        is_here: Self::is_here,
-        is_inline: Self::is_inline,
+        identity: Self::identity,
+        native: Self::native,
         #[cfg(feature = "std")]
-        enqueue: Self::enqueue,
-        #[cfg(feature = "std")]
-        raise_entry: Self::raise_entry,
-        #[cfg(feature = "std")]
-        hop: if S::QUEUES { None } else { Some(HopTo::<S>::VTABLE) },
+        hop: HopTo::<S>::VTABLE,
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
-            #[cfg(feature = "alloc")]
             connect: Self::connect,
-            #[cfg(feature = "alloc")]
             start: Self::start,
-            run: Self::run,
             drop: Self::drop_operation,
         },
     };
@@ -518,15 +483,9 @@ impl<S: Scheduler> Of<S> {
     /// The first is a scheduler, the second room for one.
     unsafe fn clone(scheduler: NonNull<()>, room: NonNull<()>) {
         // SAFETY: by the caller's promise.
-        unsafe { room.cast().write(scheduler.cast::<S>().as_ref().clone()) };
-    }
-
-    /// # Safety
-    ///
-    /// The first is a scheduler, the second room for one.
-    unsafe fn patient(scheduler: NonNull<()>, room: NonNull<()>) {
+        let clone = unsafe { scheduler.cast::<S>().as_ref() }.clone();
         // SAFETY: by the caller's promise.
-        unsafe { room.cast().write(scheduler.cast::<S>().as_ref().patient()) };
+        unsafe { room.cast().write(clone) };
     }
 
     /// # Safety
@@ -539,76 +498,38 @@ impl<S: Scheduler> Of<S> {
 
     /// # Safety
     ///
-    /// Both are schedulers.
-    unsafe fn equal(this: NonNull<()>, other: NonNull<()>) -> bool {
+    /// It is a scheduler.
+    unsafe fn identity(scheduler: NonNull<()>) -> Identity {
         // SAFETY: by the caller's promise.
-        unsafe { this.cast::<S>().as_ref() == other.cast::<S>().as_ref() }
+        unsafe { scheduler.cast::<S>().as_ref() }.identity()
     }
 
     /// # Safety
     ///
     /// It is a scheduler.
-    unsafe fn place(scheduler: NonNull<()>) -> usize {
+    #[inline]
+    unsafe fn native(scheduler: NonNull<()>) -> Option<RawNative> {
         // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.place()
-    }
-
-    /// # Safety
-    ///
-    /// It is a scheduler.
-    unsafe fn help(scheduler: NonNull<()>) -> bool {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.help()
-    }
-
-    /// # Safety
-    ///
-    /// It is a scheduler.
-    unsafe fn is_here(scheduler: NonNull<()>) -> bool {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.is_here()
-    }
-
-    /// # Safety
-    ///
-    /// It is a scheduler.
-    unsafe fn is_inline(scheduler: NonNull<()>) -> bool {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.is_inline()
-    }
-
-    /// # Safety
-    ///
-    /// The first is a scheduler; the entry is in no queue, and stays until its job runs.
-    #[cfg(feature = "std")]
-    unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref().enqueue(entry) }
-    }
-
-    /// # Safety
-    ///
-    /// The first is a scheduler; the entry is one that it was given, and whose job does not run before this returns.
-    #[cfg(feature = "std")]
-    unsafe fn raise_entry(
-        scheduler: NonNull<()>,
-        entry: NonNull<super::thread_pool::Entry>,
-        priority: crate::Priority,
-    ) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref().raise_entry(entry, priority) }
+        let native = unsafe { scheduler.cast::<S>().as_ref() }.native();
+        native.map(|native| native.raw())
     }
 
     /// # Safety
     ///
     /// The first is a scheduler, the second room for its operation, which does not move any more.
     #[inline]
-    unsafe fn connect(scheduler: NonNull<()>, room: NonNull<()>, receiver: PortReceiver<(), Infallible>) {
+    unsafe fn connect(
+        scheduler: NonNull<()>,
+        room: NonNull<()>,
+        receiver: PortReceiver<(), Infallible>,
+    ) -> Result<(), Panic> {
         // SAFETY: by the caller's promise.
-        unsafe {
-            let schedule = scheduler.cast::<S>().as_ref().schedule();
-            room.cast::<Inside<S>>().write(schedule.connect(Reply(receiver)));
-        }
+        let (scheduler, room) = unsafe { (scheduler.cast::<S>().as_ref(), room.cast::<Inside<S>>()) };
+        Panic::catch(|| {
+            let operation = scheduler.schedule().connect(Reply(receiver));
+            // SAFETY: by the caller's promise. Nothing of the user's runs between this and the end of the closure.
+            unsafe { room.write(operation) };
+        })
     }
 
     /// # Safety
@@ -618,22 +539,6 @@ impl<S: Scheduler> Of<S> {
     unsafe fn start(operation: NonNull<()>) -> Transfer {
         // SAFETY: it is pinned since it was connected, and started once.
         unsafe { Pin::new_unchecked(&mut *operation.cast::<Inside<S>>().as_ptr()).start() }
-    }
-
-    /// # Safety
-    ///
-    /// As for `connect` and `start`; the scheduler is not used any more.
-    unsafe fn run(
-        scheduler: NonNull<TaskScheduler<'_>>,
-        room: NonNull<()>,
-        receiver: PortReceiver<(), Infallible>,
-    ) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            Self::connect(scheduler.as_ref().scheduler(), room, receiver);
-            scheduler.drop_in_place();
-            Self::start(room)
-        }
     }
 
     /// # Safety
@@ -676,14 +581,6 @@ impl Vtable {
     /// The layout of a count with a scheduler behind it, and where that is.
     fn shared_layout(&self) -> (Layout, usize) {
         extend(Layout::new::<Count>(), self.layout)
-    }
-
-    /// A count of one, with room behind it.
-    fn allocate_shared(&self, allocator: &AnyAllocator<'_>) -> Result<NonNull<Count>, OutOfMemory> {
-        let shared = allocator.allocate(self.shared_layout().0)?.cast();
-        // SAFETY: the memory is ours, and the count is first.
-        unsafe { shared.write(Count::one()) };
-        Ok(shared)
     }
 
     /// # Safety
@@ -754,8 +651,8 @@ impl fmt::Debug for Reply {
 ///
 /// # Panics
 ///
-/// Those of the scheduler inside pass. Connecting panics when its operation is larger than
-/// [`TaskScheduler::INLINE_OPERATION`] and there is no memory for it.
+/// Those of the scheduler inside pass. A panic in its `schedule` or `connect` is the completion. Connecting panics when its
+/// operation is larger than [`TaskScheduler::INLINE_OPERATION`] and there is no memory for it.
 ///
 /// # Cancellation
 ///
@@ -765,7 +662,7 @@ impl fmt::Debug for Reply {
 ///
 /// None where the operation of the scheduler inside is no larger than [`TaskScheduler::INLINE_OPERATION`]; else one,
 /// when it is connected, with the scheduler's allocator. Starting does not allocate, unless the scheduler inside does in
-/// its own `schedule` and `connect`: those run here when an inline operation starts, and must not panic.
+/// its own `schedule` and `connect`: those run here when an inline operation starts.
 ///
 /// # Stack
 ///
@@ -847,17 +744,113 @@ impl<R: Receiver<(), Infallible>> fmt::Debug for TaskScheduleOperation<'_, R> {
 
 type InlineOperation = Words<16>;
 
+/// How far the operation inside has come.
+///
+/// | state | the room | what the inside tells its port means |
+/// |---|---|---|
+/// | `Empty` | empty: the inside is not connected, or just being connected | it lost its receiver: the next state is `Lost` |
+/// | `Lost` | empty | nothing |
+/// | `Connected` | an operation that was not started | it is destroyed unstarted: nothing |
+/// | `Started` | an operation that was started | its completion |
+/// | `Done` | empty | nothing |
+///
+/// The states are gone through in this order, and some are left out. Up to `Started` the owner of the operation writes it,
+/// before it starts the inside. The completion writes `Done`, and is ordered after the start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Empty,
+    Lost,
+    Connected,
+    Started,
+    Done,
+}
+
+/// What an operation has beside the room for the inside.
+struct Around<R: Receiver<(), Infallible>> {
+    outside: Outside<(), Infallible, R>,
+    vtable: &'static OperationVtable,
+    state: State,
+}
+
+impl<R: Receiver<(), Infallible>> Around<R> {
+    /// Connects the inside. Where that fails, nothing is in the room, and the result says what to complete with.
+    ///
+    /// # Safety
+    ///
+    /// - `this` is pinned, and the state is `Empty`.
+    /// - The scheduler is of the vtable's type. The room has the vtable's layout, and does not move any more.
+    #[inline]
+    unsafe fn connect(
+        this: *mut Self,
+        scheduler: NonNull<()>,
+        room: NonNull<()>,
+    ) -> Result<(), Completion<(), Infallible>> {
+        // SAFETY: by the caller's promise. The user's code in there reaches this only through the receiver, which changes
+        // the state alone.
+        unsafe {
+            let vtable = (*this).vtable;
+            let receiver = Outside::port_receiver(&raw mut (*this).outside);
+            let connected = (vtable.connect)(scheduler, room, receiver);
+            match ((*this).state, connected) {
+                (_, Err(payload)) => {
+                    (*this).state = State::Done;
+                    Err(Completion::Panicked(payload))
+                }
+                (State::Empty, Ok(())) => {
+                    (*this).state = State::Connected;
+                    Ok(())
+                }
+                // Nothing would come of an operation without a receiver.
+                (_, Ok(())) => {
+                    (*this).state = State::Done;
+                    (vtable.drop)(room);
+                    Err(Completion::Stopped)
+                }
+            }
+        }
+    }
+
+    /// Destroys the inside, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The inside was not started, or has completed. The room is the one that it was connected in.
+    #[inline]
+    unsafe fn drop_inside(this: *mut Self, room: NonNull<()>) {
+        // SAFETY: by the caller's promise. The state is changed first, so the inside is dropped once.
+        unsafe {
+            if matches!((*this).state, State::Connected | State::Started) {
+                (*this).state = State::Done;
+                ((*this).vtable.drop)(room);
+            }
+        }
+    }
+
+    /// Whether what a port tells is the completion of a started inside.
+    ///
+    /// # Safety
+    ///
+    /// `this` is valid, and its inside tells its port something.
+    #[inline]
+    unsafe fn has_completed(this: *mut Self) -> bool {
+        // SAFETY: by the caller's promise. An inside tells its port one thing, so nothing else reads or writes the state.
+        unsafe {
+            if (*this).state == State::Empty {
+                (*this).state = State::Lost;
+            }
+            (*this).state == State::Started
+        }
+    }
+}
+
 /// An operation that is inline. It has its address in `start`, and connects what is inside there.
 ///
 /// An erased operation does not fit into another, so there is nothing of unknown depth in here, and what is inside is
 /// started and completes directly.
 struct Here<'a, R: Receiver<(), Infallible>> {
-    outside: Outside<(), Infallible, R>,
-    /// Dropped by `start`.
-    scheduler: ManuallyDrop<TaskScheduler<'a>>,
-    vtable: &'static OperationVtable,
-    started: bool,
-    /// Filled by `start`, and what is there dropped in its completion.
+    around: Around<R>,
+    /// Dropped by `start`, before the inside can complete.
+    scheduler: Option<TaskScheduler<'a>>,
     inside: InlineOperation,
 }
 
@@ -865,10 +858,12 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     #[inline]
     fn new(scheduler: TaskScheduler<'a>, receiver: R) -> Self {
         Here {
-            outside: Outside::new(receiver, Self::complete),
-            vtable: &scheduler.vtable.operation,
-            scheduler: ManuallyDrop::new(scheduler),
-            started: false,
+            around: Around {
+                outside: Outside::new(receiver, Self::complete),
+                vtable: &scheduler.vtable.operation,
+                state: State::Empty,
+            },
+            scheduler: Some(scheduler),
             inside: Words::empty(),
         }
     }
@@ -880,23 +875,40 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     unsafe fn start(this: *mut Self) -> Transfer {
         // SAFETY: by the caller's promise. Nothing is touched once the inside was started.
         unsafe {
-            (*this).started = true;
-            let scheduler = NonNull::new_unchecked(&raw mut (*this).scheduler).cast();
-            let receiver = Outside::port_receiver(&raw mut (*this).outside);
-            ((*this).vtable.run)(scheduler, (*this).inside.place(), receiver)
+            let Some(scheduler) = &(*this).scheduler else {
+                return Transfer::none();
+            };
+            let (scheduler, room) = (scheduler.scheduler(), (*this).inside.place());
+            let connected = Around::connect(&raw mut (*this).around, scheduler, room);
+            // Once it was started, or has completed, it would be too late.
+            (*this).scheduler = None;
+            match connected {
+                Ok(()) => {
+                    (*this).around.state = State::Started;
+                    ((*this).around.vtable.start)(room)
+                }
+                Err(completion) => match (*this).around.outside.receiver.take() {
+                    Some(receiver) => completion.deliver(receiver),
+                    None => Transfer::none(),
+                },
+            }
         }
     }
 
     /// # Safety
     ///
-    /// The port is that of an operation whose inside completes.
+    /// The port is that of an operation whose inside completes, or loses its receiver.
     unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
-        // SAFETY: the port is in a field of an operation. What is inside touches nothing of itself any more, so the
-        // operation is ours.
+        // SAFETY: the port is in a field of an operation. What is inside touches nothing of itself once it has completed,
+        // so this has exclusive access to the operation.
         let receiver = unsafe {
-            let this = container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside).as_ptr();
-            ((*this).vtable.drop)((*this).inside.place());
-            (*this).outside.receiver.take()
+            let outside = Outside::<(), Infallible, R>::of_port(port);
+            let this = container_of!(container_of!(outside, Around<R>, outside), Self, around).as_ptr();
+            if !Around::has_completed(&raw mut (*this).around) {
+                return Transfer::none();
+            }
+            Around::drop_inside(&raw mut (*this).around, (*this).inside.place());
+            (*this).around.outside.receiver.take()
         };
         match receiver {
             Some(receiver) => completion.deliver(receiver),
@@ -908,9 +920,10 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
 impl<R: Receiver<(), Infallible>> Drop for Here<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        if !self.started {
-            // SAFETY: it is dropped here, or else by `start`.
-            unsafe { ManuallyDrop::drop(&mut self.scheduler) };
+        if self.around.state == State::Connected {
+            // Only `start` connects, and starts then: it has unwound.
+            // SAFETY: the inside was not started.
+            unsafe { Around::drop_inside(&raw mut self.around, self.inside.place()) };
         }
     }
 }
@@ -928,11 +941,10 @@ struct There<'a, R: Receiver<(), Infallible>> {
 /// started, completes and is then destroyed by the driver.
 #[cfg(feature = "alloc")]
 struct Heap<'a, R: Receiver<(), Infallible>> {
-    outside: Outside<(), Infallible, R>,
-    vtable: &'static OperationVtable,
-    allocator: AnyAllocator<'a>,
-    /// Whether there is an inside to drop.
-    connected: bool,
+    around: Around<R>,
+    /// Taken when the memory is freed.
+    allocator: ManuallyDrop<AnyAllocator<'a>>,
+    /// What the inside has completed with, or could not be connected for.
     completion: Option<Completion<(), Infallible>>,
     /// Starts the inside.
     begin: Job,
@@ -947,13 +959,15 @@ impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
         let vtable = &scheduler.vtable.operation;
         let memory = Memory::new(scheduler.allocator.clone(), Heap::<'a, R>::layout(vtable).0)?;
         let heap = memory.memory.cast::<Heap<'a, R>>();
-        // SAFETY: the memory is ours, and has room; from here on it belongs to what is returned.
+        // SAFETY: the memory is new, and has room; from here on it belongs to what is returned.
         unsafe {
             heap.write(Heap {
-                outside,
-                vtable,
-                allocator: memory.keep(),
-                connected: false,
+                around: Around {
+                    outside,
+                    vtable,
+                    state: State::Empty,
+                },
+                allocator: ManuallyDrop::new(memory.keep()),
                 completion: None,
                 begin: Job::new(Heap::<'a, R>::begin),
                 end: Job::new(Heap::<'a, R>::end),
@@ -962,9 +976,12 @@ impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
         let there = There { heap };
         // SAFETY: it is a scheduler of this type, and there is room for its operation, which stays where it is.
         unsafe {
-            let receiver = Outside::port_receiver(&raw mut (*heap.as_ptr()).outside);
-            (vtable.connect)(scheduler.scheduler(), Heap::inside_of(heap, vtable), receiver);
-            (*heap.as_ptr()).connected = true;
+            let heap = heap.as_ptr();
+            let room = Heap::inside_of(there.heap, vtable);
+            if let Err(completion) = Around::connect(&raw mut (*heap).around, scheduler.scheduler(), room) {
+                // It is for the receiver to learn, when this is started.
+                (*heap).completion = Some(completion);
+            }
         }
         Ok(there)
     }
@@ -973,20 +990,28 @@ impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
 #[cfg(feature = "alloc")]
 impl<R: Receiver<(), Infallible>> Drop for There<'_, R> {
     fn drop(&mut self) {
+        /// Drops what is in the memory, also when a destructor before it panics.
+        struct Whole<'a, R: Receiver<(), Infallible>>(NonNull<Heap<'a, R>>);
+        impl<R: Receiver<(), Infallible>> Drop for Whole<'_, R> {
+            fn drop(&mut self) {
+                // SAFETY: it is made once, below, by the owner.
+                unsafe { self.0.drop_in_place() };
+            }
+        }
+
         let heap = self.heap.as_ptr();
-        // SAFETY: what is inside was not started or has completed, so all of it is ours.
+        // SAFETY: what is inside was not started or has completed, so this has exclusive access to all of it.
         unsafe {
-            // An inside that was connected and not started drops its receiver, which must find nobody to complete.
-            let receiver = (*heap).outside.receiver.take();
-            Heap::drop_inside(self.heap);
-            drop(receiver);
-            let memory = Memory {
-                layout: Heap::<R>::layout((*heap).vtable).0,
+            let vtable = (*heap).around.vtable;
+            // These go in the reverse order.
+            let _memory = Memory {
+                layout: Heap::<R>::layout(vtable).0,
                 memory: self.heap.cast(),
-                allocator: (*heap).allocator.clone(),
+                allocator: ManuallyDrop::take(&mut (*heap).allocator),
             };
-            self.heap.drop_in_place();
-            drop(memory);
+            let _whole = Whole(self.heap);
+            let _receiver = (*heap).around.outside.receiver.take();
+            Around::drop_inside(&raw mut (*heap).around, Heap::inside_of(self.heap, vtable));
         }
     }
 }
@@ -1008,23 +1033,18 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
 
     /// # Safety
     ///
-    /// The inside is not running.
-    unsafe fn drop_inside(this: NonNull<Self>) {
-        // SAFETY: by the caller's promise. It is dropped once, since this is noted first.
-        unsafe {
-            if mem::take(&mut (*this.as_ptr()).connected) {
-                let vtable = (*this.as_ptr()).vtable;
-                (vtable.drop)(Self::inside_of(this, vtable));
-            }
-        }
-    }
-
-    /// # Safety
-    ///
     /// It is started once, and stays until it has completed.
     unsafe fn start(this: NonNull<Self>) -> Transfer {
         // SAFETY: by the caller's promise.
-        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).begin)) }
+        unsafe {
+            let this = this.as_ptr();
+            let job = if (*this).completion.is_none() {
+                &raw mut (*this).begin
+            } else {
+                &raw mut (*this).end
+            };
+            Transfer::to(NonNull::new_unchecked(job))
+        }
     }
 
     /// # Safety
@@ -1035,20 +1055,22 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
         // once it was.
         unsafe {
             let this = container_of!(job, Self, begin);
-            let vtable = (*this.as_ptr()).vtable;
+            let vtable = (*this.as_ptr()).around.vtable;
+            (*this.as_ptr()).around.state = State::Started;
             (vtable.start)(Self::inside_of(this, vtable))
         }
     }
 
     /// # Safety
     ///
-    /// The port is that of an operation whose inside completes, or is dropped unstarted.
+    /// The port is that of an operation whose inside completes, or loses its receiver.
     unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
         // SAFETY: the port is in a field of an operation, which stays until `end` has run, once, or until its inside
         // was dropped.
         unsafe {
-            let this = container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside).as_ptr();
-            if (*this).outside.receiver.is_none() {
+            let outside = Outside::<(), Infallible, R>::of_port(port);
+            let this = container_of!(container_of!(outside, Around<R>, outside), Self, around).as_ptr();
+            if !Around::has_completed(&raw mut (*this).around) {
                 return Transfer::none();
             }
             (*this).completion = Some(completion);
@@ -1058,14 +1080,15 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
 
     /// # Safety
     ///
-    /// The job is that of an operation whose inside has completed, and runs once.
+    /// The job is that of an operation whose inside has completed, or was never connected; and runs once.
     unsafe fn end(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, which nobody else touches any more.
+        // SAFETY: the job is a field of an operation, to which this has exclusive access.
         let (completion, receiver) = unsafe {
             let this = container_of!(job, Self, end);
-            Self::drop_inside(this);
+            let vtable = (*this.as_ptr()).around.vtable;
+            Around::drop_inside(&raw mut (*this.as_ptr()).around, Self::inside_of(this, vtable));
             let this = this.as_ptr();
-            ((*this).completion.take(), (*this).outside.receiver.take())
+            ((*this).completion.take(), (*this).around.outside.receiver.take())
         };
         match (completion, receiver) {
             (Some(completion), Some(receiver)) => completion.deliver(receiver),
@@ -1074,7 +1097,7 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
     }
 }
 
-/// Memory that is given back when it is dropped.
+/// Memory that is freed when it is dropped.
 #[cfg(feature = "alloc")]
 struct Memory<'a> {
     memory: NonNull<u8>,

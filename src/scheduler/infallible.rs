@@ -2,8 +2,9 @@
 
 use core::convert::Infallible;
 
+use crate::sender::native::Native;
 use crate::stop::StopToken;
-use crate::{Completes, Env, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completes, Env, Identity, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// What happens when the scheduler beneath fails.
 pub trait OnFailure: Clone + Send + Sync {
@@ -70,8 +71,6 @@ impl<C> OrAbort<C> {
 impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
     type Schedule = OrElseSchedule<C::Schedule, A>;
     const INFALLIBLE: bool = true;
-    /// What is queued cannot fail, so there is nothing to make of it.
-    const QUEUES: bool = C::QUEUES;
 
     fn schedule(&self) -> Self::Schedule {
         OrElseSchedule {
@@ -80,53 +79,13 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
         }
     }
 
-    fn patient(&self) -> Self {
-        OrElse {
-            scheduler: self.scheduler.patient(),
-            action: self.action.clone(),
-        }
+    fn identity(&self) -> Identity {
+        self.scheduler.identity()
     }
 
-    fn place(&self) -> usize {
-        self.scheduler.place()
-    }
-
-    #[cfg(feature = "std")]
-    unsafe fn enqueue(&self, entry: core::ptr::NonNull<super::thread_pool::Entry>) -> Transfer {
-        // A queue where there is one, or the hop to this scheduler: not to that beneath, which may fail.
-        // SAFETY: by the caller's promise.
-        unsafe {
-            if C::QUEUES {
-                self.scheduler.enqueue(entry)
-            } else {
-                crate::task::hop(entry)
-            }
-        }
-    }
-
-    #[cfg(feature = "std")]
-    unsafe fn raise_entry(
-        &self,
-        entry: core::ptr::NonNull<super::thread_pool::Entry>,
-        priority: crate::Priority,
-    ) -> Transfer {
-        if !C::QUEUES {
-            return Transfer::none();
-        }
-        // SAFETY: by the caller's promise.
-        unsafe { self.scheduler.raise_entry(entry, priority) }
-    }
-
-    fn help(&self) -> bool {
-        self.scheduler.help()
-    }
-
-    fn is_here(&self) -> bool {
-        self.scheduler.is_here()
-    }
-
-    fn is_inline(&self) -> bool {
-        self.scheduler.is_inline()
+    /// What is queued cannot fail, so a queue beneath is that of this scheduler too.
+    fn native(&self) -> Option<Native<'_>> {
+        self.scheduler.native()
     }
 }
 

@@ -2,8 +2,10 @@ use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
+use core::ptr::NonNull;
 
-use crate::{Completes, Operation, Receiver, Scheduler, Sender, Transfer};
+use crate::sender::native::{Native, Queue};
+use crate::{Completes, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
 /// The scheduler of right here: work completes inside `start`.
 ///
@@ -19,7 +21,6 @@ pub struct InlineScheduler;
 impl Scheduler for InlineScheduler {
     type Schedule = InlineSchedule;
     const INFALLIBLE: bool = true;
-    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> InlineSchedule {
@@ -27,14 +28,28 @@ impl Scheduler for InlineScheduler {
     }
 
     #[inline]
-    fn is_inline(&self) -> bool {
-        true
+    fn native(&self) -> Option<Native<'_>> {
+        Some(Native::of(self))
+    }
+}
+
+impl Queue for InlineScheduler {
+    const INLINE: bool = true;
+
+    #[inline]
+    unsafe fn enqueue(_: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue`.
+        unsafe { Transfer::to(job) }
     }
 
-    #[cfg(feature = "std")]
-    unsafe fn enqueue(&self, entry: core::ptr::NonNull<super::thread_pool::Entry>) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { Transfer::to(entry.cast()) }
+    #[inline]
+    unsafe fn enqueue_last(_: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue_last`.
+        unsafe { Transfer::to(job) }
+    }
+
+    fn identity(&self) -> [usize; 2] {
+        [0; 2]
     }
 }
 

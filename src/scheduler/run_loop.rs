@@ -9,6 +9,7 @@ use super::thread_pool::Worker;
 use super::timer::Pending;
 use crate::consumers::WaitSlot;
 use crate::sender::current;
+use crate::sender::native::{Native, Queue};
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
 use crate::sync::atomic::{
@@ -469,7 +470,6 @@ impl<'a> RunLoopScheduler<'a> {
 impl<'a> Scheduler for RunLoopScheduler<'a> {
     type Schedule = RunLoopSchedule<'a>;
     const INFALLIBLE: bool = true;
-    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> RunLoopSchedule<'a> {
@@ -479,10 +479,26 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
     }
 
     #[inline]
-    unsafe fn enqueue(&self, entry: NonNull<super::thread_pool::Entry>) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { self.run_loop.push(entry.cast()) };
+    fn native(&self) -> Option<Native<'_>> {
+        Some(Native::of(self))
+    }
+}
+
+impl Queue for RunLoopScheduler<'_> {
+    #[inline]
+    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the handle is valid until the job is queued, and copied before.
+        let run_loop = unsafe { this.as_ref() }.run_loop;
+        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue`.
+        unsafe { run_loop.push(job) };
         Transfer::none()
+    }
+
+    /// The loop runs in the order of the pushes. Nothing but the job is looked at.
+    #[inline]
+    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the contract but for the frame is the same.
+        unsafe { Self::enqueue(this, job) }
     }
 
     /// A loop further out waits for its job to end, and nothing of it goes on before that.
@@ -491,9 +507,8 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
         ptr::eq(INNERMOST.with(Cell::get), self.run_loop)
     }
 
-    fn help(&self) -> bool {
-        // SAFETY: only the driver finds its own number there.
-        self.run_loop.driver.load(Relaxed) == thread_id() && unsafe { self.run_loop.try_run_one() }
+    fn identity(&self) -> [usize; 2] {
+        [ptr::from_ref(self.run_loop).addr(), 0]
     }
 }
 

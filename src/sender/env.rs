@@ -1,4 +1,5 @@
 use core::any::{Any, TypeId};
+use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -12,6 +13,8 @@ use crate::stop::{NeverStop, StopToken};
 ///
 /// What comes out of an environment is valid until the receiver it came from completes. The types are generic wherever
 /// an algorithm meets them, so nothing can carry them further.
+///
+/// An environment may answer differently each time. Every algorithm takes the answers as they come, and relies on none.
 pub trait Env: Clone + Send + Sync {
     /// The type of the stop token; [`NeverStop`] where nothing can stop the work.
     type StopToken: StopToken;
@@ -30,14 +33,6 @@ pub trait Env: Clone + Send + Sync {
     /// An environment of your own forwards this to the one beneath. [`get`](Env::get) is what asks.
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any));
 
-    /// One step of [`visit`](Env::visit): looks as far as it can without a call that may nest, and says where to go on.
-    #[doc(hidden)]
-    #[inline]
-    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
-        self.visit(id, found);
-        None
-    }
-
     /// The user's own value of type `T`, where one was written with [`With`].
     #[inline]
     fn get<T: Clone + 'static>(&self) -> Option<T> {
@@ -54,41 +49,139 @@ pub trait Env: Clone + Send + Sync {
         self.get()
     }
 
-    /// Where the task runs that this is the environment of, if its scheduler is this one.
-    #[cfg(feature = "std")]
+    /// Returns what this crate's own environments know beyond the rest of this trait: see [`EnvDoor`].
+    ///
+    /// A wrapper may forward the answer of the environment inside, unless it answers [`visit`](Env::visit) or
+    /// [`scheduler`](Env::scheduler) itself.
     #[doc(hidden)]
     #[inline]
-    fn home(&self) -> Option<crate::task::Home> {
-        None
-    }
-
-    /// The task whose await this is the environment of.
-    #[cfg(feature = "std")]
-    #[doc(hidden)]
-    #[inline]
-    fn around(&self) -> Option<crate::task::Around> {
-        None
+    fn door(&self) -> EnvDoor<'_> {
+        EnvDoor::closed()
     }
 }
 
-/// An environment of unknown type, in which the search for a user's value goes on: that around a box.
+/// The sealed door of an environment, valid as long as that environment is borrowed. Opaque: a wrapper can only forward it.
+///
+/// It borrows the environment, so nothing in it can be kept beyond. An operation that needs what is behind the door until
+/// it completes says so to [`awaiting`](EnvDoor::awaiting) and [`home`](EnvDoor::home), which are unsafe.
+pub struct EnvDoor<'a> {
+    /// Where the search for a user's value begins, if it can be made in steps.
+    beneath: Option<Beneath<'a>>,
+    /// The task that awaits what this is the environment of.
+    awaiting: Option<Awaiting>,
+    /// The home of the task whose scheduler is that of this environment: a `Home`.
+    home: Option<NonNull<()>>,
+}
+
+/// The address of a task that awaits something, for the layer that knows tasks.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "tasks need `std`"))]
+pub(crate) struct Awaiting {
+    /// The frame: a `Header`.
+    pub(crate) frame: NonNull<()>,
+    /// The context that the frame awaits in: a `Context`.
+    pub(crate) context: NonNull<()>,
+}
+
+// SAFETY: these are addresses; using them is unsafe.
+unsafe impl Send for Awaiting {}
+// SAFETY: these are addresses; using them is unsafe.
+unsafe impl Sync for Awaiting {}
+
+impl<'a> EnvDoor<'a> {
+    /// The door of an environment that has nothing behind it.
+    #[inline]
+    pub(crate) fn closed() -> Self {
+        EnvDoor {
+            beneath: None,
+            awaiting: None,
+            home: None,
+        }
+    }
+
+    /// A door behind which a search goes on there.
+    #[inline]
+    pub(crate) fn new(beneath: Beneath<'a>) -> Self {
+        EnvDoor {
+            beneath: Some(beneath),
+            awaiting: None,
+            home: None,
+        }
+    }
+
+    /// The same, with the task that awaits.
+    ///
+    /// # Safety
+    ///
+    /// The frame and the context are valid until the receiver completes that the environment is of.
+    #[inline]
+    pub(crate) unsafe fn awaited_by(mut self, awaiting: Option<Awaiting>) -> Self {
+        self.awaiting = awaiting;
+        self
+    }
+
+    /// The same, with the home of the task.
+    ///
+    /// # Safety
+    ///
+    /// The home is a `Home`, and valid until the receiver completes that the environment is of.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) unsafe fn at_home(mut self, home: NonNull<()>) -> Self {
+        self.home = Some(home);
+        self
+    }
+
+    /// The task that awaits what this is the environment of, as addresses.
+    ///
+    /// # Safety
+    ///
+    /// They are used only until the receiver completes that gave the environment. Until then they are valid, by the
+    /// contract of [`awaited_by`](EnvDoor::awaited_by): a user can forward a door, and cannot make one. Nor can a user's
+    /// code keep an environment with a door beyond the completion of its receiver, in safe code: it meets the type as a
+    /// parameter without a lifetime bound, for the length of a call.
+    #[inline]
+    pub(crate) unsafe fn awaiting(&self) -> Option<Awaiting> {
+        self.awaiting
+    }
+
+    /// The home of the task whose scheduler is that of this environment, as the address of a `Home`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`awaiting`](EnvDoor::awaiting).
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) unsafe fn home(&self) -> Option<NonNull<()>> {
+        self.home
+    }
+}
+
+impl fmt::Debug for EnvDoor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvDoor").finish_non_exhaustive()
+    }
+}
+
+/// An environment of unknown type, in which the search for a user's value goes on.
 ///
 /// Boxes may be nested without end, so that search is a loop over these, not a recursion.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Beneath<'a> {
+pub(crate) struct Beneath<'a> {
     place: NonNull<()>,
     look: Look,
     _place: PhantomData<&'a ()>,
 }
 
-/// What it returns is used only while the place is there.
+/// Looks in one environment: shows the value to `found`, or says where to go on.
+///
+/// It is called with a place that it was made for, and that is valid. What it returns is used only while that is so.
 pub(crate) type Look = unsafe fn(NonNull<()>, TypeId, &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>>;
 
 impl Beneath<'_> {
     /// # Safety
     ///
     /// `look` may be called with `place` for as long as this lives.
+    #[inline]
     pub(crate) unsafe fn new(place: NonNull<()>, look: Look) -> Self {
         Beneath {
             place,
@@ -100,21 +193,44 @@ impl Beneath<'_> {
     /// # Safety
     ///
     /// It is not used once the place is gone.
-    pub(crate) unsafe fn extend(self) -> Beneath<'static> {
+    unsafe fn extend(self) -> Beneath<'static> {
         Beneath {
             place: self.place,
             look: self.look,
             _place: PhantomData,
         }
     }
+
+    /// Looks here, and wherever that leads.
+    pub(crate) fn visit(self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        // SAFETY: the place is valid while this lives, by the promise of `new`, and so is all that is found from there.
+        let mut next = Some(unsafe { self.extend() });
+        while let Some(beneath) = next {
+            // SAFETY: the promise of `new`.
+            next = unsafe { (beneath.look)(beneath.place, id, found) };
+        }
+    }
 }
 
-/// Looks everywhere, step by step.
-pub(crate) fn visit_all<E: Env>(env: &E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-    let mut next = env.look(id, found);
-    while let Some(beneath) = next {
-        // SAFETY: the place is there, by the promise of `new`.
-        next = unsafe { (beneath.look)(beneath.place, id, found) };
+/// A [`Look`] into an environment of this type: through its door, or by a plain visit where that is closed.
+///
+/// # Safety
+///
+/// The place is an `E`.
+pub(crate) unsafe fn look_in<E: Env>(
+    place: NonNull<()>,
+    id: TypeId,
+    found: &mut dyn FnMut(&dyn Any),
+) -> Option<Beneath<'static>> {
+    // SAFETY: the caller's promise.
+    let env = unsafe { place.cast::<E>().as_ref() };
+    match env.door().beneath {
+        // SAFETY: the result is used only while the place is valid, and with it the borrow of the environment.
+        Some(beneath) => Some(unsafe { beneath.extend() }),
+        None => {
+            env.visit(id, found);
+            None
+        }
     }
 }
 
@@ -161,10 +277,12 @@ pub trait Patch: Clone + Send + Sync + private::Sealed {
     fn stop_token<E: Env>(&self, beneath: &E) -> Self::StopToken<E>;
     /// The scheduler: the patch's own, or the one beneath.
     fn scheduler<E: Env>(&self, beneath: &E) -> Self::Scheduler<E>;
-    /// One step in search of the user's value: the patch's own, or beneath.
+    /// Shows the patch's own value to `found`, if its type is `id`; returns whether it did.
     #[doc(hidden)]
-    fn look<'a, E: Env>(&self, beneath: &'a E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'a>> {
-        beneath.look(id, found)
+    #[inline]
+    fn show(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
+        let _ = (id, found);
+        false
     }
     /// The priority: the patch's own, or the one beneath.
     #[doc(hidden)]
@@ -238,13 +356,12 @@ impl<V: Clone + Send + Sync + 'static> Patch for With<V> {
     }
 
     #[inline]
-    fn look<'a, E: Env>(&self, beneath: &'a E, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'a>> {
-        if id == TypeId::of::<V>() {
+    fn show(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
+        let is_own = id == TypeId::of::<V>();
+        if is_own {
             found(&self.0);
-            None
-        } else {
-            beneath.look(id, found)
         }
+        is_own
     }
 
     #[inline]
@@ -277,6 +394,19 @@ impl<P: Patch, E: Env> Patched<P, E> {
     pub fn new(patch: P, beneath: E) -> Self {
         Patched { patch, beneath }
     }
+
+    /// # Safety
+    ///
+    /// The place is such an environment.
+    unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { place.cast::<Self>().as_ref() };
+        if this.patch.show(id, found) {
+            return None;
+        }
+        // SAFETY: it is a field, and so valid as long as the whole.
+        unsafe { look_in::<E>(NonNull::from(&this.beneath).cast(), id, found) }
+    }
 }
 
 impl<P: Patch, E: Env> Env for Patched<P, E> {
@@ -295,12 +425,9 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
 
     #[inline]
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        visit_all(self, id, found);
-    }
-
-    #[inline]
-    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
-        self.patch.look(&self.beneath, id, found)
+        if !self.patch.show(id, found) {
+            self.beneath.visit(id, found);
+        }
     }
 
     #[inline]
@@ -308,19 +435,14 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
         self.patch.priority(&self.beneath)
     }
 
-    #[cfg(feature = "std")]
     #[inline]
-    fn home(&self) -> Option<crate::task::Home> {
-        if P::CHANGES_SCHEDULER {
-            None
-        } else {
-            self.beneath.home()
+    fn door(&self) -> EnvDoor<'_> {
+        let door = self.beneath.door();
+        EnvDoor {
+            // SAFETY: the place is borrowed for as long as the door.
+            beneath: Some(unsafe { Beneath::new(NonNull::from(self).cast(), Self::look) }),
+            awaiting: door.awaiting,
+            home: if P::CHANGES_SCHEDULER { None } else { door.home },
         }
-    }
-
-    #[cfg(feature = "std")]
-    #[inline]
-    fn around(&self) -> Option<crate::task::Around> {
-        self.beneath.around()
     }
 }

@@ -9,8 +9,10 @@ pub(crate) mod current;
 pub(crate) mod demand;
 pub(crate) mod dismantle;
 pub(crate) mod env;
+mod identity;
 #[cfg(feature = "alloc")]
 pub(crate) mod in_place;
+pub(crate) mod native;
 mod operation;
 mod outcome;
 mod panic;
@@ -26,8 +28,11 @@ pub(crate) mod unwind;
 
 pub use completes::Completes;
 #[doc(hidden)]
-pub use env::Beneath;
+pub use env::EnvDoor;
 pub use env::{EmptyEnv, Env, Patch, Patched, With, WithScheduler, WithStopToken};
+pub use identity::Identity;
+#[doc(hidden)]
+pub use native::Native;
 pub use operation::Operation;
 #[cfg(feature = "alloc")]
 pub(crate) use operation::start;

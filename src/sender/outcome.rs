@@ -147,6 +147,14 @@ impl<T, E> Completion<T, E> {
         }
     }
 
+    /// Returns `other` in place of this one, unless this is a panic, which came first.
+    pub(crate) fn unless_panicked(self, other: Self) -> Self {
+        match self {
+            Completion::Panicked(_) => self,
+            _ => other,
+        }
+    }
+
     /// What a caller gets: an outcome, or the panic, which unwinds from here.
     #[inline]
     pub fn into_outcome(self) -> Outcome<T, E> {

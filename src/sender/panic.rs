@@ -71,6 +71,13 @@ mod with_std {
             self.0
         }
 
+        /// Drops the payload where a panic in its destructor could not be reported either: that one is forgotten.
+        pub(crate) fn discard(self) {
+            if let Err(second) = Panic::catch(|| drop(self)) {
+                core::mem::forget(second);
+            }
+        }
+
         /// A second payload for a second receiver: the same message, since a payload cannot be cloned.
         pub(crate) fn echo(&self) -> Panic {
             let message = self
@@ -105,6 +112,11 @@ mod without_std {
 
         /// Goes on unwinding with the payload, which cannot exist.
         pub fn resume(self) -> ! {
+            match self {}
+        }
+
+        /// Drops a payload that cannot exist.
+        pub(crate) fn discard(self) {
             match self {}
         }
 

@@ -5,7 +5,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::child::{ChildReceiver, Parent};
-use super::env::{Beneath, Look, visit_all};
+use super::env::{Awaiting, Beneath, EnvDoor, Look, look_in};
 use super::stage::container_of;
 use super::{Completion, Env, NoScheduler, Receiver, Transfer};
 use crate::stop::ErasedStopToken;
@@ -22,9 +22,8 @@ pub(crate) struct Port<T, E> {
     /// Asks the environment outside for a value of the user's own.
     look: Look,
     token: ErasedStopToken,
-    /// The task outside that awaits all this.
-    #[cfg(feature = "std")]
-    around: Option<crate::task::Around>,
+    /// The task outside that awaits all this. Used only until the port has completed.
+    awaiting: Option<Awaiting>,
 }
 
 // SAFETY: value, error and receiver are `Send`; the operation is touched by the completion alone.
@@ -79,19 +78,21 @@ impl<T: Send, E: Send> Env for PortEnv<T, E> {
     }
 
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        visit_all(self, id, found);
+        self.beneath().visit(id, found);
     }
 
-    fn look(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
-        // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
-        Some(unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) })
-    }
-
-    #[cfg(feature = "std")]
     #[inline]
-    fn around(&self) -> Option<crate::task::Around> {
-        // SAFETY: the child has not completed, so the port is alive.
-        unsafe { self.port.as_ref() }.around
+    fn door(&self) -> EnvDoor<'_> {
+        // SAFETY: the child has not completed, so the port is alive. What awaits the outside waits for the inside.
+        unsafe { EnvDoor::new(self.beneath()).awaited_by(self.port.as_ref().awaiting) }
+    }
+}
+
+impl<T, E> PortEnv<T, E> {
+    #[inline]
+    fn beneath(&self) -> Beneath<'_> {
+        // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
+        unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) }
     }
 }
 
@@ -122,8 +123,8 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
                 look: Self::look,
                 // SAFETY: the port is asked as long as this is there, and the token with it.
                 token: unsafe { ErasedStopToken::new(&token) },
-                #[cfg(feature = "std")]
-                around: env.around(),
+                // SAFETY: the inside asks for it only until it completes, which is before the receiver does.
+                awaiting: unsafe { env.door().awaiting() },
             },
             _token: token,
             env,
@@ -162,10 +163,13 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
     ///
     /// The port is that of an `Outside<T, E, R>` whose inside has not completed.
     unsafe fn look(port: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        // SAFETY: by the caller's promise; the environment is `Sync`.
-        let env = unsafe { &(*Self::of_port(port.cast()).as_ptr()).env };
-        let beneath = env.look(id, found)?;
-        // SAFETY: what is around this outlives it, and the caller does not go on once this is gone.
-        Some(unsafe { beneath.extend() })
+        // SAFETY: by the caller's promise. The result is used only while the environment is valid.
+        unsafe {
+            look_in::<R::Env>(
+                NonNull::from(&(*Self::of_port(port.cast()).as_ptr()).env).cast(),
+                id,
+                found,
+            )
+        }
     }
 }

@@ -3,13 +3,17 @@ use core::fmt;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
 
+use super::identity::Identity;
+use super::native::Native;
 use super::{Completes, Operation, Receiver, Sender, Transfer};
 
 /// A handle to a place where work runs.
 ///
-/// Two schedulers are equal when they stand for the same place. A comparison only looks: it must not keep anything of what
-/// it compares, since erased schedulers may be compared that borrow for different lifetimes.
-/// [`schedule`](Scheduler::schedule) gives a sender that completes there.
+/// Two schedulers are equal when they stand for the same place. [`schedule`](Scheduler::schedule) gives a sender that
+/// completes there.
+///
+/// Any of these methods may panic, lie, or answer differently each time. Work then goes wrong in the ordinary ways (it
+/// completes with the panic, or somewhere else), and never in an unsafe one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a scheduler",
     label = "a scheduler is needed here",
@@ -28,84 +32,45 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     const INFALLIBLE: bool;
 
     /// `false` only for [`NoScheduler`].
+    ///
+    /// It is a constant, and not part of [`native`](Scheduler::native), because algorithms refuse a missing scheduler at
+    /// compile time. Generic code can see nothing else of a type there. A scheduler that lies is refused, or completes
+    /// as its own sender does.
     #[doc(hidden)]
     const PRESENT: bool = true;
 
-    /// Whether it has a queue of its own for frames of tasks, that is, an [`enqueue`](Scheduler::enqueue) of its own.
-    /// Where it is not known before run time, `false`.
-    #[doc(hidden)]
-    const QUEUES: bool = false;
-
-    /// A sender that completes on this scheduler.
+    /// Makes a sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
 
-    /// This scheduler, for who makes way: what it schedules goes behind all that is queued. The same where there is one
-    /// queue, whose order is that anyway.
+    /// Returns what tells this scheduler from others of its type: see [`Identity`].
+    ///
+    /// Schedulers that are equal say the same here, and others say something else. It is what a
+    /// [`TaskScheduler`](crate::scheduler::TaskScheduler) compares. By default the following is known:
+    ///
+    /// | scheduler | identity |
+    /// |---|---|
+    /// | one of this crate | that of its loop, pool, or timer |
+    /// | a type of size zero | the type |
+    /// | any other | [`UNKNOWN`](Identity::UNKNOWN), which equals nothing |
+    ///
+    /// A wrapper forwards to the scheduler inside. A handle says
+    /// [`Identity::of_address`] of what its clones share, or [`Identity::of_number`].
+    fn identity(&self) -> Identity {
+        match self.native() {
+            Some(native) => native.identity(),
+            None if size_of::<Self>() == 0 => Identity::TYPE,
+            None => Identity::UNKNOWN,
+        }
+    }
+
+    /// Returns the queue behind this scheduler, where it is one of this crate, so that tasks can wait in it themselves.
+    ///
+    /// A wrapper may forward the answer of the scheduler inside; only this crate can make one. Where it is `None`, tasks
+    /// get to the scheduler by its schedule sender.
     #[doc(hidden)]
     #[inline]
-    fn patient(&self) -> Self {
-        self.clone()
-    }
-
-    /// The address of the pool behind this scheduler, where there is one: what a `bulk` compares before it shares its
-    /// work out. 0 where there is none.
-    #[doc(hidden)]
-    fn place(&self) -> usize {
-        0
-    }
-
-    /// Whether the calling thread runs this scheduler's work right now, where that has no [`place`](Scheduler::place): what
-    /// is to go on there may go on at once.
-    #[doc(hidden)]
-    #[inline]
-    fn is_here(&self) -> bool {
-        false
-    }
-
-    /// Whether it is the inline one, behind whatever was put around it: then any place is as good as another.
-    #[doc(hidden)]
-    #[inline]
-    fn is_inline(&self) -> bool {
-        false
-    }
-
-    /// Has the job of an entry run on this scheduler: what a frame of a task does, which is a queue's node itself.
-    ///
-    /// A scheduler that has no queue for it is reached by the hop that the frame's operation made when it started.
-    ///
-    /// # Safety
-    ///
-    /// The entry is that of a frame of a task on this scheduler. It is in no queue, and stays where it is until its job
-    /// runs, as the scheduler itself need not. It may have run when this returns.
-    #[cfg(feature = "std")]
-    #[doc(hidden)]
-    unsafe fn enqueue(&self, entry: core::ptr::NonNull<crate::scheduler::thread_pool::Entry>) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { crate::task::hop(entry) }
-    }
-
-    /// Makes an entry that waits here at least that urgent. A scheduler that knows no priorities has nothing to do.
-    ///
-    /// # Safety
-    ///
-    /// The entry was given to [`enqueue`](Scheduler::enqueue) of this scheduler, or is about to be and says so. Its job does
-    /// not run, and it stays where it is, before this returns.
-    #[cfg(feature = "std")]
-    #[doc(hidden)]
-    unsafe fn raise_entry(
-        &self,
-        entry: core::ptr::NonNull<crate::scheduler::thread_pool::Entry>,
-        priority: super::Priority,
-    ) -> Transfer {
-        let _ = (entry, priority);
-        Transfer::none()
-    }
-
-    /// Runs a piece of this scheduler's work, if there is one and the calling thread is the one that runs it: what a task
-    /// does while it waits for something it dropped. Workers of a pool see to themselves.
-    #[doc(hidden)]
-    fn help(&self) -> bool {
-        false
+    fn native(&self) -> Option<Native<'_>> {
+        None
     }
 
     /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.

@@ -1,8 +1,8 @@
 //! What is called when the task is cancelled, while it does something.
 
+use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::{Future, IntoFuture};
-use core::cell::UnsafeCell;
 use core::marker::PhantomPinned;
 use core::mem;
 use core::pin::Pin;

@@ -4,8 +4,7 @@ use core::any::{Any, TypeId};
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{self, ManuallyDrop};
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use std::time::Instant;
 
 use allocator_api2::alloc::{Allocator, Global};
@@ -13,12 +12,12 @@ use allocator_api2::alloc::{Allocator, Global};
 use super::allocator::TaskAllocator;
 use super::await_state::{AwaitState, TaskToken};
 use super::frame::Header;
-use super::hop::Hop;
+use super::home::Home;
 use super::priority;
 use super::task_local::Binding;
-use crate::scheduler::thread_pool::{Entry, Worker};
+use crate::scheduler::thread_pool::Entry;
 use crate::scheduler::{InlineScheduler, TaskScheduler};
-use crate::sender::env::{Beneath, Look, visit_all};
+use crate::sender::env::{Awaiting, Beneath, EnvDoor, Look};
 use crate::stop::ErasedStopToken;
 use crate::sync::atomic::{
     AtomicUsize,
@@ -127,9 +126,8 @@ impl Scope {
 }
 
 /// A frame that awaits what is asked in an environment, and is not done before that is; and the context that it does so in.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Around {
+pub(super) struct Around {
     pub(super) frame: NonNull<Header>,
     pub(super) context: NonNull<Context>,
 }
@@ -227,7 +225,7 @@ impl Context {
         // SAFETY: by the caller's promise. An entry is the first field of its frame.
         unsafe {
             priority::queue(entry.cast(), priority);
-            (home.vtable.enqueue)(home.scheduler, entry)
+            home.enqueue(entry)
         }
     }
 
@@ -240,167 +238,7 @@ impl Context {
         // SAFETY: by the caller's promise, it is not done, so its context is there, and the scheduler.
         unsafe {
             let home = Header::context(frame).as_ref().home;
-            (home.vtable.raise)(home.scheduler, frame.cast(), level)
-        }
-    }
-}
-
-/// Where a task runs: its scheduler, which somebody else keeps for as long as the task is not done.
-///
-/// The tasks that it starts, on the same scheduler, have a copy of it.
-#[doc(hidden)]
-#[derive(Clone, Copy)]
-pub struct Home {
-    scheduler: NonNull<()>,
-    vtable: &'static HomeVtable,
-    /// The pool whose workers are at home there; or [`ANYWHERE`](Home::ANYWHERE); or null, where the scheduler is asked.
-    place: usize,
-    /// How frames get there, where the scheduler has no queue for them.
-    pub(super) hop: Option<NonNull<Hop>>,
-}
-
-/// What is known of the scheduler of a [`Home`].
-struct HomeVtable {
-    enqueue: unsafe fn(NonNull<()>, NonNull<Entry>) -> Transfer,
-    raise: unsafe fn(NonNull<()>, NonNull<Entry>, Priority) -> Transfer,
-    is_here: unsafe fn(NonNull<()>) -> bool,
-    help: unsafe fn(NonNull<()>) -> bool,
-    /// A scheduler of its own for somebody who asks.
-    own: unsafe fn(NonNull<()>) -> TaskScheduler<'static>,
-}
-
-impl Home {
-    /// The scheduler is the inline one: wherever something completes is right. No pool is there.
-    const ANYWHERE: usize = 1;
-
-    /// # Safety
-    ///
-    /// The scheduler stays where it is for as long as this is used.
-    #[inline]
-    pub(super) unsafe fn new<S: Scheduler>(scheduler: &S) -> Self {
-        Home {
-            scheduler: NonNull::from(scheduler).cast(),
-            vtable: const {
-                &HomeVtable {
-                    enqueue: At::<S>::enqueue,
-                    raise: At::<S>::raise,
-                    is_here: At::<S>::is_here,
-                    help: At::<S>::help,
-                    own: At::<S>::own,
-                }
-            },
-            place: if scheduler.is_inline() {
-                Home::ANYWHERE
-            } else {
-                scheduler.place()
-            },
-            hop: None,
-        }
-    }
-
-    /// Nowhere in particular.
-    #[inline]
-    pub(super) fn anywhere() -> Self {
-        // SAFETY: it is a constant.
-        unsafe { Home::new(&InlineScheduler) }
-    }
-
-    /// The global pool.
-    pub(super) fn global_pool() -> Self {
-        #[cfg(not(loom))]
-        {
-            use crate::scheduler::{PoolScheduler, ThreadPool};
-            use crate::sync::OnceLock;
-            static SCHEDULER: OnceLock<PoolScheduler> = OnceLock::new();
-            // SAFETY: it is there for ever.
-            unsafe { Home::new(SCHEDULER.get_or_init(|| ThreadPool::global().scheduler())) }
-        }
-        // A model has no global pool.
-        #[cfg(loom)]
-        Home::anywhere()
-    }
-
-    #[inline]
-    pub(super) fn is_anywhere(&self) -> bool {
-        self.place == Home::ANYWHERE
-    }
-
-    /// Whether the scheduler is kept at this place.
-    #[inline]
-    pub(super) fn is_kept_at(&self, place: *const ()) -> bool {
-        ptr::eq(self.scheduler.as_ptr(), place)
-    }
-
-    #[inline]
-    fn is_here(&self) -> bool {
-        match self.place {
-            // SAFETY: the scheduler is there, by the promise of `new`.
-            0 => unsafe { (self.vtable.is_here)(self.scheduler) },
-            Home::ANYWHERE => true,
-            place => Worker::current().is_some_and(|worker| worker.place() == place),
-        }
-    }
-
-    /// Runs a piece of the scheduler's work, if the calling thread is one that does.
-    pub(super) fn help(&self) -> bool {
-        // SAFETY: the scheduler is there, by the promise of `new`.
-        unsafe { (self.vtable.help)(self.scheduler) }
-    }
-}
-
-impl fmt::Debug for Home {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").finish_non_exhaustive()
-    }
-}
-
-/// The functions of a [`HomeVtable`]. Each asks for a pointer to such a scheduler.
-struct At<S>(PhantomData<S>);
-
-impl<S: Scheduler> At<S> {
-    /// # Safety
-    ///
-    /// As for [`Context::enqueue`].
-    unsafe fn enqueue(scheduler: NonNull<()>, entry: NonNull<Entry>) -> Transfer {
-        // It may be gone before this returns, and a copy of it is not.
-        // SAFETY: by the caller's promise. It is not dropped.
-        let scheduler = ManuallyDrop::new(unsafe { scheduler.cast::<S>().read() });
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.enqueue(entry) }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Context::raise`].
-    unsafe fn raise(scheduler: NonNull<()>, entry: NonNull<Entry>, level: Priority) -> Transfer {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref().raise_entry(entry, level) }
-    }
-
-    /// # Safety
-    ///
-    /// See above.
-    unsafe fn is_here(scheduler: NonNull<()>) -> bool {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.is_here()
-    }
-
-    /// # Safety
-    ///
-    /// See above.
-    unsafe fn help(scheduler: NonNull<()>) -> bool {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.help()
-    }
-
-    /// # Safety
-    ///
-    /// See above. It is not used once what the scheduler borrows is gone.
-    unsafe fn own(scheduler: NonNull<()>) -> TaskScheduler<'static> {
-        // SAFETY: by the caller's promise. The types differ in their lifetime alone, for which the caller answers.
-        unsafe {
-            let scheduler = TaskScheduler::new_unchecked(scheduler.cast::<S>().as_ref().clone());
-            mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler)
+            home.raise(frame.cast(), level)
         }
     }
 }
@@ -484,27 +322,13 @@ impl Env for TaskEnv {
 
     #[inline]
     fn scheduler(&self) -> TaskScheduler<'static> {
-        let home = &self.context().home;
-        // SAFETY: the scheduler is there while the task is not done, and so is what it borrows; who asks an environment
-        // asks no longer than that.
-        unsafe { (home.vtable.own)(home.scheduler) }
+        // SAFETY: the scheduler is valid while the task is not done, and so is what it borrows. What an environment
+        // answers is used no longer than that.
+        unsafe { self.context().home.scheduler() }
     }
 
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        visit_all(self, id, found);
-    }
-
-    fn look(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'_>> {
-        if id == TypeId::of::<Priority>()
-            && let Some(priority) = self.priority()
-        {
-            // It may have been raised since it was given.
-            found(&priority);
-            return None;
-        }
-        let (place, look) = self.context().outside;
-        // SAFETY: the environment outside is there as long as the context.
-        Some(unsafe { Beneath::new(place, look) })
+        self.beneath().visit(id, found);
     }
 
     #[inline]
@@ -524,23 +348,52 @@ impl Env for TaskEnv {
     }
 
     #[inline]
-    fn home(&self) -> Option<Home> {
-        Some(self.context().home)
-    }
-
-    #[inline]
-    fn around(&self) -> Option<Around> {
-        match self.state {
-            // SAFETY: the state is valid for as long as this is used, by the promise of `new`.
-            Some(state) => Some(unsafe {
-                Around {
+    fn door(&self) -> EnvDoor<'_> {
+        // SAFETY: the state and the context are valid until the receiver has completed, by the promise of `new`. So are the
+        // frame and the context that the state names, which wait for that.
+        unsafe {
+            let around = match self.state {
+                Some(state) => Some(Around {
                     frame: state.as_ref().frame,
                     context: state.as_ref().context,
-                }
-            }),
-            None if self.is_foreign => self.context().around,
-            None => None,
+                }),
+                None if self.is_foreign => self.context().around,
+                None => None,
+            };
+            let awaiting = around.map(|around| Awaiting {
+                frame: around.frame.cast(),
+                context: around.context.cast(),
+            });
+            EnvDoor::new(self.beneath())
+                .awaited_by(awaiting)
+                .at_home(NonNull::from(&self.context().home).cast())
         }
+    }
+}
+
+impl TaskEnv {
+    #[inline]
+    fn beneath(&self) -> Beneath<'_> {
+        // SAFETY: this is borrowed for as long as the result.
+        unsafe { Beneath::new(NonNull::from(self).cast(), Self::look) }
+    }
+
+    /// # Safety
+    ///
+    /// The place is such an environment.
+    unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { place.cast::<Self>().as_ref() };
+        if id == TypeId::of::<Priority>()
+            && let Some(priority) = this.priority()
+        {
+            // It may have been raised since it was given.
+            found(&priority);
+            return None;
+        }
+        let (place, look) = this.context().outside;
+        // SAFETY: the environment outside is valid as long as the context.
+        Some(unsafe { Beneath::new(place, look) })
     }
 }
 
@@ -657,10 +510,6 @@ pub trait ContextScheduler: Scheduler + private::Sealed {
 
     #[doc(hidden)]
     fn of<N: Env>(env: &N) -> Self::In<N>;
-
-    /// That of the task around it, if it is the same.
-    #[doc(hidden)]
-    fn home<N: Env>(env: &N) -> Option<Home>;
 }
 
 impl ContextScheduler for TaskScheduler<'static> {
@@ -671,11 +520,6 @@ impl ContextScheduler for TaskScheduler<'static> {
     fn of<N: Env>(env: &N) -> N::Scheduler {
         env.scheduler()
     }
-
-    #[inline]
-    fn home<N: Env>(env: &N) -> Option<Home> {
-        env.home()
-    }
 }
 
 impl ContextScheduler for InlineScheduler {
@@ -685,11 +529,6 @@ impl ContextScheduler for InlineScheduler {
     #[inline]
     fn of<N: Env>(_: &N) -> InlineScheduler {
         InlineScheduler
-    }
-
-    #[inline]
-    fn home<N: Env>(_: &N) -> Option<Home> {
-        Some(Home::anywhere())
     }
 }
 

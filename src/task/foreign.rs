@@ -16,20 +16,22 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::context::{Around, Context, Home, TaskEnv};
+use super::context::{Around, Context, TaskEnv};
 use super::frame::{self, Header};
+use super::home::Home;
 use super::priority;
 use super::relay::Relay;
 use crate::memory::Count;
+use crate::scheduler::elsewhere;
 use crate::scheduler::thread_pool::Entry;
-use crate::scheduler::{TaskScheduler, elsewhere};
 use crate::sender::current;
 use crate::sender::env::{Beneath, Look};
+use crate::sender::native::{self, Native};
 use crate::sender::stage::container_of;
 use crate::sender::start;
 use crate::stop::{ErasedStopToken, NeverStop, StopToken, Why};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
-use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completion, Env, Identity, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// How often one poll looks for more in the queue before it lets the executor poll something else.
 const ROUNDS: usize = 32;
@@ -327,13 +329,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
         unsafe {
             let token = core.as_ref().relay.token();
-            let scheduler = (*core.as_ptr()).scheduler.insert(ForeignScheduler {
-                core,
-                counted: false,
-                patient: false,
-            });
+            let scheduler = (*core.as_ptr())
+                .scheduler
+                .insert(ForeignScheduler { core, counted: false });
             let outside: (_, Look) = (core.cast(), LocalHome::look);
-            let mut inside = context(Home::new(scheduler), token, outside);
+            let mut inside = context(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
             if let Some(around) = around {
                 let task = around.context.as_ref();
                 task.enter();
@@ -433,7 +433,10 @@ impl<T, E> Foreign<T, E> {
     #[cold]
     fn stop(&self) {
         let core = self.block.core();
-        core.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default().run();
+        core.relay
+            .request_stop(Why::SCOPE_LEFT.here())
+            .unwrap_or_default()
+            .run();
         let mut rounds = 0;
         loop {
             let mut queue = lock(&core.queue);
@@ -706,13 +709,11 @@ impl LocalHome {
     }
 
     /// Whether this is the scheduler of the block.
+    ///
+    /// A wrapper that forwards its queue counts too: frames come to the same place.
     pub(super) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
-        let own = ManuallyDrop::new(ForeignScheduler {
-            core: self.0.0,
-            counted: false,
-            patient: false,
-        });
-        TaskScheduler::new(scheduler.clone()) == *own
+        let own = Identity::of_queue([self.0.0.as_ptr().addr(), 0]);
+        scheduler.native().is_some_and(|queue| queue.identity() == own)
     }
 
     /// Whether the calling thread is the one that polls.
@@ -762,8 +763,6 @@ struct ForeignScheduler {
     core: NonNull<Core>,
     /// All are counted but that in the block itself.
     counted: bool,
-    /// What it schedules is not run by the poll that it is scheduled in.
-    patient: bool,
 }
 
 // SAFETY: as for a handle.
@@ -783,7 +782,6 @@ impl Clone for ForeignScheduler {
         ForeignScheduler {
             core: ManuallyDrop::new(self.handle()).0,
             counted: true,
-            patient: self.patient,
         }
     }
 }
@@ -811,41 +809,34 @@ impl fmt::Debug for ForeignScheduler {
 impl Scheduler for ForeignScheduler {
     type Schedule = ForeignSchedule;
     const INFALLIBLE: bool = true;
-    const QUEUES: bool = true;
 
     fn schedule(&self) -> ForeignSchedule {
         ForeignSchedule {
             block: self.handle(),
-            kind: if self.patient { Kind::Patient } else { Kind::Job },
+            kind: Kind::Job,
         }
     }
 
-    fn patient(&self) -> Self {
-        let mut scheduler = self.clone();
-        scheduler.patient = true;
-        scheduler
+    fn native(&self) -> Option<Native<'_>> {
+        Some(Native::of(self))
+    }
+}
+
+impl native::Queue for ForeignScheduler {
+    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is valid
+        // until then; it is counted, or in the block.
+        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Frame) }
     }
 
-    unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
-        // SAFETY: by the caller's promise; what has an entry to queue here is a frame. This scheduler is counted, or in
-        // the block.
-        unsafe { Core::push(self.core, entry, Kind::Frame) }
+    /// What yields is not run by the poll that it is queued in.
+    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the same holds but for the frame, which this kind does not ask for.
+        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Patient) }
     }
 
-    fn help(&self) -> bool {
-        // SAFETY: it is counted, or in the block.
-        let mut queue = lock(&unsafe { self.core.as_ref() }.queue);
-        if queue.driver != thread_id() {
-            return false;
-        }
-        let queued = queue.jobs.pop().or_else(|| queue.frames.pop());
-        let Some(job) = queued.or_else(|| queue.later.pop()) else {
-            return false;
-        };
-        drop(queue);
-        // SAFETY: it was queued, and is in no list now.
-        unsafe { Transfer::to(job) }.run();
-        true
+    fn identity(&self) -> [usize; 2] {
+        [self.core.as_ptr().addr(), 0]
     }
 }
 

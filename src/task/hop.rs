@@ -7,12 +7,11 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::context::Home;
 use super::frame::Header;
 use super::priority;
 use crate::memory::OutOfMemory;
 use crate::scheduler::hop_to;
-use crate::scheduler::thread_pool::Entry;
+use crate::sender::native::Queue;
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
@@ -88,24 +87,7 @@ pub(crate) struct HopVtable {
     clear: unsafe fn(NonNull<Hop>),
 }
 
-/// Has a frame run on its scheduler, which has no queue for it.
-///
-/// # Safety
-///
-/// The entry is that of a frame that is busy and in no queue. Its scheduler has no queue of its own.
-pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: by the caller's promise: it is the first field of a frame, whose context is there until it is done.
-    let context = unsafe { Header::context(entry.cast()).as_ref() };
-    match context.home.hop {
-        // SAFETY: a hop is there as long as the tasks that use it.
-        Some(hop) => unsafe { Hop::push(hop, entry.cast(), priority::level(entry.cast())) },
-        // SAFETY: by the caller's promise. It was provided, so this does not come.
-        None => unsafe { Transfer::to(entry.cast()) },
-    }
-}
-
-/// Gives a home what frames need to get there: nothing, where the scheduler has a queue; nor where it is that of the task
-/// around this one, whose hop it shares. Otherwise a hop of its own.
+/// Makes a hop to a scheduler that has no queue for frames.
 ///
 /// # Errors
 ///
@@ -113,36 +95,15 @@ pub(crate) unsafe fn hop(entry: NonNull<Entry>) -> Transfer {
 ///
 /// # Safety
 ///
-/// Nobody uses the home yet. Where the scheduler is kept at this place it is one of this type, and stays there until
-/// [`take_back`]. The frame is the one that is started; the owner is who learns that it is done.
-#[inline]
-pub(super) unsafe fn provide<S: Scheduler>(
-    home: &mut Home,
-    scheduler: NonNull<S>,
-    frame: NonNull<Header>,
-    owner: Owner,
-) -> Result<(), OutOfMemory> {
-    if !home.is_kept_at(scheduler.as_ptr().cast()) {
-        return Ok(());
-    }
-    // SAFETY: by the caller's promise.
-    if let Some((vtable, scheduler)) = hop_to(unsafe { scheduler.as_ref() }) {
-        // SAFETY: as above.
-        home.hop = Some(unsafe { make(vtable, scheduler, frame, owner) }?);
-    }
-    Ok(())
-}
-
-/// # Safety
-///
-/// As for [`provide`]. The scheduler is of the vtable's type.
+/// - The scheduler stays where it is until [`free`].
+/// - The frame is the one that is about to be started; the owner is what is completed when it is done.
 #[cold]
-unsafe fn make(
-    vtable: &'static HopVtable,
-    scheduler: NonNull<()>,
+pub(super) unsafe fn make<S: Scheduler>(
+    scheduler: &S,
     frame: NonNull<Header>,
     owner: Owner,
 ) -> Result<NonNull<Hop>, OutOfMemory> {
+    let (vtable, scheduler) = hop_to(scheduler);
     // SAFETY: by the caller's promise.
     let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
         return Err(OutOfMemory::new(vtable.layout));
@@ -162,26 +123,14 @@ unsafe fn make(
     Ok(hop)
 }
 
-/// Frees what [`provide`] made for an operation. `false` where that is under way, with nobody in it: it completes the
+/// Frees a hop, if it was made for this operation. `false` where it is under way, without a frame: it completes the
 /// operation when it arrives, and nothing of that is touched until then.
 ///
 /// # Safety
 ///
-/// The hop is what it was provided with. All frames that use it are done. The frame is that which it was made for.
-#[inline]
-pub(super) unsafe fn take_back(hop: Option<NonNull<Hop>>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
-    match hop {
-        None => true,
-        // SAFETY: by the caller's promise.
-        Some(hop) => unsafe { free(hop, operation, frame) },
-    }
-}
-
-/// # Safety
-///
-/// As for [`take_back`].
+/// All frames that use the hop are done. The frame is that which it was made for, if it was made for the operation.
 #[cold]
-unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
+pub(super) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
     // SAFETY: by the caller's promise. The last arrival at a hop that is idle touches nothing of it.
     unsafe {
         if hop.as_ref().owner.0 != operation {
@@ -199,14 +148,22 @@ unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>
     true
 }
 
-/// Runs the frames that wait to come home, if there are some.
-///
-/// # Safety
-///
-/// The calling thread is there, with a frame that it polls.
-pub(super) unsafe fn help(home: &Home) -> bool {
-    // SAFETY: the frame keeps the hop, and where that is polled they may run.
-    home.hop.is_some_and(|hop| unsafe { Hop::steal(hop) })
+/// The queue of frames whose scheduler has none. Only a home has one, so what is queued is a frame.
+impl Queue for Hop {
+    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of a frame that is busy and in no queue. The hop is valid until all frames that
+        // use it are done.
+        unsafe { Hop::push(this, job, priority::level(job.cast())) }
+    }
+
+    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: see above: a frame is all that a home queues.
+        unsafe { Self::enqueue(this, job) }
+    }
+
+    fn identity(&self) -> [usize; 2] {
+        [ptr::from_ref(self).addr(), 0]
+    }
 }
 
 impl Hop {
@@ -257,7 +214,7 @@ impl Hop {
         if clear {
             // There is nobody to tell of a panic in there: the frames go on all the same.
             // SAFETY: as above.
-            let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) });
+            let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) }).map_err(Panic::discard);
         }
         match hop.waiting.swap(ptr::null_mut(), AcqRel) {
             NOBODY => Transfer::none(),
@@ -270,29 +227,6 @@ impl Hop {
             // SAFETY: they are out of the list.
             last => unsafe { in_order(last) },
         }
-    }
-
-    /// Runs all that wait, right here. `false` where nobody does.
-    ///
-    /// # Safety
-    ///
-    /// The hop is there, and this is a place where they may run.
-    unsafe fn steal(this: NonNull<Hop>) -> bool {
-        // SAFETY: by the caller's promise.
-        let waiting = unsafe { &this.as_ref().waiting };
-        let mut last = waiting.load(Relaxed);
-        loop {
-            if last.is_null() || last == NOBODY {
-                return false;
-            }
-            match waiting.compare_exchange_weak(last, NOBODY, AcqRel, Relaxed) {
-                Err(now) => last = now,
-                Ok(_) => break,
-            }
-        }
-        // SAFETY: they are out of the list.
-        unsafe { in_order(last) }.run();
-        true
     }
 }
 
@@ -347,11 +281,13 @@ impl<S: Scheduler> HopTo<S> {
     /// The hop is such a one, and the caller made it busy.
     unsafe fn depart(hop: NonNull<Hop>) -> Transfer {
         let this = hop.cast::<Self>().as_ptr();
-        // SAFETY: by the caller's promise, the room is ours; the scheduler is there as long as the hop.
+        // SAFETY: the scheduler is valid as long as the hop. The thread that made the hop busy has exclusive access to the
+        // room, which is written once all of the user's code has returned.
         let connected = Panic::catch(|| unsafe {
-            let schedule = (*this).scheduler.as_ref().schedule();
-            (*(*this).room.get()).write(schedule.connect(HopReceiver { hop }));
+            let operation = (*this).scheduler.as_ref().schedule().connect(HopReceiver { hop });
+            (*(*this).room.get()).write(operation);
         })
+        .map_err(Panic::discard)
         .is_ok();
         // SAFETY: as above.
         let receiver = unsafe { &hop.as_ref().receiver };
@@ -420,7 +356,7 @@ impl<E> Receiver<(), E> for HopReceiver {
     }
 
     fn set_panicked(self, payload: Panic) -> Transfer {
-        drop(payload);
+        payload.discard();
         self.end()
     }
 }

@@ -157,7 +157,10 @@ impl<F, C: Change> Inside<F, C> {
             match self.phase {
                 Phase::Inside(block) if ScopeBlock::is_here(block) => {
                     let frame = block.as_ref().scope.frame();
-                    Some(Restore(frame, Header::replace_context(frame, ScopeBlock::context(block))))
+                    Some(Restore(
+                        frame,
+                        Header::replace_context(frame, ScopeBlock::context(block)),
+                    ))
                 }
                 _ => None,
             }
@@ -222,7 +225,11 @@ impl<C: Change> ScopeBlock<C> {
             });
             let place = block.as_ptr();
             context.scope = Some(block.cast());
-            C::begin(NonNull::new_unchecked(&raw mut (*place).change), block.cast(), &mut context);
+            C::begin(
+                NonNull::new_unchecked(&raw mut (*place).change),
+                block.cast(),
+                &mut context,
+            );
             (*place).context = context;
             Header::hold(frame);
             block

@@ -305,19 +305,33 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
         let stage = unsafe { &raw mut self.get_unchecked_mut().stage };
         // SAFETY: it is started once, so they are still there.
         let (HomedTask(task), receiver) = unsafe { Stage::take_sender(stage) };
-        let env = receiver.env();
-        let scheduler = env.scheduler();
-        let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
-        let moves = match &home {
-            Some(home) => !home.is_here(),
-            None => scheduler.place() != 0 || scheduler.is_inline(),
+        // The user's code answers before anything is noted.
+        let asked = Panic::catch(|| {
+            let env = receiver.env();
+            let scheduler = env.scheduler();
+            let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
+            let moves = match &home {
+                Some(home) => !home.is_here(),
+                None => scheduler
+                    .native()
+                    .is_some_and(|queue| queue.pool() != 0 || queue.is_inline()),
+            };
+            (home, moves)
+        });
+        let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
+                   `run_loop.run_until(task)`";
+        let home = match asked {
+            Ok((home, false)) => Ok(home),
+            Ok((_, true)) => Err(Panic::new(Box::new(why))),
+            Err(payload) => Err(payload),
         };
-        if moves {
-            let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
-                       `run_loop.run_until(task)`";
-            let dropped = Panic::catch(|| drop(task));
-            return receiver.set_panicked(dropped.err().unwrap_or_else(|| Panic::new(Box::new(why))));
-        }
+        let home = match home {
+            Ok(home) => home,
+            Err(payload) => {
+                let dropped = Panic::catch(|| drop(task));
+                return receiver.set_panicked(dropped.err().unwrap_or(payload));
+            }
+        };
         // SAFETY: it is not done before it has run, which is on this thread; and its completion forgets it.
         let noted = home.map(|home| unsafe { home.note(task.frame()) });
         let receiver = HomedReceiver { receiver, noted };

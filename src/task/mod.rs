@@ -44,6 +44,7 @@ mod foreign;
 mod frame;
 mod group;
 mod handle;
+mod home;
 mod hop;
 mod inside;
 mod let_async;
@@ -71,8 +72,6 @@ pub use block_on::block_on;
 pub use builder::TaskBuilder;
 pub use cancellation::{Cancelled, Reason, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
-#[doc(hidden)]
-pub use context::{Around, Home};
 pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
 pub use continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
 pub use current::{TaskId, TaskRef, current};
@@ -85,7 +84,7 @@ pub use group::{
     discarding_group, gather, group, supervised_group, try_group,
 };
 pub use handle::{Handle, detach, detach_with};
-pub(crate) use hop::{HopTo, HopVtable, hop};
+pub(crate) use hop::{HopTo, HopVtable};
 pub use let_async::{AsyncLet, let_async};
 pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use priority::{base_priority, current_priority, priority};
@@ -95,7 +94,7 @@ pub use sleep::{Sleep, sleep, sleep_until};
 pub use task::{Task, TaskFuture, TaskOperation};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 pub use tree::{TaskNode, TaskState, TaskTree, dump};
-pub use yield_now::{YieldNow, YieldReceiver, yield_now};
+pub use yield_now::{YieldNow, YieldOperation, YieldReceiver, yield_now};
 
 pub use crate::Priority;
 pub use crate::scheduler::thread_pool::{Scope, scope};

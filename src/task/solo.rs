@@ -763,7 +763,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             };
             // The environment is the user's, so it is asked before anything is entered.
             let env = receiver.env();
-            let (token, level, around) = (env.stop_token(), env.priority(), env.around());
+            let (token, level, around) = (env.stop_token(), env.priority(), Around::of(&env));
             drop(env);
             let task = task.clone();
             let joiner = &task.solo().joiner;

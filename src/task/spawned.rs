@@ -3,13 +3,13 @@
 use core::ptr::NonNull;
 use std::borrow::Cow;
 
-use super::context::{Context, Home, TaskContext};
+use super::context::{Context, TaskContext};
 use super::frame::Header;
-use super::hop;
+use super::home::Home;
 use super::task_local::Locals;
 use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
-use crate::{Env, Priority, Transfer};
+use crate::{Env, Panic, Priority, Transfer};
 
 /// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
 pub(super) struct InCache;
@@ -82,15 +82,15 @@ impl Place {
         }
         if let Some(scheduler) = &self.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.
-            unsafe {
-                context.home = Home::new(scheduler);
-                hop::provide(
-                    &mut context.home,
-                    NonNull::from(scheduler),
-                    frame,
-                    (frame.cast(), complete),
-                )?;
-            }
+            let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, (frame.cast(), complete)) });
+            context.home = match home {
+                Ok(home) => home?,
+                Err(payload) => {
+                    // SAFETY: the caller's promise: the frame was not started, and is next.
+                    unsafe { Header::fail(frame, payload) };
+                    Home::anywhere()
+                }
+            };
         }
         Ok(NonNull::from(self.context.insert(context)))
     }
@@ -102,8 +102,10 @@ impl Place {
     ///
     /// The child is done, and its frame is there.
     pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) -> bool {
-        let hop = self.context.as_ref().and_then(|context| context.home.hop);
-        // SAFETY: the caller's promise; and nobody else used the hop.
-        self.scheduler.is_none() || unsafe { hop::take_back(hop, frame.cast(), frame) }
+        match (&self.scheduler, &self.context) {
+            // SAFETY: the caller's promise. Only the child used the home.
+            (Some(_), Some(context)) => unsafe { context.home.take_back(frame.cast(), frame) },
+            _ => true,
+        }
     }
 }

@@ -14,18 +14,18 @@ use std::format;
 use allocator_api2::alloc::{Allocator, Global};
 
 use super::builder::{TaskBuilder, or_panic};
-use super::context::{Context, ContextScheduler, DefaultContext, Home, InAllocator, Own, TaskContext};
+use super::context::{Around, Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext};
 use super::foreign::{self, Foreign};
 use super::frame::{self, Continuation, Header, Polled, Vtable};
-use super::hop;
+use super::home::Home;
 use super::unit::Unit;
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemory;
 use crate::sender::demand::demand;
-use crate::sender::env::Beneath;
+use crate::sender::env::look_in;
 use crate::sender::unwind::AbortOnUnwind;
 use crate::stop::ErasedStopToken;
-use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completes, Completion, Env, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// A coroutine: an `async` block that is a sender.
 ///
@@ -738,8 +738,8 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
             frame: ManuallyDrop::new(self).frame,
             is_unstarted: true,
             receiver: ManuallyDrop::new(receiver),
-            outside: MaybeUninit::uninit(),
-            scheduler: MaybeUninit::uninit(),
+            outside: None,
+            scheduler: None,
             context: MaybeUninit::uninit(),
             unit: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
@@ -757,10 +757,11 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultConte
     /// The frame and the receiver are there. Once it was started, the completion takes both.
     is_unstarted: bool,
     receiver: ManuallyDrop<R>,
-    /// What the context points at. There from the start to the completion, as is that.
-    outside: MaybeUninit<Outside<R::Env>>,
-    /// Where the task runs, unless that is kept by the task around it.
-    scheduler: MaybeUninit<SchedulerIn<Cx, R::Env>>,
+    /// What the context points at, from the start to the completion.
+    outside: Option<Outside<R::Env>>,
+    /// Where the task runs, from the start to the completion, unless that is kept by the task around it.
+    scheduler: Option<SchedulerIn<Cx, R::Env>>,
+    /// Written by the start, once all of the user's code has answered; as is the unit.
     context: MaybeUninit<Context>,
     unit: MaybeUninit<Unit>,
     _pinned: PhantomPinned,
@@ -805,47 +806,90 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     unsafe fn complete(this: NonNull<()>) -> Transfer {
         // SAFETY: by the caller's promise, nobody else touches the operation.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
-        if !SchedulerIn::<Cx, R::Env>::QUEUES
-            // SAFETY: the task is done, and so are all others that used the hop. The frame is there.
-            && !unsafe { hop::take_back(this.context.assume_init_ref().home.hop, NonNull::from(&*this).cast(), this.frame) }
-        {
+        // SAFETY: the task is done, and so are all others that used its home. The frame is there.
+        let home = unsafe { this.context.assume_init_ref() }.home;
+        // SAFETY: see above. A home of the task around this one was made for another operation.
+        if !unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) } {
             return Transfer::none();
         }
-        // SAFETY: the frame is done; what was made at the start is there, and goes this once.
+        // SAFETY: the frame is done. What was made at the start is dropped this once, before the completion, after which
+        // nothing that it borrows need be valid.
         unsafe {
             this.unit.assume_init_ref().end();
             this.unit.assume_init_drop();
             let completion: Completion<T, E> = Header::take(this.frame);
-            if this
-                .context
-                .assume_init_ref()
-                .home
-                .is_kept_at(this.scheduler.as_ptr().cast())
-            {
-                this.scheduler.assume_init_drop();
-            }
-            this.outside.assume_init_drop();
+            this.scheduler = None;
+            this.outside = None;
             completion.deliver(ManuallyDrop::take(&mut this.receiver))
         }
     }
 
+    /// Completes with a panic in place of a task that was not started, which is dropped before.
+    #[cold]
+    fn fail(&mut self, payload: Panic) -> Transfer {
+        self.is_unstarted = false;
+        // SAFETY: it was not started, so the frame is owned by this operation. It is released this once.
+        let dropped = Panic::catch(|| unsafe { Header::release(self.frame) });
+        let _ = dropped.map_err(Panic::discard);
+        self.scheduler = None;
+        self.outside = None;
+        // SAFETY: it is taken this once: the operation does not count as unstarted any more.
+        unsafe { ManuallyDrop::take(&mut self.receiver) }.set_panicked(payload)
+    }
+
+    /// Asks the receiver, its environment and the scheduler all that the task is to know of them.
+    ///
+    /// What is returned points at the environment and the scheduler, which are fields of the operation from here on.
+    ///
+    /// # Errors
+    ///
+    /// Some code of the user's has panicked. What it had answered until then is in the fields, or dropped.
+    ///
     /// # Safety
     ///
-    /// The place is an environment of this type.
-    unsafe fn look(
-        place: NonNull<()>,
-        id: core::any::TypeId,
-        found: &mut dyn FnMut(&dyn core::any::Any),
-    ) -> Option<Beneath<'static>> {
-        // SAFETY: by the caller's promise. What is returned is used only while the place is there.
-        unsafe {
-            place
-                .cast::<R::Env>()
-                .as_ref()
-                .look(id, found)
-                .map(|beneath| beneath.extend())
-        }
+    /// The operation is pinned, and was not started.
+    unsafe fn ask(&mut self) -> Result<Asked, Panic> {
+        let owner = (NonNull::from(&mut *self).cast(), Self::complete as _);
+        Panic::catch(|| {
+            let env = self.receiver.env();
+            let (token, priority) = (env.stop_token(), env.priority());
+            let (env, token) = &*self.outside.insert((env, token));
+            // SAFETY: it is used until the task is done, which is before the receiver completes.
+            let around = unsafe { Around::of(env) };
+            let home = if Cx::Scheduler::ANYWHERE {
+                Some(Home::anywhere())
+            } else {
+                // SAFETY: as for the task around.
+                unsafe { Home::behind(&env.door()) }
+            };
+            let home = match home {
+                Some(home) => Ok(home),
+                None => {
+                    let scheduler = self.scheduler.insert(Cx::Scheduler::of(env));
+                    // SAFETY: it is pinned with the operation, and dropped when the task is done. The frame is started
+                    // next, and has this operation complete.
+                    unsafe { Home::of(scheduler, self.frame, owner) }
+                }
+            };
+            Asked {
+                env: NonNull::from(env).cast(),
+                // SAFETY: the token is kept in the operation until the task is done.
+                token: unsafe { ErasedStopToken::new(token) },
+                priority,
+                around,
+                home,
+            }
+        })
     }
+}
+
+/// What a task has learned from its receiver.
+struct Asked {
+    env: NonNull<()>,
+    token: ErasedStopToken,
+    priority: Option<Priority>,
+    around: Option<Around>,
+    home: Result<Home, OutOfMemory>,
 }
 
 impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> Operation
@@ -854,36 +898,42 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
-        let env = this.receiver.env();
-        // The environment is the user's, so it is asked before anything is made. Of the token the context points at this
-        // very one, which is kept with the environment.
-        let token = env.stop_token();
-        let (priority, around) = (env.priority(), env.around());
-        let home = match Cx::Scheduler::home(&env) {
-            Some(home) => home,
-            // SAFETY: it is pinned with the operation, and goes when the task is done.
-            None => unsafe { Home::new(this.scheduler.write(Cx::Scheduler::of(&env))) },
+        // SAFETY: the operation is pinned and not started, by the contract of `start`.
+        let Asked {
+            env,
+            token,
+            priority,
+            around,
+            home,
+        } = match unsafe { this.ask() } {
+            Ok(asked) => asked,
+            Err(payload) => return this.fail(payload),
         };
-        let (env, token) = this.outside.write((env, token));
-        // SAFETY: whoever awaits this waits for it, and so does the context in which that began.
+        let frame = this.frame;
+        let home = home.unwrap_or_else(|error| {
+            let why = format!("cannot start a task on a scheduler of your own: {error}");
+            // SAFETY: the frame is owned by this operation, and started next.
+            unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
+            Home::anywhere()
+        });
+        // SAFETY: the task that awaits this waits for it, and so does the context in which that began.
         let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
         let context = this.context.write(Context {
             home,
-            // SAFETY: the token is kept beside it.
-            token: unsafe { ErasedStopToken::new(token) },
-            outside: (NonNull::from(env).cast(), Self::look),
+            token,
+            outside: (env, look_in::<R::Env>),
             priority,
             around,
             deadline: inside.and_then(|(context, _)| context.deadline),
             locals: inside.and_then(|(context, _)| context.locals),
             scope: None,
-            // SAFETY: the frame is ours.
-            is_local: unsafe { Header::is_local(this.frame) },
+            // SAFETY: the frame is owned by this operation.
+            is_local: unsafe { Header::is_local(frame) },
         });
         let context = NonNull::from(context);
         let parent = inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr().cast_const());
         let unit = NonNull::from(this.unit.write(Unit::new(parent)));
-        // SAFETY: it is new. The context is there until the task is done.
+        // SAFETY: it is new. The context is valid until the task is done.
         unsafe {
             unit.as_ref().set_context(context);
             if let Some((_, outer)) = inside {
@@ -891,21 +941,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             }
         }
         this.is_unstarted = false;
-        let frame = this.frame;
-        let scheduler = NonNull::from(&this.scheduler).cast();
         let this = NonNull::from(this).cast();
-        if !SchedulerIn::<Cx, R::Env>::QUEUES
-            // SAFETY: the context and the scheduler, if there is one, are pinned with the operation until the task is
-            // done, and nobody uses them yet.
-            && let Err(error) = unsafe {
-                let home = &mut (*context.as_ptr()).home;
-                hop::provide::<SchedulerIn<Cx, R::Env>>(home, scheduler, frame, (this, Self::complete))
-            }
-        {
-            let why = format!("cannot start a task on a scheduler of your own: {error}");
-            // SAFETY: it is started next.
-            unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
-        }
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, unit, Continuation::operation(this, Self::complete)) }
     }
@@ -1085,7 +1121,8 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
                 // SAFETY: this owns the frame, which was started.
                 if !unsafe { Header::is_done(frame) } {
                     // SAFETY: as above.
-                    let began_here = Header::current().is_some_and(|parent| unsafe { Header::is_parent(parent, frame) });
+                    let began_here =
+                        Header::current().is_some_and(|parent| unsafe { Header::is_parent(parent, frame) });
                     assert!(
                         began_here,
                         "a task that is awaited in a task was sent elsewhere: await it in the task where that began",

@@ -1,7 +1,7 @@
 //! A strand of work that runs by itself, which is what the papers call a task: what was connected to a receiver, spawned
 //! into a group, or detached, with all the tasks that are awaited in it.
 
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
@@ -9,6 +9,7 @@ use std::vec::Vec;
 use super::context::Context;
 use super::current::{Facts, Record, TaskRef};
 use super::priority::Escalation;
+use crate::memory::{Links, List, links};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
@@ -34,7 +35,7 @@ pub(crate) struct Unit {
     /// It is a child of a group, or a single one, and counted with the parent.
     spawned: bool,
     /// What counts children of this strand, by its links. Protected by the lock.
-    counted: Cell<*mut Counted>,
+    counted: UnsafeCell<List<Counted>>,
     /// What raises it.
     pub(super) escalation: Escalation,
     /// Protects the lists. Held for a few instructions, and never while anything of the user's runs.
@@ -55,7 +56,7 @@ impl Unit {
             context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
             spawned: false,
-            counted: Cell::new(ptr::null_mut()),
+            counted: UnsafeCell::new(List::new()),
             escalation: Escalation::new(),
             lock: SpinLock::new(()),
         }
@@ -212,12 +213,10 @@ impl Unit {
     pub(super) fn running(&self) -> usize {
         let _lock = self.lock();
         let mut running = 0;
-        let mut at = self.counted.get();
-        while let Some(node) = NonNull::new(at) {
-            // SAFETY: what is in the list is alive while the lock is held.
-            unsafe {
+        // SAFETY: the lock is held, and what is in the list is alive.
+        unsafe {
+            for node in (*self.counted.get()).iter() {
                 running += (node.as_ref().running)(node);
-                at = node.as_ref().next.get();
             }
         }
         running
@@ -255,7 +254,6 @@ impl Unit {
     pub(super) fn lock(&self) -> UnitLock<'_> {
         UnitLock(self.lock.lock())
     }
-
 }
 
 /// Nobody has asked about a strand that has a handle, and it has ended.
@@ -279,19 +277,19 @@ pub(super) struct UnitLock<'a>(#[allow(dead_code, reason = "it is held")] SpinGu
 /// A link to a unit that counts running children for it: that of a group, or of a single child. It only informs: see
 /// [`dump`](super::dump).
 pub(super) struct Counted {
-    /// The links are protected by the unit's lock.
-    next: Cell<*mut Counted>,
-    previous: Cell<*mut Counted>,
+    /// Protected by the unit's lock, as is the flag.
+    links: Links<Counted>,
     is_linked: Cell<bool>,
     /// How many children have not ended. Called under the unit's lock: it takes no lock but one under which that is not taken.
     running: unsafe fn(NonNull<Counted>) -> usize,
 }
 
+links!(Counted, links);
+
 impl Counted {
     pub(super) fn new(running: unsafe fn(NonNull<Counted>) -> usize) -> Self {
         Counted {
-            next: Cell::new(ptr::null_mut()),
-            previous: Cell::new(ptr::null_mut()),
+            links: Links::new(),
             is_linked: Cell::new(false),
             running,
         }
@@ -306,13 +304,9 @@ impl Counted {
         // SAFETY: the caller's promise.
         let (node, unit) = unsafe { (this.as_ref(), unit.as_ref()) };
         let _lock = unit.lock();
-        let first = unit.counted.replace(this.as_ptr());
-        node.next.set(first);
         node.is_linked.set(true);
-        // SAFETY: what is in the list is alive.
-        if let Some(first) = unsafe { first.as_ref() } {
-            first.previous.set(this.as_ptr());
-        }
+        // SAFETY: the lock is held. The node is in no list, and stays where it is until it is unlinked, by the caller's promise.
+        unsafe { (*unit.counted.get()).push_front(this) };
     }
 
     /// Unlinks it. A second call does nothing.
@@ -327,16 +321,7 @@ impl Counted {
         if !self.is_linked.replace(false) {
             return;
         }
-        let (next, previous) = (self.next.get(), self.previous.get());
-        // SAFETY: what is in the list is alive.
-        unsafe {
-            match previous.as_ref() {
-                Some(previous) => previous.next.set(next),
-                None => unit.counted.set(next),
-            }
-            if let Some(next) = next.as_ref() {
-                next.previous.set(previous);
-            }
-        }
+        // SAFETY: the lock is held, and the node is in the list.
+        unsafe { (*unit.counted.get()).remove(NonNull::from(self)) };
     }
 }

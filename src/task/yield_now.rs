@@ -1,8 +1,14 @@
 use core::convert::Infallible;
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+use core::ptr::NonNull;
 
+use crate::scheduler::thread_pool::Entry;
 use crate::sender::demand::demand;
+use crate::sender::stage::container_of;
 use crate::stop::StopToken;
-use crate::{Completes, Env, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completes, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// Makes way: goes to the end of the queue of the scheduler, and goes on there.
 ///
@@ -75,11 +81,10 @@ unsafe impl Sender for YieldNow {
     type Value = ();
     type Error = Infallible;
     const COMPLETES: Completes = Completes::OnStartScheduler;
-    type Operation<R: Receiver<(), Infallible>> =
-        <<<R::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Operation<YieldReceiver<R>>;
+    type Operation<R: Receiver<(), Infallible>> = YieldOperation<R>;
 
     #[inline]
-    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> YieldOperation<R> {
         const {
             demand(
                 <R::Env as Env>::Scheduler::PRESENT,
@@ -90,12 +95,103 @@ unsafe impl Sender for YieldNow {
                 "`yield_now` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        let schedule = receiver.env().scheduler().patient().schedule();
-        schedule.connect(YieldReceiver(receiver))
+        YieldOperation {
+            entry: Entry::new(YieldOperation::<R>::run),
+            scheduler: None,
+            receiver: Some(receiver),
+            scheduled: None,
+            _pinned: PhantomPinned,
+        }
     }
 }
 
-/// The receiver of the scheduler's operation.
+/// The scheduler of a receiver.
+type SchedulerOf<R> = <<R as Receiver<(), Infallible>>::Env as Env>::Scheduler;
+/// The schedule operation of a scheduler without a queue that is known.
+type Scheduled<R> = <<SchedulerOf<R> as Scheduler>::Schedule as Sender>::Operation<YieldReceiver<R>>;
+
+/// The operation of [`YieldNow`].
+///
+/// Where the scheduler is one of this crate, it waits in the queue of that itself, behind all that is there. Elsewhere the
+/// schedule sender is all there is.
+pub struct YieldOperation<R: Receiver<(), Infallible>> {
+    /// What waits in the queue.
+    entry: Entry,
+    /// Asked for by the start, and dropped before the completion.
+    scheduler: Option<SchedulerOf<R>>,
+    receiver: Option<R>,
+    scheduled: Option<Scheduled<R>>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> YieldOperation<R> {
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of an entry, which is a field of an operation.
+        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
+        // SAFETY: it is out of the queue, so this has exclusive access to the operation.
+        let this = unsafe { &mut *this.as_ptr() };
+        this.scheduler = None;
+        match this.receiver.take() {
+            Some(receiver) => Receiver::<(), Infallible>::set_value(YieldReceiver(receiver), ()),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for YieldOperation<R> {
+    #[inline]
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: the caller's promise: nothing else uses the operation yet.
+        let Some(receiver) = (unsafe { (*this).receiver.take() }) else {
+            return Transfer::none();
+        };
+        // The user's code answers before anything is queued.
+        let asked = Panic::catch(|| {
+            let env = receiver.env();
+            // SAFETY: as above. The scheduler is pinned here until the completion.
+            let scheduler = unsafe { (*this).scheduler.insert(env.scheduler()) };
+            match scheduler.native() {
+                Some(queue) => (Ok(queue.raw()), env.priority()),
+                None => (Err(scheduler.schedule()), None),
+            }
+        });
+        // SAFETY: the operation is pinned, and stays until the receiver is completed. Nothing of it is touched once the
+        // entry was queued, or the operation inside started. The scheduler, and so its queue, is valid until the entry runs.
+        unsafe {
+            match asked {
+                Ok((Ok(queue), priority)) => {
+                    (*this).receiver = Some(receiver);
+                    if let Some(priority) = priority {
+                        (*this).entry.set_level(priority);
+                    }
+                    queue.enqueue_last(NonNull::new_unchecked(&raw mut (*this).entry).cast())
+                }
+                Ok((Err(schedule), _)) => {
+                    (*this).scheduler = None;
+                    let scheduled = (*this).scheduled.insert(schedule.connect(YieldReceiver(receiver)));
+                    Pin::new_unchecked(scheduled).start()
+                }
+                Err(payload) => {
+                    (*this).scheduler = None;
+                    receiver.set_panicked(payload)
+                }
+            }
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> fmt::Debug for YieldOperation<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("YieldOperation").finish_non_exhaustive()
+    }
+}
+
+/// The receiver of a schedule operation.
 #[derive(Debug)]
 pub struct YieldReceiver<R>(R);
 

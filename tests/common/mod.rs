@@ -3,6 +3,7 @@
 
 pub mod everywhere;
 pub mod hostile;
+pub mod touchy;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -291,6 +292,10 @@ impl bowline::Scheduler for HandleScheduler {
 
     fn schedule(&self) -> Self::Schedule {
         bowline::scheduler::InlineScheduler.schedule()
+    }
+
+    fn identity(&self) -> bowline::Identity {
+        bowline::Identity::of_address(&*self.0)
     }
 }
 

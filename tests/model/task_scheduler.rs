@@ -1,5 +1,6 @@
 //! `TaskScheduler`: the last handle to a shared scheduler destroys it.
 
+use bowline::Identity;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, TaskScheduler};
 
@@ -26,6 +27,10 @@ impl Scheduler for Large {
 
     fn schedule(&self) -> InlineSchedule {
         InlineScheduler.schedule()
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::of_number(self.0.read() as u64)
     }
 }
 

@@ -13,8 +13,7 @@ use crate::{Job, Priority, Transfer};
 ///
 /// The job comes first, so that the address of one is that of the other.
 #[repr(C, align(8))]
-#[doc(hidden)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub(super) job: Job,
     /// The one before, in the list of an injector. Only touched under its lock, so relaxed accesses do. The one after is
     /// the job's link.

@@ -10,6 +10,7 @@ use super::entry::{Entry, Place};
 use super::injector::Closed;
 use super::pool::{forward, forwarded_to};
 use super::shared::Shared;
+use crate::sender::native::{Native, Queue};
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
 use crate::sync::spin;
@@ -25,8 +26,6 @@ pub struct PoolScheduler {
     pub(super) shared: &'static Shared,
     pub(super) generation: u32,
     priority: Option<Priority>,
-    /// What it schedules goes behind what is queued.
-    patient: bool,
 }
 
 impl PoolScheduler {
@@ -35,7 +34,6 @@ impl PoolScheduler {
             shared,
             generation,
             priority: None,
-            patient: false,
         }
     }
 
@@ -73,14 +71,7 @@ impl PoolScheduler {
     #[inline]
     pub(super) unsafe fn push(self, entry: NonNull<Entry>) -> Transfer {
         // SAFETY: the caller's promise.
-        let pushed = unsafe {
-            if self.patient {
-                self.shared.push_last(entry, self.generation)
-            } else {
-                self.shared.push(entry, self.generation)
-            }
-        };
-        match pushed {
+        match unsafe { self.shared.push(entry, self.generation) } {
             Ok(()) => Transfer::none(),
             // SAFETY: it was refused, so it is still in no queue.
             Err(_) => unsafe { forward(entry) },
@@ -121,38 +112,74 @@ impl PoolScheduler {
 impl Scheduler for PoolScheduler {
     type Schedule = PoolSchedule;
     const INFALLIBLE: bool = true;
-    const QUEUES: bool = true;
 
     #[inline]
     fn schedule(&self) -> PoolSchedule {
         PoolSchedule { scheduler: *self }
     }
 
-    fn patient(&self) -> Self {
-        PoolScheduler { patient: true, ..*self }
+    #[inline]
+    fn native(&self) -> Option<Native<'_>> {
+        Some(Native::of(self))
+    }
+}
+
+impl PoolScheduler {
+    /// Copies the handle, and gives the entry the handle's priority if that has one.
+    ///
+    /// # Safety
+    ///
+    /// Both are valid, and the entry is in no queue.
+    #[inline]
+    unsafe fn prepare(this: NonNull<Self>, entry: NonNull<Entry>) -> Self {
+        // SAFETY: the caller's promise.
+        let (scheduler, entry) = unsafe { (*this.as_ref(), entry.as_ref()) };
+        if let Some(priority) = scheduler.priority {
+            entry.change_level(priority);
+        }
+        scheduler
+    }
+}
+
+impl Queue for PoolScheduler {
+    #[inline]
+    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first field of an entry, which is in no queue, by the contract of `enqueue`. The handle
+        // is not used once the entry is queued.
+        unsafe { Self::prepare(this, job.cast()).push(job.cast()) }
     }
 
-    fn place(&self) -> usize {
+    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        let entry = job.cast();
+        // SAFETY: the job is the first field of an entry, which is in no queue, by the contract of `enqueue`. The handle
+        // is not used once the entry is queued.
+        unsafe {
+            let scheduler = Self::prepare(this, entry);
+            match scheduler.shared.push_last(entry, scheduler.generation) {
+                Ok(()) => Transfer::none(),
+                Err(_) => forward(entry),
+            }
+        }
+    }
+
+    unsafe fn raise(this: NonNull<Self>, job: NonNull<Job>, priority: Priority) -> Transfer {
+        let entry = job.cast();
+        // SAFETY: the job is the first field of an entry of this pool, and valid until this returns, by the contract of
+        // `raise`. A refused entry was taken out of its queue.
+        unsafe {
+            match PoolScheduler::raise(*this.as_ref(), entry, priority) {
+                Ok(()) => Transfer::none(),
+                Err(_) => forward(entry),
+            }
+        }
+    }
+
+    fn pool(&self) -> usize {
         ptr::from_ref(self.shared).addr()
     }
 
-    #[inline]
-    unsafe fn enqueue(&self, entry: NonNull<Entry>) -> Transfer {
-        if let Some(priority) = self.priority {
-            // SAFETY: by the caller's promise, it is there, and in no queue.
-            unsafe { entry.as_ref() }.change_level(priority);
-        }
-        // SAFETY: by the caller's promise.
-        unsafe { self.push(entry) }
-    }
-
-    unsafe fn raise_entry(&self, entry: NonNull<Entry>, priority: Priority) -> Transfer {
-        // SAFETY: by the caller's promise.
-        match unsafe { self.raise(entry, priority) } {
-            Ok(()) => Transfer::none(),
-            // SAFETY: it was taken out of its queue, and is in none now.
-            Err(_) => unsafe { forward(entry) },
-        }
+    fn identity(&self) -> [usize; 2] {
+        [ptr::from_ref(self.shared).addr(), self.generation as usize]
     }
 }
 

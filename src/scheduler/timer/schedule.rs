@@ -11,7 +11,7 @@ use super::timer::Timer;
 use super::wheel::Entry;
 use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
-use crate::{Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
+use crate::{Env, Identity, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
 /// A handle to the context of a [`Timer`]. Equal to another when both are of one context.
 ///
@@ -48,6 +48,10 @@ impl Scheduler for TimerScheduler {
 
     fn schedule(&self) -> TimerSchedule {
         TimerSchedule::at(self.timer.clone(), NOW)
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::of_address(self.timer.pending())
     }
 }
 

@@ -66,7 +66,11 @@ const HEAD: usize = size_of::<Chunk>();
 /// The size of a chunk, where a block does not ask for more, grows up to this.
 const LARGE: usize = 16 * 1024;
 /// A chunk is smaller than this, so that twice a size in units fits into a word.
-const LARGEST: usize = if size_of::<usize>() == 4 { isize::MAX as usize } else { UNIT * (u32::MAX / 2) as usize };
+const LARGEST: usize = if size_of::<usize>() == 4 {
+    isize::MAX as usize
+} else {
+    UNIT * (u32::MAX / 2) as usize
+};
 
 const _: () = assert!(size_of::<Block>() == UNIT && HEAD.is_multiple_of(UNIT));
 
@@ -138,7 +142,9 @@ impl Memory {
                     Block::sweep(block);
                 });
                 Chunk::pop(chunk);
-                if let Some(block) = Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable)) {
+                if let Some(block) =
+                    Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable))
+                {
                     return Some(block);
                 }
                 size = chunk.as_ref().bytes();
@@ -322,7 +328,9 @@ impl Chunk {
                 let address = this.addr().get() + head + UNIT;
                 head += address.next_multiple_of(content.align()) - address;
             }
-            let end = (head + UNIT).checked_add(content.size())?.checked_next_multiple_of(UNIT)?;
+            let end = (head + UNIT)
+                .checked_add(content.size())?
+                .checked_next_multiple_of(UNIT)?;
             if end > this.as_ref().bytes() {
                 return None;
             }

@@ -29,8 +29,8 @@ use core::ptr::{self, NonNull};
 
 pub(super) use self::memory::{Block, BlockVtable};
 use self::memory::{Memory, Source};
-use self::polling::free;
 pub(super) use self::polling::Polled;
+use self::polling::free;
 use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
 use super::context::Context;

@@ -67,7 +67,8 @@ where
             return Poll::Pending;
         };
         // SAFETY: it is pinned with this.
-        let result = ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails, TaskGroup::<T>::take_panicked));
+        let result =
+            ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails, TaskGroup::<T>::take_panicked));
         let group = TaskGroup::new(body.core.clone());
         *stage = Stage::Over;
         Poll::Ready(K::conclude(&group, result))

@@ -6,6 +6,7 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
+use super::super::context::Around;
 use super::super::frame::Header;
 use super::core::{CoreRef, Finished, Room, Waits};
 use crate::memory::{Links, links};
@@ -267,7 +268,7 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
             };
             // The environment is the user's, so it is asked before anything is entered.
             let (env, core) = (receiver.env(), core.clone());
-            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), env.around());
+            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), Around::of(&env));
             drop(env);
             (*this).is_reached = around.is_some_and(|around| core.is_reached_from(around.context.as_ref()));
             let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);
