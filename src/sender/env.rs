@@ -23,6 +23,8 @@ pub trait Env: Clone + Send + Sync {
     type Scheduler: Scheduler;
 
     /// How the work learns that it should stop.
+    ///
+    /// It may be a new token each time: an operation asks once, when it is started, and keeps the token it listens to.
     fn stop_token(&self) -> Self::StopToken;
 
     /// Where the work was started and should go on.
