@@ -217,9 +217,9 @@ fn a_destructor_that_unwinds_out_of_a_job_ends_the_process_whatever_drives_it() 
 }
 
 #[test]
-fn a_destructor_of_what_nobody_takes_ends_the_process() {
+fn a_destructor_of_what_nothing_takes_ends_the_process() {
     each_aborts(
-        "a_destructor_of_what_nobody_takes_ends_the_process",
+        "a_destructor_of_what_nothing_takes_ends_the_process",
         &[
             ("the value of a loser", || {
                 let _ = sync_wait(when_any((just_from(|| Bomb), just_from(|| Bomb))));

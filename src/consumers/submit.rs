@@ -124,7 +124,7 @@ where
     type Env = R::Env;
 
     unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: the child has not completed, so the receiver is there, and only the child asks.
+        // SAFETY: the child has not completed, so the receiver was not taken, and only the child asks.
         match unsafe { &(*this.as_ptr()).receiver } {
             Some(receiver) => receiver.env(),
             // SAFETY: the receiver is taken when the child has completed.

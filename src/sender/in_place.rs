@@ -67,7 +67,7 @@ impl Progress {
         }
     }
 
-    /// Returns whether a sender is there that was not connected.
+    /// Returns whether the place holds a sender.
     fn is_sender(&self) -> bool {
         self.0.get() == State::Sender
     }
@@ -110,7 +110,7 @@ impl<S, O, H> InPlace<S, O, H> {
     }
 
     /// Connects the sender, in place. A panic of `connect`, or a receiver that it drops, is the completion that is
-    /// returned; where no sender is there, that is a stop.
+    /// returned; where the place holds no sender, that is a stop.
     ///
     /// # Safety
     ///
@@ -126,11 +126,11 @@ impl<S, O, H> InPlace<S, O, H> {
             return Err(Completion::Stopped);
         }
         progress.0.set(State::Connecting);
-        // SAFETY: a sender was there, and is moved out: from now on the place counts as empty.
+        // SAFETY: the place held a sender, which is moved out: from now on the place counts as empty.
         let sender = unsafe { ManuallyDrop::take(&mut (*content).sender) };
         match Panic::catch(|| connect(sender)) {
             Ok(operation) if progress.0.get() == State::Connecting => {
-                // SAFETY: the caller has exclusive access, and nothing is there.
+                // SAFETY: the caller has exclusive access, and the place is empty.
                 unsafe { (*content).operation = ManuallyDrop::new(operation) };
                 progress.0.set(State::Connected);
                 Ok(())
@@ -147,7 +147,7 @@ impl<S, O, H> InPlace<S, O, H> {
         }
     }
 
-    /// Starts the operation, where one is there that was not started.
+    /// Starts the operation, where the place holds one that was not started.
     ///
     /// # Safety
     ///
@@ -167,12 +167,12 @@ impl<S, O, H> InPlace<S, O, H> {
             this.prefix.progress.0.set(State::Running);
             this.content.get()
         };
-        // SAFETY: an operation is there, by the progress. It is pinned with the place, and started this once. It is
+        // SAFETY: the place holds an operation, by the progress. It is pinned with the place, and started this once. It is
         // neither moved nor dropped before it has completed, also by the progress.
         unsafe { start(Pin::new_unchecked(&mut *(*content).operation)) }
     }
 
-    /// Destroys what is there, unless it runs.
+    /// Destroys what the place holds, unless it runs.
     ///
     /// # Safety
     ///
@@ -186,25 +186,25 @@ impl<S, O, H> InPlace<S, O, H> {
         match state {
             State::Sender => {
                 progress.0.set(State::Empty);
-                // SAFETY: a sender was there, by the progress, and counts as gone.
+                // SAFETY: the place held a sender, by the progress, which now says that it is empty.
                 unsafe { ManuallyDrop::drop(&mut (*content).sender) };
             }
             State::Connected | State::Completed => {
                 progress.0.set(State::Empty);
-                // SAFETY: an operation was there, by the progress, and counts as gone. It does not run.
+                // SAFETY: the place held an operation that does not run, by the progress, which now says that it is empty.
                 unsafe { ManuallyDrop::drop(&mut (*content).operation) };
             }
             State::Connecting | State::Dropped | State::Running | State::Empty => {}
         }
     }
 
-    /// Moves the boxes that the sender owns to `list`, where a sender is there.
+    /// Moves the boxes that the sender owns to `list`, where the place holds a sender.
     pub(crate) fn dismantle(&mut self, list: &mut DropList<'_>)
     where
         S: Sender,
     {
         if self.prefix.progress.is_sender() {
-            // SAFETY: a sender is there, by the progress.
+            // SAFETY: the place holds a sender, by the progress.
             let sender = unsafe { &mut *self.content.get_mut().sender };
             list.collect(sender);
         }

@@ -27,10 +27,10 @@ mod with_std {
     /// | `connect` of what is in a box, in `split`, `ensure_started`, `submit` or `start_detached` | caught: the completion is the panic |
     /// | the closure of a stop callback | caught, and reported by the panic hook |
     /// | the destructor of a sender, or of an operation, that was never started; that of the whole operation that `sync_wait` has waited for | unwinds from there, as anywhere |
-    /// | the destructor of a value or an error that nobody takes: the first value of a `sequence`, what a loser of `when_any` gives, the value of a detached sender, an error that `into_option` or `retry` drops | the process aborts |
+    /// | the destructor of a value or an error that nothing takes: the first value of a `sequence`, what a loser of `when_any` gives, the value of a detached sender, an error that `into_option` or `retry` drops | the process aborts |
     /// | the destructor of a closure that is not called, since the work completes otherwise, and of what that closure owns | the process aborts |
     /// | the destructor of any other operation that has completed | the process aborts |
-    /// | the destructor of a panic's payload that nobody takes | the process aborts |
+    /// | the destructor of a panic's payload that nothing takes | the process aborts |
     /// | a completion or the destructor of a receiver of your own, and its environment once the work has started; the `start` of an operation of your own | the process aborts |
     pub struct Panic(Box<dyn Any + Send>);
 
