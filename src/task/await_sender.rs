@@ -13,7 +13,8 @@ use super::await_state::AwaitState;
 use super::context::TaskEnv;
 use super::foreign::{self, Foreign};
 use super::frame::{self, BlockVtable, Header};
-use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
+use crate::sender::start;
+use crate::{Completion, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
 /// polled.
@@ -188,7 +189,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             (&raw mut (*place).operation).write(Some(sender.connect(receiver)));
             mem::forget(unwinding);
             if let Some(operation) = &mut (*place).operation {
-                Header::resume_later(Pin::new_unchecked(operation).start());
+                Header::resume_later(start(Pin::new_unchecked(operation)));
             }
             Self::started(block);
             block
@@ -308,7 +309,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
             frame,
         }));
         // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
-        unsafe { operation.start() }.run();
+        unsafe { start(operation) }.run();
         finish(frame, result.unwrap_or(Completion::Stopped))
     }
 

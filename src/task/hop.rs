@@ -12,12 +12,13 @@ use super::priority;
 use crate::memory::OutOfMemory;
 use crate::scheduler::hop_to;
 use crate::sender::native::Queue;
+use crate::sender::start;
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::{Env, Job, NoScheduler, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
+use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// What a hop is, whatever the scheduler.
 ///
@@ -299,7 +300,7 @@ impl<S: Scheduler> HopTo<S> {
         match receiver.compare_exchange(CONNECTING, UNDER_WAY, AcqRel, Acquire) {
             // SAFETY: nothing in the room moves; the operation is started once, and stays until it has completed.
             // Nothing of this is touched afterwards.
-            Ok(_) => unsafe { Pin::new_unchecked((*(*this).room.get()).assume_init_mut()).start() },
+            Ok(_) => unsafe { start(Pin::new_unchecked((*(*this).room.get()).assume_init_mut())) },
             // It let go of its receiver when it was connected, so nothing would come of it.
             // SAFETY: as above.
             Err(_) => unsafe { Hop::arrive(hop, true) },
