@@ -22,7 +22,7 @@ use crate::{Job, Panic, Transfer};
 /// How many frames are polled inside one another before they are polled in turn.
 const NESTED_POLLS: u8 = 4;
 
-/// How many frames of the inline scheduler are polled in the middle of one another.
+/// How many frames of schedulers that have no queue are polled in the middle of one another.
 const NESTED_INLINE: u8 = 4;
 
 /// What a first poll has come to.
@@ -294,11 +294,11 @@ impl Header {
 unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
     if !current::may_poll() {
         // SAFETY: it is busy, so its context is valid.
-        if !unsafe { Header::context(frame).as_ref() }.is_anywhere() {
+        if unsafe { Header::context(frame).as_ref() }.home.has_queue() {
             // SAFETY: by the caller's promise.
             return unsafe { Header::enqueue(frame) };
         }
-        // The inline scheduler has no queue: it runs here, or, where that is too deep, when the poll beneath is over.
+        // It is where it belongs: it runs here, or, where that is too deep, when the poll beneath is over.
         if current::depth() >= NESTED_INLINE {
             // SAFETY: by the caller's promise.
             return current::run_later(unsafe { Transfer::to(frame.cast::<Job>()) });
