@@ -60,8 +60,6 @@ struct Lists {
     generation: u32,
     /// No worker will look any more.
     closed: bool,
-    /// The stamp of the next entry.
-    stamp: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -90,7 +88,6 @@ impl Injector {
                 occupied: Levels(0),
                 generation: 0,
                 closed: true,
-                stamp: 0,
             }),
         }
     }
@@ -133,32 +130,11 @@ impl Injector {
         Ok(())
     }
 
-    /// Takes the oldest entry, or the newest, of the highest of `levels` that has one.
-    pub(super) fn pop(&self, levels: Levels, newest: bool) -> Option<NonNull<Entry>> {
+    /// Takes the oldest entry of the highest of `levels` that has one.
+    pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
         let level = lists.occupied.and(levels).highest()?;
-        let ends = lists.ends[level];
-        let entry = NonNull::new(if newest { ends.last } else { ends.first })?;
-        // SAFETY: it is in that list.
-        unsafe { self.take_out(&mut lists, entry, level) };
-        Some(entry)
-    }
-
-    /// Takes the entry that came last, at whatever level.
-    #[cold]
-    pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
-        let mut lists = lock(&self.lists);
-        let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
-        for (level, ends) in lists.ends.iter().enumerate() {
-            let Some(entry) = NonNull::new(ends.last) else { continue };
-            // SAFETY: an entry in a list is alive.
-            let stamp = unsafe { entry.as_ref() }.stamp.load(Relaxed);
-            // The stamps wrap.
-            if newest.is_none_or(|(_, other, _)| stamp.wrapping_sub(other).cast_signed() > 0) {
-                newest = Some((entry, stamp, level));
-            }
-        }
-        let (entry, _, level) = newest?;
+        let entry = NonNull::new(lists.ends[level].first)?;
         // SAFETY: it is in that list.
         unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
@@ -223,8 +199,6 @@ impl Lists {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         let level = this.level();
-        this.stamp.store(self.stamp, Relaxed);
-        self.stamp = self.stamp.wrapping_add(1);
         let ends = &mut self.ends[level as usize];
         this.set_place(Place::Injector(level));
         this.job.set_next(ptr::null_mut());
