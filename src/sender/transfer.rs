@@ -182,6 +182,13 @@ impl Transfer {
         }
     }
 
+    /// Whether lists are being run beneath the caller on this stack that have more than one job.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn is_beneath() -> bool {
+        beneath::is_used()
+    }
+
     /// Takes what is left in the lists that are being run beneath the caller on this stack.
     #[cfg(feature = "std")]
     pub(crate) fn take_beneath() -> Transfer {
@@ -257,6 +264,11 @@ mod beneath {
                 TOP.with(|top| top.set(self.outer.get()));
             }
         }
+    }
+
+    #[inline]
+    pub(super) fn is_used() -> bool {
+        TOP.with(|top| !top.get().is_null())
     }
 
     /// Takes what is left in all lists, the topmost first.

@@ -4,9 +4,9 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
-use core::mem::{self, ManuallyDrop};
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::{Pin, pin};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::await_state::AwaitState;
@@ -138,8 +138,9 @@ type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <
 #[repr(C)]
 struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
     shared: Await<S::Value, S::Error>,
-    /// None until the sender was connected, and once the operation was destroyed.
-    operation: Option<Started<S>>,
+    /// Whether there is an operation: it was connected, and not destroyed.
+    is_connected: bool,
+    operation: MaybeUninit<Started<S>>,
 }
 
 /// What the receiver points at.
@@ -182,17 +183,32 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                 state: AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()),
                 result: UnsafeCell::new(None),
             });
-            (&raw mut (*place).operation).write(None);
+            (&raw mut (*place).is_connected).write(false);
             Header::hold(frame);
             let unwinding = Unwinding(block);
             let receiver = AwaitReceiver { shared: block.cast() };
-            (&raw mut (*place).operation).write(Some(sender.connect(receiver)));
+            connect_in(&mut (*place).operation, sender, receiver);
+            (*place).is_connected = true;
             mem::forget(unwinding);
-            if let Some(operation) = &mut (*place).operation {
-                Header::resume_later(start(Pin::new_unchecked(operation)));
-            }
+            Header::resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
             Self::started(block);
             block
+        }
+    }
+
+    /// Destroys the operation, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The operation belongs to the caller.
+    #[inline]
+    unsafe fn destroy(this: NonNull<Self>) {
+        let place = this.as_ptr();
+        // SAFETY: the caller's promise. It is destroyed this once, in place.
+        unsafe {
+            if mem::replace(&mut (*place).is_connected, false) {
+                (*place).operation.assume_init_drop();
+            }
         }
     }
 
@@ -237,7 +253,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             }
             let result = (*(*place).shared.result.get()).take();
             let _free = Free((*place).shared.state.frame, this.cast());
-            (*place).operation = None;
+            Self::destroy(this);
             Some(result.unwrap_or(Completion::Stopped))
         }
     }
@@ -292,11 +308,21 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                 return false;
             }
             // There is no code left to tell of a panic in there but the panic hook.
-            drop(Panic::catch(|| (*place).operation = None));
+            drop(Panic::catch(|| Self::destroy(block.cast())));
             drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));
         }
         true
     }
+}
+
+/// Connects a sender in place. A function of its own, so that the compiler knows that nothing else points there.
+#[inline]
+fn connect_in<S: Sender<Value: Send, Error: Send>>(
+    place: &mut MaybeUninit<Started<S>>,
+    sender: S,
+    receiver: AwaitReceiver<S::Value, S::Error>,
+) {
+    place.write(sender.connect(receiver));
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
@@ -391,22 +417,29 @@ where
         let Some(frame) = frame::frame_of(cx.waker()) else {
             return this.poll_foreign(cx);
         };
-        if let Stage::Started(block) = this.0 {
-            return this.check(block, frame);
-        }
-        match mem::replace(&mut this.0, Stage::Over) {
-            Stage::Sender(sender) if S::COMPLETES.is_inline() => Self::run_inline(sender, frame),
+        match &mut this.0 {
             Stage::Sender(sender) => {
+                // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: there is room
+                // for more.
+                let sender = unsafe {
+                    let sender = ptr::read(sender);
+                    ptr::write(&raw mut this.0, Stage::Over);
+                    sender
+                };
+                if S::COMPLETES.is_inline() {
+                    return Self::run_inline(sender, frame);
+                }
                 // SAFETY: this is what the frame's poll is running.
                 let block = unsafe { AwaitBlock::start(sender, frame) };
                 this.0 = Stage::Started(block);
                 this.check(block, frame)
             }
-            Stage::Over => Poll::Pending,
-            stage => {
-                this.0 = stage;
-                this.poll_foreign(cx)
+            Stage::Started(block) => {
+                let block = *block;
+                this.check(block, frame)
             }
+            Stage::Foreign(_) => this.poll_foreign(cx),
+            Stage::Over => Poll::Pending,
         }
     }
 }

@@ -65,10 +65,10 @@ impl Header {
         // SAFETY: the parent is polled, so its context is valid.
         let context = unsafe { Header::context(this).as_ref() };
         context.enter();
-        poll.set_frame(child.as_ptr().cast());
+        poll.change_frame(child.as_ptr().cast());
         // SAFETY: it is busy, and polled by this thread; there is room. It does not unwind.
         let polled = unsafe { (inner.vtable.poll_here)(child, room) };
-        poll.set_frame(this.as_ptr().cast());
+        poll.change_frame(this.as_ptr().cast());
         if polled == Polled::Gone {
             context.exit();
             return Polled::Gone;
