@@ -238,10 +238,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         impl Drop for Free {
             fn drop(&mut self) {
                 // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
-                unsafe {
-                    Header::free_block(self.0, self.1);
-                    Header::unhold(self.0);
-                }
+                unsafe { Header::release_block(self.0, self.1) };
             }
         }
 
@@ -349,11 +346,9 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                 let completion = AwaitBlock::take(block);
                 return finish(frame, completion.unwrap_or(Completion::Stopped));
             }
-            assert_eq!(
-                block.as_ref().shared.state.frame,
-                frame,
-                "a sender that is awaited was sent to another task: await it in the task where that began",
-            );
+            if block.as_ref().shared.state.frame != frame {
+                sent_elsewhere();
+            }
         }
         Poll::Pending
     }
@@ -372,10 +367,9 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                 // SAFETY: the future has the block.
                 let state = unsafe { &block.as_ref().shared.state };
                 if !state.is_done() {
-                    assert!(
-                        Header::is_current(state.frame),
-                        "a sender that is awaited in a task was sent elsewhere: await it in the task where that began",
-                    );
+                    if !Header::is_current(state.frame) {
+                        sent_elsewhere();
+                    }
                     // It wakes the task. What polls it now, in there, looks again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
@@ -436,12 +430,24 @@ where
             }
             Stage::Started(block) => {
                 let block = *block;
-                this.check(block, frame)
+                let polled = this.check(block, frame);
+                if polled.is_ready() {
+                    // So that the compiler sees that nothing is left to be dropped.
+                    // SAFETY: the stage is over.
+                    unsafe { ptr::write(&raw mut this.0, Stage::Over) };
+                }
+                polled
             }
             Stage::Foreign(_) => this.poll_foreign(cx),
             Stage::Over => Poll::Pending,
         }
     }
+}
+
+/// A future that began in one task is polled in another, or in none.
+#[cold]
+pub(super) fn sent_elsewhere() -> ! {
+    panic!("a sender that is awaited in a task was sent elsewhere: await it in the task where that began")
 }
 
 /// What the code that awaits gets to see.
