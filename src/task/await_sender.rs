@@ -91,7 +91,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     #[inline]
     pub fn new(sender: S) -> Self {
         SenderFuture {
-            awaiting: Awaiting(Stage::Sender(sender)),
+            awaiting: Awaiting(ManuallyDrop::new(Stage::Sender(sender))),
             _sender: PhantomData,
         }
     }
@@ -119,7 +119,9 @@ impl<S, A> fmt::Debug for SenderFuture<S, A> {
 }
 
 /// What is in a [`SenderFuture`].
-pub struct Awaiting<S: Sender<Value: Send, Error: Send>>(Stage<S>);
+///
+/// What is over need not be dropped, and the compiler sees that: hence the drop by hand.
+pub struct Awaiting<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<Stage<S>>);
 
 enum Stage<S: Sender<Value: Send, Error: Send>> {
     Sender(S),
@@ -342,7 +344,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         // SAFETY: the future has the block.
         unsafe {
             if block.as_ref().shared.state.is_done() {
-                self.0 = Stage::Over;
+                *self.0 = Stage::Over;
                 let completion = AwaitBlock::take(block);
                 return finish(frame, completion.unwrap_or(Completion::Stopped));
             }
@@ -360,10 +362,10 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     where
         S: 'static,
     {
-        let completion = match mem::replace(&mut self.0, Stage::Over) {
+        let completion = match mem::replace(&mut *self.0, Stage::Over) {
             Stage::Over => return Poll::Pending,
             Stage::Started(block) => {
-                self.0 = Stage::Started(block);
+                *self.0 = Stage::Started(block);
                 // SAFETY: the future has the block.
                 let state = unsafe { &block.as_ref().shared.state };
                 if !state.is_done() {
@@ -374,7 +376,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                self.0 = Stage::Over;
+                *self.0 = Stage::Over;
                 // SAFETY: as above.
                 unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
@@ -388,7 +390,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                 match foreign.poll(cx) {
                     Poll::Ready(completion) => completion,
                     Poll::Pending => {
-                        self.0 = Stage::Foreign(foreign);
+                        *self.0 = Stage::Foreign(foreign);
                         return Poll::Pending;
                     }
                 }
@@ -411,13 +413,13 @@ where
         let Some(frame) = frame::frame_of(cx.waker()) else {
             return this.poll_foreign(cx);
         };
-        match &mut this.0 {
+        match &mut *this.0 {
             Stage::Sender(sender) => {
                 // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: there is room
                 // for more.
                 let sender = unsafe {
                     let sender = ptr::read(sender);
-                    ptr::write(&raw mut this.0, Stage::Over);
+                    ptr::write(&raw mut *this.0, Stage::Over);
                     sender
                 };
                 if S::COMPLETES.is_inline() {
@@ -425,7 +427,8 @@ where
                 }
                 // SAFETY: this is what the frame's poll is running.
                 let block = unsafe { AwaitBlock::start(sender, frame) };
-                this.0 = Stage::Started(block);
+                // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
+                unsafe { ptr::write(&raw mut *this.0, Stage::Started(block)) };
                 this.check(block, frame)
             }
             Stage::Started(block) => {
@@ -434,7 +437,7 @@ where
                 if polled.is_ready() {
                     // So that the compiler sees that nothing is left to be dropped.
                     // SAFETY: the stage is over.
-                    unsafe { ptr::write(&raw mut this.0, Stage::Over) };
+                    unsafe { ptr::write(&raw mut *this.0, Stage::Over) };
                 }
                 polled
             }
@@ -468,9 +471,21 @@ fn finish<T, E>(frame: NonNull<Header>, completion: Completion<T, E>) -> Poll<Re
 impl<S: Sender<Value: Send, Error: Send>> Drop for Awaiting<S> {
     #[inline]
     fn drop(&mut self) {
-        if let Stage::Started(block) = self.0 {
+        if !matches!(*self.0, Stage::Over) {
+            self.end();
+        }
+    }
+}
+
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
+    /// Drops what is not over.
+    #[inline(never)]
+    fn end(&mut self) {
+        match *self.0 {
             // SAFETY: the future has the block, and goes.
-            unsafe { AwaitBlock::leave(block) };
+            Stage::Started(block) => unsafe { AwaitBlock::leave(block) },
+            // SAFETY: it is dropped this once: this is the drop of the whole.
+            _ => unsafe { ManuallyDrop::drop(&mut self.0) },
         }
     }
 }
