@@ -238,6 +238,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         /// Also when the operation's destructor unwinds.
         struct Free(NonNull<Header>, NonNull<()>);
         impl Drop for Free {
+            #[inline]
             fn drop(&mut self) {
                 // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
                 unsafe { Header::release_block(self.0, self.1) };
