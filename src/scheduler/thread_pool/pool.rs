@@ -39,7 +39,7 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 ///
 /// # Blocking
 ///
-/// A job may block: in [`sync_wait`] and whatever else drives a [`RunLoop`](super::RunLoop), in [`join`](crate::join), at
+/// A job may block: in [`sync_wait`] and whatever else drives a [`RunLoop`](crate::scheduler::RunLoop), in [`join`](crate::join), at
 /// the end of a [`scope`](crate::task::scope), and where it drops another pool. Its thread gives its place in the pool to a
 /// *spare* thread then, if there is work to do, and goes on without a place when the wait is over. So the pool keeps
 /// running as many jobs at once as it has threads, jobs that wait for each other do not deadlock, and a thread that waits
