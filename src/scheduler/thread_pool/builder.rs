@@ -183,12 +183,7 @@ impl ThreadPoolBuilder {
         });
         let generation = shared.open(Some(start.clone()));
         gate.open(Verdict::Work(generation));
-        Ok(ThreadPool::assemble(
-            shared,
-            generation,
-            threads.into_working(),
-            start,
-        ))
+        Ok(ThreadPool::assemble(shared, generation, threads.into_working(), start))
     }
 }
 

@@ -196,20 +196,21 @@ impl Idle {
     /// parked. What is returned is to be unparked after the lock is given back.
     fn rouse_one(&self, sleepers: &mut Sleepers, seats: &[Seat]) -> Option<&'static ThreadRecord> {
         let seat = &seats[sleepers.list.pop()?];
-        let at_rest = self.rouse(sleepers, seat);
-        if !at_rest && let Some(spare) = sleepers.spares.pop() {
+        // Before the seat is woken, so that its occupant so far does not take that for its own.
+        if !seat.at_rest.load(SeqCst)
+            && let Some(spare) = sleepers.spares.pop()
+        {
             pass_on(sleepers, seat, spare);
         }
+        self.rouse(sleepers, seat);
         Some(sleepers.occupants[seat.index])
     }
 
-    /// Makes the occupant of a seat that was taken off the list a searcher. `true` if it was at rest.
-    fn rouse(&self, sleepers: &mut Sleepers, seat: &Seat) -> bool {
-        let at_rest = seat.at_rest.swap(false, SeqCst);
-        sleepers.at_rest -= usize::from(at_rest);
+    /// Makes the occupant of a seat that was taken off the list a searcher.
+    fn rouse(&self, sleepers: &mut Sleepers, seat: &Seat) {
+        sleepers.at_rest -= usize::from(seat.at_rest.swap(false, SeqCst));
         self.state.fetch_add(SEARCHING.wrapping_sub(SLEEPING), SeqCst);
         seat.woken.store(true, SeqCst);
-        at_rest
     }
 
     /// Makes the running caller a searcher, unless enough search already.
@@ -314,11 +315,12 @@ impl Idle {
     }
 
     fn give_locked(&self, sleepers: &mut Sleepers, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
+        // In this order, as in `rouse_one`.
+        pass_on(sleepers, seat, spare);
         if !searched {
             self.state.fetch_add(SEARCHING, SeqCst);
         }
         seat.woken.store(true, SeqCst);
-        pass_on(sleepers, seat, spare);
     }
 
     /// Says that the caller blocks on its seat and has found no spare thread; it stops to search then, if it `searched`.
@@ -456,11 +458,24 @@ impl Idle {
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
+}
 
+/// What a model sees and does.
+#[cfg(loom)]
+impl Idle {
     /// How many sleep or hold.
-    #[cfg(loom)]
     pub(super) fn asleep(&self) -> usize {
         sleeping(self.state.load(SeqCst))
+    }
+
+    /// How many threads are without a seat in the middle of a job.
+    pub(super) fn unseated(&self) -> usize {
+        lock(&self.sleepers).unseated
+    }
+
+    /// Puts a thread among the spare ones.
+    pub(super) fn add_spare(&self, spare: &'static ThreadRecord) {
+        lock(&self.sleepers).spares.push(spare);
     }
 }
 

@@ -75,7 +75,9 @@ fn scope_on<'scope, T>(worker: &Worker, body: impl FnOnce(&Scope<'scope>) -> T) 
     unsafe { Scope::ended(NonNull::from(&scope)) };
     // What was spawned here can wait for nothing that comes after the scope's end, so it may run on top of this wait.
     while !scope.latch.is_set()
-        && let Some(own) = worker.seated().and_then(|seated| seated.take_scoped(|entry| scope.owns(entry)))
+        && let Some(own) = worker
+            .seated()
+            .and_then(|seated| seated.take_scoped(|entry| scope.owns(entry)))
     {
         // SAFETY: it was taken out of a queue.
         unsafe { worker.run_on_top(own) };

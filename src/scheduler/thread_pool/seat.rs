@@ -44,8 +44,9 @@ pub(super) struct Seat {
     /// Grows each time the occupant picks a job. Written by the occupant, relaxed. Searchers only compare two loads: one
     /// that sees it change leaves the slot alone.
     pub(super) picks: AtomicU32,
-    /// The seat has been taken off the list of sleepers, and its occupant searches. Written under the lock of that list;
-    /// the parked occupant loads it with acquire.
+    /// The seat has been taken off the list of sleepers, and its occupant searches. Written under the lock of that list,
+    /// after the records of the threads, if the seat passes from one to another. A parked thread loads it with acquire, and
+    /// its own record after it, which tells whether this is said to that thread.
     pub(super) woken: AtomicBool,
     /// The occupant sleeps with nothing beneath it on its stack. Read and written under the same lock.
     pub(super) at_rest: AtomicBool,
