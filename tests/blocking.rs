@@ -178,12 +178,7 @@ fn a_join_goes_on_after_its_first_half_has_blocked() {
         let pool = pool(workers, 16);
         let scheduler = pool.scheduler();
         for _ in 0..200 {
-            let (a, b) = pool.join(
-                || {
-                    sync_wait(scheduler.schedule().then(|()| 1)).unwrap()
-                },
-                || 2,
-            );
+            let (a, b) = pool.join(|| sync_wait(scheduler.schedule().then(|()| 1)).unwrap(), || 2);
             assert_eq!((a, b), (1, 2));
             // With work on top of the second half in the queue.
             let (a, b) = pool.join(
@@ -334,7 +329,10 @@ fn spare_threads_are_started_when_they_are_needed_and_used_again() {
     sync_wait(scheduler.schedule()).unwrap();
     let started = pool.spare_threads();
     assert!((3..10).contains(&started), "{pool:?}");
-    assert!(format!("{pool:?}").contains(&format!("spare_threads: {started}")), "{pool:?}");
+    assert!(
+        format!("{pool:?}").contains(&format!("spare_threads: {started}")),
+        "{pool:?}"
+    );
     drop(releases);
 }
 
@@ -446,7 +444,10 @@ fn a_hook_that_panics_on_a_spare_thread_does_no_harm() {
         })
         .build()
         .unwrap();
-    assert_eq!(pool.install(|| sync_wait(pool.scheduler().schedule().then(|()| 7)).unwrap()), 7);
+    assert_eq!(
+        pool.install(|| sync_wait(pool.scheduler().schedule().then(|()| 7)).unwrap()),
+        7
+    );
 }
 
 #[test]
@@ -593,7 +594,9 @@ fn the_memory_of_a_pool_with_spare_threads_is_used_again() {
         let pool = census_pool(WORKERS, &census);
         let scheduler = pool.scheduler();
         for _ in 0..round {
-            execute(scheduler, move || sync_wait(when_all([scheduler.schedule(); 2])).map(drop).unwrap());
+            execute(scheduler, move || {
+                sync_wait(when_all([scheduler.schedule(); 2])).map(drop).unwrap()
+            });
         }
         drop(pool);
         assert_eq!(census.alive(), 0);
@@ -608,7 +611,14 @@ fn random_waits_end() {
             done.fetch_add(1, SeqCst);
             return;
         }
-        let next = |n| work(seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n), depth - 1, scheduler, done);
+        let next = |n| {
+            work(
+                seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n),
+                depth - 1,
+                scheduler,
+                done,
+            )
+        };
         match seed >> 60 {
             0..4 => {
                 join(|| next(1), || next(3));

@@ -212,7 +212,12 @@ impl PoolModel {
         self.shared.arrive();
         self.shared.idle.0.add_spare(record);
         Member {
-            worker: Box::new(Worker::spare(self.shared, self.generation, record)),
+            worker: Box::new(Worker::spare(
+                self.shared,
+                self.generation,
+                record,
+                self.shared.seats.len(),
+            )),
         }
     }
 

@@ -130,6 +130,6 @@ fn work(
         mem::forget(payload);
     }
     drop(on_start);
-    Worker::spare(shared, generation, record).run();
+    Worker::spare(shared, generation, record, index).run();
     shared::part(shared, generation);
 }

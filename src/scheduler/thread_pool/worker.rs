@@ -94,13 +94,18 @@ enum Idled {
 impl Worker {
     /// The thread that is started with a seat.
     pub(super) fn new(shared: &'static Shared, generation: u32, index: usize) -> Self {
-        let worker = Worker::spare(shared, generation, &shared.seats[index].first);
+        let worker = Worker::spare(shared, generation, &shared.seats[index].first, index);
         worker.sit_down(index);
         worker
     }
 
-    /// A thread that waits to be given a seat.
-    pub(super) fn spare(shared: &'static Shared, generation: u32, record: &'static ThreadRecord) -> Self {
+    /// A thread that waits to be given a seat. Each thread of a pool has another number.
+    pub(super) fn spare(
+        shared: &'static Shared,
+        generation: u32,
+        record: &'static ThreadRecord,
+        number: usize,
+    ) -> Self {
         Worker {
             shared,
             generation,
@@ -112,7 +117,7 @@ impl Worker {
             from_slot: Cell::new(0),
             children: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
-            random: Cell::new((ptr::from_ref(record).addr() as u32).wrapping_mul(0x9E37_79B9) | 1),
+            random: Cell::new((number as u32).wrapping_mul(0x9E37_79B9) | 1),
             away: Cell::new(false),
         }
     }
@@ -544,21 +549,29 @@ impl<'a> Seated<'a> {
         after.iter().chain(before).filter(move |seat| !ptr::eq(*seat, own))
     }
 
-    /// Searches for a job, then sleeps until there is one. `searching`: the worker counts as a searcher already.
+    /// Searches for a job, then sleeps until there is one. `searching`: the worker was just given the seat, and counts as a
+    /// searcher already.
     #[cold]
     fn idle(self, searching: bool) -> Idled {
         let idle = &self.shared().idle.0;
+        let mut given = searching;
         let mut searching = searching || idle.try_search(self.shared().seats.len());
         loop {
-            // Its own queues first: the seat may have come to this thread while it slept.
-            if searching && let Some(item) = self.pick().or_else(|| self.search()) {
-                self.stop_searching();
-                return Idled::Found(item);
+            if searching {
+                // The queues of a seat that this thread was just given come first.
+                let own = if given { self.pick() } else { None };
+                if let Some(item) = own.or_else(|| self.search()) {
+                    self.stop_searching();
+                    return Idled::Found(item);
+                }
             }
+            let tenure = self.seat.tenure.load(Relaxed);
             if !self.sleep(searching) {
                 return Idled::Unseated;
             }
             searching = true;
+            // It may have lost the seat in its sleep, and been given the same one.
+            given = self.seat.tenure.load(Relaxed) != tenure;
             if idle.is_over() {
                 self.stop_searching();
                 return Idled::Over;
