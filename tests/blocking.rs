@@ -451,6 +451,72 @@ fn a_hook_that_panics_on_a_spare_thread_does_no_harm() {
 }
 
 #[test]
+fn a_hook_that_waits_for_the_pool_on_a_spare_thread_does_no_harm() {
+    let scheduler = Arc::new(Mutex::new(None::<PoolScheduler>));
+    let known = scheduler.clone();
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .on_start(move |_| {
+            let scheduler = *known.lock().unwrap();
+            if let Some(scheduler) = scheduler {
+                sync_wait(scheduler.schedule()).unwrap();
+            }
+        })
+        .build()
+        .unwrap();
+    *scheduler.lock().unwrap() = Some(pool.scheduler());
+    pool.install(|| sync_wait(Timer::global().schedule_after(Duration::from_millis(30))).unwrap());
+    let (block, release) = Block::new();
+    execute(pool.scheduler(), move || block.wait());
+    // Has the first one give its place away: the thread that is started waits for the place before it takes it.
+    execute(pool.scheduler(), || ());
+    thread::sleep(Duration::from_millis(10));
+    drop(release);
+    assert_eq!(pool.install(|| 7), 7);
+}
+
+/// Runs in a process of its own, which may have less memory than a few such stacks.
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(sanitized)))]
+#[test]
+fn where_the_system_gives_no_spare_thread_jobs_merely_block() {
+    const NAME: &str = "where_the_system_gives_no_spare_thread_jobs_merely_block";
+    const INSIDE: &str = "BOWLINE_LITTLE_MEMORY";
+    const STACK: usize = 64 << 20;
+    const RLIMIT_AS: i32 = 9;
+
+    unsafe extern "C" {
+        fn setrlimit(resource: i32, limits: *const [u64; 2]) -> i32;
+    }
+
+    if std::env::var_os(INSIDE).is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+        return;
+    }
+    // SAFETY: two words, as the C library wants them.
+    assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
+    let pool = ThreadPool::builder().threads(2).stack_size(STACK).build().unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..200 {
+        let ran = ran.clone();
+        execute(pool.scheduler(), move || {
+            sync_wait(Timer::global().schedule_after(Duration::from_millis(20))).unwrap();
+            ran.fetch_add(1, SeqCst);
+        });
+    }
+    eventually(|| pool.spare_threads() > 8);
+    let started = pool.spare_threads();
+    drop(pool);
+    assert_eq!(ran.load(SeqCst), 200);
+    assert!(started < 40, "{started} were started: nothing was shown");
+}
+
+#[test]
 fn a_thread_without_a_place_is_still_one_of_the_pool() {
     let pool = pool(1, 4);
     let scheduler = pool.scheduler();

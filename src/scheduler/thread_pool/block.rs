@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use super::idle::Resumed;
+use super::idle::{Resumed, Stuck};
 use super::seat::Seat;
 use super::shared::Shared;
 use super::worker::{Seated, Worker};
@@ -118,28 +118,28 @@ impl Seated<'_> {
         woken
     }
 
-    /// Gives the seat to a spare thread, or says that there is none. `searched`: the caller counts as a searcher.
+    /// Gives the seat to a spare thread, or has it wait for one. `searched`: the caller counts as a searcher.
     fn hand_over(self, searched: bool) {
         let (seat, shared) = (self.seat, self.worker.shared);
         let idle = &shared.idle.0;
-        let spare = idle
-            .give_to_spare(seat, searched)
-            .or_else(|| {
-                let spare = shared.start_spare(seat.index, self.worker.generation)?;
-                idle.give(seat, spare, searched);
-                Some(spare)
-            })
-            .or_else(|| {
-                // The slot is first in line for this thread alone; in the ring it is found by all.
-                if let Some(item) = self.empty_slot() {
-                    self.push_displaced(item);
+        let spare = idle.give_to_spare(seat, searched).or_else(|| {
+            // The slot is first in line for this thread alone; in the ring it is found by all.
+            if let Some(item) = self.empty_slot() {
+                self.push_displaced(item);
+            }
+            match idle.stick(seat, searched) {
+                Stuck::Given(spare) => Some(spare),
+                Stuck::Waits { start } => {
+                    if searched {
+                        shared.pass_search_on();
+                    }
+                    if start && !shared.start_spare(seat.index, self.worker.generation) {
+                        idle.not_started();
+                    }
+                    None
                 }
-                let spare = idle.stick(seat, searched);
-                if spare.is_none() && searched {
-                    shared.pass_search_on();
-                }
-                spare
-            });
+            }
+        });
         if let Some(spare) = spare {
             self.worker.stand_up();
             spare.unpark();

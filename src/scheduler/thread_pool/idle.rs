@@ -38,7 +38,10 @@ use crate::sync::{Mutex, lock, sequenced};
 /// | sleeping, holding | searching | by another: [`Idle::wake`]; or by itself: [`Idle::get_up`] |
 /// | holding | running | [`Idle::resume`] |
 /// | sleeping | running, with another occupant | [`Idle::take_asleep`] |
-/// | running, searching | searching, with another occupant | [`Idle::give_to_spare`], [`Idle::give`] |
+/// | running, searching | searching, with another occupant | [`Idle::give_to_spare`] |
+/// | running, searching | stuck | [`Idle::stick`] |
+/// | stuck | searching, with another occupant | [`Idle::job_is_over`] |
+/// | stuck | running | [`Idle::resume`] |
 ///
 /// What becomes of the threads themselves is in the tables of `seat.rs`.
 pub(super) struct Idle {
@@ -69,8 +72,10 @@ struct Sleepers {
     stuck: VecDeque<usize>,
     /// The spare threads that are parked. Empty while a seat is stuck.
     spares: Vec<&'static ThreadRecord>,
-    /// How many threads are without a seat in the middle of a job.
+    /// How many threads are without a seat in the middle of a job, or about to be spare ones.
     unseated: usize,
+    /// How many spare threads are being started.
+    starting: usize,
 }
 
 impl Sleepers {
@@ -104,6 +109,14 @@ pub(super) enum Rest {
     Last,
 }
 
+/// What becomes of the seat of a thread that blocks.
+pub(super) enum Stuck {
+    /// It is given to this spare thread, to be unparked.
+    Given(&'static ThreadRecord),
+    /// It waits for a thread that has no job, and the caller is to `start` a spare one.
+    Waits { start: bool },
+}
+
 /// What became of the seat of a thread that blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resumed {
@@ -128,6 +141,7 @@ impl Idle {
                 // Each worker may be one when it comes out of a wait.
                 spares: Vec::with_capacity(workers),
                 unseated: 0,
+                starting: 0,
             }),
             watcher: AtomicUsize::new(0),
             over: AtomicBool::new(false),
@@ -149,6 +163,7 @@ impl Idle {
         sleepers.stuck.clear();
         sleepers.spares.clear();
         sleepers.unseated = 0;
+        sleepers.starting = 0;
         self.state.store(0, SeqCst);
         self.watcher.store(0, SeqCst);
         self.over.store(false, SeqCst);
@@ -309,11 +324,6 @@ impl Idle {
         Some(spare)
     }
 
-    /// Gives the seat of the caller to a thread that was started for it. As [`Idle::give_to_spare`] otherwise.
-    pub(super) fn give(&self, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
-        self.give_locked(&mut lock(&self.sleepers), seat, spare, searched);
-    }
-
     fn give_locked(&self, sleepers: &mut Sleepers, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
         // In this order, as in `rouse_one`.
         pass_on(sleepers, seat, spare);
@@ -325,15 +335,30 @@ impl Idle {
 
     /// Says that the caller blocks on its seat and has found no spare thread; it stops to search then, if it `searched`.
     /// Or gives the seat to a spare thread that has come meanwhile, as [`Idle::give_to_spare`] does.
-    pub(super) fn stick(&self, seat: &Seat, searched: bool) -> Option<&'static ThreadRecord> {
+    pub(super) fn stick(&self, seat: &Seat, searched: bool) -> Stuck {
         let mut sleepers = lock(&self.sleepers);
         if let Some(spare) = sleepers.spares.pop() {
             self.give_locked(&mut sleepers, seat, spare, searched);
-            return Some(spare);
+            return Stuck::Given(spare);
         }
         seat.woken.store(false, SeqCst);
         sleepers.stuck.push_back(seat.index);
-        None
+        let start = sleepers.starting < sleepers.stuck.len();
+        sleepers.starting += usize::from(start);
+        Stuck::Waits { start }
+    }
+
+    /// A spare thread that was to be started is there. It counts as a thread without a seat until its
+    /// [job is over](Idle::job_is_over), which was to start.
+    pub(super) fn arrive(&self) {
+        let mut sleepers = lock(&self.sleepers);
+        sleepers.starting -= 1;
+        sleepers.unseated += 1;
+    }
+
+    /// A spare thread that was to be started could not be.
+    pub(super) fn not_started(&self) {
+        lock(&self.sleepers).starting -= 1;
     }
 
     /// The wait of the caller is over. It had this seat when it began to block.
@@ -473,9 +498,9 @@ impl Idle {
         lock(&self.sleepers).unseated
     }
 
-    /// Puts a thread among the spare ones.
-    pub(super) fn add_spare(&self, spare: &'static ThreadRecord) {
-        lock(&self.sleepers).spares.push(spare);
+    /// Expects a spare thread.
+    pub(super) fn expect_spare(&self) {
+        lock(&self.sleepers).starting += 1;
     }
 }
 

@@ -206,11 +206,12 @@ impl PoolModel {
         }
     }
 
-    /// A spare thread, which is parked until it is given a seat. It is counted as one of the pool's threads.
+    /// A spare thread that is about to park. The pool waits for it to do so.
     pub fn spare(self) -> Member {
         let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
         self.shared.arrive();
-        self.shared.idle.0.add_spare(record);
+        self.shared.idle.0.expect_spare();
+        self.shared.idle.0.arrive();
         Member {
             worker: Box::new(Worker::spare(
                 self.shared,

@@ -58,7 +58,7 @@ pub(crate) struct Worker {
     seat: Cell<Option<&'static Seat>>,
     /// The seat that it has, or had last.
     index: Cell<usize>,
-    /// It is without a seat in the middle of a job.
+    /// It counts as a thread without a seat in the middle of a job.
     unseated: Cell<bool>,
     /// How many jobs were picked on the seat.
     picks: Cell<u32>,
@@ -99,7 +99,7 @@ impl Worker {
         worker
     }
 
-    /// A thread that waits to be given a seat. Each thread of a pool has another number.
+    /// A thread that is about to be a spare one, and counts as one without a seat. Each thread of a pool has another number.
     pub(super) fn spare(
         shared: &'static Shared,
         generation: u32,
@@ -112,7 +112,7 @@ impl Worker {
             record,
             seat: Cell::new(None),
             index: Cell::new(0),
-            unseated: Cell::new(false),
+            unseated: Cell::new(true),
             picks: Cell::new(0),
             from_slot: Cell::new(0),
             children: Cell::new(0),
