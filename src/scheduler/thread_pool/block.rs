@@ -1,7 +1,7 @@
 //! How a worker blocks: it gives its seat away where there is work to do on it, and parks.
 //!
-//! A worker that waits in the middle of a job never runs the jobs of others meanwhile: what its own stack holds might be
-//! what one of them waits for. While the queues of the pool are empty it holds its seat. Where there is a job its seat
+//! A worker that waits in the middle of a job never runs the jobs of others meanwhile: one of them might wait for what
+//! comes later on the same stack. While the queues of the pool are empty it holds its seat. Where there is a job its seat
 //! goes to a spare thread, and it goes on without a seat when the wait is over. The states are in `seat.rs`.
 
 use core::time::Duration;
@@ -35,8 +35,8 @@ impl Worker {
 
     /// Blocks until `done`. `nap` parks the thread, or does not.
     ///
-    /// Who makes `done` true must then unpark this thread, unless `done` was not asked since. Neither function may run a
-    /// user's code.
+    /// A thread that makes `done` true must then unpark this one, unless `done` was not asked since. Neither function may
+    /// run a user's code.
     pub(crate) fn block_until(&self, done: impl Fn() -> bool, nap: impl Fn()) {
         if done() {
             return;
@@ -67,7 +67,7 @@ impl Worker {
         result
     }
 
-    /// A wait is over that began on this seat.
+    /// Goes on after a wait that began on this seat: with the seat, or another, or none.
     fn resume(&self, seat: &'static Seat) {
         if self.sits_on(seat) {
             match self.shared.idle.0.resume(seat, self.record) {

@@ -13,20 +13,22 @@ use crate::sync::{Mutex, lock, sequenced};
 
 /// The idle workers of a pool, and the spare threads.
 ///
-/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. One that blocks in the middle of a job
-/// *holds* its seat, as long as there is no job in any queue: to those who add jobs it is a sleeper. Whoever adds a job
-/// wakes one sleeper, but only when nobody searches: a searcher will find it, or will find, when it goes to sleep, that there is
-/// something left. A searcher that has found a job and was the last to search passes the question on, and wakes the
-/// next if there is more. So a burst of jobs wakes workers one after another, each only when there is work for it.
+/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. A worker that blocks in the middle of a
+/// job *holds* its seat, as long as there is no job in any queue: a thread that adds a job takes it for a sleeper.
 ///
-/// Nothing is lost. Whoever adds a job publishes it, then looks at `state`; a worker that goes to sleep, or stops to
+/// A thread that adds a job wakes one sleeper, but only when no worker searches. A searcher finds the job, or sees when it
+/// goes to sleep that there is something left. A searcher that has found a job and was the last to search passes the
+/// question on, and wakes the next if there is more. So a burst of jobs wakes workers one after another, each only when
+/// there is work for it.
+///
+/// Nothing is lost. A thread that adds a job publishes it, then looks at `state`. A worker that goes to sleep, or stops to
 /// search, changes `state`, then looks at all queues ([`Shared::has_work`](super::shared::Shared::has_work)). All four are
 /// sequentially consistent, so one of the two sees the other.
 ///
-/// There is one place where nobody is woken for each job: the slot of a worker, which that worker as a rule empties itself a
-/// moment later. In case it does not, because what it runs now takes long or blocks, one of the sleepers *watches*: while
-/// others are awake it sleeps for a moment at a time, and looks at the slots. Who fills a slot while nobody watches
-/// wakes a sleeper after all, who will watch when it goes back to sleep; and so does a searcher that has found a job
+/// There is one place where no worker is woken for each job: the slot of a seat, which its occupant as a rule empties
+/// a moment later. In case it does not, because its job takes long or blocks, one of the sleepers *watches*: while
+/// others are awake it sleeps for a moment at a time, and looks at the slots. A thread that fills a slot while no sleeper
+/// watches wakes one after all, which watches when it goes back to sleep. So does a searcher that has found a job
 /// and was the last to search, if a slot is full then.
 ///
 /// | from | to | how |
@@ -59,7 +61,7 @@ pub(super) struct Idle {
 }
 
 struct Sleepers {
-    /// The seats of those who sleep or hold. The holders come first. The last to lie down is the first to be woken: its
+    /// The seats of the sleepers and of the holders. The holders come first. The last to lie down is the first to be woken: its
     /// caches are warm.
     list: Vec<usize>,
     /// How many of them sleep with nothing beneath them on their stacks, and not in the middle of a job that waits.
@@ -176,7 +178,7 @@ impl Idle {
         sleepers.spares.reserve(missing);
     }
 
-    /// Wakes a sleeper, unless somebody searches. To be called after a job was published.
+    /// Wakes a sleeper, unless a worker searches. To be called after a job was published.
     #[inline]
     pub(super) fn wake(&self, seats: &[Seat]) {
         sequenced();
@@ -196,7 +198,7 @@ impl Idle {
     fn wake_slowly(&self, seats: &[Seat]) {
         let woken = {
             let mut sleepers = lock(&self.sleepers);
-            // Of many who want to wake, one is enough: the first makes the sleeper a searcher, under the lock.
+            // Of many that want to wake, one is enough: the first makes the sleeper a searcher, under the lock.
             if !self.wants_waking() {
                 return;
             }
@@ -208,7 +210,7 @@ impl Idle {
     }
 
     /// Takes a seat off the list and makes its occupant a searcher. One that is held passes to a spare thread, if one is
-    /// parked. What is returned is to be unparked after the lock is given back.
+    /// parked. The caller unparks the thread that is returned, after it has released the lock.
     fn rouse_one(&self, sleepers: &mut Sleepers, seats: &[Seat]) -> Option<&'static ThreadRecord> {
         let seat = &seats[sleepers.list.pop()?];
         // Before the seat is woken, so that its occupant so far does not take that for its own.
@@ -236,7 +238,7 @@ impl Idle {
             .is_ok()
     }
 
-    /// Makes the searching caller a running one. `true` when nobody searches any more: the caller then looks whether
+    /// Makes the searching caller a running one. `true` when no worker searches any more: the caller then looks whether
     /// there is more to do, and wakes another if so.
     pub(super) fn found(&self) -> bool {
         let last = searching(self.state.fetch_sub(SEARCHING, SeqCst)) == 1;
@@ -287,7 +289,7 @@ impl Idle {
         if !WATCHES || self.watcher.load(SeqCst) != seat.index + 1 {
             return false;
         }
-        // Under the lock, so that whoever gets up afterwards knows that nobody watches.
+        // Under the lock, so that a worker that gets up afterwards knows that none watches.
         let sleepers = lock(&self.sleepers);
         let others_awake = sleepers.list.len() < sleepers.occupants.len();
         if !others_awake {
@@ -348,20 +350,19 @@ impl Idle {
         Stuck::Waits { start }
     }
 
-    /// A spare thread that was to be started is there. It counts as a thread without a seat until its
-    /// [job is over](Idle::job_is_over), which was to start.
+    /// Counts a spare thread that has started as a thread without a seat, until its [job is over](Idle::job_is_over).
     pub(super) fn arrive(&self) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.starting -= 1;
         sleepers.unseated += 1;
     }
 
-    /// A spare thread that was to be started could not be.
+    /// Takes back that a spare thread is being started: the system did not give one.
     pub(super) fn not_started(&self) {
         lock(&self.sleepers).starting -= 1;
     }
 
-    /// The wait of the caller is over. It had this seat when it began to block.
+    /// Says that the wait of the caller is over, and tells whether it has the seat on which it began to block.
     pub(super) fn resume(&self, seat: &Seat, thread: &ThreadRecord) -> Resumed {
         let mut sleepers = lock(&self.sleepers);
         if thread.seat() != Some(seat.index) {
@@ -408,7 +409,7 @@ impl Idle {
         Some(index)
     }
 
-    /// The job of the caller, a thread without a seat, is over. It takes a stuck seat, as a searcher, or is among the spare
+    /// Says that the job of the caller, a thread without a seat, is over. It takes a stuck seat, as a searcher, or is among the spare
     /// threads now.
     pub(super) fn job_is_over(&self, seats: &[Seat], thread: &'static ThreadRecord) {
         let unparked = {

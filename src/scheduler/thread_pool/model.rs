@@ -152,7 +152,7 @@ impl RingModel {
         self.0.pop_oldest().map(Task::of)
     }
 
-    /// As who raises an entry, or as who pushed a fork and is not the owner any more.
+    /// As a thread that raises an entry, or as the pusher of a fork that is not the owner any more.
     pub fn remove(&self, number: usize, task: &Arc<Task>, how: As) -> bool {
         let item = how.item(task);
         let removed = self.0.remove(number, item);

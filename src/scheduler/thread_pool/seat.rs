@@ -91,7 +91,7 @@ impl Seat {
 /// was another's before, finds that nothing has changed and parks again.
 pub(super) struct ThreadRecord {
     /// The index of its seat, counted from 1; 0 without one. Written under the lock of [`Idle`](super::idle::Idle), with
-    /// release. The thread itself loads it with acquire where it was parked: nobody changes it while the thread runs.
+    /// release. The thread itself loads it with acquire where it was parked: no other thread changes it while it runs.
     seat: AtomicUsize,
     /// Its handle, once it runs. Written by the thread itself before it first loads `seat`.
     thread: Mutex<Option<thread::Thread>>,

@@ -349,26 +349,27 @@ impl<'a> Seated<'a> {
     pub(super) fn push_displaced(self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
         let ring = &self.seat.ring;
-        // SAFETY: we took it out of the slot, so it is ours until it is queued.
+        // SAFETY: it was taken out of the slot, so the caller has exclusive access until it is queued.
         unsafe { entry.as_ref() }.set_place(Place::Ring(self.seat.index, ring.next_number()));
         if ring.push(item, true).is_some() {
             self.wake_another();
         } else {
-            // SAFETY: the entry was taken out of a queue of ours, and is in none.
+            // SAFETY: the entry was taken out of the slot, and is in no queue.
             let pushed = unsafe { self.shared().inject(entry, self.worker.generation) };
             debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
         }
     }
 
-    /// Gives a job that its owner waits for to whoever is idle, and returns its number. `None` when there is no room: run
-    /// it yourself.
+    /// Offers a job that its owner waits for to idle workers, and returns its number. `None` when there is no room: the
+    /// caller runs it.
     ///
-    /// Unlike entries, forks are taken back by who pushed them, so it does not matter if once in a while nobody is woken.
+    /// Unlike entries, forks are taken back by their pusher, so it does not matter if once in a while no worker is woken.
     ///
     /// # Safety
     ///
-    /// The job is in no list, and stays where it is until it runs, or is taken back: with [`Seated::take_back`] or, by a
-    /// thread that has lost the seat, with [`Ring::remove`](super::ring::Ring::remove).
+    /// The job is in no list, and stays where it is until it runs, or is taken back: with
+    /// [`Ring::take_back_fork`](super::ring::Ring::take_back_fork) or, by a thread that has lost the seat, with
+    /// [`Ring::remove`](super::ring::Ring::remove).
     #[inline]
     pub(super) unsafe fn fork(self, job: NonNull<Job>) -> Option<usize> {
         let number = self.seat.ring.push(Item::fork(job), false)?;
@@ -379,7 +380,7 @@ impl<'a> Seated<'a> {
     /// Takes the newest closure of the ring, or that in the slot, if it is one of a scope, and `own` says so too.
     pub(super) fn take_scoped(self, own: impl Fn(NonNull<Entry>) -> bool) -> Option<Item> {
         let is_own = |item: Item| item.as_entry().is_some_and(&own);
-        // It is not ours yet, so no more is looked at than its bits.
+        // Another thread may have it, so no more is looked at than its bits.
         if Item::from_raw(self.seat.slot.load(Relaxed)).is_some_and(Item::is_scoped)
             && let Some(item) = self.empty_slot()
         {
