@@ -111,12 +111,16 @@ impl Shared {
             refused => {
                 // Not the last to leave: the caller is counted too.
                 self.leave(generation);
-                // The destructor of a payload could panic.
-                mem::forget(refused);
+                discard(refused);
                 false
             }
         }
     }
+}
+
+/// Drops the outcome of a call of the user. The destructor of a panic's payload may panic in turn.
+fn discard<T>(outcome: Result<T, Panic>) {
+    mem::forget(Panic::catch(|| drop(outcome)));
 }
 
 /// The life of a spare thread.
@@ -127,10 +131,8 @@ fn work(
     index: usize,
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
 ) {
-    if let Err(payload) = Panic::catch(|| on_start(index)) {
-        // The panic hook has reported it. The destructor of a payload could panic.
-        mem::forget(payload);
-    }
+    // The panic hook has reported a panic.
+    discard(Panic::catch(|| on_start(index)));
     drop(on_start);
     shared.idle.0.arrive();
     Worker::spare(shared, generation, record, index).run();
