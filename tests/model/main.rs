@@ -25,6 +25,7 @@ mod ring;
 mod run_loop;
 mod scope;
 mod shared;
+mod spare;
 mod stop;
 mod support;
 mod task;
