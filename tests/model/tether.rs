@@ -146,9 +146,9 @@ fn the_await_of_a_child_races_with_its_end_and_the_stop() {
         let (root, report) = world.root();
         let (sender, source) = (world.stoppable(6), StopSource::new());
         let inside = async move {
-            let child = task::let_async(Sendable(async move {
-                SenderFuture::new(sender).await.expect("a value")
-            }));
+            let child = task::let_async(Sendable(
+                async move { SenderFuture::new(sender).await.expect("a value") },
+            ));
             Ok(child.await)
         };
         let token = source.token();
