@@ -454,6 +454,7 @@ impl Watchdog {
     /// Every step takes less than `limit`.
     pub fn new(limit: Duration) -> Self {
         let (tells, told) = mpsc::channel::<String>();
+        let test = thread::current().name().unwrap_or("a test").to_owned();
         thread::spawn(move || {
             let mut step = "the beginning".to_owned();
             loop {
@@ -462,7 +463,7 @@ impl Watchdog {
                     Err(mpsc::RecvTimeoutError::Disconnected) => return,
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         // Not by a panic: the thread that hangs would not see it.
-                        let _ = writeln!(std::io::stderr(), "hangs for {limit:?}: {step}");
+                        let _ = writeln!(std::io::stderr(), "{test} hangs for {limit:?}: {step}");
                         std::process::abort();
                     }
                 }
