@@ -13,7 +13,8 @@ use common::*;
 
 /// Smaller where frames are larger and everything is slower.
 const MANY: usize = if cfg!(sanitized) { 1_000 } else { 10_000 };
-const DEEP: usize = if cfg!(sanitized) { 100 } else { 1_000 };
+/// Fewer than there may be spare threads: each of them waits for one that can only run after it has begun to wait.
+const DEEP: usize = if cfg!(sanitized) { 100 } else { 400 };
 
 type Order = Arc<Mutex<Vec<usize>>>;
 
@@ -184,10 +185,13 @@ fn waits_nest_deeply() {
     }
 }
 
-/// Queues many jobs which each wait for two more, all on workers with stacks of the usual size: the waits must not pile
-/// up on one of them.
-fn many_that_wait(workers: usize, inside: bool, own: PoolLevel, children: PoolLevel) {
-    let pool = ThreadPool::new(workers);
+/// Queues many jobs which each wait for two more, on workers with small stacks.
+fn many_that_wait(jobs: usize, workers: usize, inside: bool, own: PoolLevel, children: PoolLevel) {
+    let pool = ThreadPool::builder()
+        .threads(workers)
+        .stack_size(DEEP_STACK)
+        .build()
+        .unwrap();
     let ran = Arc::new(AtomicUsize::new(0));
     let child = match children {
         None => pool.scheduler(),
@@ -199,7 +203,7 @@ fn many_that_wait(workers: usize, inside: bool, own: PoolLevel, children: PoolLe
     };
     let ran_too = ran.clone();
     let queue = move || {
-        for _ in 0..MANY {
+        for _ in 0..jobs {
             let ran = ran_too.clone();
             execute(scheduler, move || {
                 let both = when_all((child.schedule(), child.schedule()));
@@ -216,7 +220,7 @@ fn many_that_wait(workers: usize, inside: bool, own: PoolLevel, children: PoolLe
         queue();
     }
     drop(pool);
-    assert_eq!(ran.load(SeqCst), MANY);
+    assert_eq!(ran.load(SeqCst), jobs);
 }
 
 type PoolLevel = Option<Priority>;
@@ -225,17 +229,18 @@ type PoolLevel = Option<Priority>;
 fn many_queued_waits_do_not_pile_up() {
     for workers in [1, 2] {
         for inside in [false, true] {
-            many_that_wait(workers, inside, None, None);
+            many_that_wait(MANY, workers, inside, None, None);
         }
     }
 }
 
 #[test]
 fn many_queued_urgent_waits_do_not_pile_up() {
+    // What each of them waits for comes after all of them, so all of them wait at once, each on a thread of its own.
     let urgent = Some(Priority::UserInteractive);
     for workers in [1, 2] {
         for children in [None, urgent, Some(Priority::Background)] {
-            many_that_wait(workers, false, urgent, children);
+            many_that_wait(DEEP, workers, false, urgent, children);
         }
     }
 }
@@ -244,9 +249,8 @@ fn many_queued_urgent_waits_do_not_pile_up() {
 fn many_queued_waits_of_low_priority_do_not_pile_up() {
     let low = Some(Priority::Background);
     for workers in [1, 2] {
-        for children in [None, low] {
-            many_that_wait(workers, false, low, children);
-        }
+        many_that_wait(MANY, workers, false, low, None);
+        many_that_wait(DEEP, workers, false, low, low);
     }
 }
 
@@ -665,6 +669,12 @@ fn more_than_a_worker_can_queue_does_not_allocate() {
 fn a_wait_on_a_worker_does_not_allocate() {
     let (pool, crew) = counted_pool(2);
     let waits = || pool.install(|| (0..1_000).for_each(|_| sync_wait(pool.scheduler().schedule()).unwrap()));
+    // Starts the spare thread that may be needed: one worker blocks, and the other is held until the job has run.
+    pool.install(|| {
+        let held = hold(pool.scheduler());
+        sync_wait(pool.scheduler().schedule()).unwrap();
+        drop(held);
+    });
     waits();
     assert_eq!(crew.during(waits).1, 0);
 }

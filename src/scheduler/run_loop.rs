@@ -16,7 +16,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{Arc, Mutex, const_unless_loom, lock, park, per_thread, thread, thread_id};
+use crate::sync::{Arc, Mutex, const_unless_loom, lock, park, per_thread, thread, thread_id, try_lock};
 use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
 
 /// A queue of work that one thread at a time drives, first in, first out.
@@ -199,7 +199,11 @@ impl RunLoop {
             let _outer = Innermost::become_this(self);
             return body();
         }
-        let driving = lock(&self.driving);
+        let driving = try_lock(&self.driving).unwrap_or_else(|| match Worker::current() {
+            // What the other driver waits for may be work of this thread's pool.
+            Some(worker) => worker.while_blocked(|| lock(&self.driving)),
+            None => lock(&self.driving),
+        });
         // SAFETY: we hold the lock.
         let end = unsafe { self.become_driver(me) };
         let result = body();
@@ -236,8 +240,8 @@ impl RunLoop {
         }
     }
 
-    /// Runs the oldest job, and what it resumes. Sleeps until there is one, or, on a worker of a pool, runs the pool's work
-    /// meanwhile.
+    /// Runs the oldest job, and what it resumes; sleeps until there is one. A worker of a pool gives its place there to
+    /// another thread meanwhile.
     ///
     /// # Safety
     ///
@@ -249,10 +253,8 @@ impl RunLoop {
             if unsafe { self.try_run_one() } || over() {
                 return;
             }
-            // A worker of a pool does not merely wait: others may wait for what it would have run.
             let worker = Worker::current();
-            if let Some(job) = worker.and_then(Worker::next_now) {
-                job.run();
+            if worker.is_some_and(|worker| worker.look(|| !self.pushed.load(Relaxed).is_null())) {
                 continue;
             }
             // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
@@ -268,25 +270,21 @@ impl RunLoop {
             }
             let due = Cell::new(ptr::null_mut::<Job>());
             let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
-            let nap = |at_most| match self.served().map(|timers| timers.take_due_or_park(at_most)) {
-                None => park(at_most),
+            let nap = || match self.served().map(Pending::take_due_or_park) {
+                None => park(None),
                 Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
             };
-            let job = match worker {
+            match worker {
                 None => {
                     while !awake() {
-                        nap(None);
+                        nap();
                     }
-                    None
                 }
-                Some(worker) => worker.next_until(awake, nap),
-            };
-            // What runs now may drive this loop in turn, so the sleep ends first; unless a producer has ended it already.
+                Some(worker) => worker.block_until(awake, nap),
+            }
+            // The sleep ends, unless a producer has ended it already.
             self.own.ready.set(due.get());
             let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
-            if let Some(job) = job {
-                job.run();
-            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the calling thread works for: the one notion of the current task.
 //!
-//! A thread works for the task whose frame it polls, and for none while it runs a job, a stop callback or a waker of somebody
-//! else's. Everything that belongs to a task (awaits, groups, scopes, deadlines, task-locals) takes it from here. The layers
+//! A thread works for the task whose frame it polls, and for none while it runs a job, a stop callback or a waker of another
+//! party. Everything that belongs to a task (awaits, groups, scopes, deadlines, task-locals) takes it from here. The layers
 //! beneath tasks only hide it; they do not know what a frame is.
 
 use core::cell::{Cell, UnsafeCell};
@@ -24,34 +24,49 @@ pub(crate) struct Poll {
     publish: unsafe fn(*const ()) -> Transfer,
 }
 
-per_thread! {
+/// What a thread is at.
+struct Thread {
+    /// The frame that the thread works for, or null.
+    frame: Cell<*const ()>,
     /// One of:
     ///
     /// | value | the thread | a frame that is resumed here |
     /// |---|---|---|
     /// | null | polls nothing | is polled |
     /// | a poll | is in the middle of that poll | is queued |
-    /// | a poll, with [`ASIDE`] | runs somebody else's code in the middle of that poll | is queued |
+    /// | a poll, with [`ASIDE`] | runs code of another party in the middle of that poll | is queued |
     /// | [`ASIDE`] alone | runs code that must not be delayed by a poll | is queued |
     ///
-    /// "Queued" means with its scheduler. The inline scheduler has no queue: its frames run at once, up to a depth, and from there
-    /// on when the poll is over.
-    static CURRENT: Cell<*const Poll> = Cell::new(ptr::null());
+    /// "Queued" means with its scheduler. A frame whose scheduler has no queue runs at once, up to a depth, and from there on
+    /// when the poll is over.
+    poll: Cell<*const Poll>,
+    /// The innermost task-local values that synchronous code has bound, as the layer of tasks knows them.
+    bound: Cell<*const ()>,
+    /// How many stops are being passed on, one inside the other.
+    stops: Cell<u8>,
 }
 
 per_thread! {
-    /// The innermost task-local values that synchronous code of this thread has bound, as the layer of tasks knows them.
-    static BOUND: Cell<*const ()> = Cell::new(ptr::null());
+    static THREAD: Thread = Thread {
+        frame: Cell::new(ptr::null()),
+        poll: Cell::new(ptr::null()),
+        bound: Cell::new(ptr::null()),
+        stops: Cell::new(0),
+    };
 }
 
 /// The lowest bit of an address.
 const ASIDE: usize = 1;
+
+/// How many stops are passed on inside one another before the next waits for its turn.
+const NESTED_STOPS: u8 = 4;
 
 fn untagged(current: *const Poll) -> *const Poll {
     current.map_addr(|address| address & !ASIDE)
 }
 
 impl Poll {
+    #[inline]
     pub(crate) fn new(frame: *const (), publish: unsafe fn(*const ()) -> Transfer) -> Self {
         Poll {
             frame: Cell::new(frame),
@@ -64,18 +79,26 @@ impl Poll {
     /// Runs `body`, which polls the frame and does not unwind.
     #[inline]
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> T) -> T {
-        let outer = CURRENT.with(|current| current.replace(self));
-        if !outer.is_null() {
-            self.depth.set(depth_of(outer));
-        }
-        let bound = BOUND.with(|bound| bound.replace(ptr::null()));
-        let result = body();
-        CURRENT.with(|current| current.set(outer));
-        BOUND.with(|place| place.set(bound));
-        result
+        THREAD.with(|thread| {
+            let (poll, frame) = (thread.poll.replace(self), thread.frame.replace(self.frame.get()));
+            if !poll.is_null() {
+                self.depth.set(depth_of(poll));
+            }
+            let result = body();
+            thread.poll.set(poll);
+            thread.frame.set(frame);
+            result
+        })
     }
 
-    /// Says which frame is polled now, inside the poll of another.
+    /// Says which frame is polled now, inside the poll of another. The caller is in the middle of this poll.
+    #[inline]
+    pub(crate) fn change_frame(&self, frame: *const ()) {
+        self.frame.set(frame);
+        THREAD.with(|thread| thread.frame.set(frame));
+    }
+
+    /// Says which frame is polled next.
     #[inline]
     pub(crate) fn set_frame(&self, frame: *const ()) {
         self.frame.set(frame);
@@ -108,13 +131,13 @@ fn depth_of(current: *const Poll) -> u8 {
 
 /// How deep another poll would be, on top of those that this thread is in the middle of.
 pub(crate) fn depth() -> u8 {
-    depth_of(CURRENT.with(Cell::get))
+    depth_of(THREAD.with(|thread| thread.poll.get()))
 }
 
 /// The poll that this thread is in the middle of, if it works for that now.
 #[inline]
 pub(crate) fn poll<'a>() -> Option<&'a Poll> {
-    let current = CURRENT.with(Cell::get);
+    let current = THREAD.with(|thread| thread.poll.get());
     if current.addr() & ASIDE != 0 {
         return None;
     }
@@ -125,14 +148,14 @@ pub(crate) fn poll<'a>() -> Option<&'a Poll> {
 /// The frame that this thread works for, or null.
 #[inline]
 pub(crate) fn frame() -> *const () {
-    poll().map_or(ptr::null(), |poll| poll.frame.get())
+    THREAD.with(|thread| thread.frame.get())
 }
 
 /// The frame whose poll is the innermost on this stack, whatever the thread works for now; or null.
 #[inline]
 pub(crate) fn frame_beneath() -> *const () {
     // SAFETY: as in `poll`.
-    match unsafe { untagged(CURRENT.with(Cell::get)).as_ref() } {
+    match unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         Some(poll) => poll.frame.get(),
         None => ptr::null(),
     }
@@ -141,13 +164,13 @@ pub(crate) fn frame_beneath() -> *const () {
 /// Whether frames that are resumed here are polled.
 #[inline]
 pub(crate) fn may_poll() -> bool {
-    CURRENT.with(Cell::get).is_null()
+    THREAD.with(|thread| thread.poll.get().is_null())
 }
 
 /// Runs something when the poll is over that this thread is in the middle of. Gives it back where there is none.
 pub(crate) fn run_later(transfer: Transfer) -> Transfer {
     // SAFETY: as in `poll`.
-    match unsafe { untagged(CURRENT.with(Cell::get)).as_ref() } {
+    match unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         Some(poll) => {
             poll.keep(transfer);
             Transfer::none()
@@ -159,68 +182,104 @@ pub(crate) fn run_later(transfer: Transfer) -> Transfer {
 /// The innermost task-local values that synchronous code has bound here, or null.
 #[inline]
 pub(crate) fn bound() -> *const () {
-    BOUND.with(Cell::get)
+    THREAD.with(|thread| thread.bound.get())
 }
 
 /// Binds other values; returns those that were bound before.
 pub(crate) fn replace_bound(values: *const ()) -> *const () {
-    BOUND.with(|bound| bound.replace(values))
+    THREAD.with(|thread| thread.bound.replace(values))
+}
+
+/// Passes a stop on, by `pass`, which does not unwind. `None` where so many are being passed on, one inside the other, that
+/// this one has to wait for its turn.
+pub(crate) fn pass_stop_on(pass: impl FnOnce() -> Transfer) -> Option<Transfer> {
+    THREAD.with(|thread| {
+        let stops = thread.stops.get();
+        (stops < NESTED_STOPS).then(|| {
+            thread.stops.set(stops + 1);
+            let resumed = pass();
+            thread.stops.set(stops);
+            resumed
+        })
+    })
 }
 
 /// Hides what the calling thread works for, until it is dropped.
 #[must_use = "the task is hidden for as long as this lives"]
 pub(crate) struct Hidden {
-    current: *const Poll,
+    poll: *const Poll,
+    frame: *const (),
     bound: *const (),
 }
 
 impl Hidden {
-    fn new(current: *const Poll) -> Self {
-        Hidden {
-            current: CURRENT.with(|place| place.replace(current)),
-            bound: BOUND.with(|place| place.replace(ptr::null())),
-        }
+    fn new(poll: impl FnOnce(*const Poll) -> *const Poll) -> Self {
+        THREAD.with(|thread| {
+            let before = thread.poll.get();
+            thread.poll.set(poll(before));
+            Hidden {
+                poll: before,
+                frame: thread.frame.replace(ptr::null()),
+                bound: thread.bound.replace(ptr::null()),
+            }
+        })
     }
 
     /// For a driver, which runs work that is not the caller's and may poll frames.
     #[inline]
     pub(crate) fn driver() -> Self {
-        Hidden::new(ptr::null())
+        Hidden::new(|_| ptr::null())
     }
 
-    /// For code of somebody else's in the middle of what this thread does: frames that it resumes are queued.
+    /// For code of another party in the middle of what this thread does: frames that it resumes are queued.
     #[inline]
     pub(crate) fn aside() -> Self {
-        Hidden::new(CURRENT.with(Cell::get).map_addr(|address| address | ASIDE))
+        Hidden::new(|poll| poll.map_addr(|address| address | ASIDE))
     }
 
-    /// [`aside`](Hidden::aside) in the middle of a poll, and nothing elsewhere.
+    /// [`aside`](Hidden::aside) in the middle of a poll. Elsewhere it hides what synchronous code has bound, if that has.
     #[inline]
     pub(crate) fn from_poll() -> Option<Self> {
-        poll().is_some().then(Hidden::aside)
+        THREAD.with(
+            |thread| match (thread.frame.get().is_null(), thread.bound.get().is_null()) {
+                (true, true) => None,
+                (false, _) => Some(Hidden::aside()),
+                (true, false) => Some(Hidden::new(|poll| poll)),
+            },
+        )
     }
 }
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        CURRENT.with(|current| current.set(self.current));
-        BOUND.with(|bound| bound.set(self.bound));
+        THREAD.with(|thread| {
+            thread.poll.set(self.poll);
+            thread.frame.set(self.frame);
+            thread.bound.set(self.bound);
+        });
     }
 }
 
 /// Makes public what only this stack could run, before the thread blocks: frames are queued with their schedulers, and what
 /// has no scheduler runs right here.
-#[cold]
+#[inline]
 pub(crate) fn publish() {
+    if !may_poll() || Transfer::is_beneath() {
+        publish_all();
+    }
+}
+
+#[cold]
+fn publish_all() {
     let mut runnable = Transfer::none();
     // SAFETY: as in `poll`.
-    if let Some(poll) = unsafe { untagged(CURRENT.with(Cell::get)).as_ref() } {
+    if let Some(poll) = unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         // SAFETY: the frame is being polled on this stack.
         runnable = unsafe { (poll.publish)(poll.frame.get()) }.and(poll.take_later());
     }
     runnable.append(Transfer::take_beneath());
     if !runnable.is_none() {
-        let _hidden = Hidden::new(ptr::without_provenance(ASIDE));
+        let _hidden = Hidden::new(|_| ptr::without_provenance(ASIDE));
         runnable.run();
     }
 }

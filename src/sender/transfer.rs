@@ -14,6 +14,8 @@ use crate::sync::const_unless_loom;
 ///
 /// The function receives the job's address and finds its operation from it, with [`core::mem::offset_of!`] or by
 /// making the job the first field of a `#[repr(C)]` struct.
+// Aligned to eight bytes on every target: queues keep three bits in a job's address.
+#[repr(align(8))]
 pub struct Job {
     /// The link of whatever list holds the job: a queue or a `Transfer`, never two at once. Only the list's owner
     /// touches it, so relaxed accesses do; handing a list to another thread is the queue's release and acquire.
@@ -52,6 +54,7 @@ impl Job {
     pub(crate) unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is alive, by the caller's promise.
         let run = unsafe { job.as_ref().run };
+        // The one place that calls a job's function: no driver has to expect an unwind.
         let guard = AbortOnUnwind::new();
         // SAFETY: the caller's promise is the one that the job's function asks for.
         let resumed = unsafe { run(job) };
@@ -179,6 +182,13 @@ impl Transfer {
         }
     }
 
+    /// Whether lists are being run beneath the caller on this stack that have more than one job.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn is_beneath() -> bool {
+        beneath::is_used()
+    }
+
     /// Takes what is left in the lists that are being run beneath the caller on this stack.
     #[cfg(feature = "std")]
     pub(crate) fn take_beneath() -> Transfer {
@@ -254,6 +264,11 @@ mod beneath {
                 TOP.with(|top| top.set(self.outer.get()));
             }
         }
+    }
+
+    #[inline]
+    pub(super) fn is_used() -> bool {
+        TOP.with(|top| !top.get().is_null())
     }
 
     /// Takes what is left in all lists, the topmost first.

@@ -41,13 +41,3 @@ impl Drop for AbortOnUnwind {
         panic!(unwound!());
     }
 }
-
-/// Runs a function and aborts the process when it unwinds.
-#[cfg(feature = "std")]
-#[inline]
-pub(crate) fn abort_on_unwind<T>(f: impl FnOnce() -> T) -> T {
-    let guard = AbortOnUnwind::new();
-    let result = f();
-    guard.defuse();
-    result
-}

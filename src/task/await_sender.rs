@@ -4,16 +4,17 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
-use core::mem::{self, ManuallyDrop};
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::{Pin, pin};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::await_state::AwaitState;
 use super::context::TaskEnv;
 use super::foreign::{self, Foreign};
 use super::frame::{self, BlockVtable, Header};
-use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
+use crate::sender::start;
+use crate::{Completion, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
 /// polled.
@@ -90,7 +91,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     #[inline]
     pub fn new(sender: S) -> Self {
         SenderFuture {
-            awaiting: Awaiting(Stage::Sender(sender)),
+            awaiting: Awaiting(ManuallyDrop::new(Stage::Sender(sender))),
             _sender: PhantomData,
         }
     }
@@ -118,7 +119,9 @@ impl<S, A> fmt::Debug for SenderFuture<S, A> {
 }
 
 /// What is in a [`SenderFuture`].
-pub struct Awaiting<S: Sender<Value: Send, Error: Send>>(Stage<S>);
+///
+/// What is over need not be dropped, and the compiler sees that: hence the drop by hand.
+pub struct Awaiting<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<Stage<S>>);
 
 enum Stage<S: Sender<Value: Send, Error: Send>> {
     Sender(S),
@@ -137,8 +140,9 @@ type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <
 #[repr(C)]
 struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
     shared: Await<S::Value, S::Error>,
-    /// None until the sender was connected, and once the operation was destroyed.
-    operation: Option<Started<S>>,
+    /// Whether there is an operation: it was connected, and not destroyed.
+    is_connected: bool,
+    operation: MaybeUninit<Started<S>>,
 }
 
 /// What the receiver points at.
@@ -181,17 +185,32 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                 state: AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()),
                 result: UnsafeCell::new(None),
             });
-            (&raw mut (*place).operation).write(None);
+            (&raw mut (*place).is_connected).write(false);
             Header::hold(frame);
             let unwinding = Unwinding(block);
             let receiver = AwaitReceiver { shared: block.cast() };
-            (&raw mut (*place).operation).write(Some(sender.connect(receiver)));
+            connect_in(&mut (*place).operation, sender, receiver);
+            (*place).is_connected = true;
             mem::forget(unwinding);
-            if let Some(operation) = &mut (*place).operation {
-                Header::resume_later(Pin::new_unchecked(operation).start());
-            }
+            Header::resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
             Self::started(block);
             block
+        }
+    }
+
+    /// Destroys the operation, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The operation belongs to the caller.
+    #[inline]
+    unsafe fn destroy(this: NonNull<Self>) {
+        let place = this.as_ptr();
+        // SAFETY: the caller's promise. It is destroyed this once, in place.
+        unsafe {
+            if mem::replace(&mut (*place).is_connected, false) {
+                (*place).operation.assume_init_drop();
+            }
         }
     }
 
@@ -219,12 +238,10 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         /// Also when the operation's destructor unwinds.
         struct Free(NonNull<Header>, NonNull<()>);
         impl Drop for Free {
+            #[inline]
             fn drop(&mut self) {
                 // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
-                unsafe {
-                    Header::free_block(self.0, self.1);
-                    Header::unhold(self.0);
-                }
+                unsafe { Header::release_block(self.0, self.1) };
             }
         }
 
@@ -236,7 +253,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             }
             let result = (*(*place).shared.result.get()).take();
             let _free = Free((*place).shared.state.frame, this.cast());
-            (*place).operation = None;
+            Self::destroy(this);
             Some(result.unwrap_or(Completion::Stopped))
         }
     }
@@ -291,11 +308,21 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                 return false;
             }
             // There is no code left to tell of a panic in there but the panic hook.
-            drop(Panic::catch(|| (*place).operation = None));
+            drop(Panic::catch(|| Self::destroy(block.cast())));
             drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));
         }
         true
     }
+}
+
+/// Connects a sender in place. A function of its own, so that the compiler knows that nothing else points there.
+#[inline]
+fn connect_in<S: Sender<Value: Send, Error: Send>>(
+    place: &mut MaybeUninit<Started<S>>,
+    sender: S,
+    receiver: AwaitReceiver<S::Value, S::Error>,
+) {
+    place.write(sender.connect(receiver));
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
@@ -308,7 +335,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
             frame,
         }));
         // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
-        unsafe { operation.start() }.run();
+        unsafe { start(operation) }.run();
         finish(frame, result.unwrap_or(Completion::Stopped))
     }
 
@@ -318,15 +345,13 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         // SAFETY: the future has the block.
         unsafe {
             if block.as_ref().shared.state.is_done() {
-                self.0 = Stage::Over;
+                *self.0 = Stage::Over;
                 let completion = AwaitBlock::take(block);
                 return finish(frame, completion.unwrap_or(Completion::Stopped));
             }
-            assert_eq!(
-                block.as_ref().shared.state.frame,
-                frame,
-                "a sender that is awaited was sent to another task: await it in the task where that began",
-            );
+            if block.as_ref().shared.state.frame != frame {
+                sent_elsewhere();
+            }
         }
         Poll::Pending
     }
@@ -338,22 +363,21 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     where
         S: 'static,
     {
-        let completion = match mem::replace(&mut self.0, Stage::Over) {
+        let completion = match mem::replace(&mut *self.0, Stage::Over) {
             Stage::Over => return Poll::Pending,
             Stage::Started(block) => {
-                self.0 = Stage::Started(block);
+                *self.0 = Stage::Started(block);
                 // SAFETY: the future has the block.
                 let state = unsafe { &block.as_ref().shared.state };
                 if !state.is_done() {
-                    assert!(
-                        Header::is_current(state.frame),
-                        "a sender that is awaited in a task was sent elsewhere: await it in the task where that began",
-                    );
+                    if !Header::is_current(state.frame) {
+                        sent_elsewhere();
+                    }
                     // It wakes the task. What polls it now, in there, looks again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                self.0 = Stage::Over;
+                *self.0 = Stage::Over;
                 // SAFETY: as above.
                 unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
@@ -367,7 +391,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                 match foreign.poll(cx) {
                     Poll::Ready(completion) => completion,
                     Poll::Pending => {
-                        self.0 = Stage::Foreign(foreign);
+                        *self.0 = Stage::Foreign(foreign);
                         return Poll::Pending;
                     }
                 }
@@ -390,24 +414,44 @@ where
         let Some(frame) = frame::frame_of(cx.waker()) else {
             return this.poll_foreign(cx);
         };
-        if let Stage::Started(block) = this.0 {
-            return this.check(block, frame);
-        }
-        match mem::replace(&mut this.0, Stage::Over) {
-            Stage::Sender(sender) if S::COMPLETES.is_inline() => Self::run_inline(sender, frame),
+        match &mut *this.0 {
             Stage::Sender(sender) => {
+                // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: there is room
+                // for more.
+                let sender = unsafe {
+                    let sender = ptr::read(sender);
+                    ptr::write(&raw mut *this.0, Stage::Over);
+                    sender
+                };
+                if S::COMPLETES.is_inline() {
+                    return Self::run_inline(sender, frame);
+                }
                 // SAFETY: this is what the frame's poll is running.
                 let block = unsafe { AwaitBlock::start(sender, frame) };
-                this.0 = Stage::Started(block);
+                // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
+                unsafe { ptr::write(&raw mut *this.0, Stage::Started(block)) };
                 this.check(block, frame)
             }
-            Stage::Over => Poll::Pending,
-            stage => {
-                this.0 = stage;
-                this.poll_foreign(cx)
+            Stage::Started(block) => {
+                let block = *block;
+                let polled = this.check(block, frame);
+                if polled.is_ready() {
+                    // So that the compiler sees that nothing is left to be dropped.
+                    // SAFETY: the stage is over.
+                    unsafe { ptr::write(&raw mut *this.0, Stage::Over) };
+                }
+                polled
             }
+            Stage::Foreign(_) => this.poll_foreign(cx),
+            Stage::Over => Poll::Pending,
         }
     }
+}
+
+/// A future that began in one task is polled in another, or in none.
+#[cold]
+pub(super) fn sent_elsewhere() -> ! {
+    panic!("a sender that is awaited in a task was sent elsewhere: await it in the task where that began")
 }
 
 /// What the code that awaits gets to see.
@@ -428,9 +472,21 @@ fn finish<T, E>(frame: NonNull<Header>, completion: Completion<T, E>) -> Poll<Re
 impl<S: Sender<Value: Send, Error: Send>> Drop for Awaiting<S> {
     #[inline]
     fn drop(&mut self) {
-        if let Stage::Started(block) = self.0 {
+        if !matches!(*self.0, Stage::Over) {
+            self.end();
+        }
+    }
+}
+
+impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
+    /// Drops what is not over.
+    #[inline(never)]
+    fn end(&mut self) {
+        match *self.0 {
             // SAFETY: the future has the block, and goes.
-            unsafe { AwaitBlock::leave(block) };
+            Stage::Started(block) => unsafe { AwaitBlock::leave(block) },
+            // SAFETY: it is dropped this once: this is the drop of the whole.
+            _ => unsafe { ManuallyDrop::drop(&mut self.0) },
         }
     }
 }

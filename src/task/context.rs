@@ -164,12 +164,6 @@ impl Context {
         }
     }
 
-    /// Whether the task runs on the inline scheduler, which has no queue.
-    #[inline]
-    pub(super) fn is_anywhere(&self) -> bool {
-        self.home.is_anywhere()
-    }
-
     /// That of what is spawned from here.
     pub(super) fn of_child(&self) -> Self {
         let mut context = *self;

@@ -20,12 +20,13 @@ use super::frame::{self, Header};
 use super::inside::{self, Change, Ended, Inside};
 use super::relay::Relay;
 use crate::scheduler::{Timer, TimerSchedule};
+use crate::sender::start;
 use crate::stop::{InplaceStopSource, InplaceStopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire},
 };
-use crate::{Env, NoScheduler, Operation, Panic, Receiver, Sender, Transfer};
+use crate::{Env, NoScheduler, Panic, Receiver, Sender, Transfer};
 
 /// When the current task is to be over: the earliest of the deadlines that it is in. None where there is none, and outside of a
 /// task.
@@ -420,7 +421,7 @@ impl Change for Limit {
             // No other thread looks at it before the timer was started.
             (*place).holds = AtomicU8::new(2);
             (*place).timer.write(schedule.connect(Expiry { limit: this }));
-            Header::resume_later(Pin::new_unchecked((*place).timer.assume_init_mut()).start());
+            Header::resume_later(start(Pin::new_unchecked((*place).timer.assume_init_mut())));
         }
     }
 

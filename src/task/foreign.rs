@@ -16,6 +16,7 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 use std::vec::Vec;
 
+use super::await_sender::sent_elsewhere;
 use super::context::{Around, Context, TaskEnv};
 use super::frame::{self, Header};
 use super::home::Home;
@@ -370,11 +371,9 @@ impl<T: Send, E: Send> Foreign<T, E> {
     pub(super) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
         let core = self.block.core();
         if let Some(around) = core.around {
-            let done = lock(&core.queue).done;
-            assert!(
-                done || Header::is_current(around.frame),
-                "a sender that is awaited in a task was sent elsewhere: await it in the task where that began",
-            );
+            if !Header::is_current(around.frame) && !lock(&core.queue).done {
+                sent_elsewhere();
+            }
         }
         // Who schedules or completes between this and the next look finds nobody to wake, and need not.
         let registered = lock(&core.queue).waker.take();

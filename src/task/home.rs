@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 
 use super::context::{Around, Context};
 use super::frame::Header;
-use super::hop::{self, Hop, Owner};
+use super::hop::{self, Hop};
 use crate::memory::OutOfMemory;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
@@ -90,13 +90,13 @@ impl Home {
     /// # Safety
     ///
     /// - The scheduler stays where it is for as long as the home is used.
-    /// - The frame is the one that is about to be started, and `owner` what is completed when it is done. Then
-    ///   [`take_back`](Home::take_back) is called.
+    /// - The frame is the one that is about to be started, and `owner` the operation that calls
+    ///   [`take_back`](Home::take_back) when it is done.
     #[inline]
     pub(super) unsafe fn of<S: Scheduler>(
         scheduler: &S,
         frame: NonNull<Header>,
-        owner: Owner,
+        owner: NonNull<()>,
     ) -> Result<Self, OutOfMemory> {
         // SAFETY: by the caller's promise.
         unsafe {
@@ -110,19 +110,17 @@ impl Home {
         }
     }
 
-    /// Frees the hop, if there is one that was made for this operation. `false` where it is still under way, without a
-    /// frame: the arrival completes the operation, and nothing of that is touched until then.
+    /// Frees the hop, if there is one that was made for this operation.
     ///
     /// # Safety
     ///
     /// All frames that use the home are done. The operation and the frame are those that the home was made with, if it has
     /// a hop of its own; another operation than that is allowed.
     #[inline]
-    pub(super) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
-        match self.hop() {
-            None => true,
+    pub(super) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
+        if let Some(hop) = self.hop() {
             // SAFETY: by the caller's promise.
-            Some(hop) => unsafe { hop::free(hop, operation, frame) },
+            unsafe { hop::free(hop, operation, frame) };
         }
     }
 
@@ -167,10 +165,11 @@ impl Home {
         (self.place == Place::Hop).then(|| self.queue.handle().cast())
     }
 
-    /// Whether the scheduler is the inline one.
+    /// Whether a frame waits in a queue until a driver of the scheduler takes it. Otherwise a frame that is resumed is where it
+    /// belongs: on the inline scheduler, or at the end of its hop.
     #[inline]
-    pub(super) fn is_anywhere(&self) -> bool {
-        self.place == Place::Anywhere
+    pub(super) fn has_queue(&self) -> bool {
+        matches!(self.place, Place::Pool(_) | Place::Queue)
     }
 
     /// Whether the calling thread runs the work of the scheduler.

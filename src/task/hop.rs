@@ -12,12 +12,13 @@ use super::priority;
 use crate::memory::OutOfMemory;
 use crate::scheduler::hop_to;
 use crate::sender::native::Queue;
+use crate::sender::start;
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::{Env, Job, NoScheduler, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
+use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// What a hop is, whatever the scheduler.
 ///
@@ -31,22 +32,17 @@ pub(crate) struct Hop {
     /// | value | means |
     /// |---|---|
     /// | null | idle: the room is empty |
-    /// | a job | busy, and frames wait. The room is for who made it busy, then the operation, then its completion |
-    /// | `NOBODY` | busy, and nobody waits |
-    /// | `CLOSED` | the same, and the task is done: it completes when the hop arrives |
+    /// | a job | busy: frames wait. The room belongs to the frame that made it busy, then to the operation, then to its completion |
     ///
     /// | from | to | by |
     /// |---|---|---|
-    /// | null | a job | a frame, which connects the schedule operation and starts it then |
-    /// | a job, `NOBODY` | a job | a frame, which has nothing else to do: it may run from here on, and all this be gone |
-    /// | a job | `NOBODY` | a frame that is polled, on the scheduler, and waits for one of them: it runs them all |
-    /// | `NOBODY` | `CLOSED` | the end of the task |
-    /// | any but null | null | the [arrival](Hop::arrive), with all of them |
+    /// | null | a job | a frame, which then connects the schedule operation and starts it |
+    /// | a job | a job | a frame, which has nothing else to do: it may run from here on, and the hop be gone |
+    /// | a job | null | the [arrival](Hop::arrive), with all of them |
     ///
-    /// Every change acquires and releases. So who runs a frame sees what was done before it was queued, and who makes
-    /// the hop busy finds the room as the last arrival left it. While it is busy the operation of the task is not
-    /// completed, and all this is there: a frame waits, or `CLOSED` would. With its last change the arrival ends that,
-    /// and touches nothing afterwards, but for `CLOSED`, where it has the completion to see to.
+    /// Every change acquires and releases. So the thread that runs a frame sees what was done before it was queued, and the one
+    /// that makes the hop busy finds the room as the last arrival left it. While the hop is busy a frame waits, so the task is
+    /// not done, and the hop is alive. The arrival touches nothing after its change.
     waiting: AtomicPtr<Job>,
     /// How far the receiver of the operation has come. It means something while the hop is busy.
     ///
@@ -61,15 +57,9 @@ pub(crate) struct Hop {
     receiver: AtomicU8,
     /// How urgent the frame is that made the hop busy. Written by that, and read by the receiver.
     priority: Cell<Option<Priority>>,
-    /// The operation that it was made for, which frees it, and what completes that. Others may use it.
-    owner: Owner,
+    /// The operation that it was made for, which frees it. The operations of tasks that are awaited in there use it as well.
+    owner: NonNull<()>,
 }
-
-/// An operation, and what completes it.
-pub(super) type Owner = (NonNull<()>, unsafe fn(NonNull<()>) -> Transfer);
-
-const NOBODY: *mut Job = ptr::without_provenance_mut(1);
-const CLOSED: *mut Job = ptr::without_provenance_mut(2);
 
 const CONNECTING: u8 = 0;
 const UNDER_WAY: u8 = 1;
@@ -96,12 +86,12 @@ pub(crate) struct HopVtable {
 /// # Safety
 ///
 /// - The scheduler stays where it is until [`free`].
-/// - The frame is the one that is about to be started; the owner is what is completed when it is done.
+/// - The frame is the one that is about to be started; the owner is the operation that frees the hop.
 #[cold]
 pub(super) unsafe fn make<S: Scheduler>(
     scheduler: &S,
     frame: NonNull<Header>,
-    owner: Owner,
+    owner: NonNull<()>,
 ) -> Result<NonNull<Hop>, OutOfMemory> {
     let (vtable, scheduler) = hop_to(scheduler);
     // SAFETY: by the caller's promise.
@@ -123,29 +113,22 @@ pub(super) unsafe fn make<S: Scheduler>(
     Ok(hop)
 }
 
-/// Frees a hop, if it was made for this operation. `false` where it is under way, without a frame: it completes the
-/// operation when it arrives, and nothing of that is touched until then.
+/// Frees a hop, if it was made for this operation.
 ///
 /// # Safety
 ///
 /// All frames that use the hop are done. The frame is that which it was made for, if it was made for the operation.
 #[cold]
-pub(super) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) -> bool {
-    // SAFETY: by the caller's promise. The last arrival at a hop that is idle touches nothing of it.
+pub(super) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) {
+    // SAFETY: by the caller's promise. The hop is idle, and its last arrival touches nothing of it.
     unsafe {
-        if hop.as_ref().owner.0 != operation {
-            return true;
-        }
-        let closed = hop.as_ref().waiting.compare_exchange(NOBODY, CLOSED, AcqRel, Acquire);
-        if closed.is_ok() {
-            // All of this may be gone.
-            return false;
+        if hop.as_ref().owner != operation {
+            return;
         }
         let layout = hop.as_ref().vtable.layout;
         hop.drop_in_place();
         Header::deallocate(frame, hop.cast(), layout);
     }
-    true
 }
 
 /// The queue of frames whose scheduler has none. Only a home has one, so what is queued is a frame.
@@ -175,7 +158,7 @@ impl Hop {
         let (hop, link) = unsafe { (this.as_ref(), job.as_ref()) };
         let mut last = hop.waiting.load(Relaxed);
         loop {
-            link.set_next(if last == NOBODY { ptr::null_mut() } else { last });
+            link.set_next(last);
             match hop.waiting.compare_exchange_weak(last, job.as_ptr(), AcqRel, Relaxed) {
                 Err(now) => last = now,
                 // It may have run, and all of this be gone.
@@ -216,17 +199,10 @@ impl Hop {
             // SAFETY: as above.
             let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) }).map_err(Panic::discard);
         }
-        match hop.waiting.swap(ptr::null_mut(), AcqRel) {
-            NOBODY => Transfer::none(),
-            CLOSED => {
-                let (operation, complete) = hop.owner;
-                // SAFETY: the task is done, and its operation waits for this.
-                unsafe { complete(operation) }
-            }
-            // From here on nothing of the hop is there, perhaps.
-            // SAFETY: they are out of the list.
-            last => unsafe { in_order(last) },
-        }
+        let last = hop.waiting.swap(ptr::null_mut(), AcqRel);
+        // From here on the hop may be gone.
+        // SAFETY: the jobs are out of the list.
+        unsafe { in_order(last) }
     }
 }
 
@@ -299,7 +275,7 @@ impl<S: Scheduler> HopTo<S> {
         match receiver.compare_exchange(CONNECTING, UNDER_WAY, AcqRel, Acquire) {
             // SAFETY: nothing in the room moves; the operation is started once, and stays until it has completed.
             // Nothing of this is touched afterwards.
-            Ok(_) => unsafe { Pin::new_unchecked((*(*this).room.get()).assume_init_mut()).start() },
+            Ok(_) => unsafe { start(Pin::new_unchecked((*(*this).room.get()).assume_init_mut())) },
             // It let go of its receiver when it was connected, so nothing would come of it.
             // SAFETY: as above.
             Err(_) => unsafe { Hop::arrive(hop, true) },

@@ -4,6 +4,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use crate::sender::current;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, Registry, StopSlot, StopToken, Why};
 use crate::sync::atomic::{
@@ -44,7 +45,7 @@ pub(super) struct Relay {
     outside: UnsafeCell<MaybeUninit<Outside>>,
     /// Why the source outside was stopped. Belongs to the thread that passes the stop on, while it has a hold.
     why: Cell<Why>,
-    /// Passes the stop on. A job, so that a stop which travels through nested tasks does not recurse.
+    /// Passes the stop on where many are, one inside the other: a stop that travels through nested tasks does not recurse.
     job: Job,
     /// What follows the end, once no stop is being passed on. This may be gone when it returns.
     over: unsafe fn(NonNull<Relay>) -> Transfer,
@@ -215,8 +216,10 @@ impl Relay {
             return Transfer::none();
         }
         relay.passed.store(true, Relaxed);
-        // SAFETY: the hold keeps it. It leads back to the relay, so its address is made from the relay's.
-        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
+        // SAFETY: the hold keeps it. The job leads back to the relay, so its address is made from the relay's.
+        let job = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).job) };
+        // SAFETY: as above: it is passed on this once, here or by the job.
+        current::pass_stop_on(|| unsafe { Relay::pass_on(job) }).unwrap_or_else(|| unsafe { Transfer::to(job) })
     }
 
     /// # Safety

@@ -262,7 +262,7 @@ where
         });
         let context = match &mut (*place).place {
             None => NonNull::new_unchecked(&raw mut (*place).context),
-            Some(own) => match own.settle(&(*place).context, frame, Solo::complete) {
+            Some(own) => match own.settle(&(*place).context, frame) {
                 Ok(context) => context,
                 Err(error) => {
                     if let (Some(parent), Some(tether)) = (parent, (*place).tether) {
@@ -330,10 +330,8 @@ impl Solo {
         // SAFETY: by the caller's promise. The run has a count.
         unsafe {
             let solo = Solo::of(frame);
-            if let Some(place) = &solo.place
-                && !place.take_back(frame)
-            {
-                return Transfer::none();
+            if let Some(place) = &solo.place {
+                place.take_back(frame);
             }
             solo.unit.end_with_handle();
             drop(solo.locals.take());

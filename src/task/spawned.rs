@@ -9,7 +9,7 @@ use super::home::Home;
 use super::task_local::Locals;
 use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
-use crate::{Env, Panic, Priority, Transfer};
+use crate::{Env, Panic, Priority};
 
 /// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
 pub(super) struct InCache;
@@ -65,13 +65,11 @@ impl Place {
     ///
     /// # Safety
     ///
-    /// This stays where it is until the child is done. The frame is the child, which is about to be started; `complete` is
-    /// called with it when it is done.
+    /// This stays where it is until the child is done. The frame is the child, which is about to be started.
     pub(super) unsafe fn settle(
         &mut self,
         outside: &Context,
         frame: NonNull<Header>,
-        complete: unsafe fn(NonNull<()>) -> Transfer,
     ) -> Result<NonNull<Context>, OutOfMemory> {
         let mut context = *outside;
         if self.priority.is_some() {
@@ -82,7 +80,7 @@ impl Place {
         }
         if let Some(scheduler) = &self.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.
-            let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, (frame.cast(), complete)) });
+            let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, frame.cast()) });
             context.home = match home {
                 Ok(home) => home?,
                 Err(payload) => {
@@ -95,17 +93,15 @@ impl Place {
         Ok(NonNull::from(self.context.insert(context)))
     }
 
-    /// Takes back what a scheduler of the user's own needed. `false` where that is still under way, and completes the child
-    /// when it arrives.
+    /// Takes back what a scheduler of the user's own needed.
     ///
     /// # Safety
     ///
-    /// The child is done, and its frame is there.
-    pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) -> bool {
-        match (&self.scheduler, &self.context) {
+    /// The child is done, or was not started, and its frame is alive.
+    pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) {
+        if let (Some(_), Some(context)) = (&self.scheduler, &self.context) {
             // SAFETY: the caller's promise. Only the child used the home.
-            (Some(_), Some(context)) => unsafe { context.home.take_back(frame.cast(), frame) },
-            _ => true,
+            unsafe { context.home.take_back(frame.cast(), frame) };
         }
     }
 }

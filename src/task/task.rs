@@ -809,9 +809,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         // SAFETY: the task is done, and so are all others that used its home. The frame is there.
         let home = unsafe { this.context.assume_init_ref() }.home;
         // SAFETY: see above. A home of the task around this one was made for another operation.
-        if !unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) } {
-            return Transfer::none();
-        }
+        unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) };
         // SAFETY: the frame is done. What was made at the start is dropped this once, before the completion, after which
         // nothing that it borrows need be valid.
         unsafe {
@@ -849,7 +847,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     ///
     /// The operation is pinned, and was not started.
     unsafe fn ask(&mut self) -> Result<Asked, Panic> {
-        let owner = (NonNull::from(&mut *self).cast(), Self::complete as _);
+        let owner = NonNull::from(&mut *self).cast();
         Panic::catch(|| {
             let env = self.receiver.env();
             let (token, priority) = (env.stop_token(), env.priority());

@@ -11,6 +11,7 @@ use super::affinity;
 use super::idle::MAX_WORKERS;
 use super::pool::ThreadPool;
 use super::shared::{self, Shared};
+use super::spare::{self, Start};
 use super::worker::Worker;
 use crate::Panic;
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
@@ -36,6 +37,7 @@ pub struct ThreadPoolBuilder {
     stack_size: Option<usize>,
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
     pin_to_cores: bool,
+    spare_threads: usize,
 }
 
 /// As many threads as the machine runs at once.
@@ -51,6 +53,7 @@ impl ThreadPoolBuilder {
             stack_size: None,
             on_start: Arc::new(|_| ()),
             pin_to_cores: false,
+            spare_threads: spare::MOST,
         }
     }
 
@@ -61,6 +64,9 @@ impl ThreadPoolBuilder {
     }
 
     /// What the threads are called, by their index. Without this, `bowline-0` and so on.
+    ///
+    /// A [spare](ThreadPoolBuilder::spare_threads) thread has the name of the thread that it was started for, its own
+    /// number added: `bowline-1-spare-0`.
     pub fn names(mut self, names: impl Fn(usize) -> String + 'static) -> Self {
         self.names = Box::new(names);
         self
@@ -75,6 +81,9 @@ impl ThreadPoolBuilder {
     /// What each thread does before its first job, with its index.
     ///
     /// If it panics, no pool is built: see [`BuildError::OnStart`].
+    ///
+    /// [Spare](ThreadPoolBuilder::spare_threads) threads do it too, when they are started. Their indices come after those of
+    /// the others. One for which it panics works nevertheless.
     pub fn on_start(mut self, on_start: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.on_start = Arc::new(on_start);
         self
@@ -82,9 +91,31 @@ impl ThreadPoolBuilder {
 
     /// Whether each thread stays on one processor, in turn over those that the process may use.
     ///
-    /// On Linux alone; elsewhere it is without effect, as it is where the system refuses.
+    /// On Linux alone; elsewhere it is without effect, as it is where the system refuses. Spare threads run anywhere.
     pub fn pin_to_cores(mut self, pin: bool) -> Self {
         self.pin_to_cores = pin;
+        self
+    }
+
+    /// How many spare threads there may be, which take the places of threads that [block](ThreadPool#blocking). Without this,
+    /// 512.
+    ///
+    /// They are started one by one when they are needed, and then kept until the pool ends. With 0 a thread that blocks
+    /// merely blocks.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::scheduler::ThreadPool;
+    ///
+    /// let pool = ThreadPool::builder().threads(1).spare_threads(4).build()?;
+    /// // The one thread waits for a job, which needs a thread.
+    /// let six = pool.install(|| sync_wait(pool.scheduler().schedule().then(|()| 6)).unwrap());
+    /// assert_eq!(six, 6);
+    /// assert_eq!(pool.spare_threads(), 1);
+    /// # Ok::<(), bowline::scheduler::BuildError>(())
+    /// ```
+    pub fn spare_threads(mut self, most: usize) -> Self {
+        self.spare_threads = most;
         self
     }
 
@@ -121,8 +152,8 @@ impl ThreadPoolBuilder {
             work: false,
         };
         let mut refused = None;
-        for (index, name) in names.into_iter().enumerate() {
-            let mut builder = thread::Builder::new().name(name);
+        for (index, name) in names.iter().enumerate() {
+            let mut builder = thread::Builder::new().name(name.clone());
             if let Some(bytes) = self.stack_size {
                 builder = builder.stack_size(bytes);
             }
@@ -143,9 +174,16 @@ impl ThreadPoolBuilder {
         if let Some(error) = refused.or(failed) {
             return Err(error);
         }
-        let generation = shared.open();
+        let start = Arc::new(Start {
+            names,
+            stack_size: self.stack_size,
+            on_start: self.on_start,
+            most: self.spare_threads,
+            handles: Mutex::new(Vec::new()),
+        });
+        let generation = shared.open(Some(start.clone()));
         gate.open(Verdict::Work(generation));
-        Ok(ThreadPool::assemble(shared, generation, threads.into_working()))
+        Ok(ThreadPool::assemble(shared, generation, threads.into_working(), start))
     }
 }
 
@@ -188,9 +226,7 @@ fn work(shared: &'static Shared, index: usize, gate: &Gate, on_start: Arc<dyn Fn
     drop(on_start);
     if let Verdict::Work(generation) = gate.report(started.map_err(|payload| BuildError::OnStart { index, payload })) {
         Worker::new(shared, generation, index).run();
-        if shared.leave(generation) {
-            shared::retire(shared);
-        }
+        shared::part(shared, generation);
     }
 }
 
@@ -268,6 +304,7 @@ impl fmt::Debug for ThreadPoolBuilder {
             .field("threads", &self.threads)
             .field("stack_size", &self.stack_size)
             .field("pin_to_cores", &self.pin_to_cores)
+            .field("spare_threads", &self.spare_threads)
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use core::ptr::{self, NonNull};
 
 use crate::memory::Linked;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::{Job, Priority, Transfer};
@@ -32,8 +32,6 @@ pub(crate) struct Entry {
     /// The strand that it is of keeps a list in which this is. For whoever has the entry to itself; who runs it is ordered
     /// after who queued it.
     tracked: AtomicBool,
-    /// When it was put into the injector, counted by that. Only touched under its lock.
-    pub(super) stamp: AtomicU32,
     /// Where the entry waits: see [`Place`].
     ///
     /// Written by whoever has the entry to itself: who queues it, before it can be found there; who takes it out to run
@@ -79,6 +77,8 @@ pub(crate) enum Kind {
     Child = 0b010,
     /// A task that waited for its children, one of which has ended.
     Parent = 0b100,
+    /// A closure that was spawned in a [`Scope`](super::Scope). The end of the scope may run it on the waiting thread.
+    Scoped = 0b110,
 }
 
 /// Where an entry waits.
@@ -125,7 +125,9 @@ impl Place {
 
 /// The bits of an item that are not of its address.
 const BITS: usize = 0b111;
-const _: () = assert!(align_of::<Entry>() > BITS);
+/// Those of them that hold the [`Kind`] of an entry.
+const KINDS: usize = 0b110;
+const _: () = assert!(align_of::<Job>() > BITS);
 const _: () = assert!(super::ring::CAPACITY <= 1 << RING_BITS);
 
 /// The level of a number.
@@ -155,7 +157,6 @@ impl Entry {
             kind: AtomicU8::new(Kind::Plain as u8),
             forwarded: AtomicBool::new(false),
             tracked: AtomicBool::new(false),
-            stamp: AtomicU32::new(0),
             place: AtomicUsize::new(Place::Nowhere.encode()),
         }
     }
@@ -286,16 +287,29 @@ impl Item {
         Item(entry.cast::<Job>().map_addr(|address| address | usize::from(kind) | 1))
     }
 
+    /// The bits of its [`Kind`].
+    #[inline]
+    fn kind(self) -> usize {
+        self.0.addr().get() & KINDS
+    }
+
     /// Whether it is a child that did not run yet, or a task that waited for such.
     #[inline]
     pub(super) fn is_family(self) -> bool {
-        self.0.addr().get() & (Kind::Child as usize | Kind::Parent as usize) != 0
+        // Of the four numbers these are the two between the first and the last.
+        self.kind().wrapping_sub(Kind::Child as usize) <= Kind::Parent as usize - Kind::Child as usize
     }
 
     /// Whether it is a task that waited for its children.
     #[inline]
     pub(super) fn is_parent(self) -> bool {
-        self.0.addr().get() & Kind::Parent as usize != 0
+        self.kind() == Kind::Parent as usize
+    }
+
+    /// Whether it is a closure of a scope.
+    #[inline]
+    pub(super) fn is_scoped(self) -> bool {
+        self.kind() == Kind::Scoped as usize
     }
 
     #[inline]

@@ -1,15 +1,21 @@
-//! Who of a pool is awake: searching, sleeping, waking, and the end of it all.
+//! The threads of a pool that have nothing to run: searching, sleeping, waking; which thread has which seat; and the end.
 
+use core::mem;
+use std::collections::VecDeque;
 use std::vec::Vec;
 
-use super::shared::Seat;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use super::seat::{Seat, ThreadRecord};
+use crate::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Release, SeqCst},
+};
 use crate::sync::{Mutex, lock, sequenced};
 
-/// The idle workers of a pool.
+/// The idle workers of a pool, and the spare threads.
 ///
-/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. Whoever adds a job wakes one sleeper,
-/// but only when nobody searches: a searcher will find it, or will find, when it goes to sleep, that there is
+/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. One that blocks in the middle of a job
+/// *holds* its seat, as long as there is no job in any queue: to those who add jobs it is a sleeper. Whoever adds a job
+/// wakes one sleeper, but only when nobody searches: a searcher will find it, or will find, when it goes to sleep, that there is
 /// something left. A searcher that has found a job and was the last to search passes the question on, and wakes the
 /// next if there is more. So a burst of jobs wakes workers one after another, each only when there is work for it.
 ///
@@ -28,28 +34,50 @@ use crate::sync::{Mutex, lock, sequenced};
 /// | running | searching | [`Idle::try_search`], unless half of all search already |
 /// | searching | running | [`Idle::found`] |
 /// | running, searching | sleeping | [`Idle::lie_down`] |
-/// | sleeping | searching | by another: [`Idle::wake`]; or by itself: [`Idle::get_up`] |
+/// | running | holding | [`Idle::hold`] |
+/// | sleeping, holding | searching | by another: [`Idle::wake`]; or by itself: [`Idle::get_up`] |
+/// | holding | running | [`Idle::resume`] |
+/// | sleeping | running, with another occupant | [`Idle::take_asleep`] |
+/// | running, searching | searching, with another occupant | [`Idle::give_to_spare`], [`Idle::give`] |
+///
+/// What becomes of the threads themselves is in the tables of `seat.rs`.
 pub(super) struct Idle {
-    /// How many search (in units of [`SEARCHING`]) and how many sleep (in units of [`SLEEPING`]). Numbers of sleepers
-    /// change under the lock of `sleepers`.
+    /// How many search (in units of [`SEARCHING`]) and how many sleep or hold their seats (in units of [`SLEEPING`]). The
+    /// number of sleepers changes under the lock of `sleepers`. All accesses are sequentially consistent, see above.
     state: AtomicUsize,
     sleepers: Mutex<Sleepers>,
-    /// The worker that watches, counted from 1; 0 when nobody does. Written under the lock of `sleepers`: a worker makes
+    /// The seat that watches, counted from 1; 0 when none does. Written under the lock of `sleepers`: a worker makes
     /// itself the watcher when it lies down while others are awake, and gives it up when it has found a job, or when
-    /// all are asleep.
+    /// all are asleep; a thread that takes the seat of a sleeper ends it too.
     watcher: AtomicUsize,
-    /// There is nobody left to run anything, and nothing left to run: the workers leave. Set under the lock of
-    /// `sleepers`.
+    /// There is no thread left to run anything, and nothing left to run: the threads leave. Set under the lock of
+    /// `sleepers`, before all of them are unparked, with release; they load it with acquire.
     over: AtomicBool,
 }
 
 struct Sleepers {
-    /// The last to lie down is the first to be woken: its caches are warm.
+    /// The seats of those who sleep or hold. The holders come first. The last to lie down is the first to be woken: its
+    /// caches are warm.
     list: Vec<usize>,
     /// How many of them sleep with nothing beneath them on their stacks, and not in the middle of a job that waits.
     at_rest: usize,
     /// The pool was dropped: the last one to come to rest ends it.
     closing: bool,
+    /// The thread that has each seat.
+    occupants: Vec<&'static ThreadRecord>,
+    /// The seats whose occupants block and found no spare thread.
+    stuck: VecDeque<usize>,
+    /// The spare threads that are parked. Empty while a seat is stuck.
+    spares: Vec<&'static ThreadRecord>,
+    /// How many threads are without a seat in the middle of a job.
+    unseated: usize,
+}
+
+impl Sleepers {
+    /// Whether no thread runs anything: all seats are asleep, and all other threads are spares.
+    fn is_quiet(&self) -> bool {
+        self.at_rest == self.occupants.len() && self.unseated == 0
+    }
 }
 
 const SEARCHING: usize = 1;
@@ -76,6 +104,17 @@ pub(super) enum Rest {
     Last,
 }
 
+/// What became of the seat of a thread that blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resumed {
+    /// Another thread has it.
+    Unseated,
+    /// The thread runs on it, as before.
+    Seated,
+    /// The same, and it counts as a searcher: it was woken, and did not get to it.
+    Searching,
+}
+
 impl Idle {
     pub(super) fn new(workers: usize) -> Self {
         Idle {
@@ -84,21 +123,42 @@ impl Idle {
                 list: Vec::with_capacity(workers),
                 at_rest: 0,
                 closing: false,
+                occupants: Vec::with_capacity(workers),
+                stuck: VecDeque::with_capacity(workers),
+                // Each worker may be one when it comes out of a wait.
+                spares: Vec::with_capacity(workers),
+                unseated: 0,
             }),
             watcher: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         }
     }
 
-    /// Begins a new life, in which all workers run.
-    pub(super) fn open(&self) {
+    /// Begins a new life, in which each seat has its first thread, and all of them run.
+    pub(super) fn open(&self, seats: &'static [Seat]) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.list.clear();
         sleepers.at_rest = 0;
         sleepers.closing = false;
+        sleepers.occupants.clear();
+        for seat in seats {
+            seat.at_rest.store(false, SeqCst);
+            seat.first.set_seat(Some(seat.index));
+            sleepers.occupants.push(&seat.first);
+        }
+        sleepers.stuck.clear();
+        sleepers.spares.clear();
+        sleepers.unseated = 0;
         self.state.store(0, SeqCst);
         self.watcher.store(0, SeqCst);
         self.over.store(false, SeqCst);
+    }
+
+    /// Makes room for so many spare threads besides the workers, so that none of them allocates when it parks.
+    pub(super) fn expect_spares(&self, spares: usize) {
+        let mut sleepers = lock(&self.sleepers);
+        let missing = (sleepers.occupants.len() + spares).saturating_sub(sleepers.spares.len());
+        sleepers.spares.reserve(missing);
     }
 
     /// Wakes a sleeper, unless somebody searches. To be called after a job was published.
@@ -125,23 +185,31 @@ impl Idle {
             if !self.wants_waking() {
                 return;
             }
-            let woken = sleepers.list.pop();
-            self.rouse(&mut sleepers, woken.map(|worker| &seats[worker]))
+            self.rouse_one(&mut sleepers, seats)
         };
-        if let Some(seat) = woken {
-            seat.unpark();
+        if let Some(thread) = woken {
+            thread.unpark();
         }
     }
 
-    /// Makes a searcher of one that was taken off the list. It is to be unparked after the lock is given back.
-    fn rouse<'a>(&self, sleepers: &mut Sleepers, seat: Option<&'a Seat>) -> Option<&'a Seat> {
-        let seat = seat?;
-        if seat.at_rest.swap(false, SeqCst) {
-            sleepers.at_rest -= 1;
+    /// Takes a seat off the list and makes its occupant a searcher. One that is held passes to a spare thread, if one is
+    /// parked. What is returned is to be unparked after the lock is given back.
+    fn rouse_one(&self, sleepers: &mut Sleepers, seats: &[Seat]) -> Option<&'static ThreadRecord> {
+        let seat = &seats[sleepers.list.pop()?];
+        let at_rest = self.rouse(sleepers, seat);
+        if !at_rest && let Some(spare) = sleepers.spares.pop() {
+            pass_on(sleepers, seat, spare);
         }
+        Some(sleepers.occupants[seat.index])
+    }
+
+    /// Makes the occupant of a seat that was taken off the list a searcher. `true` if it was at rest.
+    fn rouse(&self, sleepers: &mut Sleepers, seat: &Seat) -> bool {
+        let at_rest = seat.at_rest.swap(false, SeqCst);
+        sleepers.at_rest -= usize::from(at_rest);
         self.state.fetch_add(SEARCHING.wrapping_sub(SLEEPING), SeqCst);
         seat.woken.store(true, SeqCst);
-        Some(seat)
+        at_rest
     }
 
     /// Makes the running caller a searcher, unless enough search already.
@@ -160,35 +228,36 @@ impl Idle {
         last
     }
 
-    /// Puts the caller among the sleepers. It looks at all queues afterwards, and only then parks.
-    ///
-    /// `at_rest` says that there is nothing beneath it on its stack.
-    pub(super) fn lie_down(&self, worker: usize, seats: &[Seat], searched: bool, at_rest: bool) -> Rest {
+    /// Puts the caller, which has no job, among the sleepers. It looks at all queues afterwards, and only then parks.
+    pub(super) fn lie_down(&self, seat: &Seat, searched: bool) -> Rest {
         let mut sleepers = lock(&self.sleepers);
-        seats[worker].woken.store(false, SeqCst);
-        seats[worker].at_rest.store(at_rest, SeqCst);
-        sleepers.list.push(worker);
-        sleepers.at_rest += usize::from(at_rest);
+        seat.woken.store(false, SeqCst);
+        seat.at_rest.store(true, SeqCst);
+        sleepers.list.push(seat.index);
+        sleepers.at_rest += 1;
         let was_searching = if searched { SEARCHING } else { 0 };
         self.state.fetch_add(SLEEPING - was_searching, SeqCst);
-        let last = sleepers.closing && sleepers.at_rest == seats.len();
-        if WATCHES && self.watcher.load(SeqCst) == 0 && sleepers.list.len() < seats.len() {
-            self.watcher.store(worker + 1, SeqCst);
+        let last = sleepers.closing && sleepers.is_quiet();
+        if WATCHES && self.watcher.load(SeqCst) == 0 && sleepers.list.len() < sleepers.occupants.len() {
+            self.watcher.store(seat.index + 1, SeqCst);
         }
         drop(sleepers);
         sequenced();
         if last { Rest::Last } else { Rest::Asleep }
     }
 
-    /// Takes the caller back from the sleepers; it searches then. Somebody may have woken it meanwhile, which is the
-    /// same.
-    pub(super) fn get_up(&self, worker: usize, seats: &[Seat]) {
+    /// Takes the caller back from the list; it searches then. Another thread may have woken it meanwhile, which is the
+    /// same. `false` when another thread has the seat.
+    pub(super) fn get_up(&self, seat: &Seat, thread: &ThreadRecord) -> bool {
         let mut sleepers = lock(&self.sleepers);
-        if let Some(at) = sleepers.list.iter().position(|&sleeper| sleeper == worker) {
-            sleepers.list.remove(at);
-            self.rouse(&mut sleepers, Some(&seats[worker]));
+        if thread.seat() != Some(seat.index) {
+            return false;
         }
-        seats[worker].woken.store(false, SeqCst);
+        if sleepers.unlist(seat) {
+            self.rouse(&mut sleepers, seat);
+        }
+        seat.woken.store(false, SeqCst);
+        true
     }
 
     /// Whether a sleeper looks at the slots now and then.
@@ -198,24 +267,155 @@ impl Idle {
     }
 
     /// Whether that is the caller, which sleeps. It is so no more once all others sleep too.
-    pub(super) fn watches(&self, worker: usize, workers: usize) -> bool {
-        if !WATCHES || self.watcher.load(SeqCst) != worker + 1 {
+    pub(super) fn watches(&self, seat: &Seat) -> bool {
+        if !WATCHES || self.watcher.load(SeqCst) != seat.index + 1 {
             return false;
         }
         // Under the lock, so that whoever gets up afterwards knows that nobody watches.
         let sleepers = lock(&self.sleepers);
-        let others_awake = sleepers.list.len() < workers;
+        let others_awake = sleepers.list.len() < sleepers.occupants.len();
         if !others_awake {
             self.watcher.store(0, SeqCst);
         }
         others_awake
     }
 
-    /// The caller goes to work, so it does not watch any more. To be called before [`Idle::found`].
-    pub(super) fn watch_no_more(&self, worker: usize) {
-        if WATCHES && self.watcher.load(SeqCst) == worker + 1 {
+    /// The occupant of the seat goes to work, so it does not watch any more. To be called before [`Idle::found`].
+    pub(super) fn watch_no_more(&self, seat: &Seat) {
+        if WATCHES && self.watcher.load(SeqCst) == seat.index + 1 {
             let _sleepers = lock(&self.sleepers);
             self.watcher.store(0, SeqCst);
+        }
+    }
+
+    /// Puts the seat of the caller, which blocks in the middle of a job, on the list. The caller looks at all queues
+    /// afterwards, and only then parks.
+    pub(super) fn hold(&self, seat: &Seat) {
+        let mut sleepers = lock(&self.sleepers);
+        seat.woken.store(false, SeqCst);
+        sleepers.list.insert(0, seat.index);
+        self.state.fetch_add(SLEEPING, SeqCst);
+        drop(sleepers);
+        sequenced();
+    }
+
+    /// Gives the seat of the caller, which blocks, to a spare thread that is parked, and returns that to be unparked. The
+    /// caller has no seat then. The spare thread counts as a searcher, as the caller did if it `searched`.
+    pub(super) fn give_to_spare(&self, seat: &Seat, searched: bool) -> Option<&'static ThreadRecord> {
+        let mut sleepers = lock(&self.sleepers);
+        let spare = sleepers.spares.pop()?;
+        self.give_locked(&mut sleepers, seat, spare, searched);
+        Some(spare)
+    }
+
+    /// Gives the seat of the caller to a thread that was started for it. As [`Idle::give_to_spare`] otherwise.
+    pub(super) fn give(&self, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
+        self.give_locked(&mut lock(&self.sleepers), seat, spare, searched);
+    }
+
+    fn give_locked(&self, sleepers: &mut Sleepers, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
+        if !searched {
+            self.state.fetch_add(SEARCHING, SeqCst);
+        }
+        seat.woken.store(true, SeqCst);
+        pass_on(sleepers, seat, spare);
+    }
+
+    /// Says that the caller blocks on its seat and has found no spare thread; it stops to search then, if it `searched`.
+    /// Or gives the seat to a spare thread that has come meanwhile, as [`Idle::give_to_spare`] does.
+    pub(super) fn stick(&self, seat: &Seat, searched: bool) -> Option<&'static ThreadRecord> {
+        let mut sleepers = lock(&self.sleepers);
+        if let Some(spare) = sleepers.spares.pop() {
+            self.give_locked(&mut sleepers, seat, spare, searched);
+            return Some(spare);
+        }
+        seat.woken.store(false, SeqCst);
+        sleepers.stuck.push_back(seat.index);
+        None
+    }
+
+    /// The wait of the caller is over. It had this seat when it began to block.
+    pub(super) fn resume(&self, seat: &Seat, thread: &ThreadRecord) -> Resumed {
+        let mut sleepers = lock(&self.sleepers);
+        if thread.seat() != Some(seat.index) {
+            return Resumed::Unseated;
+        }
+        if sleepers.unlist(seat) {
+            self.state.fetch_sub(SLEEPING, SeqCst);
+            return Resumed::Seated;
+        }
+        if let Some(at) = sleepers.stuck.iter().position(|&stuck| stuck == seat.index) {
+            sleepers.stuck.remove(at);
+            return Resumed::Seated;
+        }
+        seat.woken.store(false, SeqCst);
+        Resumed::Searching
+    }
+
+    /// Gives a thread without a seat the seat of a sleeper, which becomes a spare. It runs then.
+    pub(super) fn take_asleep(&self, seats: &[Seat], thread: &'static ThreadRecord) -> Option<usize> {
+        if sleeping(self.state.load(SeqCst)) == 0 {
+            return None;
+        }
+        let (index, unparked) = {
+            let mut sleepers = lock(&self.sleepers);
+            let seat = &seats[*sleepers.list.last()?];
+            // The holders come first: if the last one is not at rest, none is.
+            if !seat.at_rest.swap(false, SeqCst) {
+                return None;
+            }
+            sleepers.list.pop();
+            sleepers.at_rest -= 1;
+            self.state.fetch_sub(SLEEPING, SeqCst);
+            if self.watcher.load(SeqCst) == seat.index + 1 {
+                self.watcher.store(0, SeqCst);
+            }
+            let sleeper = pass_on(&mut sleepers, seat, thread);
+            // Of the two, the caller has a seat now, and the sleeper has no job.
+            sleepers.unseated -= 1;
+            (seat.index, self.settle(&mut sleepers, seats, sleeper))
+        };
+        if let Some(thread) = unparked {
+            thread.unpark();
+        }
+        Some(index)
+    }
+
+    /// The job of the caller, a thread without a seat, is over. It takes a stuck seat, as a searcher, or is among the spare
+    /// threads now.
+    pub(super) fn job_is_over(&self, seats: &[Seat], thread: &'static ThreadRecord) {
+        let unparked = {
+            let mut sleepers = lock(&self.sleepers);
+            if self.settle(&mut sleepers, seats, thread).is_none() && sleepers.closing && sleepers.is_quiet() {
+                // The last one to come to rest ends the pool, and this is none that can: it has no seat.
+                self.rouse_one(&mut sleepers, seats)
+            } else {
+                None
+            }
+        };
+        if let Some(thread) = unparked {
+            thread.unpark();
+        }
+    }
+
+    /// Finds a place for a thread that counts as one without a seat, and has no job: a stuck seat, when it is returned, to
+    /// be unparked as a searcher, or one among the spares.
+    fn settle(
+        &self,
+        sleepers: &mut Sleepers,
+        seats: &[Seat],
+        thread: &'static ThreadRecord,
+    ) -> Option<&'static ThreadRecord> {
+        sleepers.unseated -= 1;
+        match sleepers.stuck.pop_front() {
+            Some(stuck) => {
+                self.give_locked(sleepers, &seats[stuck], thread, false);
+                Some(thread)
+            }
+            None => {
+                sleepers.spares.push(thread);
+                None
+            }
         }
     }
 
@@ -224,41 +424,65 @@ impl Idle {
         let woken = {
             let mut sleepers = lock(&self.sleepers);
             sleepers.closing = true;
-            let woken = if sleepers.at_rest == seats.len() {
-                sleepers.list.pop()
+            if sleepers.is_quiet() {
+                self.rouse_one(&mut sleepers, seats)
             } else {
                 None
-            };
-            self.rouse(&mut sleepers, woken.map(|worker| &seats[worker]))
+            }
         };
-        if let Some(seat) = woken {
-            seat.unpark();
+        if let Some(thread) = woken {
+            thread.unpark();
         }
     }
 
-    /// Ends the pool and wakes everyone for the last time, if all are at rest and `close` can say that nothing came
+    /// Ends the pool and wakes every thread for the last time, if all are at rest and `close` can say that nothing came
     /// meanwhile.
     pub(super) fn end(&self, seats: &[Seat], close: impl FnOnce() -> bool) -> bool {
         let mut sleepers = lock(&self.sleepers);
-        if sleepers.at_rest != seats.len() || !close() {
+        if !sleepers.is_quiet() || !close() {
             return false;
         }
         self.over.store(true, SeqCst);
-        while let Some(worker) = sleepers.list.pop() {
-            self.rouse(&mut sleepers, Some(&seats[worker]));
-            seats[worker].unpark();
+        while let Some(index) = sleepers.list.pop() {
+            self.rouse(&mut sleepers, &seats[index]);
+        }
+        for thread in sleepers.occupants.iter().chain(&sleepers.spares) {
+            thread.unpark();
         }
         true
     }
 
-    /// Whether the workers are to leave.
+    /// Whether the threads are to leave.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
 
-    /// How many sleep.
+    /// How many sleep or hold.
     #[cfg(loom)]
     pub(super) fn asleep(&self) -> usize {
         sleeping(self.state.load(SeqCst))
     }
+}
+
+impl Sleepers {
+    /// Takes a seat off the list, if it is on it.
+    fn unlist(&mut self, seat: &Seat) -> bool {
+        match self.list.iter().position(|&listed| listed == seat.index) {
+            Some(at) => {
+                self.list.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Makes a thread the occupant of a seat. Its occupant so far, which is returned, counts as a thread without a seat.
+fn pass_on(sleepers: &mut Sleepers, seat: &Seat, to: &'static ThreadRecord) -> &'static ThreadRecord {
+    let from = mem::replace(&mut sleepers.occupants[seat.index], to);
+    from.set_seat(None);
+    sleepers.unseated += 1;
+    seat.tenure.fetch_add(1, Release);
+    to.set_seat(Some(seat.index));
+    from
 }

@@ -7,14 +7,17 @@
 //! | `join.rs`, `scope.rs` | fork-join of closures |
 //! | `party.rs` | work that several workers take part in |
 //! | `shared.rs` | what all workers share: push, raise |
-//! | `worker.rs` | what a worker does: pick, search, sleep, help |
+//! | `seat.rs` | the states of seats and threads |
+//! | `worker.rs` | what a worker does: pick, search, sleep |
+//! | `block.rs`, `spare.rs` | what it does while it waits in a job: its seat goes to a spare thread |
 //! | `entry.rs` | the nodes of the queues |
-//! | `ring.rs` | the queue of one worker |
+//! | `ring.rs` | the queue of one seat |
 //! | `injector.rs` | the queues of all, one per priority |
-//! | `idle.rs` | who is awake |
+//! | `idle.rs` | who is awake, and on which seat |
 //! | `model.rs` | all of this as the models in `tests/model/` see it |
 
 mod affinity;
+mod block;
 mod builder;
 mod entry;
 mod idle;
@@ -27,7 +30,9 @@ mod pool;
 mod ring;
 mod schedule;
 mod scope;
+mod seat;
 mod shared;
+mod spare;
 mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};

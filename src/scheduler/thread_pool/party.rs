@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::entry::{Entry, Item};
-use super::ring::Ring;
+use super::seat::Seat;
 use super::worker::Worker;
 use crate::sender::stage::container_of;
 use crate::sync::atomic::{
@@ -37,9 +37,11 @@ pub(crate) struct Party {
     members: AtomicUsize,
 }
 
-/// An invitation that was sent: its number in the ring of its sender.
-#[derive(Debug)]
-pub(crate) struct Invited(usize);
+/// An invitation that was sent: the seat in whose ring it was put, and its number there.
+pub(crate) struct Invited {
+    seat: &'static Seat,
+    number: usize,
+}
 
 impl Party {
     /// `come` is called with the job of whoever takes the invitation; see [`Party::of`].
@@ -65,19 +67,33 @@ impl Party {
         self.members.store(1, Relaxed);
     }
 
-    /// Invites another worker of the pool, unless there are as many members as workers, or there is no room.
+    /// Invites another worker of the pool, unless there are as many members as seats, or there is no room, or the caller
+    /// has no seat.
     ///
     /// # Safety
     ///
     /// The caller is a member and holds the invitation, and its thread is that of the worker. What is returned goes to
     /// [`Party::leave`].
     pub(crate) unsafe fn invite(this: NonNull<Self>, worker: &Worker) -> Option<Invited> {
-        // SAFETY: the caller's promise.
-        let invited = unsafe { Self::send(this, worker.ring(), worker.crew()) };
-        if invited.is_some() {
-            worker.wake_another();
+        let seated = worker.seated()?;
+        // SAFETY: the caller is a member, so the party is alive.
+        let members = unsafe { &(*this.as_ptr()).members };
+        // Others only leave meanwhile.
+        if members.load(Relaxed) >= worker.crew() {
+            return None;
         }
-        invited
+        members.fetch_add(1, Relaxed);
+        // SAFETY: as above.
+        let item = unsafe { Self::item(this) };
+        let Some(number) = seated.seat.ring.push(item, true) else {
+            members.fetch_sub(1, Relaxed);
+            return None;
+        };
+        seated.wake_another();
+        Some(Invited {
+            seat: seated.seat,
+            number,
+        })
     }
 
     /// A member leaves, with the invitation that it has sent, if it has. `true` for the last: the work is over, and the
@@ -87,41 +103,17 @@ impl Party {
     ///
     /// The caller is a member, and the last invitation that it sent, from the thread of the worker, is `invited`.
     pub(crate) unsafe fn leave(this: NonNull<Self>, worker: &Worker, invited: Option<Invited>) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { Self::withdraw(this, worker.ring(), invited) }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Party::invite`]; the caller is the owner of the ring.
-    pub(super) unsafe fn send(this: NonNull<Self>, ring: &Ring, most: usize) -> Option<Invited> {
-        // SAFETY: the caller is a member.
-        let members = unsafe { &(*this.as_ptr()).members };
-        // Others only leave meanwhile.
-        if members.load(Relaxed) >= most {
-            return None;
-        }
-        members.fetch_add(1, Relaxed);
-        let number = ring.next_number();
-        // SAFETY: the caller is a member.
+        // SAFETY: the caller is a member, so the party is alive.
         let item = unsafe { Self::item(this) };
-        if ring.push(item, true).is_err() {
-            members.fetch_sub(1, Relaxed);
-            return None;
-        }
-        Some(Invited(number))
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Party::leave`]; the caller is the owner of the ring.
-    pub(super) unsafe fn withdraw(this: NonNull<Self>, ring: &Ring, invited: Option<Invited>) -> bool {
-        // SAFETY: the caller is a member.
-        let item = unsafe { Self::item(this) };
-        let leaving = match invited {
-            Some(Invited(number)) if ring.take_back(number, item) => 2,
-            _ => 1,
-        };
+        let taken_back = invited.is_some_and(|Invited { seat, number }| {
+            if worker.sits_on(seat) {
+                seat.ring.take_back(number, item)
+            } else {
+                // The worker has blocked since, and another thread has the seat.
+                seat.ring.remove(number, item)
+            }
+        });
+        let leaving = if taken_back { 2 } else { 1 };
         // SAFETY: as above.
         unsafe { &(*this.as_ptr()).members }.fetch_sub(leaving, AcqRel) == leaving
     }

@@ -1,5 +1,7 @@
 use core::fmt;
+use core::mem;
 use core::ptr::NonNull;
+use std::sync::Arc;
 use std::vec::Vec;
 
 #[cfg(not(loom))]
@@ -8,8 +10,9 @@ use super::builder::ThreadPoolBuilder;
 use super::entry::{Entry, Place};
 use super::schedule::PoolScheduler;
 use super::shared::Shared;
+use super::spare::Start;
 use super::worker::Worker;
-use crate::sync::thread;
+use crate::sync::{lock, thread};
 use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 
 /// A work-stealing pool of threads.
@@ -34,24 +37,36 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 /// threads and from others: the operation is the queue's node. What a worker makes ready it keeps, the newest
 /// first in line and the rest in order, and others steal from it when they have nothing to do.
 ///
-/// A worker that blocks in [`sync_wait`], in [`join`](crate::join) or at the end of a [`scope`](crate::task::scope) runs
-/// other work of its pool meanwhile. That work then sits on top of the wait on the same stack; of what is equally urgent
-/// a worker takes the newest first then, which is as a rule what it waits for. With sixteen jobs on top of each other it takes
-/// the newest before everything, so that waits do not pile up. Blocking in other ways, on a channel say, takes the thread
-/// away from the pool; what it had queued for itself is run by the others.
+/// # Blocking
+///
+/// A job may block: in [`sync_wait`] and whatever else drives a [`RunLoop`](super::RunLoop), in [`join`](crate::join), at
+/// the end of a [`scope`](crate::task::scope), and where it drops another pool. Its thread gives its place in the pool to a
+/// *spare* thread then, if there is work to do, and goes on without a place when the wait is over. So the pool keeps
+/// running as many jobs at once as it has threads, jobs that wait for each other do not deadlock, and a thread that waits
+/// runs no job of others on its stack.
+///
+/// Spare threads are started when they are needed, used again, and end with the pool. There are at most 512 of them, or
+/// as many as [`spare_threads`](ThreadPoolBuilder::spare_threads) says. When all of them block as well, or the system does
+/// not give a thread, a thread that blocks keeps its place; the next one that is free takes it over. Until then that
+/// place runs nothing: more jobs than that, each waiting for one that is queued behind, wait for ever.
+///
+/// A thread without a place works as before. What it schedules is queued with all workers; `join` and `bulk` share their
+/// work with others if there is a worker that sleeps, whose place it takes.
+///
+/// Blocking in other ways, on a channel say, keeps the place; what is queued there is run by the others.
 ///
 /// # Priorities
 ///
 /// There are five levels: see [`Priority`](crate::Priority). Work at a higher level is taken first. None starves: of each
 /// level, and of its own queue, a worker takes the oldest job at least once in
-/// [`FAIRNESS`](ThreadPool::FAIRNESS) picks, whatever else there is, unless it waits with sixteen jobs on top of each other.
+/// [`FAIRNESS`](ThreadPool::FAIRNESS) picks, whatever else there is.
 /// [`Operation::raise`](crate::Operation::raise) moves what is queued to a higher level.
 ///
 /// # The end
 ///
 /// Dropping the pool waits until everything that it has accepted, and what comes of that, has run; then its threads
-/// end. Dropped by one of its own workers, which cannot wait for itself, it returns at once, and the threads do the same on
-/// their own. Dropped by a worker of another pool, that one runs its pool's work while it waits. Two jobs that each drop
+/// end. Dropped by one of its own threads, which cannot wait for itself, it returns at once, and the threads do the same on
+/// their own. Dropped by a worker of another pool, that one blocks. Two jobs that each drop
 /// the pool of the other wait for each other for ever. Work that arrives later, by a scheduler that was kept, goes to the
 /// [global](ThreadPool::global) pool.
 ///
@@ -62,6 +77,7 @@ pub struct ThreadPool {
     shared: &'static Shared,
     generation: u32,
     threads: Vec<thread::JoinHandle<()>>,
+    start: Arc<Start>,
 }
 
 impl ThreadPool {
@@ -85,11 +101,17 @@ impl ThreadPool {
         ThreadPoolBuilder::new()
     }
 
-    pub(super) fn assemble(shared: &'static Shared, generation: u32, threads: Vec<thread::JoinHandle<()>>) -> Self {
+    pub(super) fn assemble(
+        shared: &'static Shared,
+        generation: u32,
+        threads: Vec<thread::JoinHandle<()>>,
+        start: Arc<Start>,
+    ) -> Self {
         ThreadPool {
             shared,
             generation,
             threads,
+            start,
         }
     }
 
@@ -99,12 +121,21 @@ impl ThreadPool {
         PoolScheduler::new(self.shared, self.generation)
     }
 
-    /// How many threads it has.
+    /// How many threads it has, without the spare ones: as many run jobs at once.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
+    /// How many spare threads it has started up to now, because others blocked: see
+    /// [`spare_threads`](ThreadPoolBuilder::spare_threads).
+    pub fn spare_threads(&self) -> usize {
+        lock(&self.start.handles).len()
+    }
+
     /// Which of the pool's threads is calling, counted from 0; `None` when it is not one of them.
+    ///
+    /// The number is that of a place, which a thread that [blocks](ThreadPool#blocking) gives to a spare one. Afterwards it
+    /// keeps the number that it had, until it has another place; the spare thread has the same number meanwhile.
     pub fn worker_index(&self) -> Option<usize> {
         let worker = Worker::current()?;
         worker.works_for(self.shared, self.generation).then(|| worker.index())
@@ -245,15 +276,21 @@ pub(super) fn forwarded_to() -> Option<PoolScheduler> {
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         let (shared, generation) = (self.shared, self.generation);
+        crate::sender::current::publish();
         match Worker::current() {
             // It cannot wait for itself: the threads end on their own.
             Some(worker) if worker.works_for(shared, generation) => return shared.idle.0.close(&shared.seats),
             // What is left in this pool may need the other one, so that goes on meanwhile.
-            Some(worker) => shared.end_while_helping(worker, generation),
+            Some(worker) => shared.end_and_wait(worker, generation),
             None => shared.idle.0.close(&shared.seats),
         }
         for thread in self.threads.drain(..) {
             // A worker does not panic: it would have aborted.
+            let _ = thread.join();
+        }
+        // All of them were started before the last worker ended.
+        let spares = mem::take(&mut *lock(&self.start.handles));
+        for thread in spares {
             let _ = thread.join();
         }
     }
@@ -263,6 +300,8 @@ impl fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ThreadPool")
             .field("threads", &self.threads())
+            .field("spare_threads", &self.spare_threads())
+            .field("most_spare_threads", &self.start.most)
             .finish_non_exhaustive()
     }
 }

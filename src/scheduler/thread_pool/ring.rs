@@ -1,4 +1,7 @@
-//! The queue of one worker: fixed in size, pushed by its owner, taken from by everyone.
+//! The queue of one seat: fixed in size, pushed by its owner, taken from by everyone.
+//!
+//! The owner is the thread that has the seat: see `seat.rs`. A seat passes from one thread to another under a lock, so that
+//! what one owner did happened before what the next one does.
 
 use core::ptr;
 
@@ -23,9 +26,13 @@ const MASK: usize = CAPACITY - 1;
 /// An item is taken in two steps. First its *number* is claimed, by moving `top` or `bottom` over it; then its slot is
 /// emptied. The owner reuses a slot only when it is empty, so one who claimed and has not yet emptied is in nobody's way.
 ///
-/// A raised item is taken out of the middle, with [`Ring::remove`]. Its number cannot be claimed from there, so a *gap* is
-/// left, which whoever claims the number finds, clears, and tries the next. Were the slot empty at once, the owner could
-/// fill it again before one that has claimed the old number comes to look.
+/// A raised entry is taken out of the middle, with [`Ring::remove`], and so is a fork whose pusher is not the owner any
+/// more, or has pushed something else since. The number cannot be claimed from there, so a *gap* is left, which the
+/// thread that claims the number finds, clears, and tries the next. Were the slot empty at once, the owner could fill it
+/// again before a thread that has claimed the old number comes to look.
+///
+/// The number of a fork is claimed from the top, by any thread, or from the bottom by its pusher alone
+/// ([`Ring::take_back_fork`]). So while the top has not passed a fork's number, that number is the fork's.
 pub(super) struct Ring {
     /// The number of the oldest item. It only grows. Whoever moves it by one, with a compare and exchange, has claimed
     /// the item.
@@ -37,15 +44,16 @@ pub(super) struct Ring {
     bottom: Line<AtomicUsize>,
     /// | from | to | by |
     /// |---|---|---|
-    /// | null | an item | the owner, when the number is that of `bottom` |
-    /// | an item that is an entry | [`GAP`] | `remove` |
-    /// | an item, [`GAP`] | null | whoever has claimed the number, once |
+    /// | null | an item | the owner, when the number is that of `bottom`; release, published by `bottom` |
+    /// | an item | [`GAP`] | `remove`: a compare and exchange, acquire and release |
+    /// | an item, [`GAP`] | null | the thread that has claimed the number, once: a swap, acquire and release |
+    /// | a fork | null | its pusher, which claimed it from the bottom, and is the only one to `remove` it; release |
     ///
-    /// So a slot is null exactly when its number is free, and nobody but who claimed it takes a fork.
+    /// So a slot is null exactly when its number is free. The owner loads it with acquire before it fills it again.
     slots: [AtomicPtr<Job>; CAPACITY],
 }
 
-/// In the slot of an item that was taken out of the middle. It looks like an entry, so that forks need no test for it.
+/// In the slot of an item that was taken out of the middle. It looks like a plain entry.
 const GAP: *mut Job = ptr::without_provenance_mut(1);
 
 /// A cache line (two, as they are fetched in pairs) of its own.
@@ -68,32 +76,39 @@ impl Ring {
         self.bottom.0.load(Relaxed)
     }
 
-    /// Adds an item, unless the ring is full.
+    /// Adds an item and returns its number, unless the ring is full.
     ///
     /// What the caller loads after a push that is `ordered`, sequentially consistently, is loaded after the item was
     /// there to be seen.
     ///
     /// The caller is the owner.
     #[inline]
-    pub(super) fn push(&self, item: Item, ordered: bool) -> Result<(), Item> {
+    pub(super) fn push(&self, item: Item, ordered: bool) -> Option<usize> {
         let bottom = self.bottom.0.load(Relaxed);
         let slot = &self.slots[bottom & MASK];
         if !slot.load(Acquire).is_null() {
-            return Err(item);
+            return None;
         }
         slot.store(item.into_raw(), Release);
         self.bottom
             .0
             .store(bottom.wrapping_add(1), if ordered { SeqCst } else { Release });
-        Ok(())
+        Some(bottom)
     }
 
-    /// Takes the newest item.
+    /// Takes the newest item, if it is an entry, and `wanted` by what its bits say.
     ///
     /// The caller is the owner.
     #[inline]
-    pub(super) fn pop_newest(&self) -> Option<Item> {
+    pub(super) fn pop_newest_if(&self, wanted: impl Fn(Item) -> bool) -> Option<Item> {
         loop {
+            let newest = self.bottom.0.load(Relaxed).wrapping_sub(1);
+            // It is not the caller's yet, so no more is looked at than its bits.
+            let item = Item::from_raw(self.slots[newest & MASK].load(Relaxed))?;
+            if !(item.is_entry() && wanted(item)) {
+                return None;
+            }
+            // A removed one has left a gap; then the one before is looked at.
             let newest = self.claim_newest()?;
             if let Some(item) = self.empty(newest) {
                 return Some(item);
@@ -101,13 +116,22 @@ impl Ring {
         }
     }
 
-    /// Whether the newest item is a child that did not run yet, or a task that waited for such, as far as can be told.
+    /// Takes back a fork which the caller pushed with `number`. `false`: another thread has it.
     ///
     /// The caller is the owner.
     #[inline]
-    pub(super) fn ends_with_family(&self) -> bool {
-        let newest = self.bottom.0.load(Relaxed).wrapping_sub(1);
-        Item::from_raw(self.slots[newest & MASK].load(Relaxed)).is_some_and(Item::is_family)
+    pub(super) fn take_back_fork(&self, number: usize, fork: Item) -> bool {
+        if self.next_number().wrapping_sub(1) != number {
+            // Something was pushed since, and is still there.
+            return self.remove(number, fork);
+        }
+        let Some(claimed) = self.claim_newest() else {
+            return false;
+        };
+        debug_assert_eq!(claimed, number);
+        // The caller alone would remove it, so it is in its slot.
+        self.slots[number & MASK].store(ptr::null_mut(), Release);
+        true
     }
 
     /// Claims the newest number, if there is one.
@@ -162,7 +186,32 @@ impl Ring {
         }
     }
 
-    /// Takes `item` out, an entry, which was pushed with `number`, unless it is not there any more.
+    /// Takes the oldest item, if it is a fork with a number of `since` or later, and `wanted` after it was seen. Anybody
+    /// may.
+    pub(super) fn pop_fork_since(&self, since: usize, wanted: impl Fn() -> bool) -> Option<Item> {
+        loop {
+            let top = self.top.0.load(SeqCst);
+            sequenced();
+            if is_empty(top, self.bottom.0.load(SeqCst)) || is_before(top, since) {
+                return None;
+            }
+            // While the top has not moved, this is the item of that number, or the gap that it has left.
+            let oldest = Item::from_raw(self.slots[top & MASK].load(Acquire))?;
+            if oldest.is_entry() || !wanted() {
+                return None;
+            }
+            if (self.top.0)
+                .compare_exchange(top, top.wrapping_add(1), SeqCst, SeqCst)
+                .is_ok()
+                && let Some(item) = self.empty(top)
+            {
+                return Some(item);
+            }
+        }
+    }
+
+    /// Takes `item` out, which was pushed with `number`, unless it is not there any more. A fork is removed by its pusher
+    /// alone.
     pub(super) fn remove(&self, number: usize, item: Item) -> bool {
         self.slots[number & MASK]
             .compare_exchange(item.into_raw(), GAP, AcqRel, Relaxed)
@@ -192,15 +241,9 @@ impl Ring {
     /// Empties the slot of a claimed number. `None` where a gap was.
     #[inline]
     fn empty(&self, number: usize) -> Option<Item> {
-        let slot = &self.slots[number & MASK];
-        let item = Item::from_raw(slot.load(Acquire))?;
-        if item.is_entry() {
-            // Somebody may be about to remove it.
-            let raw = slot.swap(ptr::null_mut(), AcqRel);
-            return if ptr::eq(raw, GAP) { None } else { Item::from_raw(raw) };
-        }
-        slot.store(ptr::null_mut(), Release);
-        Some(item)
+        // A swap: the item may be removed at this moment.
+        let raw = self.slots[number & MASK].swap(ptr::null_mut(), AcqRel);
+        if ptr::eq(raw, GAP) { None } else { Item::from_raw(raw) }
     }
 }
 
@@ -208,4 +251,9 @@ impl Ring {
 #[inline]
 fn is_empty(top: usize, bottom: usize) -> bool {
     bottom.wrapping_sub(top).cast_signed() <= 0
+}
+
+/// The numbers wrap.
+fn is_before(number: usize, other: usize) -> bool {
+    number.wrapping_sub(other).cast_signed() < 0
 }

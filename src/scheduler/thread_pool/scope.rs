@@ -3,7 +3,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::entry::Entry;
+use super::entry::{Entry, Kind};
 use super::join::{Latch, elsewhere};
 use super::pool::ThreadPool;
 use super::schedule::PoolScheduler;
@@ -46,7 +46,8 @@ use crate::{Job, Panic, Transfer};
 ///
 /// # Stack
 ///
-/// While it waits, it runs other work of the pool on this stack.
+/// While it waits, it runs closures that were spawned in this scope on this stack, as long as it finds some that no other
+/// worker has taken. It runs nothing else. When there are none it blocks, as [`ThreadPool`](ThreadPool#blocking) says.
 pub fn scope<'scope, T: Send>(body: impl FnOnce(&Scope<'scope>) -> T + Send) -> T {
     match Worker::current() {
         Some(worker) => scope_on(worker, body),
@@ -65,13 +66,22 @@ fn scope_on<'scope, T>(worker: &Worker, body: impl FnOnce(&Scope<'scope>) -> T) 
     let scope = Scope {
         pool: worker.scheduler(),
         running: AtomicUsize::new(1),
-        latch: Latch::new(worker.seat()),
+        latch: Latch::new(worker.record),
         panic: Mutex::new(None),
         _lifetime: PhantomData,
     };
     let result = Panic::catch(|| body(&scope));
     // SAFETY: the body has ended, and held one count.
     unsafe { Scope::ended(NonNull::from(&scope)) };
+    // What was spawned here can wait for nothing that comes after the scope's end, so it may run on top of this wait.
+    while !scope.latch.is_set()
+        && let Some(own) = worker
+            .seated()
+            .and_then(|seated| seated.take_scoped(|entry| scope.owns(entry)))
+    {
+        // SAFETY: it was taken out of a queue.
+        unsafe { worker.run_on_top(own) };
+    }
     scope.latch.wait(worker);
     let panic = lock(&scope.panic).take();
     match (result, panic) {
@@ -102,14 +112,25 @@ impl<'scope> Scope<'scope> {
         F: FnOnce(&Scope<'scope>) + Send + 'scope,
     {
         let spawned = Box::new(Spawned {
-            entry: Entry::new(Spawned::<'scope, F>::run),
+            head: Head {
+                entry: Entry::new(Spawned::<'scope, F>::run),
+                scope: NonNull::from(self).cast(),
+            },
             function,
-            scope: NonNull::from(self),
+            _scope: PhantomData,
         });
+        spawned.head.entry.set_kind(Kind::Scoped);
         self.begin();
         let entry = NonNull::from(Box::leak(spawned)).cast::<Entry>();
         // SAFETY: the entry stays where it is until it runs.
         unsafe { self.pool.push(entry) }.run();
+    }
+
+    /// Whether an entry of [`Kind::Scoped`], which the caller has taken out of a queue, was spawned here.
+    fn owns(&self, entry: NonNull<Entry>) -> bool {
+        // SAFETY: `spawn` alone makes entries of that kind, each the first field of a head; it is alive until it runs.
+        let scope = unsafe { entry.cast::<Head>().as_ref() }.scope;
+        scope == NonNull::from(self).cast()
     }
 
     pub(crate) fn pool(&self) -> PoolScheduler {
@@ -149,12 +170,21 @@ impl<'scope> Scope<'scope> {
     }
 }
 
-/// A spawned closure. The entry comes first, so that the address of one is that of the other.
+/// What a spawned closure begins with, whatever its type. The entry comes first, so that the address of one is that of the
+/// other.
+#[repr(C)]
+struct Head {
+    entry: Entry,
+    /// The scope that it was spawned in.
+    scope: NonNull<()>,
+}
+
+/// A spawned closure. The head comes first, so that the address of one is that of the other.
 #[repr(C)]
 struct Spawned<'scope, F> {
-    entry: Entry,
+    head: Head,
     function: F,
-    scope: NonNull<Scope<'scope>>,
+    _scope: PhantomData<&'scope Scope<'scope>>,
 }
 
 impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> Spawned<'scope, F> {
@@ -164,7 +194,8 @@ impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> Spawned<'scope, F> {
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: it was leaked from a box, and this is its one run.
         let spawned = unsafe { Box::from_raw(job.cast::<Self>().as_ptr()) };
-        let Spawned { function, scope, .. } = *spawned;
+        let Spawned { head, function, .. } = *spawned;
+        let scope = head.scope.cast::<Scope<'scope>>();
         // SAFETY: the scope waits for the count that this closure has.
         if let Err(payload) = Panic::catch(|| function(unsafe { scope.as_ref() })) {
             // SAFETY: as above.

@@ -1,18 +1,21 @@
 //! What the workers of a pool, and its handles, share.
 
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use std::boxed::Box;
+use std::sync::Arc;
 
 use super::entry::{Entry, Item, Place};
 use super::idle::Idle;
 use super::injector::{Closed, Injector, Levels};
-use super::ring::{Line, Ring};
+use super::ring::Line;
+use super::seat::Seat;
+use super::spare::{Spares, Start};
 use super::worker::Worker;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
-use crate::sync::{Mutex, lock, thread};
+use crate::sync::{Mutex, lock, park, thread};
 
 /// The shared part of a pool.
 ///
@@ -23,86 +26,41 @@ pub(super) struct Shared {
     pub(super) seats: Box<[Seat]>,
     pub(super) injector: Injector,
     pub(super) idle: Line<Idle>,
-    /// The workers that have not left. The last one to leave gives the memory back.
+    pub(super) spares: Spares,
+    /// The threads that have not left, workers and spare ones. A thread of the pool adds one for a spare thread before it
+    /// starts that. Leaving releases what a thread did; the last one to leave acquires it, and retires the memory.
     present: AtomicUsize,
-    /// The last generation that all workers have left. Written by the last one, before it gives the memory back, with
+    /// The last generation that all threads have left. Written by the last one, before it retires the memory, with
     /// release; so what says that a pool has ended stays true when the memory is used again.
     ended: AtomicU32,
-    /// Who waits for the last worker to leave, while it helps a pool of its own. Written before the pool is closed, that
+    /// The worker of another pool that waits for the last thread to leave. Written before the pool is closed, that
     /// is, while the memory is still this pool's.
     awaited_by: Mutex<Option<thread::Thread>>,
-}
-
-/// What others see of a worker.
-#[repr(align(128))]
-pub(super) struct Seat {
-    pub(super) ring: Ring,
-    /// The newest entry that the worker pushed, or null. It goes before the ring: what was just made ready is in
-    /// the caches. The worker swaps entries in and out. Others may take it too, by swinging it to null: who raises it,
-    /// and a searcher that sees the worker busy with something long.
-    pub(super) slot: AtomicPtr<crate::Job>,
-    /// Grows each time the worker picks a job. Only compared: a searcher that sees it change leaves the slot alone.
-    pub(super) picks: AtomicU32,
-    /// The worker has been taken off the list of sleepers. Set under the lock of that list, which orders it.
-    pub(super) woken: AtomicBool,
-    /// The worker sleeps with nothing beneath it. Read and written under the same lock.
-    pub(super) at_rest: AtomicBool,
-    thread: Mutex<Option<thread::Thread>>,
-}
-
-impl Seat {
-    fn new() -> Self {
-        Seat {
-            ring: Ring::new(),
-            slot: AtomicPtr::new(ptr::null_mut()),
-            picks: AtomicU32::new(0),
-            woken: AtomicBool::new(false),
-            at_rest: AtomicBool::new(false),
-            thread: Mutex::new(None),
-        }
-    }
-
-    /// The calling thread takes the seat.
-    pub(super) fn occupy(&self) {
-        *lock(&self.thread) = Some(thread::current());
-    }
-
-    /// Ends the parking of the worker, now or the next.
-    pub(super) fn unpark(&self) {
-        if let Some(thread) = lock(&self.thread).as_ref() {
-            thread.unpark();
-        }
-    }
-
-    /// Takes `item` out of the slot, unless it is not there any more.
-    pub(super) fn take_from_slot(&self, item: Item) -> bool {
-        self.slot
-            .compare_exchange(item.into_raw(), ptr::null_mut(), AcqRel, Relaxed)
-            .is_ok()
-    }
 }
 
 impl Shared {
     pub(super) fn new(workers: usize) -> Self {
         Shared {
-            seats: (0..workers).map(|_| Seat::new()).collect(),
+            seats: (0..workers).map(Seat::new).collect(),
             injector: Injector::new(),
             idle: Line(Idle::new(workers)),
+            spares: Spares::new(),
             present: AtomicUsize::new(0),
             ended: AtomicU32::new(0),
             awaited_by: Mutex::new(None),
         }
     }
 
-    /// Begins a new life, and returns its number.
-    pub(super) fn open(&self) -> u32 {
-        self.idle.0.open();
+    /// Begins a new life, in which spare threads are started so, if at all, and returns its number.
+    pub(super) fn open(&'static self, start: Option<Arc<Start>>) -> u32 {
+        self.idle.0.open(&self.seats);
+        self.spares.open(start);
         self.present.store(self.seats.len(), SeqCst);
         *lock(&self.awaited_by) = None;
         self.injector.open()
     }
 
-    /// Queues an entry: with the calling worker, if it is one of this pool's, or in the injector.
+    /// Queues an entry: with the calling worker, if it is one of this pool's and has a seat, or in the injector.
     ///
     /// # Safety
     ///
@@ -113,9 +71,10 @@ impl Shared {
         if unsafe { entry.as_ref() }.is_default()
             && let Some(worker) = Worker::current()
             && worker.works_for(self, generation)
+            && let Some(seated) = worker.seated()
         {
             // SAFETY: the caller's promise.
-            unsafe { worker.push(entry) };
+            unsafe { seated.push(entry) };
             return Ok(());
         }
         // SAFETY: as above.
@@ -137,10 +96,10 @@ impl Shared {
             && self.injector.occupied().and(Levels::DEFAULT).is_empty()
             && let Some(worker) = Worker::current()
             && worker.works_for(self, generation)
-            && !worker.takes_newest()
+            && let Some(seated) = worker.seated()
         {
             // SAFETY: the caller's promise.
-            unsafe { worker.push_last(entry) };
+            unsafe { seated.push_last(entry) };
             return Ok(());
         }
         // SAFETY: as above.
@@ -197,7 +156,12 @@ impl Shared {
         self.seats.iter().any(|seat| !seat.slot.load(SeqCst).is_null())
     }
 
-    /// One worker leaves. The last one wakes who waits for that; `true` for that one.
+    /// Counts a thread that is about to be started, until it [leaves](Shared::leave). The caller is one that is counted.
+    pub(super) fn arrive(&self) {
+        self.present.fetch_add(1, Relaxed);
+    }
+
+    /// One thread leaves. The last one wakes the thread that waits for that; `true` for the last one.
     pub(super) fn leave(&self, generation: u32) -> bool {
         let last = self.present.fetch_sub(1, AcqRel) == 1;
         if last {
@@ -209,18 +173,28 @@ impl Shared {
         last
     }
 
-    /// Closes the pool and waits for its end, which a worker of another one does by doing that one's work.
-    pub(super) fn end_while_helping(&self, worker: &Worker, generation: u32) {
+    /// Closes the pool and waits for its end, on a worker of another one.
+    pub(super) fn end_and_wait(&self, worker: &Worker, generation: u32) {
         // Before the end may begin, after which the memory may be another pool's.
         *lock(&self.awaited_by) = Some(thread::current());
         self.idle.0.close(&self.seats);
-        worker.help_until(|| self.has_ended(generation));
+        worker.block_until(|| self.has_ended(generation), || park(None));
     }
 
-    /// Whether all workers of that generation have left.
+    /// Whether all threads of that generation have left.
     pub(super) fn has_ended(&self, generation: u32) -> bool {
         // The numbers wrap.
         self.ended.load(Acquire).wrapping_sub(generation).cast_signed() >= 0
+    }
+}
+
+/// The last that a thread of a pool does: it leaves, and retires the memory if it is the last one.
+pub(super) fn part(shared: &'static Shared, generation: u32) {
+    if shared.leave(generation) {
+        let start = shared.spares.close();
+        retire(shared);
+        // The memory may be used again before this runs the destructor of a function of the user, which may panic.
+        drop(start);
     }
 }
 
@@ -240,7 +214,7 @@ pub(super) fn obtain(workers: usize) -> &'static Shared {
     Box::leak(Box::new(Shared::new(workers)))
 }
 
-/// Gives the memory of a pool back, whose workers have all left.
+/// Keeps the memory of a pool whose threads have all left for a later one.
 pub(super) fn retire(shared: &'static Shared) {
     #[cfg(not(loom))]
     lock(&RETIRED).push(shared);

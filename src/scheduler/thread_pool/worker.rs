@@ -1,4 +1,4 @@
-//! A worker: the thread's side of a pool. How it picks its next job, searches, sleeps, and helps while it waits.
+//! A worker: the thread's side of a pool. How it picks its next job, searches, and sleeps. How it blocks is in `block.rs`.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -7,10 +7,10 @@ use core::time::Duration;
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
-use super::ring::Ring;
 use super::schedule::PoolScheduler;
-use super::shared::{Seat, Shared};
-use crate::sender::unwind::abort_on_unwind;
+use super::seat::{Seat, ThreadRecord};
+use super::shared::Shared;
+use crate::sender::current;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::{park, per_thread, thread};
 use crate::{Job, Priority};
@@ -32,8 +32,6 @@ const SLOT_RUNS: u32 = 16;
 const CHILD_RUNS: u32 = 64;
 /// How often a searcher looks at everything before it gives up.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
-/// How many jobs may be nested on one stack, each while the one beneath waits, before the newest goes before everything.
-const NESTED: u32 = 16;
 /// How long the one that watches sleeps at a time.
 const WATCH: Duration = Duration::from_millis(4);
 /// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
@@ -48,54 +46,91 @@ per_thread! {
     static CURRENT: Cell<*const Worker> = Cell::new(ptr::null());
 }
 
-/// What only the thread of a worker touches.
+/// A thread of a pool: what only the thread itself touches.
+///
+/// It has a seat, or not: see `seat.rs`. What needs one is in [`Seated`].
 pub(crate) struct Worker {
-    shared: &'static Shared,
-    generation: u32,
-    index: usize,
-    /// How many jobs it picked.
+    pub(super) shared: &'static Shared,
+    pub(super) generation: u32,
+    /// This thread, as others reach it.
+    pub(super) record: &'static ThreadRecord,
+    /// The seat that it has, as far as it knows: others take it only while this thread sleeps or blocks, and it looks again
+    /// before it runs anything.
+    seat: Cell<Option<&'static Seat>>,
+    /// The seat that it has, or had last.
+    index: Cell<usize>,
+    /// It is without a seat in the middle of a job.
+    unseated: Cell<bool>,
+    /// How many jobs were picked on the seat.
     picks: Cell<u32>,
     /// How many of them, up to now, came from the slot in a row.
     from_slot: Cell<u32>,
     /// How many children, up to now, were taken from the newer end of the ring in a row.
     children: Cell<u32>,
-    /// How many jobs are nested on this stack, each of which was taken while the one beneath waited.
-    nested: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
     /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
     away: Cell<bool>,
 }
 
+/// A worker that has a seat: what only the owner of a queue may do.
+///
+/// To be made anew after anything that may block, which is whatever runs a user's code: see [`Worker::seated`].
+#[derive(Clone, Copy)]
+pub(super) struct Seated<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) seat: &'static Seat,
+}
+
+/// What became of a worker that had nothing to do.
+enum Idled {
+    /// There is a job.
+    Found(Item),
+    /// Another thread has the seat.
+    Unseated,
+    /// The pool has ended.
+    Over,
+}
+
 impl Worker {
+    /// The thread that is started with a seat.
     pub(super) fn new(shared: &'static Shared, generation: u32, index: usize) -> Self {
+        let worker = Worker::spare(shared, generation, &shared.seats[index].first);
+        worker.sit_down(index);
+        worker
+    }
+
+    /// A thread that waits to be given a seat.
+    pub(super) fn spare(shared: &'static Shared, generation: u32, record: &'static ThreadRecord) -> Self {
         Worker {
             shared,
             generation,
-            index,
+            record,
+            seat: Cell::new(None),
+            index: Cell::new(0),
+            unseated: Cell::new(false),
             picks: Cell::new(0),
             from_slot: Cell::new(0),
             children: Cell::new(0),
-            nested: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
-            random: Cell::new((index as u32).wrapping_mul(0x9E37_79B9) | 1),
+            random: Cell::new((ptr::from_ref(record).addr() as u32).wrapping_mul(0x9E37_79B9) | 1),
             away: Cell::new(false),
         }
     }
 
-    /// The worker that the calling thread is.
+    /// The worker that the calling thread is, with a seat or without.
     ///
     /// It is gone when its thread is, so what is returned must not leave the thread: it is not `Sync`.
     #[inline]
     pub(crate) fn current<'a>() -> Option<&'a Worker> {
-        // SAFETY: set by `run`, which outlives everything that runs in it, and unset at its end.
+        // SAFETY: set by `enter` to a worker that outlives what runs in it, and unset at its end.
         unsafe { CURRENT.with(Cell::get).as_ref() }
     }
 
-    /// The worker that the calling thread is, if what runs now is the pool's work.
+    /// The worker that the calling thread is, if what runs now is the pool's work, and it has a seat or finds one.
     #[inline]
     pub(crate) fn at_work<'a>() -> Option<&'a Worker> {
-        Worker::current().filter(|worker| !worker.away.get())
+        Worker::current().filter(|worker| !worker.away.get() && worker.finds_seat())
     }
 
     /// Says that the calling thread drives a run loop until what is returned is dropped. What it runs for the pool
@@ -107,6 +142,24 @@ impl Worker {
             worker,
             before: worker.is_some_and(|worker| worker.away.replace(true)),
         }
+    }
+
+    /// The worker with its seat. Valid until the thread may have blocked.
+    #[inline]
+    pub(super) fn seated(&self) -> Option<Seated<'_>> {
+        self.seat.get().map(|seat| Seated { worker: self, seat })
+    }
+
+    /// Whether it has a seat, or has found one whose thread sleeps.
+    #[inline]
+    pub(super) fn finds_seat(&self) -> bool {
+        self.seat.get().is_some() || self.take_asleep()
+    }
+
+    /// Whether it has this seat.
+    #[inline]
+    pub(super) fn sits_on(&self, seat: &'static Seat) -> bool {
+        self.seat.get().is_some_and(|own| ptr::eq(own, seat))
     }
 
     /// Whether this is a worker of that pool: the memory alone does not tell, as it is used again.
@@ -125,92 +178,125 @@ impl Worker {
         ptr::from_ref(self.shared).addr()
     }
 
-    /// Which of the pool's workers this is.
+    /// The index of the seat that it has, or had last.
     pub(super) fn index(&self) -> usize {
-        self.index
+        self.index.get()
     }
 
-    /// How many workers the pool has.
+    /// How many seats the pool has.
     pub(crate) fn crew(&self) -> usize {
         self.shared.seats.len()
-    }
-
-    #[inline]
-    pub(super) fn seat(&self) -> &'static Seat {
-        &self.shared.seats[self.index]
-    }
-
-    #[inline]
-    pub(super) fn ring(&self) -> &'static Ring {
-        &self.seat().ring
-    }
-
-    /// Wakes another worker, if need be, for what was pushed into the ring.
-    pub(super) fn wake_another(&self) {
-        self.shared.idle.0.wake(&self.shared.seats);
     }
 
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
         self.enter(|| {
-            while let Some(item) = self.pick(false).or_else(|| self.idle(true, || false, park)) {
-                // SAFETY: we took it out of a queue.
+            while let Some(item) = self.next() {
+                // SAFETY: it was taken out of a queue.
                 unsafe { item.run() };
             }
         });
     }
 
-    /// Makes the calling thread this worker while `body` runs.
+    /// Makes the calling thread this worker while `body` runs, which does not unwind.
     pub(super) fn enter(&self, body: impl FnOnce()) {
-        self.seat().occupy();
+        self.record.occupy();
         CURRENT.with(|current| current.set(self));
-        // Jobs do not unwind; if one does, what it left half-done cannot be told from what is whole.
-        abort_on_unwind(body);
+        body();
         CURRENT.with(|current| current.set(ptr::null()));
     }
 
-    /// Runs the pool's jobs until `done`, sleeping while there are none.
-    ///
-    /// Whoever makes `done` true must then unpark this thread, unless `done` was not asked since.
-    pub(super) fn help_until(&self, done: impl Fn() -> bool) {
-        while !done() {
-            let Some(item) = self.pick(true).or_else(|| self.idle(false, &done, park)) else {
-                return;
-            };
-            // SAFETY: we took it out of a queue.
-            unsafe { self.run_on_top(item) };
-        }
-    }
-
-    /// Runs a job of the pool on top of something else.
+    /// Runs a job of the pool on top of something that waits for it.
     ///
     /// # Safety
     ///
     /// The item was taken out of a queue by the caller, who runs it this one time.
-    unsafe fn run_on_top(&self, item: Item) {
+    pub(super) unsafe fn run_on_top(&self, item: Item) {
         let away = self.away.replace(false);
-        let nested = self.nested.get();
-        self.nested.set(nested + 1);
-        let _hidden = crate::sender::current::Hidden::driver();
+        let _hidden = current::Hidden::driver();
         // SAFETY: the caller's promise.
         unsafe { item.run() };
-        self.nested.set(nested);
         self.away.set(away);
     }
 
-    /// The next job to run while something is waited for; `None` once `done`, for which it sleeps if need be.
-    ///
-    /// Whoever makes `done` true must then unpark this thread. `nap` parks it: for as long as the caller has nothing else
-    /// to do, or as it is told.
-    pub(crate) fn next_until(&self, done: impl Fn() -> bool, nap: impl Fn(Option<Duration>)) -> Option<Waiting<'_>> {
-        let item = self.pick(true).or_else(|| self.idle(false, done, nap))?;
-        Some(Waiting { item, worker: self })
+    /// The next job to run; sleeps until there is one. `None` when the pool has ended.
+    #[inline]
+    fn next(&self) -> Option<Item> {
+        match self.seated().and_then(Seated::pick) {
+            Some(item) => Some(item),
+            None => self.next_slowly(),
+        }
     }
 
-    /// A job that is there already, to be run while something is waited for.
-    pub(crate) fn next_now(&self) -> Option<Waiting<'_>> {
-        let item = self.pick(true)?;
-        Some(Waiting { item, worker: self })
+    #[cold]
+    fn next_slowly(&self) -> Option<Item> {
+        let mut searching = false;
+        loop {
+            let Some(seated) = self.seated() else {
+                if !self.waits_for_seat() {
+                    return None;
+                }
+                // A seat is given to a searcher.
+                searching = true;
+                continue;
+            };
+            match seated.idle(searching) {
+                Idled::Found(item) => return Some(item),
+                Idled::Over => return None,
+                // Its record is among the spares already.
+                Idled::Unseated => self.seat.set(None),
+            }
+            searching = false;
+        }
+    }
+
+    /// Waits until it is given a seat. `false` when the pool has ended.
+    fn waits_for_seat(&self) -> bool {
+        let idle = &self.shared.idle.0;
+        if self.unseated.replace(false) {
+            idle.job_is_over(&self.shared.seats, self.record);
+        }
+        loop {
+            if let Some(index) = self.record.seat() {
+                self.sit_down(index);
+                return true;
+            }
+            if idle.is_over() {
+                return false;
+            }
+            park(None);
+        }
+    }
+
+    /// Goes on with this seat, which is its own.
+    pub(super) fn sit_down(&self, index: usize) {
+        let seat = &self.shared.seats[index];
+        self.seat.set(Some(seat));
+        self.index.set(index);
+        self.unseated.set(false);
+        // What takes turns does so however often the seat passes from one thread to another.
+        self.picks.set(seat.picks.load(Relaxed));
+        self.from_slot.set(0);
+        self.children.set(0);
+    }
+
+    /// Goes on without a seat, in the middle of a job.
+    pub(super) fn stand_up(&self) {
+        self.seat.set(None);
+        self.unseated.set(true);
+    }
+}
+
+impl<'a> Seated<'a> {
+    #[inline]
+    fn shared(self) -> &'static Shared {
+        self.worker.shared
+    }
+
+    /// Wakes another worker, if need be, for what was pushed into the ring.
+    #[inline]
+    pub(super) fn wake_another(self) {
+        self.shared().idle.0.wake(&self.shared().seats);
     }
 
     /// Queues an entry of the default level with this worker.
@@ -222,150 +308,132 @@ impl Worker {
     ///
     /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
     #[inline]
-    pub(super) unsafe fn push(&self, entry: NonNull<Entry>) {
-        let seat = self.seat();
+    pub(super) unsafe fn push(self, entry: NonNull<Entry>) {
         // SAFETY: the caller's promise.
         let item = unsafe {
-            entry.as_ref().set_place(Place::Slot(self.index));
+            entry.as_ref().set_place(Place::Slot(self.seat.index));
             Item::queued(entry)
         };
-        let displaced = seat.slot.swap(item.into_raw(), SeqCst);
+        let displaced = self.seat.slot.swap(item.into_raw(), SeqCst);
         match Item::from_raw(displaced) {
             Some(item) => self.push_displaced(item),
             None => {
-                let run = self.from_slot.get();
-                let idle = &self.shared.idle.0;
-                if run == 0 || run.is_power_of_two() || !idle.is_watched() {
-                    idle.wake(&self.shared.seats);
+                let run = self.worker.from_slot.get();
+                if run == 0 || run.is_power_of_two() || !self.shared().idle.0.is_watched() {
+                    self.wake_another();
                 }
             }
         }
-    }
-
-    /// Whether this is on top of something that waits, and takes what was queued last first.
-    pub(super) fn takes_newest(&self) -> bool {
-        self.nested.get() != 0
     }
 
     /// Queues an entry of the default level with this worker, behind what is queued there.
     ///
     /// # Safety
     ///
-    /// As for [`Worker::push`].
-    pub(super) unsafe fn push_last(&self, entry: NonNull<Entry>) {
+    /// As for [`Seated::push`].
+    pub(super) unsafe fn push_last(self, entry: NonNull<Entry>) {
         match self.empty_slot() {
             Some(item) => self.push_displaced(item),
             // With nothing to get behind, the slot is the cheapest place.
             // SAFETY: the caller's promise.
-            None if !self.ring().has_items() => return unsafe { self.push(entry) },
+            None if !self.seat.ring.has_items() => return unsafe { self.push(entry) },
             None => {}
         }
         self.push_displaced(Item::entry(entry));
     }
 
     /// Puts what was in the slot into the ring.
-    fn push_displaced(&self, item: Item) {
+    pub(super) fn push_displaced(self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
-        let seat = self.seat();
+        let ring = &self.seat.ring;
         // SAFETY: we took it out of the slot, so it is ours until it is queued.
-        unsafe { entry.as_ref() }.set_place(Place::Ring(self.index, seat.ring.next_number()));
-        if seat.ring.push(item, true).is_ok() {
-            self.shared.idle.0.wake(&self.shared.seats);
+        unsafe { entry.as_ref() }.set_place(Place::Ring(self.seat.index, ring.next_number()));
+        if ring.push(item, true).is_some() {
+            self.wake_another();
         } else {
-            self.inject(entry);
+            // SAFETY: the entry was taken out of a queue of ours, and is in none.
+            let pushed = unsafe { self.shared().inject(entry, self.worker.generation) };
+            debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
         }
     }
 
-    /// Gives a job that its owner waits for to whoever is idle. It is refused when there is no room: run it yourself.
+    /// Gives a job that its owner waits for to whoever is idle, and returns its number. `None` when there is no room: run
+    /// it yourself.
     ///
     /// Unlike entries, forks are taken back by who pushed them, so it does not matter if once in a while nobody is woken.
     ///
     /// # Safety
     ///
-    /// The job is in no list, and stays where it is until it runs, or is taken back with [`Worker::take_back`].
+    /// The job is in no list, and stays where it is until it runs, or is taken back: with [`Seated::take_back`] or, by a
+    /// thread that has lost the seat, with [`Ring::remove`](super::ring::Ring::remove).
     #[inline]
-    pub(crate) unsafe fn fork(&self, job: NonNull<Job>) -> bool {
-        let pushed = self.seat().ring.push(Item::fork(job), false).is_ok();
-        if pushed {
-            self.shared.idle.0.wake(&self.shared.seats);
-        }
-        pushed
+    pub(super) unsafe fn fork(self, job: NonNull<Job>) -> Option<usize> {
+        let number = self.seat.ring.push(Item::fork(job), false)?;
+        self.wake_another();
+        Some(number)
     }
 
-    /// Takes a fork back, if it is the newest that is queued here; runs what is newer.
-    ///
-    /// `false`: somebody else has it, or it is `done`. That is asked before anything else is run, which may come back
-    /// again and again.
-    #[inline]
-    pub(super) fn take_back(&self, job: NonNull<Job>, done: impl Fn() -> bool) -> bool {
-        while let Some(item) = self.seat().ring.pop_newest() {
-            if item == Item::fork(job) {
-                return true;
+    /// Takes the newest closure of the ring, or that in the slot, if it is one of a scope, and `own` says so too.
+    pub(super) fn take_scoped(self, own: impl Fn(NonNull<Entry>) -> bool) -> Option<Item> {
+        let is_own = |item: Item| item.as_entry().is_some_and(&own);
+        // It is not ours yet, so no more is looked at than its bits.
+        if Item::from_raw(self.seat.slot.load(Relaxed)).is_some_and(Item::is_scoped)
+            && let Some(item) = self.empty_slot()
+        {
+            if is_own(item) {
+                return Some(item);
             }
-            // SAFETY: we took it out of the ring.
-            unsafe { self.run_on_top(item) };
-            if done() {
-                return false;
-            }
+            // The occupant alone fills the slot, so it is empty.
+            self.seat.slot.swap(item.into_raw(), SeqCst);
         }
-        false
-    }
-
-    fn inject(&self, entry: NonNull<Entry>) {
-        // SAFETY: the entry was taken out of a queue of ours, and is in none.
-        let pushed = unsafe { self.shared.inject(entry, self.generation) };
-        debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
+        let item = self.seat.ring.pop_newest_if(Item::is_scoped)?;
+        if is_own(item) {
+            return Some(item);
+        }
+        // There is room: it has its number again. A searcher may have missed it meanwhile.
+        let pushed = self.seat.ring.push(item, true);
+        debug_assert!(pushed.is_some(), "it was the newest");
+        self.wake_another();
+        None
     }
 
     /// The next job that is there to be run without looking for it.
-    ///
-    /// `newest` where something is waited for: of what is equally urgent, what was made last is likeliest to be what the
-    /// wait is for, and does not pile more waits upon this one, as the oldest would. The more urgent, and the oldest when
-    /// it is their turn, may do so all the same; so from a certain depth on the newest goes before everything.
     #[inline]
-    fn pick(&self, newest: bool) -> Option<Item> {
-        let seat = self.seat();
-        let picks = self.picks.get().wrapping_add(1);
-        self.picks.set(picks);
-        seat.picks.store(picks, Relaxed);
-        if newest && self.nested.get() >= NESTED {
-            return self.pick_newest();
-        }
+    fn pick(self) -> Option<Item> {
+        let picks = self.worker.picks.get().wrapping_add(1);
+        self.worker.picks.set(picks);
+        self.seat.picks.store(picks, Relaxed);
         if picks.is_multiple_of(FAIR_EVERY)
             && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)
         {
             return Some(item);
         }
-        let occupied = self.shared.injector.occupied();
+        let occupied = self.shared().injector.occupied();
         if !occupied.and(Levels::URGENT).is_empty()
-            && let Some(entry) = self.shared.injector.pop(Levels::URGENT, newest)
+            && let Some(entry) = self.shared().injector.pop(Levels::URGENT)
         {
             return Some(self.not_from_slot(Item::entry(entry)));
         }
         if let Some(item) = self.pick_from_slot(occupied) {
             return Some(item);
         }
-        let own = if newest {
-            seat.ring.pop_newest()
-        } else {
-            self.pick_child().or_else(|| {
-                self.children.set(0);
-                seat.ring.pop_oldest()
-            })
-        };
+        let own = self.pick_child().or_else(|| {
+            self.worker.children.set(0);
+            self.seat.ring.pop_oldest()
+        });
         if let Some(item) = own {
             return Some(self.not_from_slot(item));
         }
         if occupied.is_empty() {
             return None;
         }
-        self.pick_injected(occupied, newest)
+        self.pick_injected(occupied)
     }
 
     /// The next entry of the injector, after the queues of the workers.
-    fn pick_injected(&self, occupied: Levels, newest: bool) -> Option<Item> {
+    fn pick_injected(self, occupied: Levels) -> Option<Item> {
         let injected = |levels| {
-            let entry = self.shared.injector.pop(levels, newest)?;
+            let entry = self.shared().injector.pop(levels)?;
             Some(self.not_from_slot(Item::entry(entry)))
         };
         if !occupied.and(Levels::DEFAULT).is_empty()
@@ -376,19 +444,9 @@ impl Worker {
         self.steal().or_else(|| injected(Levels::ALL))
     }
 
-    /// What was made last, as far as can be told.
-    #[cold]
-    fn pick_newest(&self) -> Option<Item> {
-        let item = self
-            .empty_slot()
-            .or_else(|| self.seat().ring.pop_newest())
-            .or_else(|| self.shared.injector.pop_newest().map(Item::entry))?;
-        Some(self.not_from_slot(item))
-    }
-
     /// The oldest of the queue whose turn it is.
     #[cold]
-    fn pick_in_turn(&self, turn: u32) -> Option<Item> {
+    fn pick_in_turn(self, turn: u32) -> Option<Item> {
         let queue = if turn.is_multiple_of(2) {
             Some(Priority::Default)
         } else {
@@ -397,12 +455,12 @@ impl Worker {
         let item = match queue {
             Some(level) => {
                 let levels = Levels::of(level);
-                if self.shared.injector.occupied().and(levels).is_empty() {
+                if self.shared().injector.occupied().and(levels).is_empty() {
                     return None;
                 }
-                Item::entry(self.shared.injector.pop(levels, false)?)
+                Item::entry(self.shared().injector.pop(levels)?)
             }
-            None => match self.seat().ring.pop_oldest() {
+            None => match self.seat.ring.pop_oldest() {
                 Some(item) => item,
                 None => return self.empty_slot(),
             },
@@ -412,27 +470,28 @@ impl Worker {
 
     /// The newest of the ring, if that is a child, or waits for such, and it is not the turn of something else.
     #[inline]
-    fn pick_child(&self) -> Option<Item> {
-        let children = self.children.get();
-        if children == CHILD_RUNS || !self.seat().ring.ends_with_family() {
+    fn pick_child(self) -> Option<Item> {
+        let children = self.worker.children.get();
+        if children == CHILD_RUNS {
             return None;
         }
-        self.children.set(children + 1);
-        self.seat().ring.pop_newest()
+        let child = self.seat.ring.pop_newest_if(Item::is_family)?;
+        self.worker.children.set(children + 1);
+        Some(child)
     }
 
     #[inline]
-    fn pick_from_slot(&self, occupied: Levels) -> Option<Item> {
+    fn pick_from_slot(self, occupied: Levels) -> Option<Item> {
         // It is not ours yet, so no more is looked at than its bits.
-        let item = Item::from_raw(self.seat().slot.load(Relaxed))?;
+        let item = Item::from_raw(self.seat.slot.load(Relaxed))?;
         if item.is_parent()
             && let Some(child) = self.pick_child()
         {
             return Some(child);
         }
         let item = self.empty_slot()?;
-        let run = self.from_slot.get().wrapping_add(1);
-        self.from_slot.set(run);
+        let run = self.worker.from_slot.get().wrapping_add(1);
+        self.worker.from_slot.set(run);
         if run.is_multiple_of(SLOT_RUNS)
             && let Some(other) = self.pick_in_stead(occupied)
         {
@@ -444,27 +503,27 @@ impl Worker {
 
     /// What has waited long enough while the slot went first.
     #[cold]
-    fn pick_in_stead(&self, occupied: Levels) -> Option<Item> {
-        let own = self.seat().ring.pop_oldest();
+    fn pick_in_stead(self, occupied: Levels) -> Option<Item> {
+        let own = self.seat.ring.pop_oldest();
         if own.is_some() || occupied.and(Levels::DEFAULT).is_empty() {
             return own;
         }
-        self.shared.injector.pop(Levels::DEFAULT, false).map(Item::entry)
+        self.shared().injector.pop(Levels::DEFAULT).map(Item::entry)
     }
 
     #[inline]
-    fn empty_slot(&self) -> Option<Item> {
-        Item::from_raw(self.seat().slot.swap(ptr::null_mut(), Acquire))
+    pub(super) fn empty_slot(self) -> Option<Item> {
+        Item::from_raw(self.seat.slot.swap(ptr::null_mut(), Acquire))
     }
 
     #[inline]
-    fn not_from_slot(&self, item: Item) -> Item {
-        self.from_slot.set(0);
+    fn not_from_slot(self, item: Item) -> Item {
+        self.worker.from_slot.set(0);
         item
     }
 
     /// The oldest of another worker's ring. The first to be asked is a random one, so that thieves spread.
-    fn steal(&self) -> Option<Item> {
+    fn steal(self) -> Option<Item> {
         let others = self.others();
         others
             .map(|seat| seat.ring.pop_oldest())
@@ -473,63 +532,54 @@ impl Worker {
             .map(|item| self.not_from_slot(item))
     }
 
-    fn others(&self) -> impl Iterator<Item = &'static Seat> {
-        let seats = &self.shared.seats;
+    fn others(self) -> impl Iterator<Item = &'static Seat> {
+        let seats = &self.shared().seats;
         // Marsaglia's xorshift.
-        let mut random = self.random.get();
+        let mut random = self.worker.random.get();
         random ^= random << 13;
         random ^= random >> 17;
         random ^= random << 5;
-        self.random.set(random);
+        self.worker.random.set(random);
         let first = random as usize % seats.len();
         let (before, after) = seats.split_at(first);
-        let own = ptr::from_ref(self.seat());
+        let own = ptr::from_ref(self.seat);
         after.iter().chain(before).filter(move |seat| !ptr::eq(*seat, own))
     }
 
-    /// Searches for a job, then sleeps until there is one. `None` once `done`, or when the pool ends.
-    ///
-    /// `at_rest` says that nothing is beneath this on the stack.
+    /// Searches for a job, then sleeps until there is one. `searching`: the worker counts as a searcher already.
     #[cold]
-    fn idle(&self, at_rest: bool, done: impl Fn() -> bool, nap: impl Fn(Option<Duration>)) -> Option<Item> {
-        let shared = self.shared;
-        let mut searching = shared.idle.0.try_search(shared.seats.len());
+    fn idle(self, searching: bool) -> Idled {
+        let idle = &self.shared().idle.0;
+        let mut searching = searching || idle.try_search(self.shared().seats.len());
         loop {
-            if searching {
-                let item = self.search(!at_rest, &done);
-                if item.is_some() || done() {
-                    self.stop_searching();
-                    return item;
-                }
-            }
-            self.sleep(searching, at_rest, &done, &nap);
-            searching = true;
-            if at_rest && shared.idle.0.is_over() {
+            // Its own queues first: the seat may have come to this thread while it slept.
+            if searching && let Some(item) = self.pick().or_else(|| self.search()) {
                 self.stop_searching();
-                return None;
+                return Idled::Found(item);
+            }
+            if !self.sleep(searching) {
+                return Idled::Unseated;
+            }
+            searching = true;
+            if idle.is_over() {
+                self.stop_searching();
+                return Idled::Over;
             }
         }
     }
 
     /// What a searcher does when it has found something: somebody else takes over, if there is more.
-    fn stop_searching(&self) {
-        let idle = &self.shared.idle.0;
-        idle.watch_no_more(self.index);
-        if idle.found() && (self.shared.has_work() || !idle.is_watched() && self.shared.has_full_slots()) {
-            idle.wake(&self.shared.seats);
-        }
+    pub(super) fn stop_searching(self) {
+        self.shared().idle.0.watch_no_more(self.seat);
+        self.shared().pass_search_on();
     }
 
-    fn search(&self, newest: bool, done: &impl Fn() -> bool) -> Option<Item> {
+    fn search(self) -> Option<Item> {
         for round in 0..ROUNDS {
-            if done() {
-                return None;
-            }
-            let occupied = self.shared.injector.occupied();
-            let item = if occupied.is_empty() {
+            let item = if self.shared().injector.occupied().is_empty() {
                 self.steal()
             } else {
-                self.pick(newest)
+                self.pick()
             };
             let patient = round + 1 >= YIELDING_ROUNDS;
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
@@ -551,41 +601,41 @@ impl Worker {
     }
 
     /// What is in the slot of another worker that is busy with something else for longer than a moment.
-    fn steal_from_slot(&self) -> Option<Item> {
+    fn steal_from_slot(self) -> Option<Item> {
         self.others().find_map(|seat| {
             let item = neglected(seat)?;
             seat.take_from_slot(item).then(|| self.not_from_slot(item))
         })
     }
 
-    fn finds_neglected_slot(&self) -> bool {
+    fn finds_neglected_slot(self) -> bool {
         self.others().any(|seat| neglected(seat).is_some())
     }
 
-    /// Sleeps until there is something to do, or until `done`. The caller searches afterwards.
-    fn sleep(&self, searched: bool, at_rest: bool, done: &impl Fn() -> bool, nap: &impl Fn(Option<Duration>)) {
-        let Shared { idle, seats, .. } = self.shared;
-        let idle = &idle.0;
-        let rest = idle.lie_down(self.index, seats, searched, at_rest);
+    /// Sleeps until there is something to do, when the worker is a searcher. `false` when another thread has the seat.
+    fn sleep(self, searched: bool) -> bool {
+        let shared = self.shared();
+        let idle = &shared.idle.0;
+        let (seat, record) = (self.seat, self.worker.record);
+        let rest = idle.lie_down(seat, searched);
         // From here on whoever adds a job may wake us; what was added before must be seen now.
-        if self.shared.has_work() || done() {
-            return idle.get_up(self.index, seats);
+        if shared.has_work() || rest == Rest::Last && !idle.end(&shared.seats, || shared.injector.close()) {
+            return idle.get_up(seat, record);
         }
-        if rest == Rest::Last && !idle.end(seats, || self.shared.injector.close()) {
-            return idle.get_up(self.index, seats);
-        }
-        let seat = self.seat();
-        while !seat.woken.load(Acquire) {
-            if done() {
-                return idle.get_up(self.index, seats);
+        loop {
+            // In this order: if this was set for another thread that has the seat now, the record says so.
+            let woken = seat.woken.load(Acquire);
+            let own = record.seat() == Some(seat.index);
+            if woken || !own {
+                return own;
             }
-            if idle.watches(self.index, seats.len()) {
-                nap(Some(WATCH));
+            if idle.watches(seat) {
+                park(Some(WATCH));
                 if self.finds_neglected_slot() {
-                    return idle.get_up(self.index, seats);
+                    return idle.get_up(seat, record);
                 }
             } else {
-                nap(None);
+                park(None);
             }
         }
     }
@@ -604,32 +654,26 @@ fn neglected(seat: &Seat) -> Option<Item> {
 /// Steps of a worker, one at a time.
 #[cfg(loom)]
 impl Worker {
-    /// Runs what is there to be run, without looking for it.
+    /// Runs what is there to be run, without looking for it: the newest of the ring, or what a worker would pick.
     pub(super) fn run_next(&self, newest: bool) -> bool {
+        let Some(seated) = self.seated() else { return false };
+        let item = if newest {
+            let ring = &seated.seat.ring;
+            seated.empty_slot().or_else(|| ring.pop_newest_if(|_| true))
+        } else {
+            seated.pick()
+        };
         // SAFETY: it is taken out of a queue.
-        self.pick(newest).map(|item| unsafe { item.run() }).is_some()
+        item.map(|item| unsafe { item.run() }).is_some()
     }
 
     /// Runs what a searcher finds.
     pub(super) fn run_found(&self) -> bool {
         // SAFETY: it is taken out of a queue.
-        self.search(false, &|| false)
+        self.seated()
+            .and_then(Seated::search)
             .map(|item| unsafe { item.run() })
             .is_some()
-    }
-}
-
-/// A job of the pool, found by somebody who waits for something else. It is to be run.
-#[must_use = "a job that is not run is lost"]
-pub(crate) struct Waiting<'a> {
-    item: Item,
-    worker: &'a Worker,
-}
-
-impl Waiting<'_> {
-    pub(crate) fn run(self) {
-        // SAFETY: it was taken out of a queue.
-        abort_on_unwind(|| unsafe { self.worker.run_on_top(self.item) });
     }
 }
 

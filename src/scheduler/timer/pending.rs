@@ -163,8 +163,8 @@ impl Pending {
     }
 
     /// The same; where nothing is due it sleeps until the next deadline may have come, or another is inserted, or the
-    /// thread is unparked, or `at_most` so long.
-    pub(crate) fn take_due_or_park(&self, at_most: Option<Duration>) -> Option<Due> {
+    /// thread is unparked.
+    pub(crate) fn take_due_or_park(&self) -> Option<Due> {
         let now = self.clock.now();
         let mut inner = self.lock();
         let due = self.take(&mut inner, now);
@@ -181,10 +181,9 @@ impl Pending {
         // Asked again, for the lock may have taken its time.
         let now = self.clock.now();
         if until == NEVER {
-            park(at_most);
+            park(None);
         } else if until > now {
-            let timeout = Duration::from_nanos(until - now);
-            park_timeout(at_most.map_or(timeout, |most| most.min(timeout)));
+            park_timeout(Duration::from_nanos(until - now));
         }
         None
     }

@@ -5,7 +5,7 @@
 //!
 //! Blocks are bumped from chunks, and popped in LIFO order, which is the order of nearly all awaits. A block that ends out of
 //! order is marked, and popped once it is the last, or used again when its chunk is full. A frame has no chunk before it
-//! needs one, and keeps the last one until it is freed. So awaits that suspend in a loop allocate once.
+//! needs one, and keeps the newest one until it is freed. So awaits that suspend in a loop allocate once.
 //!
 //! # Who may do what
 //!
@@ -185,23 +185,34 @@ impl Memory {
         }
     }
 
-    /// Pops blocks that have ended. The last chunk stays.
+    /// Pops blocks that have ended. The newest chunk, which is the largest, stays; those beneath it go when they are empty.
     ///
     /// # Safety
     ///
     /// The caller polls the frame, or frees it.
+    #[inline]
     unsafe fn pop(&self, source: &impl Source) {
-        while let Some(chunk) = NonNull::new(self.0.get()) {
+        if let Some(chunk) = NonNull::new(self.0.get())
             // SAFETY: the chunk is alive, and the caller's.
-            unsafe {
+            && unsafe { Chunk::pop(chunk) && !chunk.as_ref().previous.is_null() }
+        {
+            // SAFETY: as above.
+            unsafe { Memory::pop_beneath(chunk, source) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The chunk is the caller's.
+    #[cold]
+    unsafe fn pop_beneath(newest: NonNull<Chunk>, source: &impl Source) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            while let Some(chunk) = NonNull::new(newest.as_ref().previous) {
                 if !Chunk::pop(chunk) {
                     return;
                 }
-                let previous = chunk.as_ref().previous;
-                if previous.is_null() {
-                    return;
-                }
-                self.0.set(previous);
+                (*newest.as_ptr()).previous = chunk.as_ref().previous;
                 Chunk::deallocate(chunk, source);
             }
         }

@@ -450,6 +450,7 @@ impl Header {
         }
     }
 
+    #[inline]
     fn add_pending(&self, awaits: i32, references: i32) {
         let pending = self.pending.get();
         self.pending.set(Pending {
@@ -486,6 +487,25 @@ impl Header {
     #[inline]
     pub(super) unsafe fn hold(this: NonNull<Header>) {
         header_of(this).add_pending(0, 1);
+    }
+
+    /// Ends a block, with the reference of the future that it was for. The frame may be gone when this returns.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_block`](Header::free_block) and [`unhold`](Header::unhold).
+    #[inline]
+    pub(super) unsafe fn release_block(this: NonNull<Header>, content: NonNull<()>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if Header::is_current(this) {
+                header_of(this).memory.free(content, &FrameSource(this));
+                header_of(this).add_pending(0, -1);
+            } else {
+                Block::set_free(content);
+                Header::release_started(this);
+            }
+        }
     }
 
     /// Gives such a reference up. The frame may be gone when this returns.

@@ -22,7 +22,7 @@ use crate::{Job, Panic, Transfer};
 /// How many frames are polled inside one another before they are polled in turn.
 const NESTED_POLLS: u8 = 4;
 
-/// How many frames of the inline scheduler are polled in the middle of one another.
+/// How many frames of schedulers that have no queue are polled in the middle of one another.
 const NESTED_INLINE: u8 = 4;
 
 /// What a first poll has come to.
@@ -65,10 +65,10 @@ impl Header {
         // SAFETY: the parent is polled, so its context is valid.
         let context = unsafe { Header::context(this).as_ref() };
         context.enter();
-        poll.set_frame(child.as_ptr().cast());
+        poll.change_frame(child.as_ptr().cast());
         // SAFETY: it is busy, and polled by this thread; there is room. It does not unwind.
         let polled = unsafe { (inner.vtable.poll_here)(child, room) };
-        poll.set_frame(this.as_ptr().cast());
+        poll.change_frame(this.as_ptr().cast());
         if polled == Polled::Gone {
             context.exit();
             return Polled::Gone;
@@ -294,11 +294,11 @@ impl Header {
 unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
     if !current::may_poll() {
         // SAFETY: it is busy, so its context is valid.
-        if !unsafe { Header::context(frame).as_ref() }.is_anywhere() {
+        if unsafe { Header::context(frame).as_ref() }.home.has_queue() {
             // SAFETY: by the caller's promise.
             return unsafe { Header::enqueue(frame) };
         }
-        // The inline scheduler has no queue: it runs here, or, where that is too deep, when the poll beneath is over.
+        // It is where it belongs: it runs here, or, where that is too deep, when the poll beneath is over.
         if current::depth() >= NESTED_INLINE {
             // SAFETY: by the caller's promise.
             return current::run_later(unsafe { Transfer::to(frame.cast::<Job>()) });

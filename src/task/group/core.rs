@@ -721,7 +721,7 @@ impl CoreRef {
             let complete = Self::complete::<T, F, Cx>;
             let context = match &mut (*member).place {
                 None => NonNull::from(&self.context),
-                Some(place) => match Place::settle(place, &self.context, frame, complete) {
+                Some(place) => match Place::settle(place, &self.context, frame) {
                     Ok(context) => context,
                     Err(_) => {
                         Header::release(frame);
@@ -780,11 +780,9 @@ impl CoreRef {
         let frame = frame.cast::<Header>();
         // SAFETY: by the caller's promise. The group waits for the child.
         let (member, result) = unsafe { (Member::of(frame), Child::<F, T, Cx>::result(frame)) };
-        if let Some(place) = &member.place
-            // SAFETY: the task is done. The frame is there.
-            && !unsafe { place.take_back(frame) }
-        {
-            return Transfer::none();
+        if let Some(place) = &member.place {
+            // SAFETY: the task is done, and its frame alive.
+            unsafe { place.take_back(frame) };
         }
         // SAFETY: as above. The group is there until it learns of this, and with it the strand that it is in.
         let core = unsafe {
