@@ -1,4 +1,5 @@
-//! An await allocates nothing, whatever the sender, wherever it completes, and wherever the task runs.
+//! An await allocates nothing once its task has memory for it, whatever the sender, wherever it completes, and wherever the
+//! task runs.
 
 mod common;
 
@@ -39,8 +40,8 @@ impl Crew {
         }
     }
 
-    /// Runs a task of each sender that `make` makes: on the loop of this thread, on the pool, and wherever something
-    /// completes. The memory of the sender, and the one allocation of the task, are not part of the await.
+    /// Runs a task that awaits two of what `make` makes, one after the other: on the loop of this thread, on the pool, and
+    /// wherever something completes. The memory of the senders, and the one allocation of the task, are not part of an await.
     fn expect_none<S, F>(&self, what: &str, make: impl Fn() -> S)
     where
         S: IntoFuture<IntoFuture = F>,
@@ -54,6 +55,36 @@ impl Crew {
         S: IntoFuture<IntoFuture = F>,
         F: Future + Send + 'static,
     {
+        self.each(make, |first, second, home| {
+            // The first await gets the memory, perhaps from what its thread keeps.
+            assert!(first - expected <= 1, "{what}, first in a task on {home}: {first}");
+            assert!(
+                second.is_none_or(|second| second == expected),
+                "{what}, in a task on {home}: {second:?}"
+            );
+        });
+    }
+
+    /// The same, of what has a task in it: that has a memory of its own, perhaps from what its thread keeps.
+    fn expect_that_of_a_task<S, F>(&self, what: &str, make: impl Fn() -> S)
+    where
+        S: IntoFuture<IntoFuture = F>,
+        F: Future + Send + 'static,
+    {
+        self.each(make, |_, second, home| {
+            assert!(
+                second.is_some_and(|second| second <= 1),
+                "{what}, in a task on {home}: {second:?}"
+            );
+        });
+    }
+
+    /// Shows what the first and the second of two awaits in a task allocate. There is no second one where the first stops.
+    fn each<S, F>(&self, make: impl Fn() -> S, check: impl Fn(usize, Option<usize>, &str))
+    where
+        S: IntoFuture<IntoFuture = F>,
+        F: Future + Send + 'static,
+    {
         type Home = fn(Task<()>, PoolScheduler) -> bool;
         let homes: [(&str, Home); 3] = [
             ("a loop", |task, _| sync_wait(task).is_value()),
@@ -62,18 +93,29 @@ impl Crew {
                 sync_wait(starts_on(InlineScheduler, task)).is_value()
             }),
         ];
+        let allocations = self.allocations;
         for (home, run) in homes {
+            let between = Arc::new(AtomicUsize::new(0));
             let task = || {
-                let future = make().into_future();
+                let (first, second) = (make().into_future(), make().into_future());
+                let between = between.clone();
                 Task::new(async move {
-                    let _ = future.await;
+                    let _ = first.await;
+                    between.store(allocations.so_far(), SeqCst);
+                    let _ = second.await;
                 })
             };
             // What a thread allocates when it does something for the first time is not counted.
             run(task(), self.pool.scheduler());
             let task = task();
-            let (_, count) = self.allocations.during(|| run(task, self.pool.scheduler()));
-            assert_eq!(count, expected, "{what}, in a task on {home}");
+            let begin = allocations.so_far();
+            let ended = run(task, self.pool.scheduler());
+            let (between, end) = (between.load(SeqCst), allocations.so_far());
+            if ended {
+                check(between - begin, Some(end - between), home);
+            } else {
+                check(end - begin, None, home);
+            }
         }
     }
 }
@@ -214,7 +256,7 @@ fn every_factory_and_schedule_sender() {
     crew.expect_none("an erased scheduler", || TaskScheduler::new(elsewhere()).schedule());
     crew.expect_none("one that cannot fail any more", || elsewhere().or_inline().schedule());
     crew.expect_none("a task", || Task::new(async { 1 }));
-    crew.expect_none("a task that waits", || Task::new(async move { pool.schedule().await }));
+    crew.expect_that_of_a_task("a task that waits", || Task::new(async move { pool.schedule().await }));
     crew.expect_none("a task that is a sender", || Task::new(async { 1 }).then(|x| x + 1));
 }
 
@@ -222,10 +264,12 @@ fn every_factory_and_schedule_sender() {
 fn a_task_that_is_resumed_a_thousand_times() {
     let crew = Crew::new();
     let (pool, timer) = (crew.pool.scheduler(), crew.timer.scheduler());
-    crew.expect_none("by a pool, a loop, a timer and itself", || {
+    let allocations = crew.allocations;
+    // By a pool, a loop, itself and a timer.
+    let rounds = move |rounds: usize| {
         let timer = timer.clone();
-        Task::new(async move {
-            for _ in 0..1000 {
+        async move {
+            for _ in 0..rounds {
                 let Ok(()) = pool.schedule().await;
                 let Ok(()) = elsewhere().schedule().await;
                 let mut woken = false;
@@ -242,25 +286,48 @@ fn a_task_that_is_resumed_a_thousand_times() {
             for _ in 0..10 {
                 let Ok(()) = timer.schedule_after(Duration::ZERO).await;
             }
+        }
+    };
+    let task = || {
+        let rounds = rounds.clone();
+        Task::new(async move {
+            rounds(2).await;
+            let before = allocations.so_far();
+            rounds(1000).await;
+            allocations.so_far() - before
         })
-    });
+    };
+    for _ in 0..2 {
+        // The first run is for what a thread allocates when it does something for the first time.
+        let counts = [
+            sync_wait(task()).unwrap(),
+            sync_wait(starts_on(pool, task())).unwrap(),
+            sync_wait(starts_on(InlineScheduler, task())).unwrap(),
+        ];
+        assert_eq!(counts, [0; 3]);
+    }
 }
 
 #[test]
 fn a_local_task_is_one_allocation_and_its_awaits_are_none() {
     let crew = Crew::new();
     let pool = crew.pool.scheduler();
+    let allocated = crew.allocations;
     let task = || {
         LocalTask::new(async move {
-            for _ in 0..100 {
+            let mut before = 0;
+            for round in 0..100 {
+                if round == 1 {
+                    // The task has its memory from here on.
+                    before = allocated.so_far();
+                }
                 let Ok(()) = pool.schedule().await;
                 let Ok(_) = when_all((just(1), starts_on(pool, just(2)))).await;
             }
+            allocated.so_far() - before
         })
     };
     sync_wait(task()).unwrap();
     let (task, made) = allocations(task);
-    let (outcome, count) = crew.allocations.during(|| sync_wait(task));
-    outcome.unwrap();
-    assert_eq!((made, count), (1, 0));
+    assert_eq!((made, sync_wait(task).unwrap()), (1, 0));
 }

@@ -17,6 +17,9 @@ use bowline::scheduler::{RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
 use bowline::task::{self, LocalTask, Task, with_cancellation_handler};
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
 use common::everywhere::everywhere;
 use common::{Census, allocations, lock, quiet_panic, thread};
 
@@ -147,7 +150,6 @@ fn already_cancelled_the_handler_runs_first_and_then_the_operation() {
             async move {
                 let handler = {
                     let order = order.clone();
-                    // In the task: it is there to be asked.
                     move || lock(&order).push(("handler", task::is_cancelled()))
                 };
                 let operation = async {
@@ -158,7 +160,46 @@ fn already_cancelled_the_handler_runs_first_and_then_the_operation() {
             }
         });
         assert_eq!(place.run(work.write_env(WithStopToken(source.token()))).unwrap(), 7);
-        assert_eq!(*lock(&order), [("handler", true), ("operation", true)]);
+        // A handler is no part of the task.
+        assert_eq!(*lock(&order), [("handler", false), ("operation", true)]);
+    });
+}
+
+/// Called by the task itself, in the middle of its poll: before the operation, by a cancel in the operation, or by the end of
+/// that.
+#[test]
+fn a_handler_sees_no_task() {
+    bowline::task_local! {
+        static NAME: u32;
+    }
+    everywhere(|place| {
+        for early in [false, true] {
+            let source = StopSource::new();
+            let (tells, told) = mpsc::channel();
+            let work = Task::new({
+                let canceller = source.clone();
+                async move {
+                    if early {
+                        canceller.request_stop();
+                    }
+                    let handler = move || {
+                        let seen = (
+                            task::current().is_none(),
+                            task::is_cancelled(),
+                            task::deadline(),
+                            NAME.get(),
+                        );
+                        tells.send(seen).expect("the test listens");
+                    };
+                    let operation = async { canceller.request_stop() };
+                    let operation = with_cancellation_handler(handler, operation);
+                    let operation = task::with_timeout(Duration::from_secs(3600), operation);
+                    NAME.scope(7, operation).await.expect("there is time");
+                }
+            });
+            place.run(work.write_env(WithStopToken(source.token()))).unwrap();
+            assert_eq!(told.try_recv(), Ok((true, false, None, None)));
+        }
     });
 }
 
@@ -295,9 +336,10 @@ fn a_handler_may_spawn_and_wait_for_what_it_spawned() {
     });
 }
 
-/// The only worker ends the operation while the handler, on another thread, waits for work on that very worker.
+/// The only worker ends the operation while the handler, on another thread, waits for work on that very worker. The task is
+/// suspended meanwhile, and takes no worker.
 #[test]
-fn the_end_of_the_operation_runs_the_pools_work_while_it_waits_for_the_handler() {
+fn a_task_that_waits_for_its_handler_takes_no_worker() {
     let pool = ThreadPool::new(1);
     let scheduler = pool.scheduler();
     let source = StopSource::new();
@@ -373,7 +415,88 @@ fn a_handler_may_drop_the_future_that_it_is_of() {
     });
 }
 
-/// The handler drives the loop that its own task runs on, and the operation ends inside of it.
+/// Dropped while its handler runs on another thread, the future is gone at once. The task ends when the handler has returned.
+#[test]
+fn a_drop_does_not_wait_for_the_handler_and_the_end_of_the_task_does() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let calls = Calls::default();
+        let (asks, asked) = mpsc::channel();
+        let (runs, running) = mpsc::channel();
+        let (drops, dropped) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn({
+                let source = source.clone();
+                move || {
+                    asked.recv().expect("the operation runs");
+                    source.request_stop();
+                }
+            });
+            let call = calls.handler();
+            let work = Task::new(async move {
+                let handler = move || {
+                    runs.send(()).expect("the task waits for this");
+                    // It ends when the future is gone.
+                    let _ = dropped.recv();
+                    call();
+                };
+                let mut handled = Box::pin(with_cancellation_handler(handler, pending::<()>()));
+                assert!(!poll_once(&mut handled).await);
+                asks.send(()).expect("somebody cancels");
+                running.recv().expect("the handler runs");
+                drop(handled);
+                drop(drops);
+            });
+            place.run(work.write_env(WithStopToken(source.token()))).unwrap();
+            assert_eq!(calls.count(), 1);
+        });
+    });
+}
+
+/// What polls the operation inside the task has a waker of its own, which is woken as the task is.
+#[test]
+fn under_a_waker_of_something_else_it_waits_for_its_handler_too() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let calls = Calls::default();
+        let (asks, asked) = mpsc::channel();
+        let (runs, running) = mpsc::channel();
+        let (ends, ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn({
+                let source = source.clone();
+                move || {
+                    asked.recv().expect("the operation runs");
+                    source.request_stop();
+                }
+            });
+            let call = calls.handler();
+            let work = Task::new(async move {
+                let handler = move || {
+                    runs.send(()).expect("the task waits for this");
+                    // It ends when the operation has, and a little later.
+                    let _ = ended.recv();
+                    thread::sleep(Duration::from_millis(1));
+                    call();
+                };
+                let operation = async move {
+                    asks.send(()).expect("somebody cancels");
+                    running.recv().expect("the handler runs");
+                    drop(ends);
+                    7
+                };
+                let mut all = FuturesUnordered::new();
+                all.push(with_cancellation_handler(handler, operation));
+                all.next().await
+            });
+            let value = place.run(work.write_env(WithStopToken(source.token()))).unwrap();
+            assert_eq!((value, calls.count()), (Some(7), 1));
+        });
+    });
+}
+
+/// The handler drives the loop that its own task runs on, and the operation ends inside of it. The future is ready when the
+/// handler has returned.
 #[test]
 fn an_operation_may_end_inside_of_its_own_handler() {
     let run_loop: &'static RunLoop = common::for_good(RunLoop::new());
@@ -394,6 +517,7 @@ fn an_operation_may_end_inside_of_its_own_handler() {
     run_loop.run_ready();
     assert!(ended.try_recv().is_err());
     source.request_stop();
+    run_loop.run_ready();
     assert_eq!(ended.try_recv(), Ok(true));
 }
 
@@ -478,9 +602,9 @@ fn a_future_may_be_dropped_elsewhere_while_the_task_goes_on_and_ends() {
     }
 }
 
-/// A scope has a stop source of its own, which goes with it: a handler that was left behind is not in its list any more.
+/// A scope has a stop source of its own, which stays for as long as a handler listens to it.
 #[test]
-fn a_future_that_was_sent_out_of_a_scope_has_no_handler_once_that_is_left() {
+fn a_future_that_was_moved_out_of_a_scope_may_be_dropped_there() {
     everywhere(|place| {
         let calls = Calls::default();
         let (sends, sent) = mpsc::channel();
@@ -604,10 +728,12 @@ fn an_operation_that_panics_takes_its_handler_along() {
 }
 
 #[test]
-fn installing_and_removing_a_handler_takes_no_memory() {
+fn installing_and_removing_a_handler_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let run_loop = RunLoop::new();
     let work = Task::new(async {
+        // The task has its memory from here on.
+        with_cancellation_handler(|| {}, async {}).await;
         let begin = common::allocations_so_far();
         for _ in 0..100 {
             let Ok(()) = with_cancellation_handler(|| {}, async { Ok::<_, Infallible>(()) }).await;

@@ -17,10 +17,11 @@ use bowline::stop::StopSource;
 use bowline::task::{
     self, DeadlineExceeded, LocalTask, Reason, Task, with_cancellation_handler, with_deadline, with_timeout,
 };
+use futures_util::future::Either;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use common::everywhere::everywhere;
-use common::{Census, SMALL_STACK, allocations_so_far, panic_message, quiet_panic, thread, with_stack};
+use common::{Census, SMALL_STACK, allocations_so_far, hold, panic_message, quiet_panic, thread, with_stack};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -481,6 +482,49 @@ fn forgotten_in_a_scope_it_does_not_keep_that() {
     });
 }
 
+/// The loser of a race is still in flight, and there is an hour left.
+#[test]
+fn the_winner_of_a_race_inside_is_returned_at_once() {
+    let busy = ThreadPool::new(1);
+    everywhere(|place| {
+        let census = Census::new();
+        let (value, scheduler) = (census.value(), busy.scheduler());
+        let work = Task::new(async move {
+            let worker = hold(scheduler);
+            let stuck = scheduler.schedule().unstoppable().then(move |()| drop(value));
+            let race = futures_util::future::select(stuck.into_future(), std::future::ready(7));
+            let inside = async move {
+                match race.await {
+                    Either::Left(_) => 0,
+                    Either::Right((won, _loser)) => won,
+                }
+            };
+            let won = with_timeout(HOUR, inside).await;
+            // Only now can the loser end.
+            drop(worker);
+            won
+        });
+        assert_eq!(place.run(work).unwrap(), Ok(7));
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+/// What was moved out of it is not stopped by that deadline any more.
+#[test]
+fn what_is_moved_out_in_time_goes_on() {
+    everywhere(|place| {
+        let work = Task::new(async {
+            let at = Instant::now() + 5 * MILLISECOND;
+            let waits = Timer::global().schedule_after(10 * MILLISECOND).into_future();
+            let moved = with_deadline(at, begun(waits)).await;
+            // On a machine that is busy, the time may be up before.
+            let Ok(moved) = moved else { return true };
+            moved.await.is_ok() && Instant::now() >= at && !task::is_cancelled()
+        });
+        assert!(place.run(work).unwrap());
+    });
+}
+
 #[test]
 fn sent_away_it_may_be_dropped_and_not_polled() {
     everywhere(|place| {
@@ -490,7 +534,7 @@ fn sent_away_it_may_be_dropped_and_not_polled() {
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(
             panic_message(|| sent.as_mut().poll(&mut context)),
-            "a future that was polled in a task was sent elsewhere: await it where that began",
+            "a future that was polled in a task was sent to another: await it in the task where it began",
         );
     });
 }
@@ -608,11 +652,13 @@ fn the_error_is_one() {
 }
 
 #[test]
-fn a_deadline_takes_no_memory_in_a_task() {
+fn a_deadline_takes_no_memory_but_that_of_its_task() {
     // The timer's thread is there.
     sync_wait(Timer::global().schedule_after(Duration::ZERO)).unwrap();
     let source = StopSource::new();
     let work = Task::new(async {
+        // The task has its memory from here on.
+        assert_eq!(with_timeout(Duration::ZERO, forever()).await, Err(DeadlineExceeded));
         let before = allocations_so_far();
         for _ in 0..10 {
             assert_eq!(with_timeout(HOUR, async { 7 }).await, Ok(7));

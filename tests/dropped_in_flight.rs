@@ -1,4 +1,5 @@
-//! Dropping what a task awaits before it has completed: it is asked to stop, and waited for.
+//! Dropping what a task awaits before it has completed: it is asked to stop, the drop returns at once, and the task is not
+//! done before it has ended.
 
 mod common;
 
@@ -84,6 +85,15 @@ where
     Box::pin(async {
         let _ = future.await;
     })
+}
+
+/// Runs a future as a task of its own. What that began has ended when this is over.
+async fn as_a_task<F>(future: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let Ok(value) = Task::new(future).await;
+    value
 }
 
 /// Runs a task made by `body` on a run loop, and on pools with one and two workers.
@@ -177,7 +187,7 @@ fn timers_are_not_waited_out() {
 }
 
 #[test]
-fn what_is_queued_on_the_only_worker_is_run_by_the_wait() {
+fn what_is_queued_on_the_only_worker_is_run_before_the_task_is_done() {
     let pool = ThreadPool::new(1);
     let scheduler = pool.scheduler();
     let ran = Arc::new(AtomicUsize::new(0));
@@ -192,27 +202,47 @@ fn what_is_queued_on_the_only_worker_is_run_by_the_wait() {
                 .then(move |()| ran.fetch_add(1, SeqCst));
             assert!(!poll_and_drop(awaited(queued)).await);
         }
-        assert_eq!(ran.load(SeqCst), 100);
     });
     assert!(sync_wait(starts_on(scheduler, task)).is_value());
     assert_eq!(seen.load(SeqCst), 100);
 }
 
+/// The worker that would run it is held until the drop is over.
 #[test]
-fn what_was_to_be_resumed_after_the_poll_is_resumed_by_the_wait() {
+fn the_drop_returns_while_the_sender_is_in_flight() {
+    let busy = ThreadPool::new(1);
+    everywhere(|| {
+        let (scheduler, census) = (busy.scheduler(), Census::new());
+        async move {
+            let (value, seen) = (census.value(), census.clone());
+            as_a_task(async move {
+                let worker = hold(scheduler);
+                let queued = scheduler.schedule().unstoppable().then(move |()| drop(value));
+                assert!(!poll_and_drop(awaited(queued)).await);
+                assert_eq!(seen.alive(), 1);
+                drop(worker);
+            })
+            .await;
+            assert_eq!(census.alive(), 0);
+        }
+    });
+}
+
+#[test]
+fn what_was_to_be_resumed_after_the_poll_is_ended_before_the_task_is_done() {
     // The operation of a task is resumed by who started it, when that is over.
     everywhere(|| async {
         let census = Census::new();
         let value = census.value();
-        let ran = Arc::new(AtomicUsize::new(0));
-        let seen = ran.clone();
         let task = Task::new(async move {
-            ran.fetch_add(1, SeqCst);
             let Ok(()) = forever().await;
             drop(value);
         });
-        assert!(!poll_and_drop(awaited(task.then(|()| ()))).await);
-        assert_eq!((seen.load(SeqCst), census.alive()), (1, 0));
+        as_a_task(async move {
+            assert!(!poll_and_drop(awaited(task.then(|()| ()))).await);
+        })
+        .await;
+        assert_eq!(census.alive(), 0);
     });
 }
 
@@ -259,7 +289,10 @@ fn child_at_depth(depth: usize) {
             },
             &census,
         );
-        assert!(race(child.into_future(), hops(3)).await.is_err());
+        as_a_task(async move {
+            assert!(race(child.into_future(), hops(3)).await.is_err());
+        })
+        .await;
         assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
     });
 }
@@ -281,7 +314,10 @@ async fn end_a_deep_chain() {
         },
         &census,
     );
-    assert!(race(child.into_future(), hops(3)).await.is_err());
+    as_a_task(async move {
+        assert!(race(child.into_future(), hops(3)).await.is_err());
+    })
+    .await;
     assert_eq!((census.alive(), stops.load(SeqCst)), (0, 1));
 }
 
@@ -313,12 +349,15 @@ fn a_stopped_task_waits_for_all_the_children_it_is_left_with() {
             let [a, b, c] = children.map(IntoFuture::into_future);
             let _ = race(a, race(b, c)).await;
         });
-        let all_begun = async {
+        let all_begun = async move {
             while begun.load(SeqCst) < 3 {
                 hops(1).await;
             }
         };
-        assert!(race(parent.into_future(), all_begun).await.is_err());
+        as_a_task(async move {
+            assert!(race(parent.into_future(), all_begun).await.is_err());
+        })
+        .await;
         assert_eq!((census.alive(), stops.load(SeqCst)), (0, 3));
     });
 }
@@ -463,24 +502,27 @@ fn ten_thousand_races() {
 }
 
 #[test]
-fn what_is_queued_on_the_tasks_own_loop_is_run_by_the_wait() {
+fn what_is_queued_on_the_tasks_own_loop_is_run_before_the_task_is_done() {
     static LOOP: RunLoop = RunLoop::new();
     let census = Census::new();
     let held = census.value();
     let task = Task::new(async move {
         let queued = LOOP.scheduler().schedule().then(move |()| drop(held));
         assert!(!poll_and_drop(queued.into_future()).await);
-        census.alive()
     });
-    assert_eq!(LOOP.run_until(task).unwrap(), 0);
+    LOOP.run_until(task).unwrap();
+    assert_eq!(census.alive(), 0);
 }
 
 #[test]
-fn what_was_sent_to_another_task_is_waited_for_by_the_work_of_that_task() {
+fn what_was_sent_to_another_task_is_waited_for_by_the_task_that_began_it() {
     static LOOP: RunLoop = RunLoop::new();
+    let census = Census::new();
+    let held = census.value();
     let (away, received) = mpsc::channel();
     let sends = Task::new(async move {
-        let mut queued = Box::pin(LOOP.scheduler().schedule().into_future());
+        let queued = LOOP.scheduler().schedule().unstoppable().then(move |()| drop(held));
+        let mut queued = Box::pin(queued.into_future());
         let pending = poll_fn(|cx| Poll::Ready(queued.as_mut().poll(cx).is_pending())).await;
         assert!(pending);
         away.send(queued).expect("the other is there");
@@ -488,17 +530,20 @@ fn what_was_sent_to_another_task_is_waited_for_by_the_work_of_that_task() {
     let drops = Task::new(async move {
         drop(received.recv().expect("it was sent"));
     });
-    LOOP.run_until(when_all((sends, drops))).unwrap();
+    let seen = census.clone();
+    LOOP.run_until(when_all((sends.then(move |()| assert_eq!(seen.alive(), 0)), drops)))
+        .unwrap();
+    assert_eq!(census.alive(), 0);
 }
 
 /// One completion resumes a task and its child, and the task drops the child before that had its turn; or the child goes
 /// first. Whichever was listed first is.
 #[test]
-fn what_is_to_be_resumed_beneath_is_resumed_by_the_wait() {
+fn what_is_to_be_resumed_beneath_is_resumed_before_the_task_is_done() {
     let pool = ThreadPool::new(1);
     for child_first in [false, true] {
         let census = Census::new();
-        let (held, seen) = (census.value(), census.clone());
+        let held = census.value();
         let worker = hold(pool.scheduler());
         let gate = starts_on(pool.scheduler(), just(())).split();
         let task = Task::new(async move {
@@ -522,18 +567,18 @@ fn what_is_to_be_resumed_beneath_is_resumed_by_the_wait() {
                     return Poll::Pending;
                 }
                 child = None;
-                Poll::Ready(seen.alive())
+                Poll::Ready(())
             })
-            .await
+            .await;
         });
-        assert_eq!(sync_wait(starts_on(InlineScheduler, task)).unwrap(), 0);
+        sync_wait(starts_on(InlineScheduler, task)).unwrap();
         assert_eq!(census.alive(), 0);
     }
 }
 
 /// A stop is passed on to two awaits of a task, and the first to see it drops the other, before that had its turn.
 #[test]
-fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_by_the_wait() {
+fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_before_the_task_is_done() {
     type Other = Mutex<Option<Pin<Box<dyn Future<Output = Result<(), Infallible>> + Send>>>>;
     let others: Arc<[Other; 2]> = Arc::default();
     let first = Arc::new(AtomicUsize::new(0));
@@ -589,9 +634,9 @@ fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_by_the_wait() {
     assert_eq!(first.load(SeqCst), 2);
 }
 
-/// What waits to be resumed when the poll of a frame is over is found by a frame that is run inside of that poll.
+/// What waits to be resumed when the poll of a child is over belongs to the child, and the task waits for both.
 #[test]
-fn what_is_to_be_resumed_further_down_is_resumed_by_who_waits_for_it() {
+fn what_is_to_be_resumed_further_down_is_resumed_before_the_task_is_done() {
     everywhere(|| async {
         let census = Census::new();
         let value = census.value();
@@ -603,13 +648,16 @@ fn what_is_to_be_resumed_further_down_is_resumed_by_who_waits_for_it() {
         let child = Task::new(async move {
             let _ = awaited(inner.stopped_as_option()).await;
         });
-        assert!(!poll_and_drop(child.into_future()).await);
+        as_a_task(async move {
+            assert!(!poll_and_drop(child.into_future()).await);
+        })
+        .await;
         assert_eq!(census.alive(), 0);
     });
 }
 
 /// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other
-/// way. That thread asks the sender to stop, and waits, and the task is done after that.
+/// way. The sender is asked to stop, by that thread or by the end of the task, and the task is done after that.
 #[test]
 fn what_was_sent_to_another_thread_is_stopped_by_its_drop_there() {
     everywhere(|| async {
@@ -630,13 +678,15 @@ fn what_was_sent_to_another_thread_is_stopped_by_its_drop_there() {
         assert_eq!(seen.load(SeqCst), 1);
     });
 }
+
+/// The drop does not wait for the other thread; the end of the task does.
 #[test]
 fn a_child_that_another_thread_polls_is_waited_for() {
     let pool = ThreadPool::new(2);
     let scheduler = pool.scheduler();
     for _ in 0..10 {
         let census = Census::new();
-        let (held, seen) = (census.value(), census.clone());
+        let held = census.value();
         let (arrived, arrives) = mpsc::channel();
         let (let_go, waits) = mpsc::channel();
         let (give_waker, waker) = mpsc::channel::<Waker>();
@@ -656,10 +706,6 @@ fn a_child_that_another_thread_polls_is_waited_for() {
                 .await;
                 arrived.send(()).expect("somebody waits");
                 waits.recv().expect("it is let go");
-                // What drops it is likely to be there before this is over.
-                for _ in 0..100 {
-                    thread::yield_now();
-                }
                 std::future::pending::<()>().await;
             });
             let mut child = Some(Box::pin(child.into_future()));
@@ -670,11 +716,12 @@ fn a_child_that_another_thread_polls_is_waited_for() {
                     assert!(polled.as_mut().poll(cx).is_pending());
                     return Poll::Pending;
                 }
-                let_go.send(()).expect("the child waits");
+                // The child's thread is in the middle of its poll, and stays there until this drop is over.
                 child = None;
-                Poll::Ready(seen.alive())
+                let_go.send(()).expect("the child waits");
+                Poll::Ready(())
             })
-            .await
+            .await;
         });
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -685,7 +732,8 @@ fn a_child_that_another_thread_polls_is_waited_for() {
                 drop(waker);
                 task.wake();
             });
-            assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 0);
+            sync_wait(starts_on(scheduler, task)).unwrap();
         });
+        assert_eq!(census.alive(), 0);
     }
 }

@@ -561,10 +561,11 @@ fn a_race_of_another_crate_drops_the_loser_at_home() {
         let winner = LocalTask::new(async {
             let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
         });
-        let won = or(async { winner.await.is_ok() }, async {
+        // The loser has ended when the task has that dropped it.
+        let race = LocalTask::new(or(async { winner.await.is_ok() }, async {
             loser.stopped_as_option().await.is_err()
-        })
-        .await;
+        }));
+        let Ok(won) = race.await;
         (won, dropped.get() == Some(here()))
     };
     assert_eq!(elsewhere(|| Box::pin(race())), [(true, true); 4]);

@@ -530,15 +530,15 @@ fn raising_what_has_ended_is_nothing() {
 
 // Handlers.
 
-type Calls = Arc<Mutex<Vec<Priority>>>;
+type Calls = Arc<Mutex<Vec<(Priority, Priority)>>>;
 
-fn noting(calls: &Calls) -> impl Fn(Priority) + Send + Sync + 'static {
+fn noting(calls: &Calls) -> impl Fn(Priority, Priority) + Send + Sync + 'static {
     let calls = calls.clone();
-    move |level| lock(&calls).push(level)
+    move |old, new| lock(&calls).push((old, new))
 }
 
 #[test]
-fn a_handler_is_called_with_each_level_while_the_operation_runs() {
+fn a_handler_is_called_with_the_old_and_the_new_level_while_the_operation_runs() {
     let calls = Calls::default();
     let (began, begins) = mpsc::channel();
     let (open, opened) = gate();
@@ -562,12 +562,13 @@ fn a_handler_is_called_with_each_level_while_the_operation_runs() {
     for level in [Background, Utility, Default, Utility, UserInteractive, UserInteractive] {
         handle.raise(level);
     }
-    assert_eq!(*lock(&calls), [Default, UserInteractive]);
+    let raised = [(Utility, Default), (Default, UserInteractive)];
+    assert_eq!(*lock(&calls), raised);
     open.send_blocking(()).unwrap();
     begins.recv().unwrap();
     open.send_blocking(()).unwrap();
     join(handle);
-    assert_eq!(*lock(&calls), [Default, UserInteractive]);
+    assert_eq!(*lock(&calls), raised);
 }
 
 fn begun(began: &mpsc::Sender<()>) {
@@ -620,7 +621,7 @@ fn a_handler_that_was_forgotten_goes_with_the_task() {
         thread::yield_now();
     }
     handle.raise(UserInteractive);
-    assert_eq!(*lock(&calls), [UserInitiated]);
+    assert_eq!(*lock(&calls), [(Default, UserInitiated)]);
 }
 
 #[test]
@@ -635,11 +636,11 @@ fn a_handler_that_panics_stops_nobody() {
             opened.recv().await.unwrap();
             task::current_priority()
         });
-        task::with_escalation_handler(|_| quiet_panic(), operation).await
+        task::with_escalation_handler(|_, _| quiet_panic(), operation).await
     });
     begins.recv().unwrap();
     handle.raise(UserInteractive);
-    assert_eq!(*lock(&calls), [UserInteractive]);
+    assert_eq!(*lock(&calls), [(Default, UserInteractive)]);
     open.send_blocking(()).unwrap();
     assert_eq!(join(handle), UserInteractive);
 }
@@ -652,7 +653,7 @@ fn a_handler_may_raise_others_and_the_task_itself() {
     let (seen, sees) = mpsc::channel();
     let watched = other.clone();
     let handle = task::detach(task::with_escalation_handler(
-        move |level| {
+        move |_, level| {
             lock(&watched).raise(level);
             seen.send(level).unwrap();
         },

@@ -4,7 +4,7 @@ mod common;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::{Future, IntoFuture, pending, poll_fn};
+use std::future::{Future, IntoFuture, pending, poll_fn, ready};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -12,13 +12,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
-use bowline::scheduler::{RunLoop, Timer};
+use bowline::scheduler::{RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
 use bowline::task::{self, DeadlineExceeded, LocalTask, Reason, Task, shield};
 use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
 
 use common::everywhere::everywhere;
-use common::{Census, ROUNDS, SMALL_STACK, allocations_so_far, panic_message, quiet_panic, with_stack};
+use common::{Census, ROUNDS, SMALL_STACK, allocations_so_far, hold, panic_message, quiet_panic, with_stack};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -261,30 +262,74 @@ fn a_shield_that_is_dropped_ends_what_is_inside() {
     });
 }
 
-/// What was forgotten inside uses the context that is there: the shield is not left before.
+/// What was forgotten inside uses the context of the shield, which outlives the shield's future: it is asked to stop when the
+/// task ends, and the task waits for it.
 #[test]
-fn a_shield_waits_for_what_was_forgotten_inside() {
+fn a_shield_does_not_wait_for_what_was_forgotten_inside_and_the_task_does() {
     everywhere(|place| {
-        let (tells, told) = mpsc::channel();
+        let census = Census::new();
+        let (value, seen) = (census.value(), census.clone());
         let source = StopSource::new();
         let work = Task::new(async move {
             shield(async move {
-                let waited = Timer::global()
-                    .schedule_after(MILLISECOND)
-                    .then(move |()| tells.send(()).expect("somebody listens"));
+                let waited = Timer::global().schedule_after(HOUR).upon_stopped(move || drop(value));
                 common::forget(begun(waited.into_future()).await);
             })
             .await;
-            told.try_recv()
+            seen.alive()
         });
         assert_eq!(
             place.run(work.write_env(WithStopToken(source.token()))).unwrap(),
-            Ok(())
+            1,
+            "it was left at once",
         );
+        assert_eq!(census.alive(), 0);
     });
 }
 
-const ELSEWHERE: &str = "a future that was polled in a task was sent elsewhere: await it where that began";
+/// What began inside sees nothing of a cancellation, outside as well, where it may be awaited.
+#[test]
+fn what_was_moved_out_of_a_shield_goes_on_shielded() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let canceller = source.clone();
+        let work = Task::new(async move {
+            let moved = shield(begun(Timer::global().schedule_after(MILLISECOND).into_future())).await;
+            canceller.request_stop();
+            let Ok(()) = moved.await;
+            task::is_cancelled()
+        });
+        assert!(place.run(work.write_env(WithStopToken(source.token()))).unwrap());
+    });
+}
+
+/// The loser of a race is still in flight when the shield is left.
+#[test]
+fn the_winner_of_a_race_inside_leaves_the_shield_at_once() {
+    let busy = ThreadPool::new(1);
+    everywhere(|place| {
+        let census = Census::new();
+        let (value, scheduler) = (census.value(), busy.scheduler());
+        let work = Task::new(async move {
+            let worker = hold(scheduler);
+            let stuck = scheduler.schedule().unstoppable().then(move |()| drop(value));
+            let won = shield(async move {
+                match select(stuck.into_future(), ready(7)).await {
+                    Either::Left(_) => 0,
+                    Either::Right((won, _loser)) => won,
+                }
+            })
+            .await;
+            // Only now can the loser end.
+            drop(worker);
+            won
+        });
+        assert_eq!(place.run(work).unwrap(), 7);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+const ELSEWHERE: &str = "a future that was polled in a task was sent to another: await it in the task where it began";
 
 /// The frame of one task may be where that of another was: it is not taken for it.
 #[test]
@@ -301,16 +346,26 @@ fn sent_to_another_task_it_panics_when_it_is_polled() {
     });
 }
 
+/// Moved out of the scope that it began in, it is awaited outside of that as if nothing had happened.
 #[test]
-fn sent_out_of_the_scope_that_it_began_in_it_panics_when_it_is_polled() {
+fn moved_out_of_the_scope_that_it_began_in_it_goes_on() {
     everywhere(|place| {
+        let source = StopSource::new();
+        source.request_stop();
         let work = Task::new(async {
-            let sent = task::with_timeout(HOUR, begun(shield(pending::<()>())))
+            let inside = shield(async {
+                let Ok(()) = Timer::global().schedule_after(MILLISECOND).await;
+                seen().await
+            });
+            let moved = shield(task::with_timeout(HOUR, begun(inside)))
                 .await
                 .expect("there is time");
-            sent.await;
+            (moved.await, seen().await)
         });
-        assert_eq!(panic_message(|| place.run(work)), ELSEWHERE);
+        assert_eq!(
+            place.run(work.write_env(WithStopToken(source.token()))).unwrap(),
+            (NOTHING, CANCELLED),
+        );
     });
 }
 
@@ -383,9 +438,11 @@ fn the_inside_may_borrow_and_stay_on_its_thread() {
 }
 
 #[test]
-fn a_shield_takes_no_memory() {
+fn a_shield_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let work = Task::new(async {
+        // The task has its memory from here on.
+        let Ok(()) = shield(shield(Timer::global().schedule_after(MILLISECOND))).await;
         let before = allocations_so_far();
         for _ in 0..10 {
             shield(async {
@@ -448,8 +505,7 @@ fn groups_inside_are_shielded_too() {
     });
 }
 
-/// A group that was opened inside, and forgotten there: its children are stopped when the shield is left, and the task waits
-/// for them.
+/// A group that was opened inside, and forgotten there: its children are stopped when the task ends, and it waits for them.
 #[test]
 fn a_group_that_was_forgotten_inside_does_not_keep_the_shield() {
     everywhere(|place| {

@@ -3,7 +3,7 @@
 mod common;
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -15,9 +15,11 @@ use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool};
 use bowline::task::{self, LocalTask, SpawnOptions, Task, TaskGroup, block_on};
 use bowline::task_local;
+use futures_util::future::{Either, select};
 
 use common::{
-    Census, Counted, SMALL_STACK, allocations, allocations_so_far, lock, panic_message, quiet_panic, thread, with_stack,
+    Census, Counted, SMALL_STACK, allocations, allocations_so_far, hold, lock, panic_message, quiet_panic, thread,
+    with_stack,
 };
 
 task_local! {
@@ -514,6 +516,8 @@ fn reading_allocates_nothing_and_a_binding_is_one_allocation() {
             }
         });
         let (_, for_a_call) = allocations(|| NUMBER.sync_scope(2, number));
+        // The task has its memory from here on.
+        NUMBER.scope(2, async {}).await;
         let before = allocations_so_far();
         let seen = NUMBER.scope(3, async { number() }).await;
         (for_reads, for_a_call, seen, allocations_so_far() - before)
@@ -705,8 +709,9 @@ fn spawning_costs_the_same_whatever_is_bound() {
     }
 }
 
+/// Moved out of the scope that it began in, a scope goes on as before: it sees what it saw there, and keeps that alive.
 #[test]
-fn a_scope_that_is_taken_out_of_the_one_it_began_in_is_refused() {
+fn a_scope_that_is_taken_out_of_the_one_it_began_in_goes_on() {
     let census = Census::new();
     let counted = census.clone();
     let make = || {
@@ -715,7 +720,7 @@ fn a_scope_that_is_taken_out_of_the_one_it_began_in_is_refused() {
             let kept = Arc::new(counted.value());
             let mut inner = Box::pin(NUMBER.scope(1, async {
                 pause().await;
-                number()
+                (number(), KEPT.get().is_some())
             }));
             KEPT.scope(
                 kept,
@@ -725,16 +730,44 @@ fn a_scope_that_is_taken_out_of_the_one_it_began_in_is_refused() {
                 }),
             )
             .await;
-            // What was bound there is kept for its destructor.
+            let outside = (number(), KEPT.get().is_some());
+            // What was bound there is kept for as long as it is read.
             let before = counted.alive();
-            let polled = poll_fn(|context| {
-                let polled = catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(context).is_pending()));
-                Poll::Ready(polled.is_err())
-            })
-            .await;
-            drop(inner);
-            (polled, before, counted.alive())
+            let inside = inner.await;
+            (inside, outside, before, counted.alive())
         })
     };
-    everywhere(make, |seen| assert_eq!(seen, (true, 1, 0)));
+    everywhere(make, |seen| {
+        assert_eq!(seen, ((Some(1), true), (None, false), 1, 0));
+    });
+}
+
+/// The loser of a race is still in flight when the scope is left.
+#[test]
+fn the_winner_of_a_race_inside_leaves_the_scope_at_once() {
+    let busy = ThreadPool::new(1);
+    let census = Census::new();
+    let make = || {
+        let (counted, scheduler) = (census.clone(), busy.scheduler());
+        Task::new(async move {
+            let worker = hold(scheduler);
+            let (value, kept) = (counted.value(), Arc::new(counted.value()));
+            let stuck = scheduler.schedule().unstoppable().then(move |()| drop(value));
+            let inside = async move {
+                match select(stuck.into_future(), ready(())).await {
+                    Either::Left(_) => None,
+                    Either::Right(_) => number(),
+                }
+            };
+            let won = KEPT.scope(kept, NUMBER.scope(1, inside)).await;
+            // Only now can the loser end. It is in flight, and the values that it could see are alive.
+            let alive = counted.alive();
+            drop(worker);
+            (won, alive)
+        })
+    };
+    everywhere(make, |seen| {
+        assert_eq!(seen, (Some(1), 2));
+        assert_eq!(census.alive(), 0);
+    });
 }

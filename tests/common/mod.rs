@@ -7,9 +7,11 @@ pub mod touchy;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::time::Duration;
 
 use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, ThreadPool};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
@@ -439,6 +441,40 @@ pub mod thread {
     {
         let _end = End;
         std::thread::scope(|scope| f(&Scope { scope }))
+    }
+}
+
+/// Ends the process when a test hangs, with the name of what it was doing.
+#[derive(Debug)]
+pub struct Watchdog {
+    tells: mpsc::Sender<String>,
+}
+
+impl Watchdog {
+    /// Every step takes less than `limit`.
+    pub fn new(limit: Duration) -> Self {
+        let (tells, told) = mpsc::channel::<String>();
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        thread::spawn(move || {
+            let mut step = "the beginning".to_owned();
+            loop {
+                match told.recv_timeout(limit) {
+                    Ok(next) => step = next,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        // Not by a panic: the thread that hangs would not see it.
+                        let _ = writeln!(std::io::stderr(), "{test} hangs for {limit:?}: {step}");
+                        std::process::abort();
+                    }
+                }
+            }
+        });
+        Watchdog { tells }
+    }
+
+    /// The next step begins.
+    pub fn step(&self, name: impl Into<String>) {
+        self.tells.send(name.into()).expect("the watchdog runs");
     }
 }
 
