@@ -54,7 +54,7 @@ fn adapted(mut inside: Boxed<'static>) -> Boxed<'static> {
             7 => inside.stopped_as_error("stopped").boxed(),
             8 => inside.let_value(move |_| one()).boxed(),
             9 => inside.let_error(move |_| one()).boxed(),
-            10 => inside.let_stopped(move || one()).boxed(),
+            10 => inside.let_stopped(one).boxed(),
             11 => one().sequence(inside).boxed(),
             12 => inside.finally(just(())).boxed(),
             13 => inside.stop_when(never::<(), Infallible>()).boxed(),

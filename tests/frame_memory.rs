@@ -701,7 +701,8 @@ fn what_a_group_gave_may_begin_something_else_when_it_goes() {
                     .expect("it is open");
                 std::future::pending::<()>().await;
             }));
-            poll_fn(|cx| Poll::Ready(assert!(group.as_mut().poll(cx).is_pending()))).await;
+            let pending = poll_fn(|cx| Poll::Ready(group.as_mut().poll(cx).is_pending())).await;
+            assert!(pending);
             hops(round % 3).await;
             if round % 2 == 0 {
                 drop(group);

@@ -461,7 +461,7 @@ fn meets(fate: Fate) {
         });
         let outcome = place.run(task.write_env(WithStopToken(source.token())));
         assert!(outcome.is_value(), "{} is {fate:?}", kind.name);
-        assert_eq!(lock(&world.slot).is_none(), true);
+        assert!(lock(&world.slot).is_none());
     });
 }
 

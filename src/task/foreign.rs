@@ -370,10 +370,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
     /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
     pub(super) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
         let core = self.block.core();
-        if let Some(around) = core.around {
-            if !Header::is_current(around.frame) && !lock(&core.queue).done {
-                sent_elsewhere();
-            }
+        if let Some(around) = core.around
+            && !Header::is_current(around.frame)
+            && !lock(&core.queue).done
+        {
+            sent_elsewhere();
         }
         // Who schedules or completes between this and the next look finds nobody to wake, and need not.
         let registered = lock(&core.queue).waker.take();
