@@ -55,7 +55,7 @@ pub(in super::super) struct BlockVtable {
     /// The future of the frame is gone: what is in flight is asked to stop. Called once, by the polling thread.
     pub(in super::super) abandon: unsafe fn(NonNull<()>) -> Transfer,
     /// Destroys the content if that is the frame's to do, and says whether it did. Called by the owner of the memory, any
-    /// number of times. None where another party ends the block.
+    /// number of times, and also by what it destroys: it does so once. None where another party ends the block.
     pub(in super::super) sweep: Option<unsafe fn(NonNull<()>) -> bool>,
 }
 
@@ -137,10 +137,13 @@ impl Memory {
         unsafe {
             let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
-                // The others are not looked at, so that many blocks cost no more each than few.
+                // The others are not looked at, so that many blocks cost no more each than few. The destructors that run here may
+                // begin and end blocks, in a newer chunk as well. This chunk stays: the block that is destroyed has not ended.
                 Chunk::each(chunk, |block| {
                     Block::sweep(block);
                 });
+            }
+            if let Some(chunk) = NonNull::new(self.0.get()) {
                 Chunk::pop(chunk);
                 if let Some(block) =
                     Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable))
