@@ -6,10 +6,7 @@ pub(crate) use core::sync::atomic;
 pub(crate) use loom::sync::atomic;
 
 #[cfg(all(feature = "std", loom))]
-pub(crate) use loom::{
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    thread,
-};
+pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(feature = "std")]
 pub(crate) use std::sync::OnceLock;
 #[cfg(all(feature = "std", not(loom)))]
@@ -17,6 +14,59 @@ pub(crate) use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
 };
+
+/// Threads of a model. Parking is made of a lock here: that of `loom` forgets an unpark that comes while the thread waits
+/// for a lock, and takes the thread for one that has the lock.
+#[cfg(all(feature = "std", loom))]
+pub(crate) mod thread {
+    pub(crate) use loom::thread::{Builder, JoinHandle, ThreadId, yield_now};
+    use std::sync::Arc;
+
+    use super::{Condvar, Mutex, lock, wait};
+
+    loom::thread_local! {
+        static PARKER: Arc<Parker> = Arc::new(Parker { unparked: Mutex::new(false), changed: Condvar::new() });
+    }
+
+    struct Parker {
+        unparked: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    /// A handle to a thread.
+    #[derive(Clone)]
+    pub(crate) struct Thread {
+        parker: Arc<Parker>,
+        id: ThreadId,
+    }
+
+    impl Thread {
+        pub(crate) fn unpark(&self) {
+            *lock(&self.parker.unparked) = true;
+            self.parker.changed.notify_all();
+        }
+
+        pub(crate) fn id(&self) -> ThreadId {
+            self.id
+        }
+    }
+
+    pub(crate) fn current() -> Thread {
+        Thread {
+            parker: PARKER.with(Arc::clone),
+            id: loom::thread::current().id(),
+        }
+    }
+
+    pub(crate) fn park() {
+        let parker = PARKER.with(Arc::clone);
+        let mut unparked = lock(&parker.unparked);
+        while !*unparked {
+            unparked = wait(&parker.changed, &parker.unparked, unparked);
+        }
+        *unparked = false;
+    }
+}
 
 /// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
 #[cfg(feature = "std")]

@@ -313,3 +313,25 @@ fn does_not_allocate() {
         assert_eq!((result, count), (2584, 0));
     }
 }
+
+/// The other half runs on this frame, so nothing may unwind out of the wait for it: neither here nor on another thread.
+#[test]
+fn a_destructor_that_panics_in_a_job_during_a_join_aborts() {
+    let said = aborts("a_destructor_that_panics_in_a_job_during_a_join_aborts", || {
+        let pool = ThreadPool::new(2);
+        let scheduler = pool.scheduler();
+        let both = Barrier::new(2);
+        pool.join(
+            || {
+                both.wait();
+                // Nobody takes the value, so it is dropped where it is sent.
+                start_detached(scheduler.schedule().then(|()| Bomb));
+            },
+            || {
+                both.wait();
+                thread::sleep(std::time::Duration::from_secs(10));
+            },
+        );
+    });
+    assert!(said.contains("bowline:"), "{said}");
+}

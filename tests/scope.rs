@@ -12,7 +12,7 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, ThreadPool, Timer};
 use bowline::task;
-use common::{Census, CrewAllocations, lock, panic_message};
+use common::{Bomb, Census, CrewAllocations, aborts, lock, panic_message};
 
 #[test]
 fn every_closure_has_ended_when_the_scope_returns() {
@@ -444,4 +444,20 @@ fn a_hundred_thousand_coroutines_end() {
         });
         assert_eq!(ended.into_inner(), 100_000);
     });
+}
+
+/// What was spawned borrows from this frame, so nothing may unwind out of the wait for it.
+#[test]
+fn a_destructor_that_panics_in_a_job_during_a_scope_aborts() {
+    let said = aborts("a_destructor_that_panics_in_a_job_during_a_scope_aborts", || {
+        let pool = ThreadPool::new(1);
+        let scheduler = pool.scheduler();
+        pool.scope(|scope| {
+            scope.spawn(move |_| {
+                start_detached(scheduler.schedule().then(|()| Bomb));
+                sync_wait(scheduler.schedule()).unwrap();
+            });
+        });
+    });
+    assert!(said.contains("bowline:"), "{said}");
 }

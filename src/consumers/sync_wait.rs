@@ -8,6 +8,9 @@ use crate::{Outcome, Sender};
 /// While it waits it drives a [`RunLoop`](crate::scheduler::RunLoop) of its own, whose scheduler is in the environment. Everything lives on this
 /// stack frame, so the sender may borrow.
 ///
+/// On a thread of a [`ThreadPool`](crate::scheduler::ThreadPool) it may be used as well: another thread takes the place of
+/// the one that waits, as [`ThreadPool`](crate::scheduler::ThreadPool#blocking) says.
+///
 /// ```
 /// use bowline::prelude::*;
 ///

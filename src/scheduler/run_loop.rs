@@ -45,7 +45,8 @@ use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer}
 ///
 /// [`Timer::on`](super::Timer::on) gives timers that complete here: they are queued when they are due.
 ///
-/// While one thread drives, a second one that wants to waits for its turn; the driving thread itself may nest.
+/// While one thread drives, a second one that wants to waits for its turn; the driving thread itself may nest. A thread of
+/// a [`ThreadPool`](super::ThreadPool#blocking) that sleeps here gives its place in the pool to another one.
 pub struct RunLoop {
     /// What was pushed, newest first; see [`RunLoop::push`]. One of:
     ///

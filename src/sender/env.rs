@@ -65,7 +65,7 @@ pub trait Env: Clone + Send + Sync {
 /// The sealed door of an environment, valid as long as that environment is borrowed. Opaque: a wrapper can only forward it.
 ///
 /// It borrows the environment, so nothing in it can be kept beyond. An operation that needs what is behind the door until
-/// it completes says so to [`awaiting`](EnvDoor::awaiting) and [`home`](EnvDoor::home), which are unsafe.
+/// it completes says so to `awaiting` and `home`, which are unsafe.
 pub struct EnvDoor<'a> {
     /// Where the search for a user's value begins, if it can be made in steps.
     beneath: Option<Beneath<'a>>,

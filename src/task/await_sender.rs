@@ -23,11 +23,12 @@ use crate::{Completion, Panic, Receiver, Sender, Transfer};
 /// any sender, in code that is generic over it too, what `.await` does for those of this crate. The second parameter
 /// follows from the first, and is left out.
 ///
-/// **In a task** the operation lives in this future, and the task is resumed on its own scheduler.
+/// **In a task** the operation lives in the memory of the task's frame, and the task is resumed on its own scheduler.
 ///
 /// **In the other executors**, and under what polls with wakers of its own inside a task (`FuturesUnordered`, say), that
-/// executor is the scheduler in the sender's environment: what is scheduled there wakes it, and runs when it polls. Nothing
-/// else of the environment is set. The first poll decides which of the two it is.
+/// executor is the scheduler in the sender's environment: what is scheduled there wakes it, and runs when it polls. Inside a task
+/// all else of the environment is the task's, and the task does not end before the sender has completed. The first poll decides
+/// which of the two it is.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -50,25 +51,24 @@ use crate::{Completion, Panic, Receiver, Sender, Transfer};
 ///
 /// # Panics
 ///
-/// The sender's panic unwinds. It also panics when it is sent to another task after its first poll, and polled there before
-/// the sender has completed.
+/// The sender's panic unwinds. It also panics when it is sent out of its task after its first poll, and polled there before
+/// the sender has completed; and when the frame's allocator has no memory.
 ///
 /// # Cancellation
 ///
 /// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this
-/// asks it to stop. Inside a task it then waits until the sender has completed; meanwhile the thread runs the work of
-/// the task's scheduler, or of that of the task it was sent to. So a sender that does not stop keeps the drop waiting, and so does a stop callback beneath on
-/// the same stack that blocks until this drop is over.
+/// asks it to stop, and returns at once. Inside a task the operation stays alive in the memory of the frame, and the task does
+/// not end before it has.
 ///
-/// In another executor it runs what is queued, and lets go: the operation goes on by itself until it has completed, and
+/// In another executor it runs what is queued, and leaves the rest to itself: the operation goes on until it has completed, and
 /// its result is dropped. What it schedules from then on runs on the [global
-/// pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at; [local
-/// tasks](super::LocalTask) are ended right there, and waited for.
+/// pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at; the futures of [local
+/// tasks](super::LocalTask) are dropped right there.
 ///
 /// # Allocation
 ///
-/// None in a task, nor elsewhere for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES).
-/// For any other one, elsewhere, one, which holds its operation.
+/// None for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES). In a task, none once the frame has
+/// a chunk of memory, which it gets when it first suspends. Elsewhere one, which holds the operation.
 ///
 /// # Stack
 ///

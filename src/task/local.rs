@@ -451,8 +451,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
 /// assert_eq!(pollster::block_on(task.into_future()), Ok(Rc::new(42)));
 /// ```
 ///
-/// Dropped before it is done, it drops the task's future, on this thread, and waits there until the senders which that
-/// awaits have stopped: they cannot be let go.
+/// Dropped before it is done, it drops the task's future, on this thread. What that leaves in flight ends by itself.
 ///
 /// # Panics
 ///

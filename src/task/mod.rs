@@ -26,6 +26,23 @@
 //! assert_eq!(sync_wait(hello).unwrap(), "hello, bowline");
 //! ```
 
+// What the unsafe code of this crate relies on, and where each is established:
+//
+// | what | established by |
+// |---|---|
+// | an operation is pinned, started once, and neither moved nor dropped until it completes | `Operation::start`'s contract, and the `unsafe trait Sender`; `sender::InPlace`, `sender::Stage` and `AwaitBlock` keep it |
+// | a job runs once, is valid until it runs, and does not unwind | `Transfer::to`'s contract; `Job::run` is the one caller |
+// | a registry is alive while a slot is in its list | the slot owns its token (`stop::StopSlot`), or the token's `unsafe` constructor |
+// | a queue is alive while a frame waits in it | `sender::native`: the answer borrows the scheduler, which is pinned in an operation (`task::home`) |
+// | what came out of an environment is used until the receiver completes | the lifetime of `EnvDoor`; `Around::of` and `Home::behind` inside the crate |
+// | one thread at a time polls a frame | the `BUSY` flag of `frame::state` |
+// | a frame's memory is alive while anything points into it | the two counts of `frame::state`; blocks and their parties in `frame::memory` |
+// | a context is alive while anything uses it | the frame's awaits; inside a scope, `context::Scope`'s users |
+// | the current task is the one that the thread polls | `sender::current`: pushed by the poll, hidden by every driver and callback |
+// | a value that is taken with `T` was stored with `T` | handles that take and give `T` are invariant (`tests/variance.rs`) |
+// | a local task stays on its thread | `!Send` types, and a check at run time that aborts (`task::local`) |
+// | reference counts do not overflow | `memory::Count`, and the check in `frame::state` |
+
 mod allocator;
 mod await_sender;
 mod await_state;

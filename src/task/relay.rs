@@ -164,29 +164,42 @@ impl Relay {
     /// It is called once. This may be gone when it returns.
     #[inline]
     pub(super) unsafe fn end(this: NonNull<Relay>) -> Transfer {
-        // SAFETY: the caller's promise.
-        let relay = unsafe { this.as_ref() };
-        if relay.link.load(Acquire) != LINKED {
-            // SAFETY: there is no link, so this is the last.
-            return unsafe { (relay.over)(this) };
+        // SAFETY: the caller's promise. Where that was the last hold, this is alive until `over`.
+        unsafe {
+            if Relay::end_now(this) {
+                (this.as_ref().over)(this)
+            } else {
+                Transfer::none()
+            }
         }
-        // SAFETY: the end gives its hold back, once.
-        unsafe { Self::let_go(this) }
     }
 
+    /// [`end`](Relay::end) for a caller that sees to what follows where no stop is being passed on. Returns whether that is so;
+    /// otherwise `over` is called by the thread that passes the stop on.
+    ///
     /// # Safety
     ///
-    /// The caller gives back a hold. It was linked.
-    unsafe fn let_go(this: NonNull<Relay>) -> Transfer {
+    /// As for [`end`](Relay::end).
+    #[inline]
+    pub(super) unsafe fn end_now(this: NonNull<Relay>) -> bool {
+        // SAFETY: the caller's promise. Where it was linked, the end gives its hold up, once.
+        unsafe { this.as_ref().link.load(Acquire) != LINKED || Relay::release(this) }
+    }
+
+    /// Gives a hold up. Returns whether it was the last: no stop is being passed on, and none will be.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a hold. It was linked.
+    unsafe fn release(this: NonNull<Relay>) -> bool {
         // SAFETY: the caller has a hold.
         let relay = unsafe { this.as_ref() };
         if relay.holds.fetch_sub(1, AcqRel) != 1 {
-            return Transfer::none();
+            return false;
         }
         // SAFETY: linked, so the slot was made. A callback that came too late has nothing to do but to release it.
         unsafe { (*relay.outside.get()).assume_init_ref() }.slot.leave();
-        // SAFETY: that was the last hold.
-        unsafe { (relay.over)(this) }
+        true
     }
 
     /// The callback of the token outside.
@@ -230,7 +243,11 @@ impl Relay {
         unsafe {
             let this = container_of!(job, Relay, job);
             let resumed = this.as_ref().request_stop(this.as_ref().why.get()).unwrap_or_default();
-            resumed.and(Self::let_go(this))
+            if Relay::release(this) {
+                resumed.and((this.as_ref().over)(this))
+            } else {
+                resumed
+            }
         }
     }
 }

@@ -47,8 +47,7 @@ use crate::stop::ErasedStopToken;
 ///
 /// # Panics
 ///
-/// The future's panic unwinds. It also panics when it is sent to another task, or out of the scope that it is in, after its
-/// first poll, and polled there.
+/// The future's panic unwinds. It also panics when it is sent to another task after its first poll, and polled there.
 ///
 /// # Cancellation
 ///
@@ -59,7 +58,7 @@ use crate::stop::ErasedStopToken;
 ///
 /// # Allocation
 ///
-/// None. The future may borrow, and need not be `Send`.
+/// None but for the memory of the frame, which has the context of the scope. The future may borrow, and need not be `Send`.
 pub fn shield<F: IntoFuture>(operation: F) -> Shield<F::IntoFuture> {
     Shield {
         inside: Inside::new(operation.into_future()),

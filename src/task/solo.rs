@@ -76,6 +76,7 @@ pub(super) struct Solo {
     /// | `DONE` | it has ended; the result is in the frame, for who has the [`Claim`] |
     /// | `GONE` | nobody will ask: the end drops the result |
     /// | `ORPHAN` | the same, and then wakes the parent, which has counted an await |
+    /// | `OVER` | it has ended, and the result was dropped by that |
     ///
     /// | from | to | by |
     /// |---|---|---|
@@ -85,6 +86,7 @@ pub(super) struct Solo {
     /// | null, a joiner | `DONE` | the end |
     /// | null, a joiner | `GONE`, `ORPHAN` | the claim, when it is dropped |
     /// | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is gone |
+    /// | `GONE`, `ORPHAN` | `OVER` | the end, when the result was dropped |
     ///
     /// Every change acquires and releases: who finds `DONE` sees the result, and who completes a joiner sees all of that.
     joiner: AtomicPtr<Joiner>,
@@ -93,6 +95,7 @@ pub(super) struct Solo {
 const DONE: *mut Joiner = ptr::without_provenance_mut(1);
 const GONE: *mut Joiner = ptr::without_provenance_mut(2);
 const ORPHAN: *mut Joiner = ptr::without_provenance_mut(3);
+const OVER: *mut Joiner = ptr::without_provenance_mut(5);
 /// The lowest bit of the address of a joiner.
 const STARTING: usize = 1;
 
@@ -406,6 +409,8 @@ impl Solo {
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
                 Solo::drop_result(frame);
+                // The parent may have begun to wait meanwhile.
+                let seen = solo.joiner.swap(OVER, AcqRel);
                 Header::release(frame);
                 return match parent {
                     Some(parent) if seen == ORPHAN => Header::end_wait(parent, Context::is_here),
@@ -445,7 +450,7 @@ impl Solo {
     fn let_go(&self, counted: bool) -> bool {
         let gone = if counted { ORPHAN } else { GONE };
         let mut seen = self.joiner.load(Acquire);
-        while seen != DONE && seen != ORPHAN {
+        while seen != DONE && seen != ORPHAN && seen != OVER {
             match self.joiner.compare_exchange(seen, gone, AcqRel, Acquire) {
                 Err(now) => seen = now,
                 Ok(joiner) => {

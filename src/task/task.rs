@@ -83,7 +83,8 @@ use crate::{Completes, Completion, Env, Operation, Panic, Priority, Receiver, Sc
 ///
 /// # Allocation
 ///
-/// One, when it is made: header, future and result. None per await of a sender, nor when it is resumed.
+/// One, when it is made: header, future and result. One more, of memory that threads keep, when it first suspends on a sender;
+/// none per await after that, nor when it is resumed.
 ///
 /// # Stack
 ///
@@ -973,9 +974,9 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
 /// In another task it runs as part of that, on the same scheduler. In an executor of another crate it runs as a sender
 /// does there, see [`SenderFuture`](super::SenderFuture): the executor is its scheduler.
 ///
-/// Dropped before it is done, it ends the task: its future is dropped where it runs, which asks what it awaits to stop, and
-/// that is waited for. An executor of another crate is not kept waiting: there the task is let go, and goes no further than
-/// the `.await` it is at.
+/// Dropped before it is done, it ends the task: its future is dropped where it runs, which asks what it awaits to stop. The drop
+/// returns at once, and the task that awaited it does not end before that. In an executor of another crate the task goes no
+/// further than the `.await` it is at.
 ///
 /// # Panics
 ///

@@ -518,3 +518,12 @@ pub fn on_loop_and_pools(f: impl Fn(TaskScheduler<'static>)) {
         f(TaskScheduler::new(pool.scheduler()));
     }
 }
+
+/// A value whose destructor panics.
+pub struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a destructor panics");
+    }
+}

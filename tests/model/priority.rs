@@ -315,7 +315,7 @@ fn a_raise_meets_the_end_of_a_handler() {
             let handler = Handler(called, Sendable(local));
             async move {
                 let operation = event.wait();
-                task::with_escalation_handler(move |_| handler.call(), operation).await;
+                task::with_escalation_handler(move |_, _| handler.call(), operation).await;
                 held.touch();
             }
         });

@@ -1,4 +1,4 @@
-//! The queue of one worker: its owner against thieves, and against who takes out of the middle.
+//! The queue of one seat: its owner against thieves, and against who takes out of the middle.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +12,8 @@ struct Scene {
     ring: Arc<RingModel>,
     taken: Arc<Mutex<Vec<(&'static str, usize)>>>,
     pushed: Arc<Mutex<Vec<Arc<Task>>>>,
+    /// The forks that the owner has not taken back, with their numbers.
+    forks: Arc<Mutex<Vec<(usize, Arc<Task>)>>>,
 }
 
 type Actor = Box<dyn FnOnce()>;
@@ -22,6 +24,7 @@ impl Scene {
             ring: Arc::new(RingModel::new()),
             taken: Arc::default(),
             pushed: Arc::default(),
+            forks: Arc::default(),
         }
     }
 
@@ -35,14 +38,29 @@ impl Scene {
     fn push(&self, task: &Arc<Task>, how: As) -> bool {
         // Noted first: the task may be gone before the push returns.
         self.pushed.lock().expect("nobody panicked").push(task.clone());
-        let room = self.ring.push(task, how).is_some();
-        if !room {
-            self.pushed
+        let number = self.ring.push(task, how);
+        match number {
+            Some(number) if how == As::Fork => {
+                let mut forks = self.forks.lock().expect("nobody panicked");
+                forks.push((number, task.clone()));
+            }
+            Some(_) => {}
+            None => self
+                .pushed
                 .lock()
                 .expect("nobody panicked")
-                .retain(|it| !Arc::ptr_eq(it, task));
+                .retain(|it| !Arc::ptr_eq(it, task)),
         }
-        room
+        number.is_some()
+    }
+
+    /// What the owner takes from the newer end: the last fork that it pushed, or else the newest entry.
+    fn newest(&self) -> Option<usize> {
+        let fork = self.forks.lock().expect("nobody panicked").pop();
+        match fork {
+            Some((number, fork)) => self.ring.take_back(number, &fork),
+            None => self.ring.pop_newest(),
+        }
     }
 
     /// The thread that owns the ring.
@@ -62,10 +80,10 @@ impl Scene {
     }
 
     /// Who takes the first to be pushed out of the middle.
-    fn remover(&self, task: &Arc<Task>) -> Actor {
+    fn remover(&self, task: &Arc<Task>, how: As) -> Actor {
         let (scene, task) = (self.clone(), task.clone());
         Box::new(move || {
-            if scene.ring.remove(0, &task) {
+            if scene.ring.remove(0, &task, how) {
                 scene.note("remover", Some(1));
             }
         })
@@ -80,7 +98,7 @@ impl Scene {
     /// Nothing is left, and all that were pushed were taken, each once.
     fn play<const N: usize>(&self, order: Order, actors: [Actor; N]) {
         Threads::default().run(order, actors);
-        while let Some(number) = self.ring.pop_newest() {
+        while let Some(number) = self.ring.pop_oldest() {
             self.note("rest", Some(number));
         }
         assert!(!self.ring.has_items());
@@ -104,8 +122,12 @@ fn the_last_item_goes_to_one_of_two() {
                 let scene = Scene::new();
                 let owner = scene.owner(move |scene| {
                     assert!(scene.push(&Task::new(1), how));
-                    let ring = &scene.ring;
-                    scene.note("owner", if newest { ring.pop_newest() } else { ring.pop_oldest() });
+                    let item = if newest {
+                        scene.newest()
+                    } else {
+                        scene.ring.pop_oldest()
+                    };
+                    scene.note("owner", item);
                     assert!(scene.push(&Task::new(2), how));
                 });
                 scene.play(order, [owner, scene.thief("thief", 1)]);
@@ -124,8 +146,8 @@ fn two_items_are_shared() {
             let owner = scene.owner(move |scene| {
                 assert!(scene.push(&Task::new(1), how));
                 assert!(scene.push(&Task::new(2), how));
-                scene.note("owner", scene.ring.pop_newest());
-                scene.note("owner", scene.ring.pop_newest());
+                scene.note("owner", scene.newest());
+                scene.note("owner", scene.newest());
             });
             scene.play(order, [owner, scene.thief("thief", 2)]);
             assert!(scene.of("rest").is_empty());
@@ -147,7 +169,7 @@ fn two_thieves_and_the_owner_meet() {
         let owner = scene.owner(|scene| {
             assert!(scene.push(&Task::new(1), As::Fork));
             assert!(scene.push(&Task::new(2), As::Fork));
-            scene.note("owner", scene.ring.pop_newest());
+            scene.note("owner", scene.newest());
         });
         scene.play(order, [owner, scene.thief("thief", 1), scene.thief("other thief", 1)]);
         seen.note(if scene.of("owner").is_empty() {
@@ -171,7 +193,7 @@ fn numbers_go_round() {
                     assert!(scene.push(&Task::new(1), how));
                     assert!(scene.push(&Task::new(2), how));
                     seen.note(if scene.push(&Task::new(3), how) { "room" } else { "full" });
-                    scene.note("owner", scene.ring.pop_newest());
+                    scene.note("owner", scene.newest());
                 }
             });
             scene.play(order, [owner, scene.thief("thief", 2)]);
@@ -192,11 +214,11 @@ fn an_item_is_removed_or_popped() {
             move |scene| {
                 assert!(scene.push(&one, As::Entry));
                 assert!(scene.push(&Task::new(2), As::Entry));
-                scene.note("owner", scene.ring.pop_newest());
-                scene.note("owner", scene.ring.pop_newest());
+                scene.note("owner", scene.newest());
+                scene.note("owner", scene.newest());
             }
         });
-        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one)]);
+        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one, As::Entry)]);
         assert!(scene.of("rest").is_empty());
         for who in outcomes {
             if scene.of(who).contains(&1) {
@@ -219,14 +241,69 @@ fn a_slow_thief_does_not_take_what_came_later() {
                 assert!(scene.push(&one, As::Entry));
                 assert!(scene.push(&Task::new(2), As::Fork));
                 scene.push(&Task::new(3), As::Fork);
-                scene.note("owner", scene.ring.pop_newest());
+                scene.note("owner", scene.newest());
             }
         });
-        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one)]);
+        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one, As::Entry)]);
         seen.note(match scene.of("thief")[..] {
             [] => "none",
             [1] => "the removed one",
             _ => "another",
+        });
+    });
+}
+
+/// A fork whose pusher has lost the seat is taken back by its number, from the ring of another owner, or that one or a thief
+/// has it. Sees all three. The owner's own fork, pushed later, is not mistaken for it.
+#[test]
+fn a_fork_is_taken_back_by_one_that_is_not_the_owner_any_more() {
+    explore_both_ways(3, &["remover", "owner", "thief"], |seen, order| {
+        let scene = Scene::new();
+        let one = Task::new(1);
+        assert!(scene.ring.push(&one, As::Fork) == Some(0));
+        scene.pushed.lock().expect("nobody panicked").push(one.clone());
+        let owner = scene.owner(|scene| {
+            assert!(scene.push(&Task::new(2), As::Fork));
+            let own = scene.newest();
+            scene.note("owner", own);
+            if own == Some(2) {
+                scene.note("owner", scene.ring.pop_oldest());
+            }
+        });
+        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one, As::Fork)]);
+        assert!(scene.of("rest").is_empty());
+        for who in ["remover", "owner", "thief"] {
+            if scene.of(who).contains(&1) {
+                seen.note(who);
+            }
+        }
+    });
+}
+
+/// A thread that waits for a fork takes the forks that were pushed since that was taken, and no older ones. Sees it take one
+/// that its owner wants back, and leave it.
+#[test]
+fn a_part_of_a_fork_is_taken_or_taken_back() {
+    explore_both_ways(4, &["taken", "taken back"], |seen, order| {
+        let scene = Scene::new();
+        assert!(scene.push(&Task::new(1), As::Fork));
+        let owner = scene.owner(|scene| {
+            assert!(scene.push(&Task::new(2), As::Fork));
+            scene.note("owner", scene.newest());
+        });
+        let waiting = Box::new({
+            let scene = scene.clone();
+            move || {
+                assert_eq!(scene.ring.pop_fork_since(1), None, "the older one is before it");
+                scene.note("thief", scene.ring.pop_oldest());
+                scene.note("waiting", scene.ring.pop_fork_since(1));
+            }
+        });
+        scene.play(order, [owner, waiting]);
+        seen.note(match (&scene.of("waiting")[..], &scene.of("owner")[..]) {
+            ([2], []) => "taken",
+            ([], [2]) if scene.of("thief") == [1] => "taken back",
+            other => panic!("{other:?}"),
         });
     });
 }

@@ -1,6 +1,6 @@
-//! A pool: raising what its workers have, sleeping and waking, waiting, and the end.
+//! A pool: raising what its workers have, sleeping and waking, and the end.
 //!
-//! Its parts have models of their own, in `ring.rs` and `injector.rs`.
+//! Its parts have models of their own, in `ring.rs` and `injector.rs`; threads that block, in `spare.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -395,39 +395,6 @@ fn a_scope_waits_for_what_another_has_taken() {
             }
         });
         play(order, [scope, actor(move || pool.worker(1).run())]);
-        world.end();
-        pool.free();
-    });
-}
-
-/// Sees a worker that waits for a sender run a job of its pool meanwhile, and after. It is woken for what it waits for and
-/// for the job, and a pool that is closed meanwhile does not end before it.
-#[test]
-fn a_worker_that_waits_runs_other_work() {
-    explore_both_ways(2, &["meanwhile", "after"], |seen, order| {
-        let pool = PoolModel::new(1);
-        let world = World::default();
-        let task = Task::new(1);
-        let wait = actor({
-            let (seen, world, task) = (seen.clone(), world.clone(), task.clone());
-            move || {
-                let worker = pool.worker(0);
-                worker.within(|| {
-                    assert_eq!(sync_wait(world.remote(8)).unwrap().read(), 8);
-                    seen.note(if task.runs() == 1 { "meanwhile" } else { "after" });
-                });
-                worker.run();
-            }
-        });
-        let push = actor({
-            let task = task.clone();
-            move || {
-                assert!(pool.push(&task));
-                pool.close();
-            }
-        });
-        play(order, [wait, push]);
-        assert_eq!(task.runs(), 1);
         world.end();
         pool.free();
     });

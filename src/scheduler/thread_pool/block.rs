@@ -1,10 +1,10 @@
 //! How a worker blocks: it gives its seat away where there is work to do on it, and parks.
 //!
-//! A worker that waits in the middle of a job never runs the jobs of others meanwhile: what its own stack holds might be
-//! what one of them waits for. While the queues of the pool are empty it holds its seat. Where there is a job its seat
+//! A worker that waits in the middle of a job never runs the jobs of others meanwhile: one of them might wait for what
+//! comes later on the same stack. While the queues of the pool are empty it holds its seat. Where there is a job its seat
 //! goes to a spare thread, and it goes on without a seat when the wait is over. The states are in `seat.rs`.
 
-use super::idle::Resumed;
+use super::idle::{Resumed, Stuck};
 use super::seat::Seat;
 use super::shared::Shared;
 use super::worker::{Seated, Worker};
@@ -33,8 +33,8 @@ impl Worker {
 
     /// Blocks until `done`. `nap` parks the thread, or does not.
     ///
-    /// Who makes `done` true must then unpark this thread, unless `done` was not asked since. Neither function may run a
-    /// user's code.
+    /// A thread that makes `done` true must then unpark this one, unless `done` was not asked since. Neither function may
+    /// run a user's code.
     pub(crate) fn block_until(&self, done: impl Fn() -> bool, nap: impl Fn()) {
         if done() {
             return;
@@ -65,7 +65,7 @@ impl Worker {
         result
     }
 
-    /// A wait is over that began on this seat.
+    /// Goes on after a wait that began on this seat: with the seat, or another, or none.
     fn resume(&self, seat: &'static Seat) {
         if self.sits_on(seat) {
             match self.shared.idle.0.resume(seat, self.record) {
@@ -116,28 +116,28 @@ impl Seated<'_> {
         woken
     }
 
-    /// Gives the seat to a spare thread, or says that there is none. `searched`: the caller counts as a searcher.
+    /// Gives the seat to a spare thread, or has it wait for one. `searched`: the caller counts as a searcher.
     fn hand_over(self, searched: bool) {
         let (seat, shared) = (self.seat, self.worker.shared);
         let idle = &shared.idle.0;
-        let spare = idle
-            .give_to_spare(seat, searched)
-            .or_else(|| {
-                let spare = shared.start_spare(seat.index, self.worker.generation)?;
-                idle.give(seat, spare, searched);
-                Some(spare)
-            })
-            .or_else(|| {
-                // The slot is first in line for this thread alone; in the ring it is found by all.
-                if let Some(item) = self.empty_slot() {
-                    self.push_displaced(item);
+        let spare = idle.give_to_spare(seat, searched).or_else(|| {
+            // The slot is first in line for this thread alone; in the ring it is found by all.
+            if let Some(item) = self.empty_slot() {
+                self.push_displaced(item);
+            }
+            match idle.stick(seat, searched) {
+                Stuck::Given(spare) => Some(spare),
+                Stuck::Waits { start } => {
+                    if searched {
+                        shared.pass_search_on();
+                    }
+                    if start && !shared.start_spare(seat.index, self.worker.generation) {
+                        idle.not_started();
+                    }
+                    None
                 }
-                let spare = idle.stick(seat, searched);
-                if spare.is_none() && searched {
-                    shared.pass_search_on();
-                }
-                spare
-            });
+            }
+        });
         if let Some(spare) = spare {
             self.worker.stand_up();
             spare.unpark();

@@ -13,20 +13,22 @@ use crate::sync::{Mutex, lock, sequenced};
 
 /// The idle workers of a pool, and the spare threads.
 ///
-/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. One that blocks in the middle of a job
-/// *holds* its seat, as long as there is no job in any queue: to those who add jobs it is a sleeper. Whoever adds a job
-/// wakes one sleeper, but only when nobody searches: a searcher will find it, or will find, when it goes to sleep, that there is
-/// something left. A searcher that has found a job and was the last to search passes the question on, and wakes the
-/// next if there is more. So a burst of jobs wakes workers one after another, each only when there is work for it.
+/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. A worker that blocks in the middle of a
+/// job *holds* its seat, as long as there is no job in any queue: a thread that adds a job takes it for a sleeper.
 ///
-/// Nothing is lost. Whoever adds a job publishes it, then looks at `state`; a worker that goes to sleep, or stops to
+/// A thread that adds a job wakes one sleeper, but only when no worker searches. A searcher finds the job, or sees when it
+/// goes to sleep that there is something left. A searcher that has found a job and was the last to search passes the
+/// question on, and wakes the next if there is more. So a burst of jobs wakes workers one after another, each only when
+/// there is work for it.
+///
+/// Nothing is lost. A thread that adds a job publishes it, then looks at `state`. A worker that goes to sleep, or stops to
 /// search, changes `state`, then looks at all queues ([`Shared::has_work`](super::shared::Shared::has_work)). All four are
 /// sequentially consistent, so one of the two sees the other.
 ///
-/// There is one place where nobody is woken for each job: the slot of a worker, which that worker as a rule empties itself a
-/// moment later. In case it does not, because what it runs now takes long or blocks, one of the sleepers *watches*: while
-/// others are awake it sleeps for a moment at a time, and looks at the slots. Who fills a slot while nobody watches
-/// wakes a sleeper after all, who will watch when it goes back to sleep; and so does a searcher that has found a job
+/// There is one place where no worker is woken for each job: the slot of a seat, which its occupant as a rule empties
+/// a moment later. In case it does not, because its job takes long or blocks, one of the sleepers *watches*: while
+/// others are awake it sleeps for a moment at a time, and looks at the slots. A thread that fills a slot while no sleeper
+/// watches wakes one after all, which watches when it goes back to sleep. So does a searcher that has found a job
 /// and was the last to search, if a slot is full then.
 ///
 /// | from | to | how |
@@ -38,7 +40,10 @@ use crate::sync::{Mutex, lock, sequenced};
 /// | sleeping, holding | searching | by another: [`Idle::wake`]; or by itself: [`Idle::get_up`] |
 /// | holding | running | [`Idle::resume`] |
 /// | sleeping | running, with another occupant | [`Idle::take_asleep`] |
-/// | running, searching | searching, with another occupant | [`Idle::give_to_spare`], [`Idle::give`] |
+/// | running, searching | searching, with another occupant | [`Idle::give_to_spare`] |
+/// | running, searching | stuck | [`Idle::stick`] |
+/// | stuck | searching, with another occupant | [`Idle::job_is_over`] |
+/// | stuck | running | [`Idle::resume`] |
 ///
 /// What becomes of the threads themselves is in the tables of `seat.rs`.
 pub(super) struct Idle {
@@ -56,7 +61,7 @@ pub(super) struct Idle {
 }
 
 struct Sleepers {
-    /// The seats of those who sleep or hold. The holders come first. The last to lie down is the first to be woken: its
+    /// The seats of the sleepers and of the holders. The holders come first. The last to lie down is the first to be woken: its
     /// caches are warm.
     list: Vec<usize>,
     /// How many of them sleep with nothing beneath them on their stacks, and not in the middle of a job that waits.
@@ -69,8 +74,10 @@ struct Sleepers {
     stuck: VecDeque<usize>,
     /// The spare threads that are parked. Empty while a seat is stuck.
     spares: Vec<&'static ThreadRecord>,
-    /// How many threads are without a seat in the middle of a job.
+    /// How many threads are without a seat in the middle of a job, or about to be spare ones.
     unseated: usize,
+    /// How many spare threads are being started.
+    starting: usize,
 }
 
 impl Sleepers {
@@ -104,6 +111,14 @@ pub(super) enum Rest {
     Last,
 }
 
+/// What becomes of the seat of a thread that blocks.
+pub(super) enum Stuck {
+    /// It is given to this spare thread, to be unparked.
+    Given(&'static ThreadRecord),
+    /// It waits for a thread that has no job, and the caller is to `start` a spare one.
+    Waits { start: bool },
+}
+
 /// What became of the seat of a thread that blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resumed {
@@ -128,6 +143,7 @@ impl Idle {
                 // Each worker may be one when it comes out of a wait.
                 spares: Vec::with_capacity(workers),
                 unseated: 0,
+                starting: 0,
             }),
             watcher: AtomicUsize::new(0),
             over: AtomicBool::new(false),
@@ -149,6 +165,7 @@ impl Idle {
         sleepers.stuck.clear();
         sleepers.spares.clear();
         sleepers.unseated = 0;
+        sleepers.starting = 0;
         self.state.store(0, SeqCst);
         self.watcher.store(0, SeqCst);
         self.over.store(false, SeqCst);
@@ -161,7 +178,7 @@ impl Idle {
         sleepers.spares.reserve(missing);
     }
 
-    /// Wakes a sleeper, unless somebody searches. To be called after a job was published.
+    /// Wakes a sleeper, unless a worker searches. To be called after a job was published.
     #[inline]
     pub(super) fn wake(&self, seats: &[Seat]) {
         sequenced();
@@ -181,7 +198,7 @@ impl Idle {
     fn wake_slowly(&self, seats: &[Seat]) {
         let woken = {
             let mut sleepers = lock(&self.sleepers);
-            // Of many who want to wake, one is enough: the first makes the sleeper a searcher, under the lock.
+            // Of many that want to wake, one is enough: the first makes the sleeper a searcher, under the lock.
             if !self.wants_waking() {
                 return;
             }
@@ -193,23 +210,24 @@ impl Idle {
     }
 
     /// Takes a seat off the list and makes its occupant a searcher. One that is held passes to a spare thread, if one is
-    /// parked. What is returned is to be unparked after the lock is given back.
+    /// parked. The caller unparks the thread that is returned, after it has released the lock.
     fn rouse_one(&self, sleepers: &mut Sleepers, seats: &[Seat]) -> Option<&'static ThreadRecord> {
         let seat = &seats[sleepers.list.pop()?];
-        let at_rest = self.rouse(sleepers, seat);
-        if !at_rest && let Some(spare) = sleepers.spares.pop() {
+        // Before the seat is woken, so that its occupant so far does not take that for its own.
+        if !seat.at_rest.load(SeqCst)
+            && let Some(spare) = sleepers.spares.pop()
+        {
             pass_on(sleepers, seat, spare);
         }
+        self.rouse(sleepers, seat);
         Some(sleepers.occupants[seat.index])
     }
 
-    /// Makes the occupant of a seat that was taken off the list a searcher. `true` if it was at rest.
-    fn rouse(&self, sleepers: &mut Sleepers, seat: &Seat) -> bool {
-        let at_rest = seat.at_rest.swap(false, SeqCst);
-        sleepers.at_rest -= usize::from(at_rest);
+    /// Makes the occupant of a seat that was taken off the list a searcher.
+    fn rouse(&self, sleepers: &mut Sleepers, seat: &Seat) {
+        sleepers.at_rest -= usize::from(seat.at_rest.swap(false, SeqCst));
         self.state.fetch_add(SEARCHING.wrapping_sub(SLEEPING), SeqCst);
         seat.woken.store(true, SeqCst);
-        at_rest
     }
 
     /// Makes the running caller a searcher, unless enough search already.
@@ -220,7 +238,7 @@ impl Idle {
             .is_ok()
     }
 
-    /// Makes the searching caller a running one. `true` when nobody searches any more: the caller then looks whether
+    /// Makes the searching caller a running one. `true` when no worker searches any more: the caller then looks whether
     /// there is more to do, and wakes another if so.
     pub(super) fn found(&self) -> bool {
         let last = searching(self.state.fetch_sub(SEARCHING, SeqCst)) == 1;
@@ -271,7 +289,7 @@ impl Idle {
         if !WATCHES || self.watcher.load(SeqCst) != seat.index + 1 {
             return false;
         }
-        // Under the lock, so that whoever gets up afterwards knows that nobody watches.
+        // Under the lock, so that a worker that gets up afterwards knows that none watches.
         let sleepers = lock(&self.sleepers);
         let others_awake = sleepers.list.len() < sleepers.occupants.len();
         if !others_awake {
@@ -308,33 +326,43 @@ impl Idle {
         Some(spare)
     }
 
-    /// Gives the seat of the caller to a thread that was started for it. As [`Idle::give_to_spare`] otherwise.
-    pub(super) fn give(&self, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
-        self.give_locked(&mut lock(&self.sleepers), seat, spare, searched);
-    }
-
     fn give_locked(&self, sleepers: &mut Sleepers, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
+        // In this order, as in `rouse_one`.
+        pass_on(sleepers, seat, spare);
         if !searched {
             self.state.fetch_add(SEARCHING, SeqCst);
         }
         seat.woken.store(true, SeqCst);
-        pass_on(sleepers, seat, spare);
     }
 
     /// Says that the caller blocks on its seat and has found no spare thread; it stops to search then, if it `searched`.
     /// Or gives the seat to a spare thread that has come meanwhile, as [`Idle::give_to_spare`] does.
-    pub(super) fn stick(&self, seat: &Seat, searched: bool) -> Option<&'static ThreadRecord> {
+    pub(super) fn stick(&self, seat: &Seat, searched: bool) -> Stuck {
         let mut sleepers = lock(&self.sleepers);
         if let Some(spare) = sleepers.spares.pop() {
             self.give_locked(&mut sleepers, seat, spare, searched);
-            return Some(spare);
+            return Stuck::Given(spare);
         }
         seat.woken.store(false, SeqCst);
         sleepers.stuck.push_back(seat.index);
-        None
+        let start = sleepers.starting < sleepers.stuck.len();
+        sleepers.starting += usize::from(start);
+        Stuck::Waits { start }
     }
 
-    /// The wait of the caller is over. It had this seat when it began to block.
+    /// Counts a spare thread that has started as a thread without a seat, until its [job is over](Idle::job_is_over).
+    pub(super) fn arrive(&self) {
+        let mut sleepers = lock(&self.sleepers);
+        sleepers.starting -= 1;
+        sleepers.unseated += 1;
+    }
+
+    /// Takes back that a spare thread is being started: the system did not give one.
+    pub(super) fn not_started(&self) {
+        lock(&self.sleepers).starting -= 1;
+    }
+
+    /// Says that the wait of the caller is over, and tells whether it has the seat on which it began to block.
     pub(super) fn resume(&self, seat: &Seat, thread: &ThreadRecord) -> Resumed {
         let mut sleepers = lock(&self.sleepers);
         if thread.seat() != Some(seat.index) {
@@ -381,7 +409,7 @@ impl Idle {
         Some(index)
     }
 
-    /// The job of the caller, a thread without a seat, is over. It takes a stuck seat, as a searcher, or is among the spare
+    /// Says that the job of the caller, a thread without a seat, is over. It takes a stuck seat, as a searcher, or is among the spare
     /// threads now.
     pub(super) fn job_is_over(&self, seats: &[Seat], thread: &'static ThreadRecord) {
         let unparked = {
@@ -456,11 +484,24 @@ impl Idle {
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
+}
 
+/// What a model sees and does.
+#[cfg(loom)]
+impl Idle {
     /// How many sleep or hold.
-    #[cfg(loom)]
     pub(super) fn asleep(&self) -> usize {
         sleeping(self.state.load(SeqCst))
+    }
+
+    /// How many threads are without a seat in the middle of a job.
+    pub(super) fn unseated(&self) -> usize {
+        lock(&self.sleepers).unseated
+    }
+
+    /// Expects a spare thread.
+    pub(super) fn expect_spare(&self) {
+        lock(&self.sleepers).starting += 1;
     }
 }
 

@@ -277,8 +277,8 @@ pub(super) struct Latch {
     /// | [`SET`] | the owner may go on; the latch may be gone | the other thread, which clears the rest; acquire and release |
     /// | from [`THIEF`] on | one more than the index of the seat of the thief | the thief of a fork; release |
     ///
-    /// Setting releases what was done before; the owner acquires it. Saying who the thief is releases what it wrote for the
-    /// owner, which acquires that.
+    /// Setting pairs with the loads of the owner, which acquire what was done before. So does the third: the owner acquires
+    /// what the thief wrote for it.
     state: AtomicUsize,
     /// The thread that waits. Its record is never freed, so that it can be unparked when the latch is gone.
     owner: &'static ThreadRecord,

@@ -13,7 +13,7 @@
 //! | `entry.rs` | the nodes of the queues |
 //! | `ring.rs` | the queue of one seat |
 //! | `injector.rs` | the queues of all, one per priority |
-//! | `idle.rs` | who is awake, and on which seat |
+//! | `idle.rs` | which threads sleep, and which has which seat |
 //! | `model.rs` | all of this as the models in `tests/model/` see it |
 
 mod affinity;

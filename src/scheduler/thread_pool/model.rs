@@ -11,9 +11,11 @@ use loom::cell::UnsafeCell;
 use super::entry::{Entry, Item, Place};
 use super::idle::Rest;
 use super::injector::Levels;
+use super::join::Latch;
 use super::pool::forward;
 use super::ring::Ring;
 use super::schedule::PoolScheduler;
+use super::seat::ThreadRecord;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
@@ -126,13 +128,23 @@ impl RingModel {
     /// Pushes, and gives the number that it has there; `None` if there is no room.
     pub fn push(&self, task: &Arc<Task>, how: As) -> Option<usize> {
         task.write();
-        let number = self.0.next_number();
-        self.0.push(how.item(task), true).ok().map(|()| number)
+        self.0.push(how.item(task), true)
     }
 
-    /// As the owner.
+    /// As the owner: the newest, if it is an entry.
     pub fn pop_newest(&self) -> Option<usize> {
-        self.0.pop_newest().map(Task::of)
+        self.0.pop_newest_if(|_| true).map(Task::of)
+    }
+
+    /// As the owner, which pushed the fork.
+    pub fn take_back(&self, number: usize, task: &Arc<Task>) -> Option<usize> {
+        let item = As::Fork.item(task);
+        self.0.take_back_fork(number, item).then(|| Task::of(item))
+    }
+
+    /// As one that waits for a fork which the owner has taken: the oldest, if it is a fork with such a number.
+    pub fn pop_fork_since(&self, since: usize) -> Option<usize> {
+        self.0.pop_fork_since(since, || true).map(Task::of)
     }
 
     /// As anybody.
@@ -140,9 +152,9 @@ impl RingModel {
         self.0.pop_oldest().map(Task::of)
     }
 
-    /// As who raises.
-    pub fn remove(&self, number: usize, task: &Arc<Task>) -> bool {
-        let item = As::Entry.item(task);
+    /// As a thread that raises an entry, or as the pusher of a fork that is not the owner any more.
+    pub fn remove(&self, number: usize, task: &Arc<Task>, how: As) -> bool {
+        let item = how.item(task);
         let removed = self.0.remove(number, item);
         if removed {
             Task::of(item);
@@ -169,7 +181,7 @@ impl PoolModel {
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(workers)));
         PoolModel {
             shared,
-            generation: shared.open(),
+            generation: shared.open(None),
         }
     }
 
@@ -182,7 +194,7 @@ impl PoolModel {
     /// The next life of the same memory.
     pub fn reopen(self) -> Self {
         PoolModel {
-            generation: self.shared.open(),
+            generation: self.shared.open(None),
             ..self
         }
     }
@@ -192,6 +204,27 @@ impl PoolModel {
         Member {
             worker: Box::new(Worker::new(self.shared, self.generation, index)),
         }
+    }
+
+    /// A spare thread that is about to park. The pool waits for it to do so.
+    pub fn spare(self) -> Member {
+        let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
+        self.shared.arrive();
+        self.shared.idle.0.expect_spare();
+        self.shared.idle.0.arrive();
+        Member {
+            worker: Box::new(Worker::spare(
+                self.shared,
+                self.generation,
+                record,
+                self.shared.seats.len(),
+            )),
+        }
+    }
+
+    /// How many threads are without a seat in the middle of a job.
+    pub fn unseated(self) -> usize {
+        self.shared.idle.0.unseated()
     }
 
     /// As a scheduler does. `false` if it was refused.
@@ -217,7 +250,7 @@ impl PoolModel {
 
     /// Takes the oldest of a level from the injector.
     pub fn pop(self, level: Priority) -> Option<usize> {
-        let entry = self.shared.injector.pop(Levels::of(level), false)?;
+        let entry = self.shared.injector.pop(Levels::of(level))?;
         Some(Task::of(Item::entry(entry)))
     }
 
@@ -238,13 +271,13 @@ impl PoolModel {
 
     /// A worker comes to rest. Whether it is the last, and asks for the end.
     pub fn lie_down(self, worker: usize) -> bool {
-        let rest = self.shared.idle.0.lie_down(worker, &self.shared.seats, false, true);
-        rest == Rest::Last
+        self.shared.idle.0.lie_down(&self.shared.seats[worker], false) == Rest::Last
     }
 
     /// It goes back to work.
     pub fn get_up(self, worker: usize) {
-        self.shared.idle.0.get_up(worker, &self.shared.seats);
+        let seat = &self.shared.seats[worker];
+        assert!(self.shared.idle.0.get_up(seat, &seat.first), "nobody takes its seat");
     }
 
     /// What the last one does.
@@ -292,8 +325,44 @@ impl Member {
         self.worker.run_found()
     }
 
-    /// Ends another pool, and does this one's work meanwhile.
+    /// Ends another pool, and waits for that.
     pub fn end(&self, other: PoolModel) {
-        other.shared.end_while_helping(&self.worker, other.generation);
+        other.shared.end_and_wait(&self.worker, other.generation);
+    }
+
+    /// Whether it has a seat.
+    pub fn is_seated(&self) -> bool {
+        self.worker.seated().is_some()
+    }
+
+    /// Whether it has a seat, or takes one whose thread sleeps.
+    pub fn finds_seat(&self) -> bool {
+        self.worker.finds_seat()
+    }
+}
+
+/// What a thread of a pool waits for, in the middle of a job.
+pub struct LatchModel(Box<Latch>);
+
+impl LatchModel {
+    /// One that the calling thread, a worker, waits for.
+    pub fn new() -> Self {
+        LatchModel(Box::new(Latch::new(Self::worker().record)))
+    }
+
+    /// Lets it go. Once.
+    pub fn set(&self) {
+        // SAFETY: the models set a latch once.
+        unsafe { Latch::set(NonNull::from(&*self.0)) };
+    }
+
+    /// Blocks until it is set, on the thread that made it. Tells whether that has its seat still.
+    pub fn wait(&self) -> bool {
+        self.0.wait(Self::worker());
+        Self::worker().seated().is_some()
+    }
+
+    fn worker<'a>() -> &'a Worker {
+        Worker::current().expect("a worker")
     }
 }

@@ -39,7 +39,7 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 ///
 /// # Blocking
 ///
-/// A job may block: in [`sync_wait`] and whatever else drives a [`RunLoop`](super::RunLoop), in [`join`](crate::join), at
+/// A job may block: in [`sync_wait`] and whatever else drives a [`RunLoop`](crate::scheduler::RunLoop), in [`join`](crate::join), at
 /// the end of a [`scope`](crate::task::scope), and where it drops another pool. Its thread gives its place in the pool to a
 /// *spare* thread then, if there is work to do, and goes on without a place when the wait is over. So the pool keeps
 /// running as many jobs at once as it has threads, jobs that wait for each other do not deadlock, and a thread that waits
@@ -47,8 +47,8 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 ///
 /// Spare threads are started when they are needed, used again, and end with the pool. There are at most 512 of them, or
 /// as many as [`spare_threads`](ThreadPoolBuilder::spare_threads) says. When all of them block as well, or the system does
-/// not give a thread, a thread that blocks keeps its place; the next one that is free takes it over. Until then that
-/// place runs nothing: more jobs than that, each waiting for one that is queued behind, wait for ever.
+/// not give a thread, a thread that blocks keeps its place until the first one that is free takes it over. So more jobs
+/// than there are threads, each waiting for one that is queued behind all of them, wait for ever.
 ///
 /// A thread without a place works as before. What it schedules is queued with all workers; `join` and `bulk` share their
 /// work with others if there is a worker that sleeps, whose place it takes.
@@ -72,7 +72,8 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 ///
 /// # Panics in jobs
 ///
-/// A panic of user code travels down the panic channel of its sender. The worker goes on.
+/// A panic of user code travels down the panic channel of its sender. The worker goes on. Where there is no such channel,
+/// as for a destructor that panics inside a completion, the process aborts with a message.
 pub struct ThreadPool {
     shared: &'static Shared,
     generation: u32,

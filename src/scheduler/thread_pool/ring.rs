@@ -186,8 +186,8 @@ impl Ring {
         }
     }
 
-    /// Takes the oldest item, if it is a fork with a number of `since` or later, and `wanted` after it was seen. Anybody
-    /// may.
+    /// Takes the oldest item, if it is a fork with a number of `since` or later, and `wanted` after it was seen. Any
+    /// thread may call this.
     pub(super) fn pop_fork_since(&self, since: usize, wanted: impl Fn() -> bool) -> Option<Item> {
         loop {
             let top = self.top.0.load(SeqCst);

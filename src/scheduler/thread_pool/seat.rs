@@ -10,15 +10,15 @@
 //! | thread | [`ThreadRecord::seat`] | counted or listed | becomes |
 //! |---|---|---|---|
 //! | seated | a seat | | without a seat, when its seat is taken while it blocks; a spare, when its seat is taken while it sleeps |
-//! | without a seat | none | `unseated` | seated, when it finds a seat whose occupant sleeps; a spare, when its job is over |
+//! | without a seat | none | `unseated` | seated, when it finds a seat whose occupant sleeps; seated or a spare, when its job is over |
 //! | spare | none | `spares`, while it is parked | seated, when it is given a seat |
 //!
 //! | seat | listed | its occupant | the seat becomes |
 //! |---|---|---|---|
 //! | in use | | runs a job, or searches for one | asleep, held, stuck; or in use by the spare that it is given to |
 //! | asleep | `list`, at rest | is parked and has no job | in use, by its occupant, when there is a job; or by a thread without a seat, which takes it |
-//! | held | `list`, not at rest | blocks; there was no job in any queue | in use, when there is a job: by a spare, or by its occupant until that has started a spare; or by its occupant, whose wait is over |
-//! | stuck | `stuck` | blocks; there were jobs, and no spare thread is to be had | in use, by the first thread that has no job any more; or by its occupant, whose wait is over |
+//! | held | `list`, not at rest | blocks; there was no job in any queue | in use by a spare, when there is a job; stuck, when there is no spare; in use by its occupant, whose wait is over |
+//! | stuck | `stuck` | blocks; there are jobs, and a spare thread is being started, or none is to be had | in use by the first thread that has no job; or by its occupant, whose wait is over |
 //!
 //! A running thread keeps its seat: a seat that is in use is given away by its occupant alone. What only the owner of a
 //! [`Ring`] may do is done by the occupant of its seat while the seat is in use.
@@ -44,8 +44,9 @@ pub(super) struct Seat {
     /// Grows each time the occupant picks a job. Written by the occupant, relaxed. Searchers only compare two loads: one
     /// that sees it change leaves the slot alone.
     pub(super) picks: AtomicU32,
-    /// The seat has been taken off the list of sleepers, and its occupant searches. Written under the lock of that list;
-    /// the parked occupant loads it with acquire.
+    /// The seat has been taken off the list of sleepers, and its occupant searches. Written under the lock of that list,
+    /// after the records of the threads, if the seat passes from one to another. A parked thread loads it with acquire, and
+    /// its own record after it, which tells whether this is said to that thread.
     pub(super) woken: AtomicBool,
     /// The occupant sleeps with nothing beneath it on its stack. Read and written under the same lock.
     pub(super) at_rest: AtomicBool,
@@ -90,7 +91,7 @@ impl Seat {
 /// was another's before, finds that nothing has changed and parks again.
 pub(super) struct ThreadRecord {
     /// The index of its seat, counted from 1; 0 without one. Written under the lock of [`Idle`](super::idle::Idle), with
-    /// release. The thread itself loads it with acquire where it was parked: nobody changes it while the thread runs.
+    /// release. The thread itself loads it with acquire where it was parked: no other thread changes it while it runs.
     seat: AtomicUsize,
     /// Its handle, once it runs. Written by the thread itself before it first loads `seat`.
     thread: Mutex<Option<thread::Thread>>,

@@ -67,18 +67,20 @@ impl Spares {
 }
 
 impl Shared {
-    /// Starts a spare thread, which waits for the seat that the caller gives it. `None` when there are as many as there may
-    /// be, or the system does not give one.
+    /// Starts a spare thread, which takes a stuck seat or parks. `false` when there are as many as there may be, or the
+    /// system does not give one.
     ///
-    /// The caller is a thread of the pool that has a seat.
+    /// The caller is a thread of the pool in the middle of a job, for which the pool waits.
     #[cold]
-    pub(super) fn start_spare(&'static self, seat: usize, generation: u32) -> Option<&'static ThreadRecord> {
+    pub(super) fn start_spare(&'static self, seat: usize, generation: u32) -> bool {
         // Held until the thread is started, so that the numbers have no gaps.
         let mut inner = lock(&self.spares.inner);
-        let start = inner.start.clone()?;
+        let Some(start) = inner.start.clone() else {
+            return false;
+        };
         let number = inner.started;
         if number >= start.most {
-            return None;
+            return false;
         }
         if inner.records.len() == number {
             inner.records.push(Box::leak(Box::new(ThreadRecord::new())));
@@ -104,17 +106,21 @@ impl Shared {
             Ok(Ok(handle)) => {
                 inner.started += 1;
                 lock(&start.handles).push(handle);
-                Some(record)
+                true
             }
             refused => {
-                // The pool has not ended: the caller is one of its threads.
+                // Not the last to leave: the caller is counted too.
                 self.leave(generation);
-                // The destructor of a payload could panic.
-                mem::forget(refused);
-                None
+                discard(refused);
+                false
             }
         }
     }
+}
+
+/// Drops the outcome of a call of the user. The destructor of a panic's payload may panic in turn.
+fn discard<T>(outcome: Result<T, Panic>) {
+    mem::forget(Panic::catch(|| drop(outcome)));
 }
 
 /// The life of a spare thread.
@@ -125,11 +131,10 @@ fn work(
     index: usize,
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
 ) {
-    if let Err(payload) = Panic::catch(|| on_start(index)) {
-        // The panic hook has reported it. The destructor of a payload could panic.
-        mem::forget(payload);
-    }
+    // The panic hook has reported a panic.
+    discard(Panic::catch(|| on_start(index)));
     drop(on_start);
-    Worker::spare(shared, generation, record).run();
+    shared.idle.0.arrive();
+    Worker::spare(shared, generation, record, index).run();
     shared::part(shared, generation);
 }

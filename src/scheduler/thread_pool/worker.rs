@@ -59,7 +59,7 @@ pub(crate) struct Worker {
     seat: Cell<Option<&'static Seat>>,
     /// The seat that it has, or had last.
     index: Cell<usize>,
-    /// It is without a seat in the middle of a job.
+    /// It counts as a thread without a seat in the middle of a job.
     unseated: Cell<bool>,
     /// How many jobs were picked on the seat.
     picks: Cell<u32>,
@@ -95,25 +95,30 @@ enum Idled {
 impl Worker {
     /// The thread that is started with a seat.
     pub(super) fn new(shared: &'static Shared, generation: u32, index: usize) -> Self {
-        let worker = Worker::spare(shared, generation, &shared.seats[index].first);
+        let worker = Worker::spare(shared, generation, &shared.seats[index].first, index);
         worker.sit_down(index);
         worker
     }
 
-    /// A thread that waits to be given a seat.
-    pub(super) fn spare(shared: &'static Shared, generation: u32, record: &'static ThreadRecord) -> Self {
+    /// A thread that is about to be a spare one, and counts as one without a seat. Each thread of a pool has another number.
+    pub(super) fn spare(
+        shared: &'static Shared,
+        generation: u32,
+        record: &'static ThreadRecord,
+        number: usize,
+    ) -> Self {
         Worker {
             shared,
             generation,
             record,
             seat: Cell::new(None),
             index: Cell::new(0),
-            unseated: Cell::new(false),
+            unseated: Cell::new(true),
             picks: Cell::new(0),
             from_slot: Cell::new(0),
             children: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
-            random: Cell::new((ptr::from_ref(record).addr() as u32).wrapping_mul(0x9E37_79B9) | 1),
+            random: Cell::new((number as u32).wrapping_mul(0x9E37_79B9) | 1),
             away: Cell::new(false),
         }
     }
@@ -346,26 +351,27 @@ impl<'a> Seated<'a> {
     pub(super) fn push_displaced(self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
         let ring = &self.seat.ring;
-        // SAFETY: we took it out of the slot, so it is ours until it is queued.
+        // SAFETY: it was taken out of the slot, so the caller has exclusive access until it is queued.
         unsafe { entry.as_ref() }.set_place(Place::Ring(self.seat.index, ring.next_number()));
         if ring.push(item, true).is_some() {
             self.wake_another();
         } else {
-            // SAFETY: the entry was taken out of a queue of ours, and is in none.
+            // SAFETY: the entry was taken out of the slot, and is in no queue.
             let pushed = unsafe { self.shared().inject(entry, self.worker.generation) };
             debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
         }
     }
 
-    /// Gives a job that its owner waits for to whoever is idle, and returns its number. `None` when there is no room: run
-    /// it yourself.
+    /// Offers a job that its owner waits for to idle workers, and returns its number. `None` when there is no room: the
+    /// caller runs it.
     ///
-    /// Unlike entries, forks are taken back by who pushed them, so it does not matter if once in a while nobody is woken.
+    /// Unlike entries, forks are taken back by their pusher, so it does not matter if once in a while no worker is woken.
     ///
     /// # Safety
     ///
-    /// The job is in no list, and stays where it is until it runs, or is taken back: with [`Seated::take_back`] or, by a
-    /// thread that has lost the seat, with [`Ring::remove`](super::ring::Ring::remove).
+    /// The job is in no list, and stays where it is until it runs, or is taken back: with
+    /// [`Ring::take_back_fork`](super::ring::Ring::take_back_fork) or, by a thread that has lost the seat, with
+    /// [`Ring::remove`](super::ring::Ring::remove).
     #[inline]
     pub(super) unsafe fn fork(self, job: NonNull<Job>) -> Option<usize> {
         let number = self.seat.ring.push(Item::fork(job), false)?;
@@ -376,7 +382,7 @@ impl<'a> Seated<'a> {
     /// Takes the newest closure of the ring, or that in the slot, if it is one of a scope, and `own` says so too.
     pub(super) fn take_scoped(self, own: impl Fn(NonNull<Entry>) -> bool) -> Option<Item> {
         let is_own = |item: Item| item.as_entry().is_some_and(&own);
-        // It is not ours yet, so no more is looked at than its bits.
+        // Another thread may have it, so no more is looked at than its bits.
         if Item::from_raw(self.seat.slot.load(Relaxed)).is_some_and(Item::is_scoped)
             && let Some(item) = self.empty_slot()
         {
@@ -546,21 +552,29 @@ impl<'a> Seated<'a> {
         after.iter().chain(before).filter(move |seat| !ptr::eq(*seat, own))
     }
 
-    /// Searches for a job, then sleeps until there is one. `searching`: the worker counts as a searcher already.
+    /// Searches for a job, then sleeps until there is one. `searching`: the worker was just given the seat, and counts as a
+    /// searcher already.
     #[cold]
     fn idle(self, searching: bool) -> Idled {
         let idle = &self.shared().idle.0;
+        let mut given = searching;
         let mut searching = searching || idle.try_search(self.shared().seats.len());
         loop {
-            // Its own queues first: the seat may have come to this thread while it slept.
-            if searching && let Some(item) = self.pick().or_else(|| self.search()) {
-                self.stop_searching();
-                return Idled::Found(item);
+            if searching {
+                // The queues of a seat that this thread was just given come first.
+                let own = if given { self.pick() } else { None };
+                if let Some(item) = own.or_else(|| self.search()) {
+                    self.stop_searching();
+                    return Idled::Found(item);
+                }
             }
+            let tenure = self.seat.tenure.load(Relaxed);
             if !self.sleep(searching) {
                 return Idled::Unseated;
             }
             searching = true;
+            // It may have lost the seat in its sleep, and been given the same one.
+            given = self.seat.tenure.load(Relaxed) != tenure;
             if idle.is_over() {
                 self.stop_searching();
                 return Idled::Over;

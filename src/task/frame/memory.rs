@@ -67,6 +67,8 @@ pub(in super::super) struct BlockVtable {
 const UNIT: usize = 16;
 const FREE: u32 = 1;
 const HEAD: usize = size_of::<Chunk>();
+/// The head of a block: one unit, but in a model, where atomics are larger.
+const BLOCK: usize = size_of::<Block>();
 /// The size of a chunk, where a block does not ask for more, grows up to this.
 const LARGE: usize = 16 * 1024;
 /// So many chunks are not looked through for empty ones.
@@ -78,7 +80,7 @@ const LARGEST: usize = if size_of::<usize>() == 4 {
     UNIT * (u32::MAX / 2) as usize
 };
 
-const _: () = assert!(size_of::<Block>() == UNIT && HEAD.is_multiple_of(UNIT));
+const _: () = assert!((BLOCK == UNIT || cfg!(loom)) && BLOCK.is_multiple_of(UNIT) && HEAD.is_multiple_of(UNIT));
 
 /// Where chunks come from: the allocator of the frame.
 pub(super) trait Source {
@@ -165,7 +167,9 @@ impl Memory {
                     Memory::pop_all(chunk, source);
                 }
             }
-            let needed = content.size().checked_add(HEAD + content.align().max(UNIT))?;
+            let needed = content
+                .size()
+                .checked_add(HEAD + BLOCK - UNIT + content.align().max(UNIT))?;
             // The first chunk is as large as what it is made for; later ones grow.
             let size = needed.max((2 * size).min(LARGE)).checked_next_multiple_of(64)?;
             if size > LARGEST {
@@ -383,10 +387,10 @@ impl Chunk {
         unsafe {
             let mut head = Chunk::top(this);
             if content.align() > UNIT {
-                let address = this.addr().get() + head + UNIT;
+                let address = this.addr().get() + head + BLOCK;
                 head += address.next_multiple_of(content.align()) - address;
             }
-            let end = (head + UNIT)
+            let end = (head + BLOCK)
                 .checked_add(content.size())?
                 .checked_next_multiple_of(UNIT)?;
             if end > this.as_ref().bytes() {
@@ -417,7 +421,7 @@ impl Chunk {
                 let mut block = Chunk::block(this, offset);
                 offset = block.as_ref().previous;
                 let place = Block::content(block);
-                let room = (block.as_ref().units() as usize - 1) * UNIT;
+                let room = block.as_ref().units() as usize * UNIT - BLOCK;
                 if room >= content.size()
                     && place.addr().get().is_multiple_of(content.align())
                     && block.as_ref().has_ended()

@@ -1227,33 +1227,58 @@ impl Core {
         resumed
     }
 
-    /// Ends the link to the token of the task.
+    /// Ends the link to the token of the task. The frame waits for a stop that is being passed on: that uses the scope.
     ///
     /// # Safety
     ///
-    /// It was tied, and is not any more: the caller has cleared that. The strand has not ended. The group may be gone when this
-    /// returns.
-    unsafe fn unlink(this: NonNull<Core>) -> Transfer {
-        // SAFETY: the link has a count until it is over.
+    /// It was tied, and is not any more: the caller has cleared that, and polls the frame. The strand has not ended. The group may be
+    /// gone when this returns.
+    unsafe fn unlink(this: NonNull<Core>) {
+        // SAFETY: the link has a count until it is over. What was tied has a frame.
         unsafe {
-            this.as_ref().counted.unlink(this.as_ref().unit);
-            Relay::end(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay))
+            let core = this.as_ref();
+            core.counted.unlink(core.unit);
+            let Some(frame) = core.frame else { return };
+            // Before the stop that is being passed on may be over, which takes it back.
+            Header::count_wait(frame);
+            if Relay::end_now(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) {
+                Header::uncount_wait(frame);
+                Core::unlinked(this);
+            }
         }
     }
 
+    /// A stop was passed on, while the group was unlinked.
+    ///
     /// # Safety
     ///
     /// The relay is that of a group.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the link to the task has a count, which ends with it. The scope waits for that.
+        // SAFETY: the link has a count until it is over. The frame has counted an await for this, in `unlink`.
         unsafe {
             let this = container_of!(relay, Core, relay);
+            let frame = this.as_ref().frame;
+            Core::unlinked(this);
+            match frame {
+                Some(frame) => Header::end_wait(frame, Context::is_here),
+                None => Transfer::none(),
+            }
+        }
+    }
+
+    /// Gives up what the link has: its use of the scope, and its count.
+    ///
+    /// # Safety
+    ///
+    /// The link is over. This is called once.
+    unsafe fn unlinked(this: NonNull<Core>) {
+        // SAFETY: the caller's promise. The frame that the scope is in is not done.
+        unsafe {
             if let Some(scope) = this.as_ref().scope {
                 scope.as_ref().exit();
             }
             Core::release(this);
         }
-        Transfer::none()
     }
 }
 
@@ -1271,7 +1296,8 @@ unsafe impl Tethered for Core {
             if core.close() {
                 core.link.leave();
             }
-            resumed.and(Core::unlink(this))
+            Core::unlink(this);
+            resumed
         }
     }
 
@@ -1440,7 +1466,7 @@ impl CoreRef {
         if self.untie() {
             self.link.leave();
             // SAFETY: it was tied, and this has a count. The strand of the frame has not ended.
-            unsafe { Core::unlink(self.0) }.run();
+            unsafe { Core::unlink(self.0) };
         }
     }
 
@@ -1456,7 +1482,7 @@ impl CoreRef {
                 if self.close() {
                     self.link.leave();
                 }
-                Core::unlink(self.0).run();
+                Core::unlink(self.0);
             }
         }
         // Elsewhere it stays tied, and the frame ends it.

@@ -1,0 +1,730 @@
+//! Jobs that block on a worker of a `ThreadPool`: spare threads take over, strangers' work is not run meanwhile.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use bowline::prelude::*;
+use bowline::scheduler::{PoolScheduler, RunLoop, ThreadPool, Timer};
+use bowline::stop::StopSource;
+use bowline::{join, task};
+use common::*;
+
+/// How many queued jobs wait: more than there are threads for.
+const MANY: usize = if cfg!(sanitized) { 300 } else { 5_000 };
+
+/// A pool with so many workers, at most so many spare threads, and small stacks.
+fn pool(workers: usize, spares: usize) -> ThreadPool {
+    ThreadPool::builder()
+        .threads(workers)
+        .spare_threads(spares)
+        .stack_size(DEEP_STACK)
+        .build()
+        .unwrap()
+}
+
+/// Blocks, in a way that the pool knows of, until the other side is used or dropped.
+struct Block(StopSource);
+
+impl Block {
+    fn new() -> (Block, Release) {
+        let source = StopSource::new();
+        (Block(source.clone()), Release(source))
+    }
+
+    fn wait(&self) {
+        let forever = never::<(), Infallible>().write_env(WithStopToken(self.0.token()));
+        assert!(sync_wait(forever).is_stopped());
+    }
+}
+
+struct Release(StopSource);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.request_stop();
+    }
+}
+
+/// Waits until `done`, which another thread brings about.
+fn eventually(done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come about");
+        thread::yield_now();
+    }
+}
+
+// What waits for what.
+
+#[test]
+fn thousands_of_queued_waits_take_no_stack_of_each_other() {
+    let pool = pool(1, 64);
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..MANY {
+        let ran = ran.clone();
+        execute(pool.scheduler(), move || {
+            sync_wait(Timer::global().schedule_after(Duration::from_millis(5))).unwrap();
+            ran.fetch_add(1, SeqCst);
+        });
+    }
+    drop(pool);
+    assert_eq!(ran.load(SeqCst), MANY);
+}
+
+#[test]
+fn two_jobs_of_one_worker_wait_for_each_other() {
+    let pool = pool(1, 4);
+    let (first, release_first) = Block::new();
+    let (second, release_second) = Block::new();
+    let both = when_all((
+        pool.scheduler().schedule().then(move |()| {
+            first.wait();
+            drop(release_second);
+        }),
+        pool.scheduler().schedule().then(move |()| {
+            drop(release_first);
+            second.wait();
+        }),
+    ));
+    sync_wait(both).unwrap();
+}
+
+#[test]
+fn a_wait_does_not_depend_on_a_job_that_its_own_loop_has() {
+    // The job on the pool waits for one on the loop of the waiting thread, so it must not run on top of that wait.
+    let pool = pool(1, 4);
+    pool.install(|| {
+        let (sent, received) = mpsc::channel();
+        let run_loop = RunLoop::new();
+        let on_the_pool = pool.scheduler().schedule().then(move |()| received.recv().unwrap());
+        let on_the_loop = run_loop.scheduler().schedule().then(move |()| sent.send(7).unwrap());
+        let both = run_loop.run_until(when_all((on_the_pool, on_the_loop)));
+        assert_eq!(both.unwrap(), (7, ()));
+    });
+}
+
+#[test]
+fn a_thread_that_waits_runs_no_job_of_others() {
+    thread_local!(static WAITS: Cell<bool> = const { Cell::new(false) });
+    for workers in [1, 2] {
+        let pool = pool(workers, 8);
+        let scheduler = pool.scheduler();
+        let stop = StopSource::new();
+        let on_top = Arc::new(AtomicUsize::new(0));
+        for _ in 0..4 {
+            let on_top = on_top.clone();
+            let stranger = scheduler.schedule().then(move |()| {
+                on_top.fetch_add(usize::from(WAITS.get()), SeqCst);
+            });
+            start_detached(stranger.repeat_until(|()| false).write_env(WithStopToken(stop.token())));
+        }
+        let wait = |blocks: &dyn Fn()| {
+            WAITS.set(true);
+            blocks();
+            WAITS.set(false);
+        };
+        pool.install(|| {
+            for _ in 0..100 {
+                wait(&|| sync_wait(scheduler.schedule()).unwrap());
+                wait(&|| {
+                    join(|| (), || sync_wait(scheduler.schedule()).unwrap());
+                });
+                wait(&|| {
+                    task::scope(|scope| scope.spawn_async(async move { scheduler.schedule().await.unwrap() }));
+                });
+            }
+        });
+        stop.request_stop();
+        assert_eq!(on_top.load(SeqCst), 0);
+    }
+}
+
+#[test]
+fn two_workers_drive_one_run_loop_in_turn() {
+    let pool = pool(1, 4);
+    let run_loop = Arc::new(RunLoop::new());
+    let scheduler = pool.scheduler();
+    let begun = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Holds the loop until a job of the pool has run, which comes after one that wants the loop too.
+            run_loop.run_until(just_from(|| {
+                begun.wait();
+                let (arrived, arrives) = mpsc::channel();
+                let second = run_loop.clone();
+                execute(scheduler, move || {
+                    arrived.send(()).unwrap();
+                    second.run_ready();
+                });
+                arrives.recv().unwrap();
+                sync_wait(scheduler.schedule()).unwrap();
+            }))
+        });
+        begun.wait();
+    });
+}
+
+// `join`, `scope` and `bulk` around a job that blocks.
+
+#[test]
+fn a_join_goes_on_after_its_first_half_has_blocked() {
+    for workers in [1, 2, 3] {
+        let pool = pool(workers, 16);
+        let scheduler = pool.scheduler();
+        for _ in 0..200 {
+            let (a, b) = pool.join(|| sync_wait(scheduler.schedule().then(|()| 1)).unwrap(), || 2);
+            assert_eq!((a, b), (1, 2));
+            // With work on top of the second half in the queue.
+            let (a, b) = pool.join(
+                || {
+                    (0..3).for_each(|_| execute(scheduler, || ()));
+                    sync_wait(scheduler.schedule().then(|()| 3)).unwrap()
+                },
+                || sync_wait(scheduler.schedule().then(|()| 4)).unwrap(),
+            );
+            assert_eq!((a, b), (3, 4));
+        }
+    }
+}
+
+#[test]
+fn a_join_leaves_what_its_first_half_has_queued_to_others() {
+    // The job would wait for what comes after the `join`.
+    let pool = pool(1, 4);
+    let (block, release) = Block::new();
+    let (sent, received) = mpsc::channel();
+    pool.install(|| {
+        join(
+            || {
+                execute(pool.scheduler(), || ());
+                execute(pool.scheduler(), move || {
+                    block.wait();
+                    sent.send(()).unwrap();
+                });
+            },
+            || (),
+        );
+        drop(release);
+    });
+    received.recv().unwrap();
+}
+
+#[test]
+fn nested_joins_whose_leaves_block() {
+    fn nest(depth: u32, scheduler: PoolScheduler) -> u32 {
+        if depth == 0 {
+            return sync_wait(scheduler.schedule().then(|()| 1)).unwrap();
+        }
+        let (a, b) = join(|| nest(depth - 1, scheduler), || nest(depth - 1, scheduler));
+        a + b
+    }
+    for workers in [1, 2, 4] {
+        let pool = pool(workers, 512);
+        assert_eq!(pool.install(|| nest(9, pool.scheduler())), 512);
+    }
+}
+
+#[test]
+fn a_scope_waits_for_what_blocks_in_it() {
+    for workers in [1, 2] {
+        let pool = pool(workers, 32);
+        let scheduler = pool.scheduler();
+        let ran = AtomicUsize::new(0);
+        pool.scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|scope| {
+                    sync_wait(scheduler.schedule()).unwrap();
+                    scope.spawn(|_| {
+                        ran.fetch_add(1, SeqCst);
+                    });
+                });
+            }
+            sync_wait(scheduler.schedule()).unwrap();
+            scope.spawn(|_| {
+                ran.fetch_add(1, SeqCst);
+            });
+        });
+        assert_eq!(ran.into_inner(), 21);
+    }
+}
+
+#[test]
+fn closures_of_a_scope_that_wait_for_each_other() {
+    let pool = pool(1, 4);
+    let (first, release_first) = Block::new();
+    let (second, release_second) = Block::new();
+    pool.scope(move |scope| {
+        scope.spawn(move |_| {
+            first.wait();
+            drop(release_second);
+        });
+        scope.spawn(move |_| {
+            drop(release_first);
+            second.wait();
+        });
+    });
+}
+
+#[test]
+fn a_scope_runs_no_closures_of_another() {
+    // The inner scope ends while the closures of the outer one, which wait for what comes after it, are in its queue.
+    let pool = pool(1, 8);
+    let (block, release) = Block::new();
+    let (order, release) = (Mutex::new(Vec::new()), Mutex::new(Some(release)));
+    pool.scope(|outer| {
+        outer.spawn(|_| {
+            block.wait();
+            order.lock().unwrap().push("outer");
+        });
+        task::scope(|inner| {
+            inner.spawn(|_| order.lock().unwrap().push("inner"));
+            inner.spawn(|_| order.lock().unwrap().push("inner"));
+        });
+        order.lock().unwrap().push("after");
+        drop(release.lock().unwrap().take());
+    });
+    assert_eq!(order.into_inner().unwrap(), ["inner", "inner", "after", "outer"]);
+}
+
+#[test]
+fn a_bulk_whose_calls_block_visits_every_index_once() {
+    for workers in [1, 2, 3] {
+        let pool = pool(workers, 64);
+        let scheduler = pool.scheduler();
+        let visits: Vec<AtomicUsize> = (0..500).map(|_| AtomicUsize::new(0)).collect();
+        let work = scheduler.schedule().bulk(visits.len(), |index, ()| {
+            if index % 7 == 0 {
+                sync_wait(scheduler.schedule()).unwrap();
+            }
+            visits[index].fetch_add(1, SeqCst);
+        });
+        sync_wait(work).unwrap();
+        assert!(visits.iter().all(|visits| visits.load(SeqCst) == 1));
+    }
+}
+
+// The threads.
+
+#[test]
+fn spare_threads_are_started_when_they_are_needed_and_used_again() {
+    let pool = pool(1, 8);
+    let scheduler = pool.scheduler();
+    assert_eq!(pool.install(|| pool.spare_threads()), 0);
+    for _ in 0..50 {
+        pool.install(|| sync_wait(scheduler.schedule()).unwrap());
+    }
+    // One would do, but a thread may not have parked yet when the next job blocks.
+    assert!((1..10).contains(&pool.spare_threads()), "{pool:?}");
+    // Three that block at once need three.
+    let (blocks, releases): (Vec<_>, Vec<_>) = (0..3).map(|_| Block::new()).unzip();
+    for block in blocks {
+        execute(scheduler, move || block.wait());
+    }
+    sync_wait(scheduler.schedule()).unwrap();
+    let started = pool.spare_threads();
+    assert!((3..10).contains(&started), "{pool:?}");
+    assert!(
+        format!("{pool:?}").contains(&format!("spare_threads: {started}")),
+        "{pool:?}"
+    );
+    drop(releases);
+}
+
+#[test]
+fn where_no_job_blocks_no_more_run_at_once_than_there_are_threads() {
+    let pool = pool(2, 8);
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..200 {
+        let (running, most) = (running.clone(), most.clone());
+        execute(pool.scheduler(), move || {
+            most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+            thread::yield_now();
+            running.fetch_sub(1, SeqCst);
+        });
+    }
+    assert_eq!(pool.spare_threads(), 0);
+    drop(pool);
+    assert!(most.load(SeqCst) <= 2);
+}
+
+#[test]
+fn there_are_no_more_than_the_builder_says() {
+    for (workers, spares) in [(1, 0), (1, 3), (2, 0), (2, 5)] {
+        let pool = pool(workers, spares);
+        let scheduler = pool.scheduler();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let (blocks, releases): (Vec<_>, Vec<_>) = (0..20).map(|_| Block::new()).unzip();
+        let ran = Arc::new(AtomicUsize::new(0));
+        for block in blocks {
+            let (waiting, ran) = (waiting.clone(), ran.clone());
+            execute(scheduler, move || {
+                waiting.fetch_add(1, SeqCst);
+                block.wait();
+                ran.fetch_add(1, SeqCst);
+            });
+        }
+        eventually(|| waiting.load(SeqCst) == workers + spares);
+        // All of them are blocked, and no more is started.
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(waiting.load(SeqCst), workers + spares);
+        assert_eq!(pool.spare_threads(), spares);
+        drop(releases);
+        drop(pool);
+        assert_eq!(ran.load(SeqCst), 20);
+    }
+}
+
+#[test]
+fn a_thread_that_is_free_takes_the_place_of_one_that_had_to_block_with_it() {
+    let pool = pool(1, 1);
+    let scheduler = pool.scheduler();
+    let (first, release_first) = Block::new();
+    let (second, release_second) = Block::new();
+    let (arrived, arrives) = mpsc::channel();
+    let (ended, ends) = mpsc::channel();
+    let tell = arrived.clone();
+    execute(scheduler, move || {
+        tell.send(()).unwrap();
+        first.wait();
+    });
+    execute(scheduler, move || {
+        arrived.send(()).unwrap();
+        second.wait();
+        ended.send(()).unwrap();
+    });
+    // It comes when both have blocked, so there is nobody to run it.
+    (0..2).for_each(|_| arrives.recv().unwrap());
+    thread::sleep(Duration::from_millis(10));
+    execute(scheduler, move || drop(release_second));
+    thread::sleep(Duration::from_millis(10));
+    assert!(ends.try_recv().is_err());
+    drop(release_first);
+    ends.recv().unwrap();
+}
+
+#[test]
+fn spare_threads_have_names_stacks_and_the_hook_of_the_builder() {
+    thread_local!(static INDEX: Cell<Option<usize>> = const { Cell::new(None) });
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .names(|index| format!("tinker {index}"))
+        .stack_size(64 << 20)
+        .on_start(|index| INDEX.set(Some(index)))
+        .build()
+        .unwrap();
+    let scheduler = pool.scheduler();
+    #[inline(never)]
+    fn deep(n: usize) -> usize {
+        let kilobyte = std::hint::black_box([n; 128]);
+        if n == 0 { 0 } else { deep(n - 1) + kilobyte[n % 128] / n }
+    }
+    let there = || {
+        let name = thread::current().name().map(str::to_owned);
+        // More than the usual stack of a thread, which is two megabytes.
+        (name.unwrap(), INDEX.get(), pool.worker_index(), deep(8 << 10))
+    };
+    let spare = pool.install(|| sync_wait(scheduler.schedule().then(|()| there())).unwrap());
+    assert_eq!(spare, ("tinker 0-spare-0".to_owned(), Some(1), Some(0), 8 << 10));
+}
+
+#[test]
+fn a_hook_that_panics_on_a_spare_thread_does_no_harm() {
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .on_start(|index| {
+            if index > 0 {
+                std::panic::resume_unwind(Box::new("not here"));
+            }
+        })
+        .build()
+        .unwrap();
+    assert_eq!(
+        pool.install(|| sync_wait(pool.scheduler().schedule().then(|()| 7)).unwrap()),
+        7
+    );
+}
+
+#[test]
+fn a_hook_that_waits_for_the_pool_on_a_spare_thread_does_no_harm() {
+    let scheduler = Arc::new(Mutex::new(None::<PoolScheduler>));
+    let known = scheduler.clone();
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .on_start(move |_| {
+            let scheduler = *known.lock().unwrap();
+            if let Some(scheduler) = scheduler {
+                sync_wait(scheduler.schedule()).unwrap();
+            }
+        })
+        .build()
+        .unwrap();
+    *scheduler.lock().unwrap() = Some(pool.scheduler());
+    pool.install(|| sync_wait(Timer::global().schedule_after(Duration::from_millis(30))).unwrap());
+    let (block, release) = Block::new();
+    execute(pool.scheduler(), move || block.wait());
+    // Has the first one give its place away: the thread that is started waits for the place before it takes it.
+    execute(pool.scheduler(), || ());
+    thread::sleep(Duration::from_millis(10));
+    drop(release);
+    assert_eq!(pool.install(|| 7), 7);
+}
+
+/// Runs in a process of its own, which may have less memory than a few such stacks.
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(sanitized)))]
+#[test]
+fn where_the_system_gives_no_spare_thread_jobs_merely_block() {
+    const NAME: &str = "where_the_system_gives_no_spare_thread_jobs_merely_block";
+    const INSIDE: &str = "BOWLINE_LITTLE_MEMORY";
+    const STACK: usize = 64 << 20;
+    const RLIMIT_AS: i32 = 9;
+
+    unsafe extern "C" {
+        fn setrlimit(resource: i32, limits: *const [u64; 2]) -> i32;
+    }
+
+    if std::env::var_os(INSIDE).is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+        return;
+    }
+    // SAFETY: two words, as the C library wants them.
+    assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
+    let pool = ThreadPool::builder().threads(2).stack_size(STACK).build().unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..200 {
+        let ran = ran.clone();
+        execute(pool.scheduler(), move || {
+            sync_wait(Timer::global().schedule_after(Duration::from_millis(20))).unwrap();
+            ran.fetch_add(1, SeqCst);
+        });
+    }
+    eventually(|| pool.spare_threads() > 8);
+    let started = pool.spare_threads();
+    drop(pool);
+    assert_eq!(ran.load(SeqCst), 200);
+    assert!(started < 40, "{started} were started: nothing was shown");
+}
+
+#[test]
+fn a_thread_without_a_place_is_still_one_of_the_pool() {
+    let pool = pool(1, 4);
+    let scheduler = pool.scheduler();
+    pool.install(|| {
+        let here = thread::current().id();
+        let (block, release) = Block::new();
+        // Has the place, and keeps it busy, when this goes on.
+        execute(scheduler, move || {
+            drop(release);
+            thread::sleep(Duration::from_millis(30));
+        });
+        block.wait();
+        assert_eq!(thread::current().id(), here);
+        assert_eq!(pool.worker_index(), Some(0));
+        assert_eq!(pool.install(|| thread::current().id()), here);
+        assert_eq!(join(|| 1, || 2), (1, 2));
+        let mut numbers = [0; 4];
+        task::scope(|scope| {
+            for (n, number) in numbers.iter_mut().enumerate() {
+                scope.spawn(move |_| *number = n);
+            }
+        });
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        assert_eq!(sync_wait(scheduler.schedule().then(|()| 7)).unwrap(), 7);
+    });
+}
+
+#[test]
+fn after_a_wait_joins_are_shared_again() {
+    // A thread that has lost its place takes that of one that sleeps, so that others take part in what it does.
+    let pool = pool(2, 4);
+    let scheduler = pool.scheduler();
+    let threads = Mutex::new(HashSet::new());
+    pool.install(|| {
+        for _ in 0..20 {
+            let both = when_all((scheduler.schedule(), scheduler.schedule()));
+            sync_wait(both).unwrap();
+        }
+        eventually(|| {
+            let note = || {
+                threads.lock().unwrap().insert(thread::current().id());
+                thread::sleep(Duration::from_millis(1));
+            };
+            join(note, note);
+            threads.lock().unwrap().len() > 1
+        });
+    });
+}
+
+// The end of the pool.
+
+thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
+
+/// A pool whose threads are counted until they end.
+fn census_pool(workers: usize, census: &Census) -> ThreadPool {
+    let counted = census.clone();
+    ThreadPool::builder()
+        .threads(workers)
+        .on_start(move |_| PRESENT.with(|present| *present.borrow_mut() = Some(counted.value())))
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn the_drop_waits_for_a_thread_without_a_place_and_ends_the_spare_ones() {
+    for workers in [1, 2] {
+        let census = Census::new();
+        let pool = census_pool(workers, &census);
+        let scheduler = pool.scheduler();
+        let done = Arc::new(AtomicUsize::new(0));
+        let (arrived, arrives) = mpsc::channel();
+        for _ in 0..4 {
+            let (done, arrived) = (done.clone(), arrived.clone());
+            execute(scheduler, move || {
+                sync_wait(when_all([scheduler.schedule(); 3])).unwrap();
+                arrived.send(()).unwrap();
+                // Without a place, as a rule; the others have come to rest meanwhile.
+                thread::sleep(Duration::from_millis(30));
+                execute(scheduler, {
+                    let done = done.clone();
+                    move || {
+                        done.fetch_add(1, SeqCst);
+                    }
+                });
+                sync_wait(scheduler.schedule()).unwrap();
+                done.fetch_add(1, SeqCst);
+            });
+        }
+        arrives.recv().unwrap();
+        assert!(workers > 1 || pool.spare_threads() > 0);
+        drop(pool);
+        assert_eq!((done.load(SeqCst), census.alive()), (8, 0));
+    }
+}
+
+#[test]
+fn a_thread_without_a_place_drops_its_own_pool() {
+    for workers in [1, 2] {
+        let census = Census::new();
+        let pool = census_pool(workers, &census);
+        let scheduler = pool.scheduler();
+        let (sent, received) = mpsc::channel::<ThreadPool>();
+        let (done, is_done) = mpsc::channel();
+        execute(scheduler, move || {
+            sync_wait(when_all([scheduler.schedule(); 3])).unwrap();
+            drop(received.recv().unwrap());
+            // It did not wait for itself, and the pool still works.
+            sync_wait(scheduler.schedule()).unwrap();
+            done.send(()).unwrap();
+        });
+        sent.send(pool).unwrap();
+        is_done.recv().unwrap();
+        eventually(|| census.alive() == 0);
+    }
+}
+
+#[test]
+fn a_pool_is_dropped_by_a_job_of_another_whose_place_is_needed() {
+    let census = Census::new();
+    let (pool, other) = (census_pool(1, &census), pool(1, 2));
+    let there = other.scheduler();
+    let (block, release) = Block::new();
+    execute(pool.scheduler(), move || {
+        block.wait();
+        sync_wait(there.schedule()).unwrap();
+    });
+    other.install(move || {
+        // Runs while the drop waits for it.
+        execute(there, move || drop(release));
+        drop(pool);
+        assert_eq!(census.alive(), 0);
+    });
+}
+
+#[test]
+fn the_memory_of_a_pool_with_spare_threads_is_used_again() {
+    // A number that no other test here uses.
+    const WORKERS: usize = 7;
+    for round in 0..20 {
+        let census = Census::new();
+        let pool = census_pool(WORKERS, &census);
+        let scheduler = pool.scheduler();
+        for _ in 0..round {
+            execute(scheduler, move || {
+                sync_wait(when_all([scheduler.schedule(); 2])).map(drop).unwrap()
+            });
+        }
+        drop(pool);
+        assert_eq!(census.alive(), 0);
+    }
+}
+
+/// Jobs that block, join, spawn and hop at random, on a pool that is dropped in the middle of it.
+#[test]
+fn random_waits_end() {
+    fn work(seed: u64, depth: u32, scheduler: PoolScheduler, done: &AtomicUsize) {
+        if depth == 0 {
+            done.fetch_add(1, SeqCst);
+            return;
+        }
+        let next = |n| {
+            work(
+                seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n),
+                depth - 1,
+                scheduler,
+                done,
+            )
+        };
+        match seed >> 60 {
+            0..4 => {
+                join(|| next(1), || next(3));
+            }
+            4..7 => task::scope(|scope| {
+                scope.spawn(|_| next(1));
+                scope.spawn(|_| next(3));
+            }),
+            7..10 => {
+                let there = scheduler.schedule();
+                sync_wait(when_all((there.then(|()| next(1)), there.then(|()| next(3))))).unwrap();
+            }
+            10..12 => sync_wait(scheduler.schedule().bulk(2, |n, ()| next(1 + 2 * n as u64))).unwrap(),
+            12..14 => {
+                sync_wait(Timer::global().schedule_after(Duration::from_micros(seed >> 50 & 63))).unwrap();
+                next(1);
+                next(3);
+            }
+            _ => {
+                let (block, release) = Block::new();
+                execute(scheduler, move || drop(release));
+                block.wait();
+                next(1);
+                next(3);
+            }
+        }
+    }
+    let depth = if cfg!(sanitized) { 4 } else { 7 };
+    for seed in 0..30_u64 {
+        for workers in [1, 2, 3] {
+            let pool = ThreadPool::new(workers);
+            let scheduler = pool.scheduler();
+            let done = Arc::new(AtomicUsize::new(0));
+            for job in 0..3 {
+                let done = done.clone();
+                let seed = (seed * 3 + job).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                execute(scheduler, move || work(seed, depth, scheduler, &done));
+            }
+            drop(pool);
+            assert_eq!(done.load(SeqCst), 3 << depth);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Scopes inside a task: the last user of one, on another thread, against leaving it and against the end of the frame.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use bowline::prelude::*;
+use bowline::scheduler::InlineScheduler;
+use bowline::stop::StopSource;
+use bowline::task::{self, SenderFuture, Task, TaskGroup, group};
+use bowline::task_local;
+use loom::thread;
+
+use crate::awaits::begin_and_give;
+use crate::support::{Ended, Root, Watched, World, explore};
+use crate::task::{Failure, Sendable, awaited, task};
+
+/// Starts a task right here, which nothing stops.
+fn begin(task: Task<Watched, Failure>, root: Root) {
+    submit(task.write_env(WithScheduler(InlineScheduler)), root);
+}
+
+/// Starts a task right here, with a stop that another thread requests.
+fn begin_and_stop(world: &World, task: Task<Watched, Failure>, root: Root) {
+    let source = StopSource::new();
+    let token = source.token();
+    world.threads.spawn(move || {
+        source.request_stop();
+    });
+    submit(
+        task.write_env(WithScheduler(InlineScheduler))
+            .write_env(WithStopToken(token)),
+        root,
+    );
+}
+
+/// A value that is bound, and says which thread dropped it.
+struct Bound {
+    value: Watched,
+    by: Arc<Mutex<Option<thread::ThreadId>>>,
+}
+
+// SAFETY: the threads of a model are one to the system, and `loom` watches the value.
+unsafe impl Send for Bound {}
+// SAFETY: as above.
+unsafe impl Sync for Bound {}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.value.touch();
+        *self.by.lock().expect("nobody panicked") = Some(thread::current().id());
+    }
+}
+
+task_local! {
+    static BOUND: Bound;
+}
+
+/// Where a bound value was dropped.
+#[derive(Clone, Default)]
+struct Dropped(Arc<Mutex<Option<thread::ThreadId>>>);
+
+impl Dropped {
+    fn bound(&self, world: &World) -> Bound {
+        Bound {
+            value: world.census.value(1),
+            by: self.0.clone(),
+        }
+    }
+
+    /// Whether it was dropped by this thread.
+    fn here(&self) -> bool {
+        let by = self.0.lock().expect("nobody panicked").expect("it was dropped");
+        by == thread::current().id()
+    }
+}
+
+/// A future that is never ready, and keeps nothing.
+fn forever() -> impl Future<Output = ()> + Send {
+    std::future::pending()
+}
+
+/// What began in a scope ends on another thread, while the scope is left and the task ends. The value that is bound goes with
+/// the last of them.
+#[test]
+fn the_last_user_of_a_scope_races_with_leaving_it() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, dropped) = (world.remote(6), world.census.value(7), Dropped::default());
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            // It is dropped in flight, so the frame has it.
+            BOUND.scope(bound, begin_and_give(awaited(remote), drop)).await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// The same of what is moved out of the scope, and awaited outside of it.
+#[test]
+fn what_is_moved_out_of_a_scope_races_with_leaving_it() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, dropped) = (world.remote(6), Dropped::default());
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            let mut moved = None;
+            BOUND
+                .scope(bound, begin_and_give(awaited(remote), |sender| moved = Some(sender)))
+                .await;
+            moved.expect("it was moved out").await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// The future of a scope is dropped on another thread, while the frame ends.
+#[test]
+fn the_drop_of_a_scope_elsewhere_races_with_the_end_of_the_frame() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads, dropped) = (world.census.value(7), world.threads.clone(), Dropped::default());
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            let scope = BOUND.scope(bound, forever());
+            begin_and_give(scope, move |scope| threads.spawn(move || drop(scope))).await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// The same with something in flight inside, which completes on a third thread.
+#[test]
+fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_frame() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
+        let dropped = Dropped::default();
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            let scope = BOUND.scope(bound, awaited(remote));
+            begin_and_give(scope, move |scope| threads.spawn(move || drop(scope))).await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// A child frame is a user of the scope that it is awaited in, and of that of its parent: it ends on another thread, while the
+/// scope is left.
+#[test]
+fn a_child_frame_in_a_scope_races_with_leaving_it() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, value, dropped) = (world.remote(6), world.census.value(7), Dropped::default());
+        let bound = dropped.bound(&world);
+        let child = task(async move {
+            let result = awaited(remote).await;
+            assert_eq!(BOUND.with(|bound| bound.value.read()), Some(1));
+            result
+        });
+        let inside = async move {
+            BOUND
+                .scope(bound, begin_and_give(std::future::IntoFuture::into_future(child), drop))
+                .await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// A group in a scope ends by itself while the stop of the task is passed on to it: the scope, and the frame that it is in, are
+/// there until that is over.
+#[test]
+fn a_stop_that_is_passed_on_to_a_group_races_with_the_end_of_its_scope_and_of_the_frame() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, dropped) = (world.census.value(7), Dropped::default());
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            let body = group(async |_: TaskGroup<()>| ());
+            BOUND.scope(bound, body).await;
+            Ok(value)
+        };
+        begin_and_stop(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// The same for a single child, whose parent awaits it.
+#[test]
+fn a_stop_that_is_passed_on_to_a_child_races_with_the_end_of_its_scope_and_of_the_frame() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, dropped) = (world.census.value(7), Dropped::default());
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            BOUND
+                .scope(bound, async {
+                    drop(task::let_async(Sendable(async {})));
+                })
+                .await;
+            Ok(value)
+        };
+        begin_and_stop(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}
+
+/// The same for an await that is dropped in flight inside.
+#[test]
+fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_the_frame() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, dropped) = (world.census.value(7), Dropped::default());
+        let bound = dropped.bound(&world);
+        let inside = async move {
+            let forever = SenderFuture::new(never::<Watched, Failure>());
+            BOUND.scope(bound, begin_and_give(forever, drop)).await;
+            Ok(value)
+        };
+        begin_and_stop(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}

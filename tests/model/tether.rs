@@ -1,0 +1,345 @@
+//! What is tied to a frame: a single child and a group, whose ends meet the drop of their handles and the end of the frame.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+
+use bowline::prelude::*;
+use bowline::scheduler::InlineScheduler;
+use bowline::stop::StopSource;
+use bowline::task::{self, AsyncLet, SenderFuture, Task, TaskGroup, discarding_group, group, supervised_group};
+
+use crate::awaits::begin_and_give;
+use crate::support::{Ended, Root, Watched, World, explore};
+use crate::task::{Event, Failure, Sendable, awaited, task};
+
+/// Starts a task right here. It is resumed wherever something wakes it.
+fn begin(task: Task<Watched, Failure>, root: Root) {
+    submit(task.write_env(WithScheduler(InlineScheduler)), root);
+}
+
+/// Says when it is dropped.
+struct Flag(Arc<AtomicBool>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        assert!(!self.0.swap(true, SeqCst), "dropped twice");
+    }
+}
+
+/// A child that ends where the sender completes. The second says that nothing is left of it.
+fn child(world: &World) -> (Sendable<impl Future<Output = Watched> + use<>>, Arc<AtomicBool>) {
+    let gone = Arc::new(AtomicBool::new(false));
+    let (remote, flag) = (world.remote(6), Flag(gone.clone()));
+    let future = Sendable(async move {
+        let _flag = flag;
+        awaited(remote).await.expect("a value")
+    });
+    (future, gone)
+}
+
+/// Starts a child in a frame, gives it to `take`, and expects it to be gone when the frame is done.
+fn with_child(world: &World, root: Root, take: impl FnOnce(AsyncLet<Watched>) + 'static) {
+    let (future, gone) = child(world);
+    let value = world.census.value(7);
+    let parent = task(async move {
+        take(task::let_async(future));
+        Ok(value)
+    });
+    begin(
+        task(async move {
+            let value = parent.await;
+            assert!(gone.load(SeqCst), "the parent was done before its child");
+            value
+        }),
+        root,
+    );
+}
+
+/// The claim is dropped in the parent's poll, and the parent ends, while the child ends on another thread.
+#[test]
+fn the_drop_of_a_claim_races_with_the_end_of_the_child() {
+    explore(3, &["the child first", "the parent first"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        with_child(&world, root, drop);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() {
+            "the child first"
+        } else {
+            "the parent first"
+        });
+    });
+}
+
+/// The claim is dropped on another thread, while the child ends on a second one, and the parent on a third.
+#[test]
+fn the_drop_of_a_claim_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let threads = world.threads.clone();
+        with_child(&world, root, move |claim| threads.spawn(move || drop(claim)));
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The claim is forgotten, so the end of the parent stops the child, and waits for it, while the child ends.
+#[test]
+fn the_end_of_the_parent_races_with_the_end_of_a_child_that_was_forgotten() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        // Its result is for the claim, so it gives none that is watched.
+        let (remote, value, gone) = (world.remote(6), world.census.value(7), Arc::new(AtomicBool::new(false)));
+        let flag = Flag(gone.clone());
+        let parent = task(async move {
+            std::mem::forget(task::let_async(Sendable(async move {
+                let _flag = flag;
+                drop(awaited(remote).await);
+            })));
+            Ok(value)
+        });
+        begin(
+            task(async move {
+                let value = parent.await;
+                assert!(gone.load(SeqCst), "the parent was done before its child");
+                value
+            }),
+            root,
+        );
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// The claim outlives the parent, which ends while the child does. Whichever was first, the result is dropped once.
+#[test]
+fn a_claim_that_outlives_the_parent_has_the_result_or_nothing() {
+    explore(3, &["a result", "nothing"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let slot = Arc::new(std::sync::Mutex::new(None));
+        let kept = slot.clone();
+        with_child(&world, root, move |claim| {
+            *kept.lock().expect("nobody panicked") = Some(claim);
+        });
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(7));
+        let claim = slot.lock().expect("nobody panicked").take().expect("it was kept");
+        seen.note(if claim.is_finished() { "a result" } else { "nothing" });
+        drop(claim);
+        world.end();
+    });
+}
+
+/// A child is awaited while it ends, and while the task is stopped, which reaches the child too.
+#[test]
+fn the_await_of_a_child_races_with_its_end_and_the_stop() {
+    explore(1, &["value", "stopped"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, source) = (world.stoppable(6), StopSource::new());
+        let inside = async move {
+            let child = task::let_async(Sendable(
+                async move { SenderFuture::new(sender).await.expect("a value") },
+            ));
+            Ok(child.await)
+        };
+        let token = source.token();
+        world.threads.spawn(move || {
+            source.request_stop();
+        });
+        submit(
+            task(inside)
+                .write_env(WithScheduler(InlineScheduler))
+                .write_env(WithStopToken(token)),
+            root,
+        );
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "value",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// A panic that the hook is not told of.
+fn panics(payload: &'static str) -> ! {
+    std::panic::resume_unwind(Box::new(payload))
+}
+
+/// A child that panics where the sender completes.
+fn panicking(world: &World) -> Sendable<impl Future<Output = ()> + use<>> {
+    let remote = world.remote(6);
+    Sendable(async move {
+        drop(awaited(remote).await);
+        panics("of the child");
+    })
+}
+
+/// Counts the panics with which a future ends, and lets the task go on.
+async fn caught<F: Future>(future: F, panics: Arc<AtomicUsize>) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    poll_fn(move |context| {
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.as_mut().poll(context)));
+        match polled {
+            Ok(polled) => polled.map(Some),
+            Err(payload) => {
+                assert_eq!(payload.downcast_ref::<&str>(), Some(&"of the child"));
+                panics.fetch_add(1, SeqCst);
+                Poll::Ready(None)
+            }
+        }
+    })
+    .await
+}
+
+/// A child panics while the body waits for something that does not come: the body is woken, and ended by the panic, which is
+/// delivered once. So for results that are kept, and such as are dropped.
+#[test]
+fn the_panic_of_a_child_races_with_the_poll_of_the_body() {
+    for discards in [false, true] {
+        explore(3, &["here", "there"], move |seen| {
+            let world = World::default();
+            let (root, report) = world.root();
+            let (first, value, delivered) = (panicking(&world), world.census.value(7), Arc::default());
+            let counted = Arc::<AtomicUsize>::clone(&delivered);
+            let inside = async move {
+                let body = async move |group: TaskGroup<()>| {
+                    group.spawn(first);
+                    std::future::pending::<()>().await;
+                };
+                let ended = if discards {
+                    caught(discarding_group(body), counted).await
+                } else {
+                    caught(group(body), counted).await
+                };
+                assert!(ended.is_none());
+                Ok(value)
+            };
+            begin(task(inside), root);
+            world.end();
+            assert_eq!((report.get(), delivered.load(SeqCst)), (Ended::Value(7), 1));
+            seen.note(if report.here() { "here" } else { "there" });
+        });
+    }
+}
+
+/// The same where the body asks for results, and where it ends by itself meanwhile: the panic is delivered once, and what the
+/// body gave is lost.
+#[test]
+fn the_panic_of_a_child_races_with_the_end_of_the_body() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (first, other, value) = (panicking(&world), world.remote(5), world.census.value(7));
+        let delivered = Arc::<AtomicUsize>::default();
+        let counted = delivered.clone();
+        let inside = async move {
+            let body = group(async move |group: TaskGroup<()>| {
+                group.spawn(first);
+                drop(awaited(other).await);
+            });
+            assert!(caught(body, counted).await.is_none());
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!((report.get(), delivered.load(SeqCst)), (Ended::Value(7), 1));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// Another task takes the panic of a child out of the group, or is too late for that. It is delivered once.
+#[test]
+fn the_panic_of_a_child_goes_to_one_of_two() {
+    explore(2, &["the body", "the other"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (other, asked) = world.root();
+        let (first, value, event) = (panicking(&world), world.census.value(7), Event::default());
+        let (delivered, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (counted, takes) = (delivered.clone(), taken.clone());
+        let inside = async move {
+            let body = group(async move |group: TaskGroup<()>| {
+                group.spawn(first);
+                let (asks, ends) = (group.clone(), event.clone());
+                let asking = task(async move {
+                    caught(asks.next(), takes).await;
+                    ends.happen();
+                    Err("asked")
+                });
+                begin(asking, other);
+                event.wait().await;
+            });
+            caught(body, counted).await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!((report.get(), asked.get()), (Ended::Value(7), Ended::Error("asked")));
+        seen.note(match (delivered.load(SeqCst), taken.load(SeqCst)) {
+            (1, 0) => "the body",
+            (0, 1) => "the other",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// In a supervised group the body goes on.
+#[test]
+fn the_panic_of_a_supervised_child_races_with_the_end_of_the_body() {
+    explore(2, &["went on"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (first, other) = (panicking(&world), world.remote(5));
+        let inside = async move {
+            supervised_group(async move |group: TaskGroup<()>| {
+                group.spawn(first);
+                awaited(other).await
+            })
+            .await
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note("went on");
+    });
+}
+
+/// The future of a group is dropped on another thread, while its child ends on a second one and the frame on a third.
+#[test]
+fn the_drop_of_a_group_elsewhere_races_with_the_ends_of_its_child_and_of_the_frame() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (future, gone) = child(&world);
+        let (value, threads) = (world.census.value(7), world.threads.clone());
+        let parent = task(async move {
+            let body = group(async move |group: TaskGroup<Watched>| {
+                group.spawn(future);
+                std::future::pending::<()>().await;
+            });
+            begin_and_give(Sendable(body), move |body| threads.spawn(move || drop(body))).await;
+            Ok(value)
+        });
+        begin(
+            task(async move {
+                let value = parent.await;
+                assert!(gone.load(SeqCst), "the frame was done before the child");
+                value
+            }),
+            root,
+        );
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
