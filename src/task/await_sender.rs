@@ -304,7 +304,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         let place = block.cast::<Self>().as_ptr();
         // SAFETY: the caller's promise. What is orphaned is the frame's.
         unsafe {
-            if !(*place).shared.state.is_orphaned() {
+            if !(*place).shared.state.take_orphan() {
                 return false;
             }
             // There is no code left to tell of a panic in there but the panic hook.

@@ -74,9 +74,14 @@ impl AwaitState {
         self.gone.store(true, Release);
     }
 
-    /// Whether the operation is the frame's to destroy.
-    pub(super) fn is_orphaned(&self) -> bool {
-        self.gone.load(Acquire) && self.is_done()
+    /// Whether the operation is the frame's to destroy. `true` once: what is destroyed may make the frame look again.
+    pub(super) fn take_orphan(&self) -> bool {
+        let is_orphaned = self.gone.load(Acquire) && self.is_done();
+        if is_orphaned {
+            // No other thread looks at it any more.
+            self.gone.store(false, Relaxed);
+        }
+        is_orphaned
     }
 
     /// Asks the sender to stop, and nothing else.

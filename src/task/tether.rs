@@ -9,7 +9,7 @@ use crate::Transfer;
 use crate::memory::OutOfMemory;
 use crate::sync::atomic::{
     AtomicBool,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Something that can be tethered to a frame.
@@ -127,6 +127,8 @@ impl<T: Tethered> Tether<T> {
             let this = block.cast::<Self>().as_ref();
             let is_loose = this.is_loose.load(Acquire);
             if is_loose {
+                // Once: what goes with the reference may make the frame look again.
+                this.is_loose.store(false, Relaxed);
                 T::release(this.what);
             }
             is_loose

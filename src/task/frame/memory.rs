@@ -5,7 +5,7 @@
 //!
 //! Blocks are bumped from chunks, and popped in LIFO order, which is the order of nearly all awaits. A block that ends out of
 //! order is marked, and popped once it is the last, or used again when its chunk is full. A frame has no chunk before it
-//! needs one, and keeps the newest one until it is freed. So awaits that suspend in a loop allocate once.
+//! needs one, and keeps the newest one until it is freed. Chunks that are empty are given back. So awaits that suspend in a loop allocate once.
 //!
 //! # Who may do what
 //!
@@ -35,6 +35,10 @@ struct Chunk {
     size: u32,
     /// The last block, or zero.
     last: u32,
+    /// How many chunks there were when this became the newest, with itself; fewer, where some were given back since.
+    chunks: u32,
+    /// When there are so many, empty ones are looked for among all of them.
+    limit: u32,
 }
 
 /// The head of a block. What is in the block follows it.
@@ -55,7 +59,7 @@ pub(in super::super) struct BlockVtable {
     /// The future of the frame is gone: what is in flight is asked to stop. Called once, by the polling thread.
     pub(in super::super) abandon: unsafe fn(NonNull<()>) -> Transfer,
     /// Destroys the content if that is the frame's to do, and says whether it did. Called by the owner of the memory, any
-    /// number of times. None where another party ends the block.
+    /// number of times, and also by what it destroys: it does so once. None where another party ends the block.
     pub(in super::super) sweep: Option<unsafe fn(NonNull<()>) -> bool>,
 }
 
@@ -67,6 +71,8 @@ const HEAD: usize = size_of::<Chunk>();
 const BLOCK: usize = size_of::<Block>();
 /// The size of a chunk, where a block does not ask for more, grows up to this.
 const LARGE: usize = 16 * 1024;
+/// So many chunks are not looked through for empty ones.
+const FEW: u32 = 4;
 /// A chunk is smaller than this, so that twice a size in units fits into a word.
 const LARGEST: usize = if size_of::<usize>() == 4 {
     isize::MAX as usize
@@ -139,10 +145,13 @@ impl Memory {
         unsafe {
             let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
-                // The others are not looked at, so that many blocks cost no more each than few.
+                // The others are not looked at, so that many blocks cost no more each than few. The destructors that run here may
+                // begin and end blocks, in a newer chunk as well. This chunk stays: the block that is destroyed has not ended.
                 Chunk::each(chunk, |block| {
                     Block::sweep(block);
                 });
+            }
+            if let Some(chunk) = NonNull::new(self.0.get()) {
                 Chunk::pop(chunk);
                 if let Some(block) =
                     Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable))
@@ -154,6 +163,8 @@ impl Memory {
                     // It is empty, and too small. The next one is larger, and takes its place.
                     self.0.set(chunk.as_ref().previous);
                     Chunk::deallocate(chunk, source);
+                } else if chunk.as_ref().chunks >= chunk.as_ref().limit {
+                    Memory::pop_all(chunk, source);
                 }
             }
             let needed = content
@@ -166,10 +177,14 @@ impl Memory {
             }
             let memory = source.allocate(Layout::from_size_align_unchecked(size, align_of::<Chunk>()))?;
             let chunk = memory.cast::<Chunk>();
+            let previous = self.0.replace(chunk.as_ptr());
+            let (chunks, limit) = previous.as_ref().map_or((0, FEW), |chunk| (chunk.chunks, chunk.limit));
             chunk.write(Chunk {
-                previous: self.0.replace(chunk.as_ptr()),
+                previous,
                 size: (size / UNIT) as u32,
                 last: 0,
+                chunks: chunks.saturating_add(1),
+                limit,
             });
             Chunk::bump(chunk, content, vtable)
         }
@@ -217,6 +232,38 @@ impl Memory {
                     return;
                 }
                 (*newest.as_ptr()).previous = chunk.as_ref().previous;
+                Chunk::deallocate(chunk, source);
+            }
+        }
+    }
+
+    /// Gives back all chunks that are empty. Blocks that always overlap would keep them beneath the newest one for good.
+    ///
+    /// It looks at all of them, and so not before there are twice as many as were left the last time.
+    ///
+    /// # Safety
+    ///
+    /// The newest chunk is the caller's, and not empty.
+    #[cold]
+    unsafe fn pop_all(newest: NonNull<Chunk>, source: &impl Source) {
+        // SAFETY: the caller's promise; so are the chunks beneath.
+        unsafe {
+            let (mut at, mut left, mut empty) = (newest, 1_u32, ptr::null_mut::<Chunk>());
+            while let Some(chunk) = NonNull::new(at.as_ref().previous) {
+                if Chunk::pop(chunk) {
+                    (*at.as_ptr()).previous = chunk.as_ref().previous;
+                    (*chunk.as_ptr()).previous = empty;
+                    empty = chunk.as_ptr();
+                } else {
+                    left = left.saturating_add(1);
+                    at = chunk;
+                }
+            }
+            (*newest.as_ptr()).chunks = left;
+            (*newest.as_ptr()).limit = left.saturating_mul(2).max(FEW);
+            // The list is as it should be before the allocator is called.
+            while let Some(chunk) = NonNull::new(empty) {
+                empty = chunk.as_ref().previous;
                 Chunk::deallocate(chunk, source);
             }
         }
