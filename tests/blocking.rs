@@ -231,6 +231,27 @@ fn nested_joins_whose_leaves_block() {
 }
 
 #[test]
+fn more_waits_in_a_tree_of_joins_than_there_are_threads() {
+    // What a leaf waits for is queued behind other halves, which are full of leaves. It goes first nevertheless.
+    fn nest(depth: u32, scheduler: PoolScheduler) -> usize {
+        if depth == 0 {
+            return sync_wait(when_all_iter((0..3).map(|_| scheduler.schedule())))
+                .unwrap()
+                .len();
+        }
+        let (a, b) = join(|| nest(depth - 1, scheduler), || nest(depth - 1, scheduler));
+        a + b
+    }
+    let depth = if cfg!(sanitized) { 10 } else { 12 };
+    for workers in [1, 2, 4] {
+        let pool = ThreadPool::new(workers);
+        for scheduler in [pool.scheduler(), pool.scheduler().with_priority(Priority::Utility)] {
+            assert_eq!(pool.install(|| nest(depth, scheduler)), 3 << depth);
+        }
+    }
+}
+
+#[test]
 fn a_scope_waits_for_what_blocks_in_it() {
     for workers in [1, 2] {
         let pool = pool(workers, 32);

@@ -185,8 +185,9 @@ fn waits_nest_deeply() {
     }
 }
 
-/// Queues many jobs which each wait for two more, on workers with small stacks.
-fn many_that_wait(jobs: usize, workers: usize, inside: bool, own: PoolLevel, children: PoolLevel) {
+/// Queues many jobs which each wait for two more, on workers with small stacks: more than there are threads, were all of
+/// them to wait at once.
+fn many_that_wait(workers: usize, inside: bool, own: PoolLevel, children: PoolLevel) {
     let pool = ThreadPool::builder()
         .threads(workers)
         .stack_size(DEEP_STACK)
@@ -203,7 +204,7 @@ fn many_that_wait(jobs: usize, workers: usize, inside: bool, own: PoolLevel, chi
     };
     let ran_too = ran.clone();
     let queue = move || {
-        for _ in 0..jobs {
+        for _ in 0..MANY {
             let ran = ran_too.clone();
             execute(scheduler, move || {
                 let both = when_all((child.schedule(), child.schedule()));
@@ -220,7 +221,7 @@ fn many_that_wait(jobs: usize, workers: usize, inside: bool, own: PoolLevel, chi
         queue();
     }
     drop(pool);
-    assert_eq!(ran.load(SeqCst), jobs);
+    assert_eq!(ran.load(SeqCst), MANY);
 }
 
 type PoolLevel = Option<Priority>;
@@ -229,18 +230,17 @@ type PoolLevel = Option<Priority>;
 fn many_queued_waits_do_not_pile_up() {
     for workers in [1, 2] {
         for inside in [false, true] {
-            many_that_wait(MANY, workers, inside, None, None);
+            many_that_wait(workers, inside, None, None);
         }
     }
 }
 
 #[test]
 fn many_queued_urgent_waits_do_not_pile_up() {
-    // What each of them waits for comes after all of them, so all of them wait at once, each on a thread of its own.
     let urgent = Some(Priority::UserInteractive);
     for workers in [1, 2] {
         for children in [None, urgent, Some(Priority::Background)] {
-            many_that_wait(DEEP, workers, false, urgent, children);
+            many_that_wait(workers, false, urgent, children);
         }
     }
 }
@@ -249,8 +249,9 @@ fn many_queued_urgent_waits_do_not_pile_up() {
 fn many_queued_waits_of_low_priority_do_not_pile_up() {
     let low = Some(Priority::Background);
     for workers in [1, 2] {
-        many_that_wait(MANY, workers, false, low, None);
-        many_that_wait(DEEP, workers, false, low, low);
+        for children in [None, low] {
+            many_that_wait(workers, false, low, children);
+        }
     }
 }
 

@@ -307,3 +307,28 @@ fn a_part_of_a_fork_is_taken_or_taken_back() {
         });
     });
 }
+
+/// An entry is taken from among newer forks by the owner, or by a thief, or by who raises it. Sees all three.
+#[test]
+fn an_entry_is_taken_from_beneath_a_fork() {
+    explore_both_ways(3, &["remover", "owner", "thief"], |seen, order| {
+        let scene = Scene::new();
+        let one = Task::new(1);
+        let owner = scene.owner({
+            let one = one.clone();
+            move |scene| {
+                assert!(scene.push(&one, As::Entry));
+                assert!(scene.push(&Task::new(2), As::Fork));
+                scene.note("owner", scene.ring.take_newest_entry());
+                scene.note("owner", scene.newest());
+            }
+        });
+        scene.play(order, [owner, scene.thief("thief", 1), scene.remover(&one, As::Entry)]);
+        assert!(scene.of("rest").is_empty());
+        for who in ["remover", "owner", "thief"] {
+            if scene.of(who).contains(&1) {
+                seen.note(who);
+            }
+        }
+    });
+}

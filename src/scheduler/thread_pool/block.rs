@@ -5,7 +5,7 @@
 //! goes to a spare thread, and it goes on without a seat when the wait is over. The states are in `seat.rs`.
 
 use super::idle::{Resumed, Stuck};
-use super::seat::Seat;
+use super::seat::{Seat, ThreadRecord};
 use super::shared::Shared;
 use super::worker::{Seated, Worker};
 use crate::sync::atomic::Ordering::Acquire;
@@ -118,29 +118,43 @@ impl Seated<'_> {
 
     /// Gives the seat to a spare thread, or has it wait for one. `searched`: the caller counts as a searcher.
     fn hand_over(self, searched: bool) {
-        let (seat, shared) = (self.seat, self.worker.shared);
-        let idle = &shared.idle.0;
-        let spare = idle.give_to_spare(seat, searched).or_else(|| {
-            // The slot is first in line for this thread alone; in the ring it is found by all.
-            if let Some(item) = self.empty_slot() {
-                self.push_displaced(item);
-            }
-            match idle.stick(seat, searched) {
-                Stuck::Given(spare) => Some(spare),
-                Stuck::Waits { start } => {
-                    if searched {
-                        shared.pass_search_on();
-                    }
-                    if start && !shared.start_spare(seat.index, self.worker.generation) {
-                        idle.not_started();
-                    }
-                    None
-                }
-            }
-        });
-        if let Some(spare) = spare {
+        let idle = &self.worker.shared.idle.0;
+        let spare = idle.give_to_spare(self.seat, searched);
+        if let Some(spare) = spare.or_else(|| self.stick(searched)) {
             self.worker.stand_up();
             spare.unpark();
+        }
+    }
+
+    /// Starts a spare thread, for which the seat waits. Where there is none to be had, the seat waits for any thread that has
+    /// no job. Returns a spare thread that has come meanwhile, and has the seat.
+    #[cold]
+    fn stick(self, searched: bool) -> Option<&'static ThreadRecord> {
+        let (seat, shared) = (self.seat, self.worker.shared);
+        let idle = &shared.idle.0;
+        let start = match idle.stick(seat, searched, true) {
+            Stuck::Given(spare) => return Some(spare),
+            Stuck::Waits { start } => start,
+        };
+        if searched {
+            shared.pass_search_on();
+        }
+        if start {
+            if shared.start_spare(seat.index, self.worker.generation) {
+                return None;
+            }
+            idle.not_started();
+        }
+        // The slot is first in line for this thread alone. In the ring all find it, unless the seat is taken already.
+        if idle.resume(seat, self.worker.record) != Resumed::Seated {
+            return None;
+        }
+        if let Some(item) = self.empty_slot() {
+            self.push_displaced(item);
+        }
+        match idle.stick(seat, false, false) {
+            Stuck::Given(spare) => Some(spare),
+            Stuck::Waits { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use core::ptr::{self, NonNull};
 
 use crate::memory::Linked;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::{Job, Priority, Transfer};
@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     /// The strand that it is of keeps a list in which this is. For whoever has the entry to itself; who runs it is ordered
     /// after who queued it.
     tracked: AtomicBool,
+    /// The number of its turn in the injector, counted by that. Only touched under its lock, so relaxed accesses do.
+    pub(super) stamp: AtomicU32,
     /// Where the entry waits: see [`Place`].
     ///
     /// Written by whoever has the entry to itself: who queues it, before it can be found there; who takes it out to run
@@ -157,6 +159,7 @@ impl Entry {
             kind: AtomicU8::new(Kind::Plain as u8),
             forwarded: AtomicBool::new(false),
             tracked: AtomicBool::new(false),
+            stamp: AtomicU32::new(0),
             place: AtomicUsize::new(Place::Nowhere.encode()),
         }
     }

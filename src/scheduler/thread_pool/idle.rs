@@ -96,6 +96,10 @@ const fn sleeping(state: usize) -> usize {
     state >> 16
 }
 
+/// With so many threads blocked, or without a seat, what was queued last goes first for a while: see
+/// [`Seated`](super::worker::Seated).
+const CROWD: usize = if cfg!(loom) { 2 } else { 16 };
+
 /// A model has no time in which to watch.
 const WATCHES: bool = !cfg!(loom);
 
@@ -159,7 +163,7 @@ impl Idle {
         sleepers.occupants.clear();
         for seat in seats {
             seat.at_rest.store(false, SeqCst);
-            seat.first.set_seat(Some(seat.index));
+            seat.first.set_seat(Some(seat.index), false);
             sleepers.occupants.push(&seat.first);
         }
         sleepers.stuck.clear();
@@ -337,7 +341,7 @@ impl Idle {
 
     /// Says that the caller blocks on its seat and has found no spare thread; it stops to search then, if it `searched`.
     /// Or gives the seat to a spare thread that has come meanwhile, as [`Idle::give_to_spare`] does.
-    pub(super) fn stick(&self, seat: &Seat, searched: bool) -> Stuck {
+    pub(super) fn stick(&self, seat: &Seat, searched: bool, may_start: bool) -> Stuck {
         let mut sleepers = lock(&self.sleepers);
         if let Some(spare) = sleepers.spares.pop() {
             self.give_locked(&mut sleepers, seat, spare, searched);
@@ -345,7 +349,7 @@ impl Idle {
         }
         seat.woken.store(false, SeqCst);
         sleepers.stuck.push_back(seat.index);
-        let start = sleepers.starting < sleepers.stuck.len();
+        let start = may_start && sleepers.starting < sleepers.stuck.len();
         sleepers.starting += usize::from(start);
         Stuck::Waits { start }
     }
@@ -521,9 +525,9 @@ impl Sleepers {
 /// Makes a thread the occupant of a seat. Its occupant so far, which is returned, counts as a thread without a seat.
 fn pass_on(sleepers: &mut Sleepers, seat: &Seat, to: &'static ThreadRecord) -> &'static ThreadRecord {
     let from = mem::replace(&mut sleepers.occupants[seat.index], to);
-    from.set_seat(None);
+    from.set_seat(None, false);
     sleepers.unseated += 1;
     seat.tenure.fetch_add(1, Release);
-    to.set_seat(Some(seat.index));
+    to.set_seat(Some(seat.index), sleepers.unseated + sleepers.stuck.len() >= CROWD);
     from
 }

@@ -58,6 +58,8 @@ struct Lists {
     generation: u32,
     /// No worker will look any more.
     closed: bool,
+    /// The stamp of the next entry.
+    stamp: u32,
 }
 
 // SAFETY: the entries of a list are reached under its lock alone, and may be run on any thread.
@@ -77,6 +79,7 @@ impl Injector {
                 occupied: Levels(0),
                 generation: 0,
                 closed: true,
+                stamp: 0,
             }),
         }
     }
@@ -124,6 +127,26 @@ impl Injector {
         let mut lists = lock(&self.lists);
         let level = lists.occupied.and(levels).highest()?;
         let entry = lists.lists[level].first()?;
+        // SAFETY: it is in that list.
+        unsafe { self.take_out(&mut lists, entry, level) };
+        Some(entry)
+    }
+
+    /// Takes the entry that came last, at whatever level.
+    #[cold]
+    pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
+        let mut lists = lock(&self.lists);
+        let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
+        for (level, list) in lists.lists.iter().enumerate() {
+            let Some(entry) = list.last() else { continue };
+            // SAFETY: an entry in a list is alive.
+            let stamp = unsafe { entry.as_ref() }.stamp.load(Relaxed);
+            // The stamps wrap.
+            if newest.is_none_or(|(_, other, _)| stamp.wrapping_sub(other).cast_signed() > 0) {
+                newest = Some((entry, stamp, level));
+            }
+        }
+        let (entry, _, level) = newest?;
         // SAFETY: it is in that list.
         unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
@@ -188,6 +211,8 @@ impl Lists {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         let level = this.level();
+        this.stamp.store(self.stamp, Relaxed);
+        self.stamp = self.stamp.wrapping_add(1);
         this.set_place(Place::Injector(level));
         // SAFETY: the caller's promise.
         unsafe { self.lists[level as usize].push_back(entry) };

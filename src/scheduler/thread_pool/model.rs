@@ -136,6 +136,11 @@ impl RingModel {
         self.0.pop_newest_if(|_| true).map(Task::of)
     }
 
+    /// As the owner: the newest entry, wherever it is.
+    pub fn take_newest_entry(&self) -> Option<usize> {
+        self.0.take_newest_entry().map(Task::of)
+    }
+
     /// As the owner, which pushed the fork.
     pub fn take_back(&self, number: usize, task: &Arc<Task>) -> Option<usize> {
         let item = As::Fork.item(task);

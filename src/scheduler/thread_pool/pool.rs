@@ -47,8 +47,10 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 ///
 /// Spare threads are started when they are needed, used again, and end with the pool. There are at most 512 of them, or
 /// as many as [`spare_threads`](ThreadPoolBuilder::spare_threads) says. When all of them block as well, or the system does
-/// not give a thread, a thread that blocks keeps its place until the first one that is free takes it over. So more jobs
-/// than there are threads, each waiting for one that is queued behind all of them, wait for ever.
+/// not give a thread, a thread that blocks keeps its place until the first one that is free takes it over. When all threads
+/// of the pool wait for jobs that are queued there, they wait for ever: a job that waits for one that waits for one, as
+/// deep as there are threads. That many are not needed for waits that do not nest: while sixteen threads are blocked, what
+/// was queued last, as a rule what they wait for, goes first.
 ///
 /// A thread without a place works as before. What it schedules is queued with all workers; `join` and `bulk` share their
 /// work with others if there is a worker that sleeps, whose place it takes.

@@ -116,6 +116,32 @@ impl Ring {
         }
     }
 
+    /// Takes the newest entry, also from among forks that are newer.
+    ///
+    /// The caller is the owner.
+    #[cold]
+    pub(super) fn take_newest_entry(&self) -> Option<Item> {
+        let newest = self.pop_newest_if(|_| true);
+        if newest.is_some() {
+            return newest;
+        }
+        let top = self.top.0.load(Relaxed);
+        let mut number = self.next_number();
+        while !is_empty(top, number) {
+            number = number.wrapping_sub(1);
+            let raw = self.slots[number & MASK].load(Relaxed);
+            // What was removed is none.
+            if let Some(item) = Item::from_raw(raw)
+                && item.is_entry()
+                && !ptr::eq(raw, GAP)
+                && self.remove(number, item)
+            {
+                return Some(item);
+            }
+        }
+        None
+    }
+
     /// Takes back a fork which the caller pushed with `number`. `false`: another thread has it.
     ///
     /// The caller is the owner.

@@ -26,6 +26,7 @@
 use core::ptr;
 
 use super::entry::Item;
+use super::idle::MAX_WORKERS;
 use super::ring::Ring;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
@@ -90,12 +91,17 @@ impl Seat {
 /// Records are never freed, only used again by later threads. So a thread that is woken by mistake, because its record
 /// was another's before, finds that nothing has changed and parks again.
 pub(super) struct ThreadRecord {
-    /// The index of its seat, counted from 1; 0 without one. Written under the lock of [`Idle`](super::idle::Idle), with
+    /// The index of its seat, counted from 1; 0 without one. Above it, from [`CROWDED`] on, whether many threads were
+    /// blocked when it was given the seat. Written under the lock of [`Idle`](super::idle::Idle), with
     /// release. The thread itself loads it with acquire where it was parked: no other thread changes it while it runs.
     seat: AtomicUsize,
     /// Its handle, once it runs. Written by the thread itself before it first loads `seat`.
     thread: Mutex<Option<thread::Thread>>,
 }
+
+/// More than there are seats.
+const CROWDED: usize = 1 << 16;
+const _: () = assert!(CROWDED > MAX_WORKERS + 1);
 
 impl ThreadRecord {
     pub(super) fn new() -> Self {
@@ -119,11 +125,17 @@ impl ThreadRecord {
 
     /// The index of its seat.
     pub(super) fn seat(&self) -> Option<usize> {
-        self.seat.load(Acquire).checked_sub(1)
+        (self.seat.load(Acquire) % CROWDED).checked_sub(1)
+    }
+
+    /// Whether many threads were blocked when it was given its seat.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.seat.load(Acquire) >= CROWDED
     }
 
     /// Changes the seat. The caller holds the lock of [`Idle`](super::idle::Idle).
-    pub(super) fn set_seat(&self, seat: Option<usize>) {
-        self.seat.store(seat.map_or(0, |index| index + 1), Release);
+    pub(super) fn set_seat(&self, seat: Option<usize>, crowded: bool) {
+        let crowded = if crowded { CROWDED } else { 0 };
+        self.seat.store(seat.map_or(0, |index| index + 1 + crowded), Release);
     }
 }

@@ -87,7 +87,7 @@ impl Shared {
         }
         let record = inner.records[number];
         // It may have had a seat in an earlier life of the memory. No other thread knows of it in this one.
-        record.set_seat(None);
+        record.set_seat(None, false);
         // No thread parks before it has a place in the list, which then need not grow.
         self.idle.0.expect_spares(number + 1);
         let mut builder = thread::Builder::new();

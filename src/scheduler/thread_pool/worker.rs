@@ -30,6 +30,8 @@ const TURNS: [Option<Priority>; 5] = [
 const SLOT_RUNS: u32 = 16;
 /// How often in a row the newest child of the ring may go before the oldest entry.
 const CHILD_RUNS: u32 = 64;
+/// How many picks take what was queued last, where many threads are blocked.
+const NEWEST_RUNS: u32 = 64;
 /// How often a searcher looks at everything before it gives up.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 /// How long the one that watches sleeps at a time.
@@ -67,6 +69,8 @@ pub(crate) struct Worker {
     from_slot: Cell<u32>,
     /// How many children, up to now, were taken from the newer end of the ring in a row.
     children: Cell<u32>,
+    /// How many picks take what was queued last.
+    newest: Cell<u32>,
     /// Whom to steal from first: a random number.
     random: Cell<u32>,
     /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
@@ -74,6 +78,10 @@ pub(crate) struct Worker {
 }
 
 /// A worker that has a seat: what only the owner of a queue may do.
+///
+/// It picks by urgency, and the oldest of what is equally urgent; but what was just made ready goes first, and so do
+/// the children of a task. A thread that is given its seat while many are blocked begins with what was queued last, so
+/// that their waits end before more jobs block. Each queue has its turn all the same: see [`FAIRNESS`].
 ///
 /// To be made anew after anything that may block, which is whatever runs a user's code: see [`Worker::seated`].
 #[derive(Clone, Copy)]
@@ -117,6 +125,7 @@ impl Worker {
             picks: Cell::new(0),
             from_slot: Cell::new(0),
             children: Cell::new(0),
+            newest: Cell::new(0),
             // Any number but 0 will do, and a different one for each.
             random: Cell::new((number as u32).wrapping_mul(0x9E37_79B9) | 1),
             away: Cell::new(false),
@@ -283,6 +292,7 @@ impl Worker {
         self.picks.set(seat.picks.load(Relaxed));
         self.from_slot.set(0);
         self.children.set(0);
+        self.newest.set(if self.record.is_crowded() { NEWEST_RUNS } else { 0 });
     }
 
     /// Goes on without a seat, in the middle of a job.
@@ -414,6 +424,11 @@ impl<'a> Seated<'a> {
         {
             return Some(item);
         }
+        if self.worker.newest.get() != 0
+            && let Some(item) = self.pick_newest()
+        {
+            return Some(item);
+        }
         let occupied = self.shared().injector.occupied();
         if !occupied.and(Levels::URGENT).is_empty()
             && let Some(entry) = self.shared().injector.pop(Levels::URGENT)
@@ -448,6 +463,19 @@ impl<'a> Seated<'a> {
             return Some(item);
         }
         self.steal().or_else(|| injected(Levels::ALL))
+    }
+
+    /// What was queued last, as far as can be told. Of the jobs that many blocked threads wait for, the last to be queued
+    /// is the likeliest to be one, and the oldest would rather block in turn.
+    #[cold]
+    fn pick_newest(self) -> Option<Item> {
+        let newest = &self.worker.newest;
+        let item = self
+            .empty_slot()
+            .or_else(|| self.seat.ring.take_newest_entry())
+            .or_else(|| self.shared().injector.pop_newest().map(Item::entry));
+        newest.set(if item.is_some() { newest.get() - 1 } else { 0 });
+        item.map(|item| self.not_from_slot(item))
     }
 
     /// The oldest of the queue whose turn it is.
