@@ -9,7 +9,7 @@ use crate::Transfer;
 use crate::memory::OutOfMemory;
 use crate::sync::atomic::{
     AtomicBool,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Something that can be tethered to a frame.
@@ -37,7 +37,8 @@ pub(super) unsafe trait Tethered {
 pub(super) struct Tether<T: Tethered> {
     what: NonNull<T>,
     frame: NonNull<Header>,
-    /// Ended on another thread: the frame gives up the reference. Stored with release, loaded with acquire.
+    /// Ended on another thread, or with the frame, which gives up the reference. Stored with release by the party that ends it; the
+    /// frame loads it with acquire, and clears it before it gives up the reference.
     is_loose: AtomicBool,
     _what: PhantomData<T>,
 }
@@ -127,6 +128,8 @@ impl<T: Tethered> Tether<T> {
             let this = block.cast::<Self>().as_ref();
             let is_loose = this.is_loose.load(Acquire);
             if is_loose {
+                // A destructor may await something in the frame, which looks for room, and so for what is loose.
+                this.is_loose.store(false, Relaxed);
                 T::release(this.what);
             }
             is_loose

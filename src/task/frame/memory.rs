@@ -18,6 +18,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use crate::Transfer;
+use crate::sync::Owned;
 use crate::sync::atomic::{
     AtomicU32, Ordering,
     Ordering::{Acquire, Relaxed, Release},
@@ -48,6 +49,8 @@ pub(in super::super) struct Block {
     /// `FREE` is stored with release by the thread that ends the block, and read with acquire by the owner of the memory,
     /// which clears it when it uses the block again.
     word: AtomicU32,
+    /// The memory of the content: claimed by the party that ends the block, and then by the owner of the memory.
+    content: Owned,
 }
 
 /// What is known of the content of a block.
@@ -55,7 +58,7 @@ pub(in super::super) struct BlockVtable {
     /// The future of the frame is gone: what is in flight is asked to stop. Called once, by the polling thread.
     pub(in super::super) abandon: unsafe fn(NonNull<()>) -> Transfer,
     /// Destroys the content if that is the frame's to do, and says whether it did. Called by the owner of the memory, any
-    /// number of times. None where another party ends the block.
+    /// number of times, and again in the midst of that, by what a destructor awaits. None where another party ends the block.
     pub(in super::super) sweep: Option<unsafe fn(NonNull<()>) -> bool>,
 }
 
@@ -137,12 +140,15 @@ impl Memory {
     ) -> Option<NonNull<()>> {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
                 // The others are not looked at, so that many blocks cost no more each than few.
                 Chunk::each(chunk, |block| {
                     Block::sweep(block);
                 });
+            }
+            let mut size = 0;
+            // What was destroyed may have begun a block, in a chunk of its own.
+            if let Some(chunk) = NonNull::new(self.0.get()) {
                 Chunk::pop(chunk);
                 if let Some(block) =
                     Chunk::bump(chunk, content, vtable).or_else(|| Chunk::reuse(chunk, content, vtable))
@@ -215,7 +221,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// The caller polls the frame, or frees it. `visit` may end the block, and begins none.
+    /// The caller polls the frame, or frees it. `visit` may end the block. A block that it begins is written when it returns.
     unsafe fn each(&self, mut visit: impl FnMut(NonNull<Block>)) {
         let mut chunk = self.0.get();
         while let Some(at) = NonNull::new(chunk) {
@@ -259,9 +265,12 @@ impl Memory {
     pub(super) unsafe fn release(&self, source: &impl Source) {
         // SAFETY: the caller's promise.
         unsafe {
-            let left = self.sweep();
-            debug_assert_eq!(left, 0, "a block outlives its frame");
+            self.sweep();
             while let Some(chunk) = NonNull::new(self.0.get()) {
+                let is_empty = Chunk::pop(chunk);
+                if cfg!(any(loom, debug_assertions)) {
+                    assert!(is_empty, "a block outlives its frame");
+                }
                 self.0.set(chunk.as_ref().previous);
                 Chunk::deallocate(chunk, source);
             }
@@ -287,7 +296,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// The chunk is the caller's. `visit` may end the block, and begins none.
+    /// The chunk is the caller's. `visit` may end the block. A block that it begins is written when it returns.
     unsafe fn each(this: NonNull<Chunk>, mut visit: impl FnMut(NonNull<Block>)) {
         // SAFETY: the caller's promise; so are the heads of its blocks.
         unsafe {
@@ -345,6 +354,7 @@ impl Chunk {
                 vtable,
                 previous,
                 word: AtomicU32::new(((end - head) / UNIT) as u32 * 2),
+                content: Owned::new(),
             });
             Some(Block::content(block))
         }
@@ -369,6 +379,7 @@ impl Chunk {
                     && block.as_ref().has_ended()
                 {
                     let block = block.as_mut();
+                    block.content.claim();
                     block.vtable = vtable;
                     block.word.store(block.units() * 2, Relaxed);
                     return Some(place);
@@ -392,6 +403,7 @@ impl Chunk {
                 if !block.has_ended() {
                     return false;
                 }
+                block.content.claim();
                 (*this.as_ptr()).last = block.previous;
             }
             true
@@ -423,6 +435,7 @@ impl Block {
 
     #[inline]
     fn end(&self, order: Ordering) {
+        self.content.claim();
         // The rest of the word does not change.
         self.word.store(self.word.load(Relaxed) | FREE, order);
     }
@@ -431,7 +444,8 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// The caller owns the memory. The block has not ended.
+    /// The caller owns the memory. The block has not ended. It does so when its content was destroyed, so what that begins or ends
+    /// meanwhile, in the same memory, leaves it and those before it where they are.
     unsafe fn sweep(this: NonNull<Block>) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
