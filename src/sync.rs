@@ -219,6 +219,28 @@ pub(crate) fn spin(rounds: &mut u32) {
     }
 }
 
+/// Memory that belongs to one party at a time. In a model, `loom` refuses two parties that are not ordered; elsewhere it is nothing.
+#[cfg(feature = "std")]
+pub(crate) struct Owned(#[cfg(loom)] loom::cell::UnsafeCell<()>);
+
+#[cfg(feature = "std")]
+impl Owned {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Owned(
+            #[cfg(loom)]
+            loom::cell::UnsafeCell::new(()),
+        )
+    }
+
+    /// Says that the caller has the memory to itself.
+    #[inline(always)]
+    pub(crate) fn claim(&self) {
+        #[cfg(loom)]
+        self.0.with_mut(|_| ());
+    }
+}
+
 /// A lock over something small: held for a few instructions, never while anything is called.
 #[cfg(feature = "alloc")]
 pub(crate) struct SpinLock<T> {

@@ -307,6 +307,8 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             if !(*place).shared.state.take_orphan() {
                 return false;
             }
+            // A destructor may await something in the frame, which looks for room, and so for what is to be destroyed.
+            (*place).shared.state.adopt();
             // There is no code left to tell of a panic in there but the panic hook.
             drop(Panic::catch(|| Self::destroy(block.cast())));
             drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));

@@ -31,7 +31,8 @@ pub(super) struct AwaitState {
     /// The sender has completed, the result is there, and no stop is on its way. Stored with release by the last of the
     /// completion and a stop that is passed on; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
-    /// The future was dropped in flight. Stored with release by the thread that drops it; the frame loads it with acquire.
+    /// The future was dropped in flight, and the operation was not destroyed since. Stored with release by the thread that drops the
+    /// future; the frame loads it with acquire. Then it belongs to the frame, which clears it.
     gone: AtomicBool,
     /// `start` is running. Belongs to the thread that runs it.
     pub(super) starting: Cell<bool>,
@@ -82,6 +83,11 @@ impl AwaitState {
             self.gone.store(false, Relaxed);
         }
         is_orphaned
+    }
+
+    /// Makes the operation of a future that is gone the caller's alone to destroy.
+    pub(super) fn adopt(&self) {
+        self.gone.store(false, Relaxed);
     }
 
     /// Asks the sender to stop, and nothing else.

@@ -37,7 +37,8 @@ pub(super) unsafe trait Tethered {
 pub(super) struct Tether<T: Tethered> {
     what: NonNull<T>,
     frame: NonNull<Header>,
-    /// Ended on another thread: the frame gives up the reference. Stored with release, loaded with acquire.
+    /// Ended on another thread, or with the frame, which gives up the reference. Stored with release by the party that ends it; the
+    /// frame loads it with acquire, and clears it before it gives up the reference.
     is_loose: AtomicBool,
     _what: PhantomData<T>,
 }

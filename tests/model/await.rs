@@ -28,7 +28,7 @@ fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
 }
 
 /// Polls a future once, and drops it.
-async fn begin_and_drop<F: Future>(future: F) {
+pub(crate) async fn begin_and_drop<F: Future>(future: F) {
     let mut future = Some(Box::pin(future));
     poll_fn(|context| {
         if let Some(mut future) = future.take() {
@@ -140,6 +140,19 @@ pub(crate) async fn begin_and_give<F: Future>(future: F, take: impl FnOnce(Pin<B
         // A child that was awaited begins when the poll is over.
         context.waker().wake_by_ref();
         Poll::Pending
+    })
+    .await;
+}
+
+/// Starts a future, and gives it to `take`, in one poll.
+pub(crate) async fn begin_and_give_at_once<F: Future>(future: F, take: impl FnOnce(Pin<Box<F>>)) {
+    let mut parts = Some((Box::pin(future), take));
+    poll_fn(move |context| {
+        if let Some((mut future, take)) = parts.take() {
+            let _ = future.as_mut().poll(context);
+            take(future);
+        }
+        Poll::Ready(())
     })
     .await;
 }

@@ -1,10 +1,14 @@
 //! Handlers and deadlines: installation against cancellation, expiry against the end, and futures that are dropped elsewhere,
 //! by their own handler, or never.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use bowline::prelude::*;
@@ -89,6 +93,129 @@ fn the_installation_of_a_handler_races_with_the_cancel() {
             (1, 1) => "at once",
             (1, 0) => "by who cancels",
             (0, 0) => "not called",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// A handler that says when it begins, and when it has returned. In between, others get their turn.
+#[derive(Clone, Default)]
+struct Call {
+    began: loom::sync::Arc<loom::sync::atomic::AtomicUsize>,
+    ended: loom::sync::Arc<loom::sync::atomic::AtomicUsize>,
+    by: Arc<Mutex<Option<thread::ThreadId>>>,
+}
+
+impl Call {
+    fn handler(&self, world: &World) -> impl FnOnce() + Send + use<> {
+        let (handler, _) = Handler::new(world);
+        let call = Sendable::new(self.clone());
+        move || {
+            let Sendable(call) = { call };
+            *call.by.lock().expect("nobody panicked") = Some(thread::current().id());
+            call.began.fetch_add(1, Relaxed);
+            handler.call();
+            call.ended.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// It is not running. Returns whether it was called.
+    fn is_over(&self) -> bool {
+        let (began, ended) = (self.began.load(Relaxed), self.ended.load(Relaxed));
+        assert_eq!(began, ended, "the handler is still running");
+        began != 0
+    }
+
+    /// Who has called it: nobody, this thread, or another.
+    fn by(&self) -> &'static str {
+        match *self.by.lock().expect("nobody panicked") {
+            None => "not called",
+            Some(by) if by == thread::current().id() => "called here",
+            Some(_) => "called there",
+        }
+    }
+}
+
+/// The operation ends, and the poll takes the handler back, while the handler is called on another thread: the task goes on when
+/// that has returned.
+#[test]
+fn a_task_goes_on_when_its_handler_has_returned() {
+    explore(2, &["called here", "called there", "not called"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (call, value) = (Call::default(), world.census.value(7));
+        let (handler, over) = (call.handler(&world), call.clone());
+        let inside = async move {
+            // It suspends once, so that a cancel may come from elsewhere.
+            let mut polled = false;
+            let operation = poll_fn(move |context| {
+                if std::mem::replace(&mut polled, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            });
+            task::with_cancellation_handler(handler, operation).await;
+            over.is_over();
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        call.is_over();
+        seen.note(call.by());
+    });
+}
+
+/// The future is dropped in the poll while its handler is called on another thread: the drop waits for nothing, and the task is not
+/// done before the handler has returned.
+#[test]
+fn a_task_is_done_when_a_handler_that_was_dropped_has_returned() {
+    explore(2, &["called here", "called there", "not called"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (call, value) = (Call::default(), world.census.value(7));
+        let (handler, over) = (call.handler(&world), call.clone());
+        let inner = task(async move {
+            let handled = task::with_cancellation_handler(handler, forever());
+            begin_and_give(handled, drop).await;
+            Ok(value)
+        });
+        let outer = task(async move {
+            let value = inner.await;
+            over.is_over();
+            value
+        });
+        begin(&world, outer, root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        call.is_over();
+        seen.note(call.by());
+    });
+}
+
+/// What is handled is stopped by the cancel itself, which has not got to the handler: then the task, which takes it back, calls it. It
+/// is called once in any case.
+#[test]
+fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
+    explore(2, &["cancelled", "not cancelled"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (call, remote) = (Call::default(), world.stoppable(6));
+        let (handler, over) = (call.handler(&world), call.clone());
+        let inside = async move {
+            let stoppable = SenderFuture::new(remote.stopped_as_option());
+            let result = task::with_cancellation_handler(handler, stoppable).await?;
+            let called = over.is_over();
+            // What was stopped was stopped by the cancel, of which the handler was told.
+            assert!(result.is_some() || called);
+            result.ok_or("cancelled")
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        seen.note(match (report.get(), call.is_over()) {
+            (Ended::Error("cancelled"), true) => "cancelled",
+            (Ended::Value(6), _) => "not cancelled",
             other => panic!("{other:?}"),
         });
     });
@@ -275,6 +402,37 @@ fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_tas
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         seen.note("went on");
+    });
+}
+
+/// A scope is left, and its timer stopped, while the time comes on another thread: what is inside has ended by itself, and is not
+/// told that it was late.
+#[test]
+fn the_expiry_of_a_deadline_races_with_leaving_it() {
+    explore(2, &["cancelled inside", "in time"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (timer, value) = (timer(&world), world.census.value(7));
+        let cancelled = Arc::new(AtomicUsize::new(0));
+        let noted = cancelled.clone();
+        let inside = async move {
+            let limited = task::with_timeout(HOUR, async { task::is_cancelled() }).on(&timer);
+            drop(timer);
+            match limited.await {
+                Ok(cancelled) => noted.store(cancelled.into(), SeqCst),
+                Err(DeadlineExceeded) => return Err("exceeded"),
+            }
+            assert!(!task::is_cancelled(), "the task itself is not cancelled");
+            Ok(value)
+        };
+        begin_alone(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if cancelled.load(SeqCst) == 1 {
+            "cancelled inside"
+        } else {
+            "in time"
+        });
     });
 }
 

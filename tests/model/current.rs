@@ -1,14 +1,23 @@
-//! The current task: questions against the end of what they are about.
+//! The current task: questions against the end of what they are about, and frames that are resumed, or blocked for, in the middle
+//! of a poll.
 
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 
 use bowline::prelude::*;
-use bowline::scheduler::InlineScheduler;
+use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
-use bowline::task::{self, Priority, TaskRef, TaskState};
+use bowline::task::{
+    self, Continuation, FromEnv, Priority, Providing, SenderFuture, Task, TaskRef, TaskState, continuation,
+};
+use loom::thread;
 
-use crate::support::{Ended, World, explore};
-use crate::task::{awaited, task};
+use crate::hop::{self, Elsewhere};
+use crate::support::{Ended, Watched, World, explore};
+use crate::task::{Event, Failure, Sendable, awaited, task};
 
 /// Where a task leaves word of itself. The model's threads are one to the system, so this orders nothing.
 #[derive(Clone, Default)]
@@ -106,9 +115,6 @@ fn a_tree_is_made_while_a_child_comes_and_goes() {
 /// Two tasks that run on two threads as parts of one ask at the same time, each for the first time.
 #[test]
 fn two_parts_of_a_task_ask_at_once() {
-    use std::future::{Future, IntoFuture, poll_fn};
-    use std::task::Poll;
-
     explore(2, &["done"], |seen| {
         let world = World::default();
         let (root, report) = world.root();
@@ -153,4 +159,169 @@ fn two_parts_of_a_task_ask_at_once() {
         assert!(asked[0].is_finished());
         seen.note("done");
     });
+}
+
+/// Where a continuation is left.
+type Left = Arc<Mutex<Option<Continuation<Watched, Failure>>>>;
+
+/// Leaves a continuation, and waits for it.
+fn waiting(left: &Left) -> impl Sender<Value = Watched, Error = Failure> + Send + use<> {
+    let left = Sendable(left.clone());
+    continuation(move |continuation| {
+        let Sendable(left) = { left };
+        *left.lock().expect("nobody panicked") = Some(continuation);
+    })
+}
+
+/// Resumes what is left there.
+fn resume(left: &Left, value: Watched) {
+    let continuation = left.lock().expect("nobody panicked").take().expect("it was left");
+    assert!(continuation.resume(value).is_ok());
+}
+
+/// One task of a loop resumes another in the middle of its poll, while a third thread wakes that too. It is queued, and not
+/// polled right there, nor lost.
+#[test]
+fn a_frame_that_is_resumed_in_the_middle_of_a_poll_is_queued() {
+    explore(2, &["two polls", "three polls"], |seen| {
+        let world = World::default();
+        let (left, event, run_loop) = (Left::default(), Event::default(), RunLoop::new());
+        let (in_poll, polls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let waker = Arc::new(Mutex::new(None::<Waker>));
+        let second = {
+            let (waits, in_poll) = (waiting(&left), in_poll.clone());
+            let (polls, waker) = (polls.clone(), waker.clone());
+            task(async move {
+                let mut waits = Box::pin(SenderFuture::new(waits));
+                poll_fn(move |context| {
+                    assert!(!in_poll.load(SeqCst), "polled in the middle of another poll");
+                    polls.fetch_add(1, SeqCst);
+                    *waker.lock().expect("nobody panicked") = Some(context.waker().clone());
+                    waits.as_mut().poll(context)
+                })
+                .await
+            })
+        };
+        let first = {
+            let (value, other, event) = (world.census.value(2), world.census.value(4), event.clone());
+            task(async move {
+                event.wait().await;
+                in_poll.store(true, SeqCst);
+                resume(&left, value);
+                // Others get their turn.
+                thread::yield_now();
+                in_poll.store(false, SeqCst);
+                Ok(other)
+            })
+        };
+        world.threads.spawn(move || {
+            event.happen();
+            let waker = waker.lock().expect("nobody panicked").take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        let (second, first) = run_loop.run_until(when_all((second, first))).unwrap();
+        assert_eq!((second.read(), first.read()), (2, 4));
+        drop((first, second, run_loop));
+        world.end();
+        seen.note(match polls.load(SeqCst) {
+            2 => "two polls",
+            3 => "three polls",
+            other => panic!("{other} polls"),
+        });
+    });
+}
+
+/// Tasks of the inline scheduler, each of which resumes the next in the middle of its poll: they run one inside the other, up to a
+/// depth, and then one after the other. None is lost, on whichever thread that begins.
+#[test]
+fn frames_of_the_inline_scheduler_resume_one_another() {
+    const LENGTH: usize = 6;
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let links: Vec<_> = (0..LENGTH).map(|_| Left::default()).collect();
+        let mut reports = Vec::new();
+        for (index, link) in links.iter().enumerate().rev() {
+            let (root, report) = world.root();
+            let (waits, next) = (waiting(link), links.get(index + 1).cloned());
+            let passed = world.census.value(1);
+            let link = task(async move {
+                let value = SenderFuture::new(waits).await?;
+                if let Some(next) = next {
+                    resume(&next, passed);
+                }
+                Ok(value)
+            });
+            submit(link.write_env(WithScheduler(InlineScheduler)), root);
+            reports.push(report);
+        }
+        let (root, report) = world.root();
+        let (remote, first) = (world.remote(6), links[0].clone());
+        drop(links);
+        let begins = task(async move {
+            let value = awaited(remote).await?;
+            resume(&first, value.clone());
+            Ok(value)
+        });
+        submit(begins.write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        let last = reports.pop().expect("there are some");
+        assert_eq!(last.get(), Ended::Value(6));
+        assert!(reports.iter().all(|report| report.get() == Ended::Value(1)));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// Makes a context of its own, with which a child is set aside, and not polled inside its parent.
+#[derive(Clone)]
+struct Nothing;
+
+impl FromEnv for Nothing {
+    fn from_env<N: Env>(_: &N) -> Self {
+        Nothing
+    }
+}
+
+/// A poll starts a child, which is to run when the poll is over, and blocks until that has run. The child is where another thread
+/// can take it: as part of a sender, and set aside by its parent.
+#[test]
+fn what_a_poll_has_started_runs_elsewhere_while_it_blocks() {
+    for sender in [true, false] {
+        explore(2, &["here", "there"], move |seen| {
+            let (scheduler, root) = hop::world();
+            let Elsewhere { world, report, .. } = scheduler.clone();
+            let (event, value, here) = (Event::default(), world.census.value(6), thread::current().id());
+            let inside = async move {
+                let happens = event.clone();
+                let child = Sendable(async move {
+                    assert_ne!(thread::current().id(), here, "that thread blocks");
+                    happens.happen();
+                    Ok(value)
+                });
+                let child = Task::builder().context::<Providing<Nothing>>().try_task(child);
+                let mut child: Pin<Box<dyn Future<Output = Result<Watched, Failure>>>> = if sender {
+                    Box::pin(SenderFuture::new(child.then(|value| value)))
+                } else {
+                    Box::pin(child.into_future())
+                };
+                let mut blocks = true;
+                poll_fn(move |context| {
+                    if std::mem::replace(&mut blocks, false) {
+                        assert!(child.as_mut().poll(context).is_pending());
+                        let event = event.clone();
+                        sync_wait(from_future(Sendable(async move { event.wait().await }))).unwrap();
+                    }
+                    child.as_mut().poll(context)
+                })
+                .await
+            };
+            hop::begin(task(inside), root, scheduler.clone());
+            drop(scheduler);
+            world.end();
+            assert_eq!(report.get(), Ended::Value(6));
+            seen.note(if report.here() { "here" } else { "there" });
+        });
+    }
 }

@@ -1,7 +1,9 @@
 //! Scopes inside a task: the last user of one, on another thread, against leaving it and against the end of the frame.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
@@ -109,11 +111,17 @@ fn what_is_moved_out_of_a_scope_races_with_leaving_it() {
         let (remote, dropped) = (world.remote(6), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
-            let mut moved = None;
-            BOUND
-                .scope(bound, begin_and_give(awaited(remote), |sender| moved = Some(sender)))
+            let mut sender = awaited(remote);
+            let begun = BOUND
+                .scope(
+                    bound,
+                    poll_fn(|context| Poll::Ready(Pin::new(&mut sender).poll(context))),
+                )
                 .await;
-            moved.expect("it was moved out").await
+            match begun {
+                Poll::Ready(result) => result,
+                Poll::Pending => sender.await,
+            }
         };
         begin(task(inside), root);
         world.end();
@@ -178,9 +186,7 @@ fn a_child_frame_in_a_scope_races_with_leaving_it() {
             result
         });
         let inside = async move {
-            BOUND
-                .scope(bound, begin_and_give(std::future::IntoFuture::into_future(child), drop))
-                .await;
+            BOUND.scope(bound, begin_and_give(child.into_future(), drop)).await;
             Ok(value)
         };
         begin(task(inside), root);
@@ -249,7 +255,8 @@ fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_t
         };
         begin_and_stop(&world, task(inside), root);
         world.end();
-        assert_eq!(report.get(), Ended::Value(7));
+        // One that was stopped before it began stops the task.
+        assert!(matches!(report.get(), Ended::Value(7) | Ended::Stopped));
         seen.note(if dropped.here() { "here" } else { "there" });
     });
 }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
-use bowline::task::{self, AsyncLet, SenderFuture, Task, TaskGroup, discarding_group, group, supervised_group};
+use bowline::task::{self, AsyncLet, Task, TaskGroup, discarding_group, group, supervised_group};
 
 use crate::awaits::begin_and_give;
 use crate::support::{Ended, Root, Watched, World, explore};
@@ -138,18 +138,19 @@ fn a_claim_that_outlives_the_parent_has_the_result_or_nothing() {
     });
 }
 
-/// A child is awaited while it ends, and while the task is stopped, which reaches the child too.
+/// A child is awaited while it ends, and while the task is stopped, which reaches the child too: its value is given all the same.
 #[test]
 fn the_await_of_a_child_races_with_its_end_and_the_stop() {
-    explore(1, &["value", "stopped"], |seen| {
+    explore(1, &["as it was", "cancelled"], |seen| {
         let world = World::default();
         let (root, report) = world.root();
-        let (sender, source) = (world.stoppable(6), StopSource::new());
+        let (remote, source, cancelled) = (world.remote(6), StopSource::new(), Arc::new(AtomicBool::new(false)));
+        let noted = cancelled.clone();
         let inside = async move {
-            let child = task::let_async(Sendable(
-                async move { SenderFuture::new(sender).await.expect("a value") },
-            ));
-            Ok(child.await)
+            let child = task::let_async(Sendable(async move { awaited(remote).await.expect("a value") }));
+            let value = child.await;
+            noted.store(task::is_cancelled(), SeqCst);
+            Ok(value)
         };
         let token = source.token();
         world.threads.spawn(move || {
@@ -162,10 +163,11 @@ fn the_await_of_a_child_races_with_its_end_and_the_stop() {
             root,
         );
         world.end();
-        seen.note(match report.get() {
-            Ended::Value(6) => "value",
-            Ended::Stopped => "stopped",
-            other => panic!("{other:?}"),
+        assert_eq!(report.get(), Ended::Value(6));
+        seen.note(if cancelled.load(SeqCst) {
+            "cancelled"
+        } else {
+            "as it was"
         });
     });
 }
@@ -265,6 +267,7 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
         let (root, report) = world.root();
         let (other, asked) = world.root();
         let (first, value, event) = (panicking(&world), world.census.value(7), Event::default());
+        let threads = world.threads.clone();
         let (delivered, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let (counted, takes) = (delivered.clone(), taken.clone());
         let inside = async move {
@@ -276,7 +279,7 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
                     ends.happen();
                     Err("asked")
                 });
-                begin(asking, other);
+                threads.spawn(move || begin(asking, other));
                 event.wait().await;
             });
             caught(body, counted).await;

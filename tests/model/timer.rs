@@ -132,7 +132,7 @@ fn a_stop_races_with_the_start_and_the_deadline() {
         let (root, report) = world.root();
         world.threads.spawn({
             let source = source.clone();
-            move || drop(source.request_stop())
+            move || _ = source.request_stop()
         });
         let schedule = timer.scheduler().schedule();
         submit(schedule.write_env(WithStopToken(source.token())), root);
@@ -162,7 +162,7 @@ fn a_stop_races_with_the_start_of_a_later_timer() {
         let (root, report) = world.root();
         world.threads.spawn({
             let source = source.clone();
-            move || drop(source.request_stop())
+            move || _ = source.request_stop()
         });
         submit(
             timer.schedule_after(SECOND).write_env(WithStopToken(source.token())),
@@ -201,7 +201,7 @@ fn a_stop_beside_one_that_fires_leaves_the_others() {
             move |()| fired.store(true, SeqCst)
         }));
         timer.advance_to(SECOND);
-        world.threads.spawn(move || drop(source.request_stop()));
+        world.threads.spawn(move || _ = source.request_stop());
         run_loop.run_ready();
         world.threads.join();
         assert!(fired.load(SeqCst));

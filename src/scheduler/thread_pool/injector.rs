@@ -6,7 +6,10 @@ use super::entry::{Entry, Place};
 use crate::Priority;
 use crate::memory::{Beside, List};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use crate::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use crate::sync::lock;
 
 /// A set of levels: bit `n` is the level of number `n`.

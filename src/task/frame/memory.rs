@@ -18,6 +18,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use crate::Transfer;
+use crate::sync::Owned;
 use crate::sync::atomic::{
     AtomicU32, Ordering,
     Ordering::{Acquire, Relaxed, Release},
@@ -52,6 +53,8 @@ pub(in super::super) struct Block {
     /// `FREE` is stored with release by the thread that ends the block, and read with acquire by the owner of the memory,
     /// which clears it when it uses the block again.
     word: AtomicU32,
+    /// The memory of the content: claimed by the party that ends the block, and then by the owner of the memory.
+    content: Owned,
 }
 
 /// What is known of the content of a block.
@@ -143,7 +146,6 @@ impl Memory {
     ) -> Option<NonNull<()>> {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
                 // The others are not looked at, so that many blocks cost no more each than few. The destructors that run here may
                 // begin and end blocks, in a newer chunk as well. This chunk stays: the block that is destroyed has not ended.
@@ -151,6 +153,7 @@ impl Memory {
                     Block::sweep(block);
                 });
             }
+            let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
                 Chunk::pop(chunk);
                 if let Some(block) =
@@ -273,7 +276,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// The caller polls the frame, or frees it. `visit` may end the block, and begins none.
+    /// The caller polls the frame, or frees it. `visit` may end the block. A block that it begins is written when it returns.
     unsafe fn each(&self, mut visit: impl FnMut(NonNull<Block>)) {
         let mut chunk = self.0.get();
         while let Some(at) = NonNull::new(chunk) {
@@ -317,9 +320,12 @@ impl Memory {
     pub(super) unsafe fn release(&self, source: &impl Source) {
         // SAFETY: the caller's promise.
         unsafe {
-            let left = self.sweep();
-            debug_assert_eq!(left, 0, "a block outlives its frame");
+            self.sweep();
             while let Some(chunk) = NonNull::new(self.0.get()) {
+                let is_empty = Chunk::pop(chunk);
+                if cfg!(any(loom, debug_assertions)) {
+                    assert!(is_empty, "a block outlives its frame");
+                }
                 self.0.set(chunk.as_ref().previous);
                 Chunk::deallocate(chunk, source);
             }
@@ -345,7 +351,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// The chunk is the caller's. `visit` may end the block, and begins none.
+    /// The chunk is the caller's. `visit` may end the block. A block that it begins is written when it returns.
     unsafe fn each(this: NonNull<Chunk>, mut visit: impl FnMut(NonNull<Block>)) {
         // SAFETY: the caller's promise; so are the heads of its blocks.
         unsafe {
@@ -403,6 +409,7 @@ impl Chunk {
                 vtable,
                 previous,
                 word: AtomicU32::new(((end - head) / UNIT) as u32 * 2),
+                content: Owned::new(),
             });
             Some(Block::content(block))
         }
@@ -427,6 +434,7 @@ impl Chunk {
                     && block.as_ref().has_ended()
                 {
                     let block = block.as_mut();
+                    block.content.claim();
                     block.vtable = vtable;
                     block.word.store(block.units() * 2, Relaxed);
                     return Some(place);
@@ -450,6 +458,7 @@ impl Chunk {
                 if !block.has_ended() {
                     return false;
                 }
+                block.content.claim();
                 (*this.as_ptr()).last = block.previous;
             }
             true
@@ -481,15 +490,22 @@ impl Block {
 
     #[inline]
     fn end(&self, order: Ordering) {
-        // The rest of the word does not change.
-        self.word.store(self.word.load(Relaxed) | FREE, order);
+        self.content.claim();
+        if cfg!(loom) {
+            // `loom` overlooks that another thread loads before this one loads and stores.
+            self.word.fetch_or(FREE, order);
+        } else {
+            // The rest of the word does not change.
+            self.word.store(self.word.load(Relaxed) | FREE, order);
+        }
     }
 
     /// Destroys the content, if that is the frame's to do, and ends the block. `false` where it goes on.
     ///
     /// # Safety
     ///
-    /// The caller owns the memory. The block has not ended.
+    /// The caller owns the memory. The block has not ended. It does so when its content was destroyed, so what that begins or ends
+    /// meanwhile, in the same memory, leaves it and those before it where they are.
     unsafe fn sweep(this: NonNull<Block>) -> bool {
         // SAFETY: the caller's promise.
         unsafe {

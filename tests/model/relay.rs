@@ -1,0 +1,172 @@
+//! Stops that are passed on, as jobs, from one source to the next: against the end of what they stop.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::scheduler::{InlineScheduler, RunLoop, Timer};
+use bowline::stop::StopSource;
+use bowline::task::{self, DeadlineExceeded, SenderFuture, Task, TaskGroup, group};
+
+use crate::support::{Ended, Root, Watched, World, explore};
+use crate::task::{Failure, Sendable, awaited, task};
+
+/// Starts a task right here, with a stop that another thread requests.
+fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
+    let source = StopSource::new();
+    let token = source.token();
+    world.threads.spawn(move || {
+        source.request_stop();
+    });
+    submit(
+        task.write_env(WithScheduler(InlineScheduler))
+            .write_env(WithStopToken(token)),
+        root,
+    );
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A stop passes through a scope to what is awaited in there, while that completes on another thread, and the scope is left.
+#[test]
+fn a_stop_through_two_relays_races_with_the_end_of_both() {
+    explore(1, &["completed", "stopped"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        // Its time does not come.
+        let run_loop = RunLoop::new();
+        let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
+        let inside = async move {
+            let limited = task::with_timeout(HOUR, SenderFuture::new(sender)).on(&timer);
+            drop(timer);
+            limited.await.unwrap_or_else(|DeadlineExceeded| Err("exceeded"))
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "completed",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// A stop is on its way to a scope that is left, and to a task that ends, with nothing in it: the memory of both is used by no other
+/// thread afterwards.
+#[test]
+fn a_stop_races_with_the_end_of_an_empty_scope() {
+    explore(3, &["cancelled", "in time"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let run_loop = RunLoop::new();
+        let (timer, value) = (Timer::on(&run_loop), world.census.value(7));
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let noted = cancelled.clone();
+        let inside = async move {
+            let limited = task::with_timeout(HOUR, async { task::is_cancelled() }).on(&timer);
+            drop(timer);
+            noted.store(limited.await.map_err(|DeadlineExceeded| "exceeded")?, SeqCst);
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if cancelled.load(SeqCst) { "cancelled" } else { "in time" });
+    });
+}
+
+/// A stop passes on to a group, and from there to its child, while the child ends, the group with it, and the task.
+#[test]
+fn a_stop_races_with_the_end_of_a_group() {
+    explore(2, &["refused", "spawned"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, held) = (world.census.value(7), world.census.value(1));
+        let spawned = Arc::new(AtomicBool::new(false));
+        let noted = spawned.clone();
+        let inside = async move {
+            group(async move |group: TaskGroup<()>| {
+                let child = group.spawn(Sendable(async move { held.touch() }));
+                noted.store(child.is_ok(), SeqCst);
+            })
+            .await;
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if spawned.load(SeqCst) { "spawned" } else { "refused" });
+    });
+}
+
+/// A stop passes on to a single child, which ends meanwhile, by itself, and its parent after it.
+#[test]
+fn a_stop_races_with_the_end_of_a_child() {
+    explore(2, &["cancelled", "in time"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, cancelled) = (world.census.value(7), Arc::new(AtomicBool::new(false)));
+        let noted = cancelled.clone();
+        let inside = async move {
+            let child = task::let_async(Sendable(async { task::is_cancelled() }));
+            noted.store(child.await, SeqCst);
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if cancelled.load(SeqCst) { "cancelled" } else { "in time" });
+    });
+}
+
+/// A sender is awaited in a task with a waker of something else, and dropped in flight, while it completes and while the task is
+/// stopped. It is part of the task, which is not done before it.
+#[test]
+fn a_stop_races_with_the_completion_and_the_drop_of_a_foreign_await() {
+    explore(1, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, value) = (world.stoppable(6), world.census.value(7));
+        let inside = async move {
+            let mut sender = Some(SenderFuture::new(sender.stopped_as_option()));
+            poll_fn(|_| {
+                if let Some(mut sender) = sender.take() {
+                    let _ = Pin::new(&mut sender).poll(&mut Context::from_waker(Waker::noop()));
+                }
+                Poll::Ready(())
+            })
+            .await;
+            Ok(value)
+        };
+        begin(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// A stop is passed on to a child frame that is awaited, and suspended on another thread, while what that awaits completes: the
+/// parent goes on once.
+#[test]
+fn a_stop_races_with_a_child_that_comes_back() {
+    explore(1, &["completed", "stopped"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, sender) = (world.remote(1), world.stoppable(6));
+        let child = task(async move {
+            drop(awaited(remote).await?);
+            SenderFuture::new(sender).await
+        });
+        begin(&world, task(async move { child.await }), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "completed",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        });
+    });
+}
