@@ -703,10 +703,42 @@ pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
         Completion::Value(value) => Ok(value),
         Completion::Error(error) => Err(error),
         Completion::Panicked(payload) => payload.resume(),
-        Completion::Stopped => panic!(
-            "what was awaited outside of a task has stopped, and there is no task to stop with it: \
-             await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
-        ),
+        Completion::Stopped => match Header::current() {
+            Some(frame) => Stopping::unwind(frame),
+            None => panic!(
+                "what was awaited outside of a task has stopped, and there is no task to stop with it: \
+                 await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
+            ),
+        },
+    }
+}
+
+/// What unwinds a task, or a scope in one, that is stopped by something which code with a waker of its own polls.
+///
+/// That code would not be polled again, and may even block the thread until it was. So it is left by unwinding, which the
+/// scope or the frame takes for the stop that it is.
+pub(super) struct Stopping;
+
+impl Stopping {
+    /// Stops the innermost scope of the task that this thread polls, or else the task. What polls with the task's own waker is
+    /// pending next.
+    pub(super) fn stop(frame: NonNull<Header>, waker: &Waker) {
+        if frame::frame_of(waker) != Some(frame) {
+            Stopping::unwind(frame);
+        }
+        // SAFETY: this is what the frame's poll is running.
+        unsafe { Header::stop_here(frame) };
+    }
+
+    fn unwind(frame: NonNull<Header>) -> ! {
+        // SAFETY: this is what the frame's poll is running.
+        unsafe { Header::stop_here(frame) };
+        Panic::new(Box::new(Stopping)).resume()
+    }
+
+    /// Whether something was unwound by this.
+    pub(super) fn is(payload: &Panic) -> bool {
+        payload.is::<Stopping>()
     }
 }
 

@@ -14,6 +14,7 @@ use std::vec::Vec;
 use allocator_api2::alloc::Allocator;
 
 use super::super::context::{Around, Context, Scope, TaskContext};
+use super::super::foreign::Stopping;
 use super::super::frame::{self, Continuation, Header};
 use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
 use super::super::relay::Relay;
@@ -1422,14 +1423,12 @@ impl CoreRef {
     }
 
     /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
-    pub(super) fn stop_with_scope(&self) {
+    pub(super) fn stop_with_scope(&self, waker: &Waker) {
         let Some(frame) = Header::current() else { return };
-        // SAFETY: the frame is polled by this thread, and this is what that runs.
-        unsafe {
-            let context = Header::context(frame).as_ref();
-            if context.token.stop_requested() && !self.is_reached_from(context) {
-                Header::stop_here(frame);
-            }
+        // SAFETY: the frame is polled by this thread.
+        let context = unsafe { Header::context(frame).as_ref() };
+        if context.token.stop_requested() && !self.is_reached_from(context) {
+            Stopping::stop(frame, waker);
         }
     }
 
