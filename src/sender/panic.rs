@@ -66,6 +66,11 @@ mod with_std {
             }
         }
 
+        /// Whether the payload is of this type.
+        pub(crate) fn is<T: Any>(&self) -> bool {
+            self.0.is::<T>()
+        }
+
         /// The payload.
         pub fn into_payload(self) -> Box<dyn Any + Send> {
             self.0

@@ -328,9 +328,9 @@ fn connect_in<S: Sender<Value: Send, Error: Send>>(
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
-    /// Starts a sender that completes inside `start`.
+    /// Starts a sender that completes inside `start`, in the frame that this thread polls.
     #[inline]
-    fn run_inline(sender: S, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+    fn run_inline(sender: S, frame: NonNull<Header>) -> Completion<S::Value, S::Error> {
         let mut result = None;
         let operation = pin!(sender.connect(InlineReceiver {
             result: NonNull::from(&mut result),
@@ -338,7 +338,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         }));
         // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
         unsafe { start(operation) }.run();
-        finish(frame, result.unwrap_or(Completion::Stopped))
+        result.unwrap_or(Completion::Stopped)
     }
 
     /// Takes the result, if it is there.
@@ -383,7 +383,10 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                 // SAFETY: as above.
                 unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
-            Stage::Sender(sender) if S::COMPLETES.is_inline() => foreign::run_inline(sender),
+            Stage::Sender(sender) if S::COMPLETES.is_inline() => match Header::current() {
+                Some(frame) => Self::run_inline(sender, frame),
+                None => foreign::run_inline(sender),
+            },
             stage => {
                 let mut foreign = match stage {
                     Stage::Sender(sender) => Foreign::start(sender),
@@ -426,7 +429,7 @@ where
                     sender
                 };
                 if S::COMPLETES.is_inline() {
-                    return Self::run_inline(sender, frame);
+                    return finish(frame, Self::run_inline(sender, frame));
                 }
                 // SAFETY: this is what the frame's poll is running.
                 let block = unsafe { AwaitBlock::start(sender, frame) };

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::context::Context;
-use super::frame::{BlockVtable, Header};
+use super::frame::{self, BlockVtable, Header};
 use crate::sender::current;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::{
@@ -344,6 +344,10 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
             return Poll::Ready(output);
         }
         this.output = Some(output);
+        if frame::frame_of(cx.waker()).is_none() {
+            // The end of the handler wakes the task. What polls this, in there, with a waker of its own looks again.
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

@@ -241,7 +241,7 @@ impl<F: Future> Future for WithDeadline<F> {
         match polled {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(Ok(value)),
             Poll::Ready(Ended::Stopped(true)) => Poll::Ready(Err(DeadlineExceeded)),
-            Poll::Ready(Ended::Stopped(false)) => inside::stop_outside(),
+            Poll::Ready(Ended::Stopped(false)) => inside::stop_outside(cx),
             Poll::Pending if inside.is_over() => Poll::Pending,
             Poll::Pending => {
                 let Some(timer) = &mut this.foreign else {

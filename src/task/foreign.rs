@@ -5,7 +5,7 @@
 //! is the scheduler which the sender sees. What is queued wakes the executor, and runs when it polls.
 
 use core::any::{Any, TypeId};
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
@@ -22,6 +22,7 @@ use super::frame::{self, Header};
 use super::home::Home;
 use super::priority;
 use super::relay::Relay;
+use super::tether::{Tether, Tethered};
 use crate::memory::Count;
 use crate::scheduler::elsewhere;
 use crate::scheduler::thread_pool::Entry;
@@ -48,6 +49,11 @@ struct Core {
     /// The task that it began in, which counts it as an await, and the context there, of which it is a user; both until the
     /// operation has completed.
     around: Option<Around>,
+    /// Ties it to that task, which ends it when its own future is gone: the future that polls it may have been forgotten. Written
+    /// before the operation is started.
+    tether: Option<NonNull<Tether<Core>>>,
+    /// The tether has its count. Belongs to the thread that polls that task, or that frees it.
+    has_tether: Cell<bool>,
     /// Where the operation runs. Both point at this block, and are valid as long as it is.
     scheduler: Option<ForeignScheduler>,
     context: Option<Context>,
@@ -140,6 +146,10 @@ impl Core {
         // The count that the completion has left for this.
         let handle = Handle(this);
         let core = handle.core();
+        if let Some(tether) = core.tether {
+            // SAFETY: the task counts this until the end. What finds it done may have untied it, so that comes later.
+            unsafe { Tether::loosen(tether) };
+        }
         let (waker, closed) = {
             let mut queue = lock(&core.queue);
             queue.done = true;
@@ -197,6 +207,21 @@ impl Core {
             waker.wake();
         }
         Transfer::none()
+    }
+}
+
+// SAFETY: the reference is one of the block's count.
+unsafe impl Tethered for Core {
+    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the tether has a count.
+        unsafe { Handle::of(this) }.give_up();
+        Transfer::none()
+    }
+
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller's promise: this is the count of the tether.
+        let handle = Handle(this);
+        handle.core().has_tether.set(false);
     }
 }
 
@@ -314,6 +339,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
                     }),
                     relay: Relay::new(Core::completed),
                     around,
+                    tether: None,
+                    has_tether: Cell::new(false),
                     scheduler: None,
                     context: None,
                     vtable: Block::<S>::VTABLE,
@@ -336,6 +363,16 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let outside: (_, Look) = (core.cast(), LocalHome::look);
             let mut inside = context(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
             if let Some(around) = around {
+                match Tether::tie(core, around.frame) {
+                    Ok(tether) => (*core.as_ptr()).tether = Some(tether),
+                    Err(error) => {
+                        // It is not part of the task, and does not wake it.
+                        (*core.as_ptr()).around = None;
+                        panic!("a task cannot go on: {error}");
+                    }
+                }
+                mem::forget(Handle::of(core));
+                core.as_ref().has_tether.set(true);
                 let task = around.context.as_ref();
                 task.enter();
                 Header::count_wait(around.frame);
@@ -410,7 +447,13 @@ impl<T: Send, E: Send> Foreign<T, E> {
 
     /// Takes the result, which is there.
     fn finish(&mut self) -> Completion<T, E> {
-        self.close().run();
+        self.block.untie();
+        let (left, first, _) = self.block.close();
+        left.run();
+        if !first {
+            // The task that it began in has ended, and the result was dropped.
+            return Completion::Stopped;
+        }
         // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
         // which may panic.
         let result = unsafe { (*self.block.0.cast::<Shared<T, E>>().as_ref().result.get()).take() };
@@ -420,19 +463,62 @@ impl<T: Send, E: Send> Foreign<T, E> {
     }
 }
 
-impl<T, E> Foreign<T, E> {
-    /// No poll comes any more. What is queued is the caller's to run.
-    fn close(&self) -> Transfer {
-        let mut queue = lock(&self.block.core().queue);
-        queue.closed = true;
+impl Handle {
+    /// No poll comes any more. What is queued is the caller's to run. The flags say that it was not closed before, and that it was
+    /// done before.
+    fn close(&self) -> (Transfer, bool, bool) {
+        let mut queue = lock(&self.core().queue);
+        let first = !mem::replace(&mut queue.closed, true);
         queue.turn();
-        queue.take()
+        (queue.take(), first, queue.done)
+    }
+
+    /// Unties it from the task that it began in, if this thread polls that. It has completed.
+    fn untie(&self) {
+        let core = self.core();
+        if let (Some(around), Some(tether)) = (core.around, core.tether)
+            && Header::is_current(around.frame)
+            && core.has_tether.get()
+        {
+            // SAFETY: this is what the poll of the task is running. It was not untied. The completion does not use it any more.
+            unsafe { Tether::untie(tether) };
+        }
+    }
+
+    /// No poll comes any more, and the result was not taken: stops what has not completed, and leaves the rest to itself.
+    fn give_up(&self) {
+        let core = self.core();
+        let (waker, done) = {
+            let mut queue = lock(&core.queue);
+            if queue.closed {
+                return;
+            }
+            if !queue.done {
+                queue.stop_frames();
+            }
+            queue.driver = thread_id();
+            (queue.waker.take(), queue.done)
+        };
+        drop(waker);
+        if !done {
+            self.end_homed();
+            self.stop();
+        }
+        let (mut left, first, done) = self.close();
+        while let Some(job) = left.pop() {
+            // SAFETY: it is that of an entry, as all that are queued are, and in no list any more.
+            unsafe { elsewhere(job.cast()) }.run();
+        }
+        if first && done {
+            // SAFETY: it was done before it was closed, so it is for us to do.
+            unsafe { (core.vtable.clear)(self.0) };
+        }
     }
 
     /// Stops what has not completed, and runs what is queued, and what comes of it, since nobody polls any more.
     #[cold]
     fn stop(&self) {
-        let core = self.block.core();
+        let core = self.core();
         core.relay
             .request_stop(Why::SCOPE_LEFT.here())
             .unwrap_or_default()
@@ -454,7 +540,7 @@ impl<T, E> Foreign<T, E> {
 
     /// Makes local tasks drop their futures, on this thread. What those leave in flight ends by itself.
     fn end_homed(&self) {
-        let homed = lock(&self.block.core().queue).homed.clone();
+        let homed = lock(&self.core().queue).homed.clone();
         for frame in homed {
             // SAFETY: it is noted as long as it is not done, and only this thread drops its future. A wake only queues it.
             unsafe {
@@ -473,33 +559,14 @@ fn run_queued(jobs: Transfer) {
 
 impl<T, E> Drop for Foreign<T, E> {
     fn drop(&mut self) {
+        self.block.give_up();
         let core = self.block.core();
-        let (waker, done) = {
-            let mut queue = lock(&core.queue);
-            if !queue.done {
-                queue.stop_frames();
-            }
-            queue.driver = thread_id();
-            (queue.waker.take(), queue.done)
-        };
-        drop(waker);
-        if !done {
-            self.end_homed();
-            self.stop();
-        }
-        let (mut left, done) = {
-            let mut queue = lock(&core.queue);
-            queue.closed = true;
-            queue.turn();
-            (queue.take(), queue.done)
-        };
-        while let Some(job) = left.pop() {
-            // SAFETY: it is that of an entry, as all that are queued are, and in no list any more.
-            unsafe { elsewhere(job.cast()) }.run();
-        }
-        if done {
-            // SAFETY: it was done before it was closed, so it is for us to do.
-            unsafe { (core.vtable.clear)(self.block.0) };
+        let done = lock(&core.queue).done;
+        match core.around {
+            _ if done => self.block.untie(),
+            // SAFETY: this is what the poll of that task is running.
+            Some(around) if Header::is_current(around.frame) => unsafe { Header::add_orphan(around.frame) },
+            _ => {}
         }
     }
 }
@@ -636,10 +703,42 @@ pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
         Completion::Value(value) => Ok(value),
         Completion::Error(error) => Err(error),
         Completion::Panicked(payload) => payload.resume(),
-        Completion::Stopped => panic!(
-            "what was awaited outside of a task has stopped, and there is no task to stop with it: \
-             await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
-        ),
+        Completion::Stopped => match Header::current() {
+            Some(frame) => Stopping::unwind(frame),
+            None => panic!(
+                "what was awaited outside of a task has stopped, and there is no task to stop with it: \
+                 await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
+            ),
+        },
+    }
+}
+
+/// What unwinds a task, or a scope in one, that is stopped by something which code with a waker of its own polls.
+///
+/// That code would not be polled again, and may even block the thread until it was. So it is left by unwinding, which the
+/// scope or the frame takes for the stop that it is.
+pub(super) struct Stopping;
+
+impl Stopping {
+    /// Stops the innermost scope of the task that this thread polls, or else the task. What polls with the task's own waker is
+    /// pending next.
+    pub(super) fn stop(frame: NonNull<Header>, waker: &Waker) {
+        if frame::frame_of(waker) != Some(frame) {
+            Stopping::unwind(frame);
+        }
+        // SAFETY: this is what the frame's poll is running.
+        unsafe { Header::stop_here(frame) };
+    }
+
+    fn unwind(frame: NonNull<Header>) -> ! {
+        // SAFETY: this is what the frame's poll is running.
+        unsafe { Header::stop_here(frame) };
+        Panic::new(Box::new(Stopping)).resume()
+    }
+
+    /// Whether something was unwound by this.
+    pub(super) fn is(payload: &Panic) -> bool {
+        payload.is::<Stopping>()
     }
 }
 

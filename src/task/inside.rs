@@ -12,8 +12,9 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::context::{Context, Scope};
+use super::foreign::Stopping;
 use super::frame::{BlockVtable, Header};
-use crate::Transfer;
+use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
 pub(super) struct Inside<F, C: Change> {
@@ -115,10 +116,18 @@ impl<F: Future, C: Change> Inside<F, C> {
                 "a future that was polled in a task was sent to another: await it in the task where it began",
             ),
         }
-        let polled = this.entered(|this| {
-            // SAFETY: it is not over, and pinned with this.
-            unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
+        let polled = Panic::catch(|| {
+            this.entered(|this| {
+                // SAFETY: it is not over, and pinned with this.
+                unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
+            })
         });
+        let polled = match polled {
+            Ok(polled) => polled,
+            // It was unwound by a stop inside, as is seen below.
+            Err(payload) if Stopping::is(&payload) && this.is_stopped() => Poll::Pending,
+            Err(payload) => payload.resume(),
+        };
         let ended = match (polled, &this.phase) {
             (Poll::Ready(value), _) => Ended::Value(value),
             // SAFETY: the future is a user of the scope.
@@ -139,6 +148,12 @@ impl<F, C: Change> Inside<F, C> {
     /// Whether the future is gone.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
+    }
+
+    /// Whether something inside has stopped.
+    fn is_stopped(&self) -> bool {
+        // SAFETY: the future is a user of the scope.
+        matches!(self.phase, Phase::Inside(block) if unsafe { block.as_ref() }.scope.is_stopped())
     }
 
     /// Runs `body` in the context, if it is one of the frame that this thread polls.
@@ -300,10 +315,9 @@ impl<C: Change> ScopeBlock<C> {
 }
 
 /// Passes a stop inside on to what is around it, in the frame that this thread polls.
-pub(super) fn stop_outside<T>() -> Poll<T> {
+pub(super) fn stop_outside<T>(cx: &Cx<'_>) -> Poll<T> {
     if let Some(frame) = Header::current() {
-        // SAFETY: this is what the frame's poll is running.
-        unsafe { Header::stop_here(frame) };
+        Stopping::stop(frame, cx.waker());
     }
     Poll::Pending
 }

@@ -89,7 +89,7 @@ impl<F: Future> Future for Shield<F> {
         let inside = unsafe { self.map_unchecked_mut(|this| &mut this.inside) };
         match inside.poll(cx, || Shielded) {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(value),
-            Poll::Ready(Ended::Stopped(_)) => inside::stop_outside(),
+            Poll::Ready(Ended::Stopped(_)) => inside::stop_outside(cx),
             Poll::Pending => Poll::Pending,
         }
     }

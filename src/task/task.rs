@@ -15,7 +15,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Around, Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext};
-use super::foreign::{self, Foreign};
+use super::foreign::{self, Foreign, Stopping};
 use super::frame::{self, Continuation, Header, Polled, Vtable};
 use super::home::Home;
 use super::unit::Unit;
@@ -592,12 +592,13 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
             Err(payload) => {
                 // What panicked may have been the future, which is still there then.
                 // SAFETY: as above.
-                let payload = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
-                    Ok(()) => payload,
-                    Err(second) => second,
+                let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+                    Ok(()) if Stopping::is(&payload) => Completion::Stopped,
+                    Ok(()) => Completion::Panicked(payload),
+                    Err(second) => Completion::Panicked(second),
                 };
                 // SAFETY: there is room.
-                unsafe { room.write(Completion::Panicked(payload)) };
+                unsafe { room.write(completion) };
                 true
             }
         }

@@ -467,7 +467,7 @@ impl<F: Future> Future for TaskLocalFuture<F> {
         *locals = Locals(None);
         match ended {
             Ended::Value(value) => Poll::Ready(value),
-            Ended::Stopped(_) => inside::stop_outside(),
+            Ended::Stopped(_) => inside::stop_outside(cx),
         }
     }
 }

@@ -14,7 +14,8 @@ use std::vec::Vec;
 use allocator_api2::alloc::Allocator;
 
 use super::super::context::{Around, Context, Scope, TaskContext};
-use super::super::frame::{Continuation, Header};
+use super::super::foreign::Stopping;
+use super::super::frame::{self, Continuation, Header};
 use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
@@ -874,24 +875,24 @@ impl Core {
         if self.policy.supervises {
             return false;
         }
-        let is_here = self.frame.is_some();
-        if is_here && *watched {
+        // What polls the body with a waker of its own is woken, inside a task as well.
+        let is_woken = self.frame.is_some() && self.frame == frame::frame_of(waker);
+        if is_woken && *watched {
             return self.has_panic.load(Acquire);
         }
         // It is the user's, and so cloned and dropped while the lock is not held.
-        let mut waker = (!is_here).then(|| waker.clone());
+        let mut waker = (!is_woken).then(|| waker.clone());
         let mut lock = self.lock();
         if lock.panics != 0 || lock.panic.is_some() {
             return true;
         }
-        match self.frame {
-            Some(frame) => {
-                *watched = true;
-                lock.body_waits = true;
-                // SAFETY: the caller's promise.
-                unsafe { Header::count_wait(frame) };
-            }
-            None => lock.add_waker(&mut waker),
+        lock.add_waker(&mut waker);
+        if let Some(frame) = self.frame
+            && !mem::replace(watched, true)
+        {
+            lock.body_waits = true;
+            // SAFETY: the caller's promise.
+            unsafe { Header::count_wait(frame) };
         }
         false
     }
@@ -1422,14 +1423,12 @@ impl CoreRef {
     }
 
     /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
-    pub(super) fn stop_with_scope(&self) {
+    pub(super) fn stop_with_scope(&self, waker: &Waker) {
         let Some(frame) = Header::current() else { return };
-        // SAFETY: the frame is polled by this thread, and this is what that runs.
-        unsafe {
-            let context = Header::context(frame).as_ref();
-            if context.token.stop_requested() && !self.is_reached_from(context) {
-                Header::stop_here(frame);
-            }
+        // SAFETY: the frame is polled by this thread.
+        let context = unsafe { Header::context(frame).as_ref() };
+        if context.token.stop_requested() && !self.is_reached_from(context) {
+            Stopping::stop(frame, waker);
         }
     }
 

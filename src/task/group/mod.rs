@@ -425,14 +425,14 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
                 Err(false) => return Poll::Ready(None),
                 Err(true) => {
                     self.core.wanted_at(current_priority());
-                    self.core.stop_with_scope();
+                    self.core.stop_with_scope(cx.waker());
                     return Poll::Pending;
                 }
                 // SAFETY: this is what the children give.
                 Ok(finished) => match unsafe { finished.take::<T>() } {
                     Completion::Value(value) => return Poll::Ready(Some(value)),
                     Completion::Panicked(payload) => payload.resume(),
-                    _ if next::stop_if_cancelled() => return Poll::Pending,
+                    _ if next::stop_if_cancelled(cx.waker()) => return Poll::Pending,
                     _ => {}
                 },
             }

@@ -5,10 +5,11 @@ use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
-use core::task::{Context as Cx, Poll, ready};
+use core::task::{Context as Cx, Poll, Waker, ready};
 
 use super::super::await_sender::SenderFuture;
 use super::super::error::TaskError;
+use super::super::foreign::Stopping;
 use super::super::frame::{self, Header};
 use super::super::priority::current_priority;
 use super::super::spawned::InCache;
@@ -81,16 +82,14 @@ impl<T> NextFinished<T> {
 }
 
 /// Stops what the frame that this thread polls awaits, if that is cancelled.
-pub(super) fn stop_if_cancelled() -> bool {
+pub(super) fn stop_if_cancelled(waker: &Waker) -> bool {
     let Some(frame) = Header::current() else { return false };
-    // SAFETY: the frame is polled by this thread, and this is what that runs.
-    unsafe {
-        let cancelled = Header::context(frame).as_ref().token.stop_requested();
-        if cancelled {
-            Header::stop_here(frame);
-        }
-        cancelled
+    // SAFETY: the frame is polled by this thread.
+    let cancelled = unsafe { Header::context(frame).as_ref() }.token.stop_requested();
+    if cancelled {
+        Stopping::stop(frame, waker);
     }
+    cancelled
 }
 
 /// The value of the next child that gives one. Made by [`TaskGroup::next`](super::TaskGroup::next).
@@ -115,7 +114,7 @@ impl<T> Future for Next<T> {
                 Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
                 Some(Completion::Panicked(payload)) => payload.resume(),
                 // It has stopped, and gives nothing. Where that is because the task is cancelled, what asked for it stops too.
-                Some(_) if stop_if_cancelled() => return Poll::Pending,
+                Some(_) if stop_if_cancelled(cx.waker()) => return Poll::Pending,
                 Some(_) => {}
             }
         }
