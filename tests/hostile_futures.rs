@@ -226,9 +226,7 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
                 own.await;
             }))
         }),
-        handle("Next", |world| {
-            of_a_group::<L, _>(world, |group| ignored(group.next()))
-        }),
+        handle("Next", |world| of_a_group::<L, _>(world, |group| ignored(group.next()))),
         handle("NextEnded", |world| {
             of_a_group::<L, _>(world, |group| ignored(group.next_ended()))
         }),
