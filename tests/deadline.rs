@@ -658,7 +658,7 @@ fn a_deadline_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let work = Task::new(async {
         let mut before = 0;
-        for round in 0..10 {
+        for round in 0..50 {
             if round == 1 {
                 // The task has its memory from here on.
                 before = allocations_so_far();
@@ -673,7 +673,8 @@ fn a_deadline_takes_no_memory_but_that_of_its_task() {
     let count = run_loop
         .run_until(work.write_env(WithStopToken(source.token())))
         .unwrap();
-    assert_eq!(count, 0);
+    // The timer of one may end when the next has begun. The memory grows for that, once.
+    assert!(count <= 2, "{count}");
 }
 
 #[test]

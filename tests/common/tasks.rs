@@ -50,7 +50,14 @@ pub async fn hops(rounds: usize) {
     }
 }
 
-/// Polls a future once. It is given back where it was not ready.
+/// Polls a future once. It is given back where it was not ready by that, as one that another thread completes may be.
+pub async fn begin_unless_ready<F: Future>(future: F) -> Option<Pin<Box<F>>> {
+    let mut future = Box::pin(future);
+    let pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
+    pending.then_some(future)
+}
+
+/// Polls a future once, which is not ready by that.
 pub async fn begin<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     let pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
