@@ -295,6 +295,7 @@ impl Drop for Finished {
             let mut settled = Settled::new();
             // SAFETY: it has ended, and is in no list.
             unsafe { lock.put_back(self.frame, &mut settled) };
+            self.core.note_panic(&mut lock, &mut settled);
             drop(lock);
             settled.complete().run();
         }
