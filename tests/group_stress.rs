@@ -419,7 +419,7 @@ fn watch(rounds: Arc<AtomicU64>) {
 #[test]
 fn random_trees_of_groups_end_after_their_children_and_leave_nothing_behind() {
     let seed = number("BOWLINE_SEED").unwrap_or(1);
-    let rounds = number("BOWLINE_ROUNDS").unwrap_or(500);
+    let rounds = number("BOWLINE_ROUNDS").unwrap_or(if cfg!(sanitized) { 500 } else { 10_000 });
     task::set_report_hook(|_| {});
     let pools = WORKERS.map(ThreadPool::new);
     let away = ThreadPool::new(1);

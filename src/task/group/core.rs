@@ -71,8 +71,8 @@ pub(super) struct Core {
     /// The lowest level that a child may have, as a number. Whoever waits at a higher one raises them. Lowered under the lock,
     /// by who spawns, and raised by who raises; it only decides who asks for the lock.
     lowest: AtomicU8,
-    /// A child has panicked, and its panic was not taken: the body, if it waits for something else, is ended by that. Stored under
-    /// the lock, and read by the thread that polls the body, which the store wakes.
+    /// A child has panicked since the body last began to wait for that; its panic may have been taken. Stored under the lock, and
+    /// loaded without it by the thread that polls the body, which whoever sets it wakes.
     has_panic: AtomicBool,
     /// Locked for a few instructions, and never while anything of the user's runs. A child that has ended uses nothing of the
     /// group after it unlocked this, unless it was the last of one that is closed.
@@ -123,7 +123,7 @@ struct State {
     /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
     /// gives it back.
     frame_waits: bool,
-    /// The same for the body, which is to be ended by the panic of a child.
+    /// The same for the body, which waits for something and is to be ended by the panic of a child.
     body_waits: bool,
     /// How many of those that have ended have panicked.
     panics: usize,
@@ -887,14 +887,16 @@ impl Core {
         if lock.panics != 0 || lock.panic.is_some() {
             return true;
         }
+        // One that was noted before may have been taken since, by a child.
+        self.has_panic.store(false, Relaxed);
         lock.add_waker(&mut waker);
         if let Some(frame) = self.frame
-            && !mem::replace(watched, true)
+            && !mem::replace(&mut lock.body_waits, true)
         {
-            lock.body_waits = true;
             // SAFETY: the caller's promise.
             unsafe { Header::count_wait(frame) };
         }
+        *watched = true;
         false
     }
 
@@ -927,7 +929,6 @@ impl Core {
             lock.panics -= 1;
             return Some(Ok(frame));
         }
-        self.has_panic.store(false, Release);
         None
     }
 
