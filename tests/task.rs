@@ -913,31 +913,52 @@ fn three_inside_one_another(mut task: Task<()>) -> Task<()> {
 }
 
 /// A chain of tasks is dropped in the poll that started it, while the innermost ones are still to run.
+async fn drops_a_chain(depth: usize, census: Census, ran: Arc<AtomicUsize>) {
+    let mut chain = Task::new(never::<(), Infallible>().into_future());
+    for _ in 0..depth {
+        let (inner, held, counted) = (chain, census.value(), ran.clone());
+        chain = Task::new(async move {
+            let _held = held;
+            counted.fetch_add(1, SeqCst);
+            inner.await?
+        });
+    }
+    let mut chain = Some(Box::pin(chain.into_future()));
+    poll_fn(|cx| {
+        assert!(chain.as_mut().unwrap().as_mut().poll(cx).is_pending());
+        chain = None;
+        Poll::Ready(())
+    })
+    .await;
+}
+
 #[test]
 fn a_chain_that_has_begun_and_is_dropped_at_once_goes_no_further() {
     for depth in 1..12 {
         let (census, ran) = (Census::new(), Arc::new(AtomicUsize::new(0)));
-        let (held, counted) = (census.clone(), ran.clone());
-        let task = Task::new(async move {
-            let mut chain = Task::new(never::<(), Infallible>().into_future());
-            for _ in 0..depth {
-                let (inner, held, counted) = (chain, held.value(), counted.clone());
-                chain = Task::new(async move {
-                    let _held = held;
-                    counted.fetch_add(1, SeqCst);
-                    inner.await?
-                });
-            }
-            let mut chain = Some(Box::pin(chain.into_future()));
-            poll_fn(|cx| {
-                assert!(chain.as_mut().unwrap().as_mut().poll(cx).is_pending());
-                chain = None;
-                Poll::Ready(())
-            })
-            .await;
-        });
-        sync_wait(task).unwrap();
+        sync_wait(Task::new(drops_a_chain(depth, census.clone(), ran.clone()))).unwrap();
         assert!((1..=depth).contains(&ran.load(SeqCst)), "of {depth}");
+        assert_eq!(census.alive(), 0);
+    }
+}
+
+/// The frames of a child are in a list of its strand while they are queued.
+#[test]
+fn a_chain_in_a_child_that_has_begun_and_is_dropped_at_once_ends() {
+    let pool = ThreadPool::new(1);
+    for depth in 1..12 {
+        let (census, ran) = (Census::new(), Arc::new(AtomicUsize::new(0)));
+        let children = || {
+            let (census, ran) = (census.clone(), ran.clone());
+            Task::new(task::group(async move |group| {
+                for _ in 0..3 {
+                    group.spawn(drops_a_chain(depth, census.clone(), ran.clone()));
+                }
+            }))
+        };
+        sync_wait(children()).unwrap();
+        sync_wait(starts_on(pool.scheduler(), children())).unwrap();
+        assert!((6..=6 * depth).contains(&ran.load(SeqCst)), "of {depth}");
         assert_eq!(census.alive(), 0);
     }
 }

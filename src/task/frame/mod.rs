@@ -30,7 +30,7 @@ use core::ptr::{self, NonNull};
 pub(super) use self::memory::{Block, BlockVtable};
 use self::memory::{Memory, Source};
 pub(super) use self::polling::Polled;
-use self::polling::free;
+use self::polling::{free, publish_children};
 use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
 use super::context::Context;
@@ -220,7 +220,7 @@ impl Header {
     /// A link for a list of frames that are queued. It is null while the frame is not in that list.
     #[inline]
     pub(super) fn link(&self) -> &Cell<*mut Header> {
-        // A frame that is queued was polled to the end, so no child is to run.
+        // A frame that is queued has no child that is to run.
         &self.child
     }
 
@@ -423,8 +423,15 @@ impl Header {
     /// It is busy, and in no queue.
     #[inline]
     pub(super) unsafe fn enqueue(this: NonNull<Header>) -> Transfer {
-        // SAFETY: it is busy, so its context is valid.
-        unsafe { Context::enqueue(Header::context(this), this.cast::<Entry>()) }
+        // SAFETY: it is busy, so its context is valid, and the caller polls it or has it to itself.
+        unsafe {
+            let aside = match header_of(this).child.get().is_null() {
+                true => Transfer::none(),
+                // They run by themselves: a frame that is queued has none.
+                false => publish_children(this),
+            };
+            aside.and(Context::enqueue(Header::context(this), this.cast::<Entry>()))
+        }
     }
 
     /// Out of the way of the frames that have no context of their own.

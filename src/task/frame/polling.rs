@@ -424,7 +424,8 @@ unsafe fn publish(frame: *const ()) -> Transfer {
 /// # Safety
 ///
 /// The calling thread polls the frame, or holds it.
-unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
+#[cold]
+pub(super) unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
     let mut resumed = Transfer::none();
     while let Some(child) = header_of(frame).take_child() {
         // SAFETY: it is busy, and in no queue. Its parent counts it, and learns of its end.
