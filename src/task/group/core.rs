@@ -9,7 +9,6 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 use std::boxed::Box;
-use std::vec::Vec;
 
 use allocator_api2::alloc::Allocator;
 
@@ -24,8 +23,10 @@ use super::super::task_local::Locals;
 use super::super::tether::{Tether, Tethered};
 use super::super::unit::{Counted, Unit};
 use super::Refused;
+use super::child::{EndedChild, EndedChildren, Finished, Member, Room};
+use super::state::{Phase, Settled, State};
 use super::wait::{Given, Kind, Waiter};
-use crate::memory::{Cached, Count, List};
+use crate::memory::{Cached, Count};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopToken, Why};
 use crate::sync::atomic::{
@@ -97,124 +98,6 @@ pub struct Policy {
     pub(super) fails: Option<unsafe fn(NonNull<()>) -> bool>,
 }
 
-struct State {
-    phase: Phase,
-    /// See [`Core::frame`].
-    frame: Option<NonNull<Header>>,
-    /// Children that have not ended, and places that are kept for some.
-    running: usize,
-    /// Those that have ended, and whose results were not taken; and how many of these are failures.
-    finished: usize,
-    failures: usize,
-    /// No more than this many run at a time, as far as those go that wait for room.
-    limit: usize,
-    /// Nobody takes results any more.
-    abandoned: bool,
-    /// The children that run, by the links of their tails.
-    children: *mut Header,
-    /// What they were raised to, and those are that come later.
-    floor: Option<Priority>,
-    /// Where those are who raise them, one after the other.
-    cursors: *mut Cursor,
-    /// Those that have ended, in that order, by the same links.
-    first: *mut Header,
-    last: *mut Header,
-    waiters: Queues,
-    /// The frame that the group is in waits for the next that ends, and has counted an await for that. Whoever takes this away
-    /// gives it back.
-    frame_waits: bool,
-    /// The same for the body, which waits for something and is to be ended by the panic of a child.
-    body_waits: bool,
-    /// How many of those that have ended have panicked.
-    panics: usize,
-    /// Who polls: for results, or for the end where that is not the frame.
-    wakers: Vec<Waker>,
-    /// The first panic that was not kept as a result.
-    panic: Option<Panic>,
-}
-
-/// A way through the children that run, which do not wait for it. It is on the stack of whoever goes it, and under the lock.
-struct Cursor {
-    /// The child that is next, or null at the end.
-    child: *mut Header,
-    /// Those who are on their way as well.
-    next: *mut Cursor,
-}
-
-/// ```text
-/// Open ──the body has ended──▶ Closed ──no child runs──▶ Over
-/// ```
-///
-/// A closed group still takes children, of those that run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Open,
-    Closed,
-    Over,
-}
-
-/// Operations that wait for something of the group, first come first served.
-type Waiters = List<Waiter>;
-
-/// Those that wait, for each [`Kind`] by itself: nobody is looked for among those that wait for something else.
-struct Queues([Waiters; 3]);
-
-impl Queues {
-    /// # Safety
-    ///
-    /// As for [`List::push_back`].
-    unsafe fn push(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0[waiter.as_ref().kind as usize].push_back(waiter) };
-    }
-
-    /// # Safety
-    ///
-    /// The waiter is in one of these.
-    unsafe fn remove(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: the caller's promise; it is in that of its kind.
-        unsafe { self.0[waiter.as_ref().kind as usize].remove(waiter) };
-    }
-
-    /// The first that waits for this.
-    #[inline]
-    fn find(&self, kind: Kind) -> Option<NonNull<Waiter>> {
-        self.0[kind as usize].first()
-    }
-
-    /// The first of any.
-    #[inline]
-    fn any(&self) -> Option<NonNull<Waiter>> {
-        self.0.iter().find_map(List::first)
-    }
-}
-
-/// The tail of a child's frame. The unit comes first: a frame points at that, and so at the rest.
-#[repr(C)]
-pub(super) struct Member {
-    unit: Unit,
-    core: NonNull<Core>,
-    /// Links in one of the lists of the group, under its lock.
-    next: Cell<*mut Header>,
-    previous: Cell<*mut Header>,
-    /// It has ended with what the group calls a failure. As for the links.
-    failed: Cell<bool>,
-    /// It has ended with a panic. As for the links.
-    panicked: Cell<bool>,
-    /// Where it runs, if that is not where the group does.
-    place: Option<Box<Place>>,
-}
-
-impl Member {
-    /// # Safety
-    ///
-    /// The frame is that of a child, which was started and not freed.
-    unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Member {
-        // SAFETY: by the caller's promise, its unit is the first field of such a tail.
-        unsafe { Header::unit(frame).cast::<Member>().as_ref() }
-    }
-}
-
 /// A counted pointer to a group.
 pub(super) struct CoreRef(NonNull<Core>);
 
@@ -253,332 +136,11 @@ impl PartialEq for CoreRef {
     }
 }
 
-/// A child that has ended, whose result was not taken. Dropped, it goes back to the group.
-pub(super) struct Finished {
-    core: CoreRef,
-    frame: NonNull<Header>,
-}
-
-// SAFETY: the frame is done, and ours; its result is `Send`.
-unsafe impl Send for Finished {}
-
-impl Finished {
-    /// # Safety
-    ///
-    /// The frame is a child of the group, has ended, and is in none of its lists.
-    pub(super) unsafe fn new(core: CoreRef, frame: NonNull<Header>) -> Self {
-        Finished { core, frame }
-    }
-
-    /// Takes the result.
-    ///
-    /// # Safety
-    ///
-    /// `T` is what the children of the group give.
-    pub(super) unsafe fn take<T>(self) -> Completion<T, Infallible> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: it is taken this once, and not dropped.
-        drop(unsafe { ptr::read(&raw const this.core) });
-        // SAFETY: it is done, and ours.
-        unsafe { Header::take(this.frame) }
-    }
-}
-
-impl Drop for Finished {
-    fn drop(&mut self) {
-        let mut lock = self.core.lock();
-        if lock.abandoned {
-            drop(lock);
-            // SAFETY: it is ours.
-            unsafe { Header::release(self.frame) };
-        } else {
-            let mut settled = Settled::new();
-            // SAFETY: it has ended, and is in no list.
-            unsafe { lock.put_back(self.frame, &mut settled) };
-            self.core.note_panic(&mut lock, &mut settled);
-            drop(lock);
-            settled.complete().run();
-        }
-    }
-}
-
-/// A place that is kept for a child. Dropped, it is for others.
-pub(super) struct Room(CoreRef);
-
-impl Room {
-    /// # Safety
-    ///
-    /// The place was counted.
-    pub(super) unsafe fn new(core: CoreRef) -> Self {
-        Room(core)
-    }
-
-    /// It is taken.
-    fn fill(self) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: it is taken this once, and not dropped.
-        drop(unsafe { ptr::read(&raw const this.0) });
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let mut settled = Settled::new();
-        let mut lock = self.0.lock();
-        let last = lock.one_less(&mut settled);
-        drop(lock);
-        // SAFETY: the place was counted.
-        unsafe { Core::settle(self.0.0, settled, last) }.run();
-    }
-}
-
-/// What is to be done when the lock was given back.
-#[must_use]
-struct Settled {
-    /// Those that were granted something: in no list of the group, linked as they were there.
-    granted: Waiters,
-    /// The frame that waits for one that ends, if it does.
-    frame: Option<NonNull<Header>>,
-    /// The same for the one whose body is to be ended.
-    body: Option<NonNull<Header>>,
-    /// Who polls.
-    woken: Vec<Waker>,
-}
-
-impl Settled {
-    fn new() -> Self {
-        Settled {
-            granted: List::new(),
-            frame: None,
-            body: None,
-            woken: Vec::new(),
-        }
-    }
-
-    #[inline]
-    fn complete(mut self) -> Transfer {
-        let mut resumed = Transfer::none();
-        while let Some(waiter) = self.granted.pop_front() {
-            // SAFETY: whoever takes it out of the group's list, under the lock, completes it.
-            resumed.append(unsafe { Waiter::complete(waiter) });
-        }
-        if let Some(frame) = self.frame {
-            // SAFETY: it has counted an await for this.
-            resumed.append(unsafe { Header::end_wait_for_child(frame) });
-        }
-        if let Some(frame) = self.body {
-            // SAFETY: as above.
-            resumed.append(unsafe { Header::end_wait(frame, |_| false) });
-        }
-        for waker in self.woken {
-            waker.wake();
-        }
-        resumed
-    }
-}
-
-impl State {
-    /// # Safety
-    ///
-    /// The frame is that of a child, and in no list.
-    unsafe fn link_child(&mut self, frame: NonNull<Header>) {
-        // SAFETY: the caller's promise; what is in the list is there.
-        unsafe {
-            let member = Member::of(frame);
-            member.next.set(self.children);
-            member.previous.set(ptr::null_mut());
-            if let Some(first) = NonNull::new(self.children) {
-                Member::of(first).previous.set(frame.as_ptr());
-            }
-        }
-        self.children = frame.as_ptr();
-    }
-
-    /// # Safety
-    ///
-    /// The frame is in the list of those that run.
-    unsafe fn unlink_child(&mut self, frame: NonNull<Header>) {
-        // SAFETY: the caller's promise; what is in the list is there.
-        unsafe {
-            let member = Member::of(frame);
-            let (next, previous) = (member.next.get(), member.previous.get());
-            let mut cursor = self.cursors;
-            while let Some(at) = cursor.as_mut() {
-                if at.child == frame.as_ptr() {
-                    at.child = next;
-                }
-                cursor = at.next;
-            }
-            match NonNull::new(previous) {
-                Some(previous) => Member::of(previous).next.set(next),
-                None => self.children = next,
-            }
-            if let Some(next) = NonNull::new(next) {
-                Member::of(next).previous.set(previous);
-            }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The cursor is in the list.
-    unsafe fn remove_cursor(&mut self, cursor: *mut Cursor) {
-        let mut link = &raw mut self.cursors;
-        // SAFETY: by the caller's promise, and what is in the list is there.
-        unsafe {
-            while *link != cursor {
-                link = &raw mut (**link).next;
-            }
-            *link = (*cursor).next;
-        }
-    }
-
-    /// Takes the first that has ended.
-    fn pop_finished(&mut self) -> Option<NonNull<Header>> {
-        let first = NonNull::new(self.first)?;
-        // SAFETY: what is in the list is there.
-        let member = unsafe { Member::of(first) };
-        self.first = member.next.get();
-        if self.first.is_null() {
-            self.last = ptr::null_mut();
-        }
-        self.finished -= 1;
-        self.failures -= usize::from(member.failed.get());
-        self.panics -= usize::from(member.panicked.get());
-        Some(first)
-    }
-
-    /// Puts a child that has ended behind the others, or gives it to who waits for one.
-    ///
-    /// # Safety
-    ///
-    /// It has ended, and is in no list.
-    unsafe fn push_finished(&mut self, frame: NonNull<Header>, settled: &mut Settled) {
-        if self.grant_next(frame, settled) {
-            return;
-        }
-        // SAFETY: the caller's promise; what is in the list is there.
-        unsafe {
-            Member::of(frame).next.set(ptr::null_mut());
-            match NonNull::new(self.last) {
-                Some(last) => Member::of(last).next.set(frame.as_ptr()),
-                None => self.first = frame.as_ptr(),
-            }
-            self.failures += usize::from(Member::of(frame).failed.get());
-            self.panics += usize::from(Member::of(frame).panicked.get());
-        }
-        self.last = frame.as_ptr();
-        self.finished += 1;
-        self.wake(settled);
-    }
-
-    /// Those that look for themselves are to look again.
-    #[inline]
-    fn wake(&mut self, settled: &mut Settled) {
-        if self.frame_waits {
-            self.frame_waits = false;
-            settled.frame = self.frame;
-        }
-        if !self.wakers.is_empty() {
-            settled.woken.append(&mut self.wakers);
-        }
-    }
-
-    /// The same for one that was taken out, and goes before the others.
-    ///
-    /// # Safety
-    ///
-    /// As above.
-    unsafe fn put_back(&mut self, frame: NonNull<Header>, settled: &mut Settled) {
-        if self.grant_next(frame, settled) {
-            return;
-        }
-        // SAFETY: as above.
-        unsafe {
-            Member::of(frame).next.set(self.first);
-            self.failures += usize::from(Member::of(frame).failed.get());
-            self.panics += usize::from(Member::of(frame).panicked.get());
-        }
-        if self.first.is_null() {
-            self.last = frame.as_ptr();
-        }
-        self.first = frame.as_ptr();
-        self.finished += 1;
-        self.wake(settled);
-    }
-
-    /// Gives a child that has ended to who waits for one, if somebody does.
-    fn grant_next(&mut self, frame: NonNull<Header>, settled: &mut Settled) -> bool {
-        let Some(waiter) = self.waiters.find(Kind::Next) else {
-            return false;
-        };
-        // SAFETY: it is in the list.
-        unsafe { self.grant(waiter, Given::Child(frame), settled) };
-        true
-    }
-
-    /// Gives a waiter what it waits for. It is completed when the lock was given back.
-    ///
-    /// # Safety
-    ///
-    /// It is in the list.
-    unsafe fn grant(&mut self, waiter: NonNull<Waiter>, given: Given, settled: &mut Settled) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.waiters.remove(waiter);
-            waiter.as_ref().give(given);
-            settled.granted.push_back(waiter);
-        }
-    }
-
-    /// A child has ended, or a place is free. `true` where it was the last one of a group that is closed.
-    fn one_less(&mut self, settled: &mut Settled) -> bool {
-        self.running -= 1;
-        self.grant_room(settled);
-        if self.running != 0 {
-            return false;
-        }
-        // Nothing is left to wait for.
-        while let Some(waiter) = self.waiters.any() {
-            // SAFETY: it is in the list.
-            unsafe { self.grant(waiter, Given::Nothing, settled) };
-        }
-        self.wake(settled);
-        let last = self.phase == Phase::Closed;
-        if last {
-            self.phase = Phase::Over;
-        }
-        last
-    }
-
-    /// Takes all that have ended, linked.
-    fn take_finished(&mut self) -> *mut Header {
-        self.finished = 0;
-        self.failures = 0;
-        self.panics = 0;
-        self.last = ptr::null_mut();
-        mem::replace(&mut self.first, ptr::null_mut())
-    }
-
-    /// Whether no child is taken any more.
-    fn is_over(&self) -> bool {
-        match self.phase {
-            Phase::Open => false,
-            Phase::Closed => self.running == 0,
-            Phase::Over => true,
-        }
-    }
-}
-
 /// Drops children that have ended, and were taken out of the group, with what they gave.
-fn release_all(mut first: *mut Header) {
-    while let Some(frame) = NonNull::new(first) {
-        // SAFETY: what was in the list is there, and nobody else's.
-        unsafe {
-            first = Member::of(frame).next.get();
-            // What panics in there was reported by the hook, and nobody is left to be told.
-            drop(Panic::catch(|| Header::release(frame)));
-        }
+fn release_all(mut children: EndedChildren) {
+    while let Some(child) = children.pop_front() {
+        // What panics in there was reported by the hook, and there is nobody left to be told.
+        drop(Panic::catch(|| drop(child)));
     }
 }
 
@@ -599,6 +161,10 @@ fn cached(core: Core) -> NonNull<Core> {
 type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
 impl CoreRef {
+    pub(super) fn as_ptr(&self) -> NonNull<Core> {
+        self.0
+    }
+
     /// A group of the frame that this thread polls, or of none.
     pub(super) fn open(policy: Policy) -> CoreRef {
         let frame = Header::current();
@@ -629,26 +195,7 @@ impl CoreRef {
             link: Link::new(Core::hold),
             lowest: AtomicU8::new(0),
             has_panic: AtomicBool::new(false),
-            state: SpinLock::new(State {
-                phase: Phase::Open,
-                frame,
-                running: 0,
-                finished: 0,
-                failures: 0,
-                limit: usize::MAX,
-                abandoned: false,
-                children: ptr::null_mut(),
-                floor: None,
-                cursors: ptr::null_mut(),
-                first: ptr::null_mut(),
-                last: ptr::null_mut(),
-                waiters: Queues([const { List::new() }; 3]),
-                frame_waits: false,
-                body_waits: false,
-                panics: 0,
-                wakers: Vec::new(),
-                panic: None,
-            }),
+            state: SpinLock::new(State::new(frame)),
         });
         // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
         // then: the frame, or the scope in it, has this leave before.
@@ -703,15 +250,7 @@ impl CoreRef {
         if self.is_cancelled() {
             return Err(Refused::Cancelled);
         }
-        let member = Member {
-            unit: Unit::spawned(self.unit),
-            core: self.0,
-            next: Cell::new(ptr::null_mut()),
-            previous: Cell::new(ptr::null_mut()),
-            failed: Cell::new(false),
-            panicked: Cell::new(false),
-            place,
-        };
+        let member = Member::new(Unit::spawned(self.unit), self.0, place);
         let Ok(frame) = Child::<F, T, Cx>::make(Plain(future), allocator, member) else {
             return Err(Refused::OutOfMemory);
         };
@@ -749,7 +288,7 @@ impl CoreRef {
                 return Err(Refused::Over);
             }
             lock.running += usize::from(!has_room);
-            lock.link_child(frame);
+            lock.begin_child(frame);
             match lock.floor {
                 Some(floor) => priority::begin_at(frame, floor),
                 None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
@@ -781,7 +320,12 @@ impl CoreRef {
     {
         let frame = frame.cast::<Header>();
         // SAFETY: by the caller's promise. The group waits for the child.
-        let (member, result) = unsafe { (Member::of(frame), Child::<F, T, Cx>::result(frame)) };
+        let (member, result) = unsafe {
+            (
+                Child::<F, T, Cx>::tail(frame).as_ref(),
+                Child::<F, T, Cx>::result(frame),
+            )
+        };
         if let Some(place) = &member.place {
             // SAFETY: the task is done, and its frame alive.
             unsafe { place.take_back(frame) };
@@ -835,7 +379,7 @@ impl Core {
     }
 
     #[inline]
-    fn lock(&self) -> SpinGuard<'_, State> {
+    pub(super) fn lock(&self) -> SpinGuard<'_, State> {
         self.state.lock()
     }
 
@@ -862,9 +406,7 @@ impl Core {
         if mem::take(&mut lock.body_waits) {
             settled.body = lock.frame;
         }
-        if !lock.wakers.is_empty() {
-            settled.woken.append(&mut lock.wakers);
-        }
+        lock.wake_polling(settled);
     }
 
     /// Whether a child has panicked, and the body has not seen that. If not, the body is polled when one has.
@@ -901,35 +443,26 @@ impl Core {
     }
 
     /// Takes the first child that has panicked, of those that have ended; or the panic of one that was discarded.
-    pub(super) fn take_panicked(&self) -> Option<Result<NonNull<Header>, Panic>> {
+    pub(super) fn take_panicked(&self) -> Option<Result<EndedChild, Panic>> {
         let mut lock = self.lock();
-        if let Some(panic) = lock.panic.take() {
-            return Some(Err(panic));
+        match lock.panic.take() {
+            Some(panic) => Some(Err(panic)),
+            None => lock.pop_panicked().map(Ok),
         }
-        let mut before = ptr::null_mut();
-        let mut at = lock.first;
-        while let Some(frame) = NonNull::new(at) {
-            // SAFETY: what is in the list is alive.
-            let member = unsafe { Member::of(frame) };
-            let next = member.next.get();
-            if !member.panicked.get() {
-                (before, at) = (at, next);
-                continue;
-            }
-            match NonNull::new(before) {
-                // SAFETY: as above.
-                Some(before) => unsafe { Member::of(before) }.next.set(next),
-                None => lock.first = next,
-            }
-            if next.is_null() {
-                lock.last = before;
-            }
-            lock.finished -= 1;
-            lock.failures -= usize::from(member.failed.get());
-            lock.panics -= 1;
-            return Some(Ok(frame));
+    }
+
+    /// Takes back a child that was given out, and not taken.
+    pub(super) fn put_back(&self, child: EndedChild) {
+        let mut lock = self.lock();
+        if lock.abandoned {
+            drop(lock);
+            return drop(child);
         }
-        None
+        let mut settled = Settled::new();
+        lock.push_finished(child, true, &mut settled);
+        self.note_panic(&mut lock, &mut settled);
+        drop(lock);
+        settled.complete().run();
     }
 
     /// Keeps a child that has ended until its result is taken. None where nobody will.
@@ -941,7 +474,12 @@ impl Core {
         let mut settled = Settled::new();
         let mut resumed = Transfer::none();
         // SAFETY: it waits for the child, which was not freed.
-        let (core, failed) = unsafe { (this.as_ref(), Member::of(frame).failed.get()) };
+        let (core, failed) = unsafe {
+            (
+                this.as_ref(),
+                Header::unit(frame).cast::<Member>().as_ref().failed.get(),
+            )
+        };
         let mut lock = core.lock();
         if failed && lock.phase != Phase::Open && core.policy.fails.is_some() {
             // The body, which has ended, did not see this one. While it is counted the group is there.
@@ -956,10 +494,8 @@ impl Core {
             return None;
         }
         // SAFETY: the caller's promise.
-        unsafe {
-            lock.unlink_child(frame);
-            lock.push_finished(frame, &mut settled);
-        }
+        let child = unsafe { lock.end_child(frame) };
+        lock.push_finished(child, false, &mut settled);
         core.note_panic(&mut lock, &mut settled);
         let last = lock.one_less(&mut settled);
         drop(lock);
@@ -991,12 +527,10 @@ impl Core {
         };
         core.note_panic(&mut lock, &mut settled);
         // SAFETY: the caller's promise.
-        unsafe { lock.unlink_child(frame) };
+        let child = unsafe { lock.end_child(frame) };
         let last = lock.one_less(&mut settled);
         drop(lock);
-        // SAFETY: it is in no list; nobody else knows it but its wakers.
-        unsafe { Header::release(frame) };
-        drop(second);
+        drop((child, second));
         // SAFETY: as above.
         unsafe { Core::settle(this, settled, last) }
     }
@@ -1006,7 +540,7 @@ impl Core {
     /// # Safety
     ///
     /// `last` is what [`State::one_less`] said, this once.
-    unsafe fn settle(this: NonNull<Core>, settled: Settled, last: bool) -> Transfer {
+    pub(super) unsafe fn settle(this: NonNull<Core>, settled: Settled, last: bool) -> Transfer {
         let resumed = settled.complete();
         if !last {
             return resumed;
@@ -1054,41 +588,35 @@ impl Core {
         }
         lock.floor = Some(level);
         self.lowest.fetch_max(level as u8, Relaxed);
-        let mut here = Cursor {
-            child: lock.children,
-            next: lock.cursors,
-        };
+        let mut here = lock.cursor();
         let cursor = &raw mut here;
-        lock.cursors = cursor;
+        // SAFETY: it is removed below.
+        unsafe { lock.add_cursor(cursor) };
         // One that waits for more than there was room for, and is where the cursor is.
-        let mut again = ptr::null_mut();
+        let mut again = None;
         loop {
             let mut batch = Batch::default();
-            for _ in 0..BATCH {
-                // SAFETY: what is in the list is there, and is not freed before we give the lock back. The cursor is under
-                // the lock.
-                unsafe {
-                    let Some(child) = NonNull::new((*cursor).child) else {
-                        break;
-                    };
-                    let all = if child.as_ptr() == again {
+            // SAFETY: the cursor, and the child that it is at, are under the lock.
+            let ends = unsafe {
+                for _ in 0..BATCH {
+                    let Some(child) = (*cursor).child() else { break };
+                    let all = if again == Some(child) {
                         Raising::links(Header::unit(child).as_ref(), level, &mut batch)
                     } else {
                         raising.frames(child, level, &mut batch)
                     };
                     if !all {
-                        again = child.as_ptr();
+                        again = Some(child);
                         break;
                     }
-                    (*cursor).child = Member::of(child).next.get();
+                    (*cursor).advance();
                 }
-            }
-            // SAFETY: as above.
-            let ends = unsafe { (*cursor).child.is_null() };
-            if ends {
-                // SAFETY: as above.
-                unsafe { lock.remove_cursor(cursor) };
-            }
+                let ends = (*cursor).child().is_none();
+                if ends {
+                    lock.remove_cursor(cursor);
+                }
+                ends
+            };
             drop(lock);
             raising.keep(&mut batch, level);
             if ends {
@@ -1323,8 +851,8 @@ impl CoreRef {
     /// that frame, and what stops it reaches the children too, it is woken without any more ado.
     pub(super) fn try_next(&self, polled: Option<NonNull<Header>>) -> TryNext {
         let mut lock = self.lock();
-        if let Some(frame) = lock.pop_finished() {
-            return TryNext::Ended(frame);
+        if let Some(child) = lock.pop_finished() {
+            return TryNext::Ended(child);
         }
         if lock.running == 0 {
             return TryNext::Nothing;
@@ -1350,9 +878,8 @@ impl CoreRef {
         let mut clone = None;
         loop {
             let mut lock = self.lock();
-            if let Some(frame) = lock.pop_finished() {
-                // SAFETY: it was in the list.
-                return Ok(unsafe { Finished::new(self.clone(), frame) });
+            if let Some(child) = lock.pop_finished() {
+                return Ok(Finished::new(self.clone(), child));
             }
             if lock.running == 0 {
                 return Err(false);
@@ -1382,7 +909,7 @@ impl CoreRef {
         }
         let given = match this.kind {
             Kind::Next => match lock.pop_finished() {
-                Some(frame) => Some(Given::Child(frame)),
+                Some(child) => Some(Given::Child(child)),
                 None => (lock.running == 0).then_some(Given::Nothing),
             },
             Kind::All => (lock.running == 0).then_some(Given::Nothing),
@@ -1494,7 +1021,7 @@ impl CoreRef {
 /// What is to be done about the next that ends.
 pub(super) enum TryNext {
     /// It is there, and the caller's.
-    Ended(NonNull<Header>),
+    Ended(EndedChild),
     /// There is none.
     Nothing,
     /// The frame is woken when it is there.
@@ -1512,36 +1039,4 @@ pub(super) enum Waits {
     Waiting,
     /// It was stopped before it began.
     Stopped,
-}
-
-impl State {
-    fn has_waker(&self, waker: &Waker) -> bool {
-        self.wakers.iter().any(|other| other.will_wake(waker))
-    }
-
-    /// Keeps a waker, if there is one that is not kept already. Else it is the caller's to drop.
-    fn add_waker(&mut self, waker: &mut Option<Waker>) {
-        if waker.as_ref().is_some_and(|waker| !self.has_waker(waker)) {
-            self.wakers.extend(waker.take());
-        }
-    }
-
-    /// Gives the places that are free to those that wait for one.
-    fn grant_room(&mut self, settled: &mut Settled) {
-        while self.running < self.limit
-            && let Some(waiter) = self.waiters.find(Kind::Room)
-        {
-            self.running += 1;
-            // SAFETY: it is in the list.
-            unsafe { self.grant(waiter, Given::Room, settled) };
-        }
-    }
-
-    /// Gives nothing to those that wait for a place: there will not be one.
-    fn refuse_room(&mut self, settled: &mut Settled) {
-        while let Some(waiter) = self.waiters.find(Kind::Room) {
-            // SAFETY: it is in the list.
-            unsafe { self.grant(waiter, Given::Nothing, settled) };
-        }
-    }
 }

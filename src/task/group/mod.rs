@@ -4,13 +4,14 @@
 //! everything here suspends with, `next` are the futures around it, and `gather` awaits children by a policy.
 
 mod body;
+mod child;
 mod core;
 mod gather;
 mod next;
 mod options;
+mod state;
 mod wait;
 
-use ::core::convert::Infallible;
 use ::core::fmt;
 use ::core::marker::PhantomData;
 use ::core::ops::Deref;
@@ -27,7 +28,6 @@ pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
 use super::cancellation::Reason;
 use super::context::InAllocator;
-use super::frame::Header;
 use super::priority::current_priority;
 use super::spawned::InCache;
 use crate::memory::Cached;
@@ -230,12 +230,11 @@ impl<T> TaskGroup<T> {
         }
     }
 
-    /// Takes all results that are left, when all children have ended. The first panic among them is returned.
     /// Takes the panic of a child whose result was not taken.
     fn take_panicked(core: &CoreRef) -> Option<Panic> {
         match core.take_panicked()? {
             // SAFETY: it is done, and was taken out of the group; this is what the children give.
-            Ok(child) => match unsafe { Header::take::<Completion<T, Infallible>>(child) } {
+            Ok(child) => match unsafe { child.take::<T>() } {
                 Completion::Panicked(payload) => Some(payload),
                 _ => None,
             },
@@ -259,7 +258,7 @@ impl<T> TaskGroup<T> {
         }
         while let TryNext::Ended(child) = self.core.try_next(None) {
             // SAFETY: it is done, and was taken out of the group; this is what the children give.
-            match unsafe { Header::take::<Completion<T, Infallible>>(child) } {
+            match unsafe { child.take::<T>() } {
                 Completion::Value(value) => take(value),
                 Completion::Panicked(payload) => panicked(payload),
                 _ => {}

@@ -64,7 +64,7 @@ impl<T> NextFinished<T> {
         if waiting.wait.is_none() {
             match waiting.core.try_next(frame::frame_of(cx.waker())) {
                 // SAFETY: it is done, and ours; this is what the children give.
-                TryNext::Ended(child) => return Poll::Ready(Some(unsafe { Header::take(child) })),
+                TryNext::Ended(child) => return Poll::Ready(Some(unsafe { child.take() })),
                 TryNext::Nothing => return Poll::Ready(None),
                 TryNext::Wait => {
                     waiting.core.wanted_at(current_priority());

@@ -7,8 +7,8 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::super::context::Around;
-use super::super::frame::Header;
-use super::core::{CoreRef, Finished, Room, Waits};
+use super::child::{EndedChild, Finished, Room};
+use super::core::{CoreRef, Waits};
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
@@ -26,11 +26,10 @@ pub(super) enum Kind {
 }
 
 /// What a waiter was given.
-#[derive(Clone, Copy, Debug)]
 pub(super) enum Given {
     /// There is nothing to wait for.
     Nothing,
-    Child(NonNull<Header>),
+    Child(EndedChild),
     Room,
 }
 
@@ -186,7 +185,7 @@ impl<R: Receiver<Waited, Infallible>> WaitOperation<R> {
         let (given, stopped, core, receiver) = unsafe {
             let waiter = &(*this).waiter;
             (
-                waiter.given.get(),
+                waiter.given.replace(Given::Nothing),
                 waiter.is_stopped(),
                 (*this).core.take(),
                 (*this).receiver.take(),
@@ -199,13 +198,11 @@ impl<R: Receiver<Waited, Infallible>> WaitOperation<R> {
             drop(core);
             return receiver.set_stopped();
         }
-        // SAFETY: it was given to this operation, and is used this once.
-        let waited = unsafe {
-            match given {
-                Given::Nothing => Waited::Nothing,
-                Given::Child(frame) => Waited::Child(Finished::new(core, frame)),
-                Given::Room => Waited::Room(Room::new(core)),
-            }
+        let waited = match given {
+            Given::Nothing => Waited::Nothing,
+            Given::Child(child) => Waited::Child(Finished::new(core, child)),
+            // SAFETY: it was counted for this operation.
+            Given::Room => Waited::Room(unsafe { Room::new(core) }),
         };
         receiver.set_value(waited)
     }
