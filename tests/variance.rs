@@ -31,7 +31,7 @@ type Narrow = fn(&'static str);
 macro_rules! covariant {
     ($($name:ident: $wide:ty => $narrow:ty;)+) => {
         $(
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "that it compiles is the test")]
             fn $name(wide: $wide) -> $narrow {
                 wide
             }
@@ -53,7 +53,7 @@ covariant! {
     outcome: Outcome<Wide, Wide> => Outcome<Narrow, Narrow>;
 }
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "that it compiles is the test")]
 fn a_borrow_is_shortened<'short, 'long: 'short>(
     token: InplaceStopToken<'long>,
     boxed: BoxedSender<'long, (), ()>,
@@ -82,7 +82,7 @@ macro_rules! is_not {
                     const CHOSEN: () = ();
                 }
                 impl<T: ?Sized> Candidate<()> for T {}
-                #[allow(dead_code)]
+                #[allow(dead_code, reason = "it tells the second candidate from the first")]
                 struct Second;
                 impl<T: ?Sized + $marker> Candidate<Second> for T {}
                 <$type as Candidate<_>>::CHOSEN

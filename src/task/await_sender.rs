@@ -10,9 +10,9 @@ use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::await_state::AwaitState;
-use super::context::TaskEnv;
+use super::context::{Context, TaskEnv};
 use super::foreign::{self, Foreign};
-use super::frame::{self, BlockVtable, Header};
+use super::frame::{BlockContent, Header, Polling};
 use crate::sender::start;
 use crate::{Completion, Panic, Receiver, Sender, Transfer};
 
@@ -154,48 +154,41 @@ struct Await<T, E> {
 }
 
 impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
-    const VTABLE: &'static BlockVtable = &BlockVtable {
-        abandon: Self::abandon,
-        sweep: Some(Self::sweep),
-    };
-
     /// Starts a sender in the memory of the frame.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what the frame's poll is running.
-    unsafe fn start(sender: S, frame: NonNull<Header>) -> NonNull<Self> {
+    fn start(sender: S, polling: Polling<'_>) -> NonNull<Self> {
         /// The sender panics when it is connected.
-        struct Unwinding<S: Sender<Value: Send, Error: Send>>(NonNull<AwaitBlock<S>>);
-        impl<S: Sender<Value: Send, Error: Send>> Drop for Unwinding<S> {
+        struct Unwinding<'p, S: Sender<Value: Send, Error: Send>>(NonNull<AwaitBlock<S>>, Polling<'p>);
+        impl<S: Sender<Value: Send, Error: Send>> Drop for Unwinding<'_, S> {
             fn drop(&mut self) {
-                // SAFETY: the block is the caller's, and its state was written. A receiver that is not gone yet completes later.
+                // SAFETY: the block is the caller's. A receiver that is not gone yet completes later.
                 unsafe {
-                    AwaitBlock::started(self.0);
+                    AwaitBlock::started(self.0, self.1);
                     AwaitBlock::leave(self.0);
                 }
             }
         }
 
-        // SAFETY: the caller's promise. The block has room and stays until it is destroyed; what is written is pinned there.
-        unsafe {
-            let block = Header::allocate_block::<Self>(frame, Self::VTABLE);
-            let place = block.as_ptr();
-            (&raw mut (*place).shared).write(Await {
-                state: AwaitState::new(frame, S::COMPLETES.stays_on_scheduler()),
+        let block = polling.allocate(AwaitBlock::<S> {
+            shared: Await {
+                state: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
                 result: UnsafeCell::new(None),
-            });
-            (&raw mut (*place).is_connected).write(false);
-            Header::hold(frame);
-            let unwinding = Unwinding(block);
-            let receiver = AwaitReceiver { shared: block.cast() };
+            },
+            is_connected: false,
+            operation: MaybeUninit::uninit(),
+        });
+        polling.context().enter();
+        polling.hold();
+        let unwinding = Unwinding(block, polling);
+        let (place, receiver) = (block.as_ptr(), AwaitReceiver { shared: block.cast() });
+        // SAFETY: the block stays until it is destroyed; what is written is pinned there, and started once.
+        unsafe {
             connect_in(&mut (*place).operation, sender, receiver);
             (*place).is_connected = true;
             mem::forget(unwinding);
-            Header::resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
-            Self::started(block);
-            block
+            polling.resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
+            Self::started(block, polling);
         }
+        block
     }
 
     /// Destroys the operation, if there is one.
@@ -218,13 +211,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     ///
     /// # Safety
     ///
-    /// The caller is what the frame's poll is running.
-    unsafe fn started(this: NonNull<Self>) {
-        // SAFETY: the state was written.
-        let state = unsafe { &this.as_ref().shared.state };
-        if state.starting.replace(false) {
-            // SAFETY: the caller's promise.
-            unsafe { Header::count_wait(state.frame) };
+    /// The block has not ended, and is of this frame.
+    unsafe fn started(this: NonNull<Self>, polling: Polling<'_>) {
+        // SAFETY: the caller's promise.
+        if unsafe { this.as_ref() }.shared.state.starting.replace(false) {
+            polling.count_wait();
         }
     }
 
@@ -276,41 +267,34 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                 return;
             }
             let frame = state.frame;
-            if Header::is_current(frame) {
-                Header::add_orphan(frame);
-            }
+            Polling::with_frame(frame, |polling| polling.map(Polling::add_orphan));
             state.set_gone();
             Header::unhold(frame);
         }
     }
+}
 
-    /// # Safety
-    ///
-    /// It is the content of such a block, which was not ended. The caller polls the frame.
-    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+// SAFETY: what is orphaned was left to the frame by the future, and is used by no other party.
+unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> {
+    unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the caller's promise. Where the future is dropped meanwhile, on another thread, it destroys the operation and
         // leaves the state as it is; the memory is the frame's.
-        let state = unsafe { &(*block.cast::<Self>().as_ptr()).shared.state };
+        let state = unsafe { &(*this.as_ptr()).shared.state };
         if state.is_done() {
             return Transfer::none();
         }
         state.request_stop()
     }
 
-    /// # Safety
-    ///
-    /// As for [`abandon`](AwaitBlock::abandon); or the caller frees the frame.
-    unsafe fn sweep(block: NonNull<()>) -> bool {
-        let place = block.cast::<Self>().as_ptr();
+    unsafe fn sweep(this: NonNull<Self>) -> bool {
+        let place = this.as_ptr();
         // SAFETY: the caller's promise. What is orphaned is the frame's.
         unsafe {
             if !(*place).shared.state.take_orphan() {
                 return false;
             }
-            // A destructor may await something in the frame, which looks for room, and so for what is to be destroyed.
-            (*place).shared.state.adopt();
             // There is no code left to tell of a panic in there but the panic hook.
-            drop(Panic::catch(|| Self::destroy(block.cast())));
+            drop(Panic::catch(|| Self::destroy(this)));
             drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));
         }
         true
@@ -328,13 +312,13 @@ fn connect_in<S: Sender<Value: Send, Error: Send>>(
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
-    /// Starts a sender that completes inside `start`, in the frame that this thread polls.
+    /// Starts a sender that completes inside `start`, in the frame that this thread polls, if there is one. Nothing is allocated.
     #[inline]
-    fn run_inline(sender: S, frame: NonNull<Header>) -> Completion<S::Value, S::Error> {
+    fn run_inline(sender: S, polling: Option<Polling<'_>>) -> Completion<S::Value, S::Error> {
         let mut result = None;
         let operation = pin!(sender.connect(InlineReceiver {
             result: NonNull::from(&mut result),
-            frame,
+            context: polling.map(|polling| NonNull::from(polling.context())),
         }));
         // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
         unsafe { start(operation) }.run();
@@ -343,15 +327,15 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
 
     /// Takes the result, if it is there.
     #[inline]
-    fn check(&mut self, block: NonNull<AwaitBlock<S>>, frame: NonNull<Header>) -> Poll<Result<S::Value, S::Error>> {
+    fn check(&mut self, block: NonNull<AwaitBlock<S>>, polling: Polling<'_>) -> Poll<Result<S::Value, S::Error>> {
         // SAFETY: the future has the block.
         unsafe {
             if block.as_ref().shared.state.is_done() {
                 *self.0 = Stage::Over;
                 let completion = AwaitBlock::take(block);
-                return finish(frame, completion.unwrap_or(Completion::Stopped));
+                return finish(polling, completion.unwrap_or(Completion::Stopped));
             }
-            if block.as_ref().shared.state.frame != frame {
+            if block.as_ref().shared.state.frame != polling.frame() {
                 sent_elsewhere();
             }
         }
@@ -383,10 +367,9 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                 // SAFETY: as above.
                 unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
-            Stage::Sender(sender) if S::COMPLETES.is_inline() => match Header::current() {
-                Some(frame) => Self::run_inline(sender, frame),
-                None => foreign::run_inline(sender),
-            },
+            Stage::Sender(sender) if S::COMPLETES.is_inline() => {
+                Polling::with(|polling| Self::run_inline(sender, polling))
+            }
             stage => {
                 let mut foreign = match stage {
                     Stage::Sender(sender) => Foreign::start(sender),
@@ -416,7 +399,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // SAFETY: nothing in it is pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        let Some(frame) = frame::frame_of(cx.waker()) else {
+        let Some(polling) = Polling::with_waker_of(cx) else {
             return this.poll_foreign(cx);
         };
         match &mut *this.0 {
@@ -429,17 +412,16 @@ where
                     sender
                 };
                 if S::COMPLETES.is_inline() {
-                    return finish(frame, Self::run_inline(sender, frame));
+                    return finish(polling, Self::run_inline(sender, Some(polling)));
                 }
-                // SAFETY: this is what the frame's poll is running.
-                let block = unsafe { AwaitBlock::start(sender, frame) };
+                let block = AwaitBlock::start(sender, polling);
                 // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
                 unsafe { ptr::write(&raw mut *this.0, Stage::Started(block)) };
-                this.check(block, frame)
+                this.check(block, polling)
             }
             Stage::Started(block) => {
                 let block = *block;
-                let polled = this.check(block, frame);
+                let polled = this.check(block, polling);
                 if polled.is_ready() {
                     // So that the compiler sees that nothing is left to be dropped.
                     // SAFETY: the stage is over.
@@ -461,14 +443,13 @@ pub(super) fn sent_elsewhere() -> ! {
 
 /// What the code that awaits gets to see.
 #[inline]
-fn finish<T, E>(frame: NonNull<Header>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+fn finish<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
     match completion {
         Completion::Value(value) => Poll::Ready(Ok(value)),
         Completion::Error(error) => Poll::Ready(Err(error)),
         Completion::Panicked(payload) => payload.resume(),
         Completion::Stopped => {
-            // SAFETY: this is what the frame's poll is running.
-            unsafe { Header::stop_here(frame) };
+            polling.stop_here();
             Poll::Pending
         }
     }
@@ -589,7 +570,8 @@ impl<T, E> fmt::Debug for AwaitReceiver<T, E> {
 /// The receiver of a sender that completes inside `start`.
 struct InlineReceiver<T, E> {
     result: NonNull<Option<Completion<T, E>>>,
-    frame: NonNull<Header>,
+    /// That of the task, which does not end meanwhile. None outside of a task.
+    context: Option<NonNull<Context>>,
 }
 
 // SAFETY: it completes on the thread it was made on, by the sender's promise.
@@ -598,7 +580,7 @@ unsafe impl<T, E> Send for InlineReceiver<T, E> {}
 impl<T, E> InlineReceiver<T, E> {
     #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: whoever started the sender waits for it on this stack.
+        // SAFETY: the code that started the sender waits for it on this stack.
         unsafe { self.result.write(Some(completion)) };
         Transfer::none()
     }
@@ -609,8 +591,11 @@ impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
 
     #[inline]
     fn env(&self) -> TaskEnv {
-        // SAFETY: the frame is being polled.
-        unsafe { TaskEnv::new(Header::context(self.frame), None) }
+        match self.context {
+            // SAFETY: the frame is being polled, on this stack.
+            Some(context) => unsafe { TaskEnv::new(context, None) },
+            None => foreign::anywhere(),
+        }
     }
 
     #[inline]

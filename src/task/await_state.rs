@@ -5,7 +5,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::context::Context;
-use super::frame::Header;
+use super::frame::{Header, Polling};
 use super::relay::Relay;
 use crate::stop::{ErasedStopToken, Raw, Registry, StopToken, Why};
 use crate::sync::atomic::{
@@ -42,21 +42,13 @@ pub(super) struct AwaitState {
 }
 
 impl AwaitState {
-    /// # Safety
-    ///
-    /// This is what the frame's poll is running. It is told when the sender has completed.
+    /// It is a user of the context where it begins, which the caller enters.
     #[inline]
-    pub(super) unsafe fn new(frame: NonNull<Header>, stays: bool) -> Self {
-        // SAFETY: the frame is being polled, so its context is valid, until all that began in it is over.
-        let context = unsafe {
-            let context = Header::context(frame);
-            context.as_ref().enter();
-            context
-        };
+    pub(super) fn new(polling: Polling<'_>, stays: bool) -> Self {
         AwaitState {
             relay: Relay::new(AwaitState::deliver),
-            frame,
-            context,
+            frame: polling.frame(),
+            context: NonNull::from(polling.context()),
             done: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             starting: Cell::new(true),
@@ -83,11 +75,6 @@ impl AwaitState {
             self.gone.store(false, Relaxed);
         }
         is_orphaned
-    }
-
-    /// Makes the operation of a future that is gone the caller's alone to destroy.
-    pub(super) fn adopt(&self) {
-        self.gone.store(false, Relaxed);
     }
 
     /// Asks the sender to stop, and nothing else.

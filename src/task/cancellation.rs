@@ -4,7 +4,7 @@ use core::error::Error;
 use core::fmt;
 
 use super::context::Context;
-use super::frame::Header;
+use super::frame::Polling;
 use crate::stop::{StopToken, Why};
 use crate::sync::OnceLock;
 
@@ -88,8 +88,7 @@ pub fn cancellation_reason() -> Option<Reason> {
 /// Asks the context of the frame that this thread polls.
 #[inline]
 pub(super) fn in_context<T>(ask: impl FnOnce(&Context) -> T) -> Option<T> {
-    // SAFETY: the frame is polled by this thread, so its context is there.
-    Header::current().map(|frame| ask(unsafe { Header::context(frame).as_ref() }))
+    Polling::with(|polling| polling.map(|polling| ask(polling.context())))
 }
 
 /// Why work was asked to stop.

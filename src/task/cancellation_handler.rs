@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::context::Context;
-use super::frame::{self, BlockVtable, Header};
+use super::frame::{self, BlockContent, Header, Polling};
 use crate::sender::current;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::{
@@ -79,8 +79,8 @@ use crate::{Panic, Transfer};
 ///
 /// # Allocation
 ///
-/// None. The operation may borrow, and need not be `Send`. The handler may do neither, since it runs elsewhere, and since a
-/// future can be forgotten.
+/// None once the frame of the task has a chunk of memory, which it gets when it first suspends: the handler is in there. The
+/// operation may borrow, and need not be `Send`. The handler may do neither: it runs elsewhere, and a future can be forgotten.
 pub fn with_cancellation_handler<H, F>(handler: H, operation: F) -> WithCancellationHandler<H, F::IntoFuture>
 where
     H: FnOnce() + Send + 'static,
@@ -147,38 +147,27 @@ const FIRED: u8 = 1;
 const REMOVED: u8 = 2;
 
 impl<H: FnOnce() + Send + 'static> Installed<H> {
-    const VTABLE: &'static BlockVtable = &BlockVtable {
-        abandon: Self::abandon,
-        sweep: Some(Self::sweep),
-    };
-
     /// Installs a handler, or calls it where the task is cancelled already.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what the frame's poll is running.
-    unsafe fn install(handler: H, frame: NonNull<Header>) -> Option<NonNull<Self>> {
-        // SAFETY: the frame is polled, so its context is valid.
-        let (context, token) = unsafe { (Header::context(frame), Header::context(frame).as_ref().token) };
+    fn install(handler: H, polling: Polling<'_>) -> Option<NonNull<Self>> {
+        let context = polling.context();
+        let token = context.token;
         if !token.stop_possible() {
             return None;
         }
-        // SAFETY: the caller's promise. The block is written at once, and stays until it is destroyed. The slot is left, or
-        // released by the callback, before that.
+        let this = polling.allocate(Installed {
+            slot: StopSlot::new(Self::fire),
+            frame: polling.frame(),
+            context: NonNull::from(context),
+            claim: AtomicU8::new(LISTENING),
+            done: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            handler: UnsafeCell::new(Some(handler)),
+        });
+        context.enter();
+        polling.hold();
+        polling.count_wait();
+        // SAFETY: the block stays until it is destroyed. The slot is left, or released by the callback, before that.
         unsafe {
-            let this = Header::allocate_block::<Self>(frame, Self::VTABLE);
-            this.write(Installed {
-                slot: StopSlot::new(Self::fire),
-                frame,
-                context,
-                claim: AtomicU8::new(LISTENING),
-                done: AtomicBool::new(false),
-                gone: AtomicBool::new(false),
-                handler: UnsafeCell::new(Some(handler)),
-            });
-            context.as_ref().enter();
-            Header::hold(frame);
-            Header::count_wait(frame);
             if !StopSlot::listen(this.cast(), token) {
                 // It was cancelled before.
                 Self::remove(this);
@@ -241,11 +230,10 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
             installed.context.as_ref().exit();
             let frame = installed.frame;
             installed.done.store(true, Release);
-            if Header::is_current(frame) {
-                Header::uncount_wait(frame);
-            } else {
-                Header::end_wait(frame, |_| false).run();
-            }
+            Polling::with_frame(frame, |polling| match polling {
+                Some(polling) => polling.uncount_wait(),
+                None => Header::end_wait(frame, |_| false).run(),
+            });
         }
     }
 
@@ -261,33 +249,26 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
             if this.as_ref().done.load(Acquire) {
                 Header::free_block(frame, this.cast());
             } else {
-                if Header::is_current(frame) {
-                    Header::add_orphan(frame);
-                }
+                Polling::with_frame(frame, |polling| polling.map(Polling::add_orphan));
                 this.as_ref().gone.store(true, Release);
             }
             Header::unhold(frame);
         }
     }
+}
 
-    /// # Safety
-    ///
-    /// It is the content of such a block, which was not ended. The caller polls the frame.
-    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+// SAFETY: what is done and gone is used by no other party. The handler was called, so nothing is left to be destroyed.
+unsafe impl<H: FnOnce() + Send + 'static> BlockContent for Installed<H> {
+    unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the caller's promise. The memory is the frame's.
-        unsafe { Self::remove(block.cast()) };
+        unsafe { Self::remove(this) };
         Transfer::none()
     }
 
-    /// # Safety
-    ///
-    /// It is the content of such a block, which was not ended.
-    unsafe fn sweep(block: NonNull<()>) -> bool {
-        // SAFETY: the caller's promise. The handler was called, so nothing is left to be destroyed.
-        unsafe {
-            let this = block.cast::<Self>().as_ref();
-            this.gone.load(Acquire) && this.done.load(Acquire)
-        }
+    unsafe fn sweep(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise.
+        let this = unsafe { this.as_ref() };
+        this.gone.load(Acquire) && this.done.load(Acquire)
     }
 }
 
@@ -324,13 +305,15 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
         // SAFETY: nothing is moved but the handler and the output, which are not pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        if matches!(this.handler, Handler::Given(_))
-            && let Some(frame) = Header::current()
-            && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
-            // SAFETY: this is what the frame's poll is running.
-            && let Some(installed) = unsafe { Installed::install(handler, frame) }
-        {
-            this.handler = Handler::Installed(installed);
+        if matches!(this.handler, Handler::Given(_)) {
+            Polling::with(|polling| {
+                if let Some(polling) = polling
+                    && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
+                    && let Some(installed) = Installed::install(handler, polling)
+                {
+                    this.handler = Handler::Installed(installed);
+                }
+            });
         }
         let output = match this.output.take() {
             Some(output) => output,

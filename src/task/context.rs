@@ -65,16 +65,12 @@ pub(super) struct Scope {
 impl Scope {
     /// # Safety
     ///
-    /// It stays where it is until `end` is called with its address. The scope around it is alive.
+    /// It stays where it is until `end` is called with its address. It is a user of the scope around it, which the caller enters.
     pub(super) unsafe fn new(
         frame: NonNull<Header>,
         outer: Option<NonNull<Scope>>,
         end: unsafe fn(NonNull<Scope>),
     ) -> Self {
-        if let Some(outer) = outer {
-            // SAFETY: the caller's promise.
-            unsafe { outer.as_ref() }.enter();
-        }
         Scope {
             users: AtomicUsize::new(1),
             frame,
@@ -335,7 +331,7 @@ impl Env for TaskEnv {
                 None => Header::current().filter(|frame| Header::context(*frame) == self.context),
             };
             match frame {
-                Some(frame) => priority::level_in(frame, self.context),
+                Some(frame) => priority::level_in(Header::unit(frame).as_ref(), self.context()),
                 None => self.context().priority,
             }
         }

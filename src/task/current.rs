@@ -12,7 +12,7 @@ use std::vec::Vec;
 
 use super::cancellation::Reason;
 use super::context::Context;
-use super::frame::Header;
+use super::frame::Polling;
 use super::unit::Unit;
 use crate::Priority;
 use crate::memory::Count;
@@ -50,9 +50,8 @@ use crate::sync::{Mutex, lock, unique};
 /// The first call in a task allocates what is kept for its [`TaskRef`]s, and for those of its parents; further ones count. A
 /// task that nobody asks about pays nothing.
 pub fn current() -> Option<TaskRef> {
-    let frame = Header::current()?;
-    // SAFETY: this thread polls a frame of it, so it has not ended.
-    Some(unsafe { Header::unit(frame).as_ref().task() })
+    // SAFETY: this thread polls a frame of the strand, so it has not ended.
+    Polling::with(|polling| polling.map(|polling| unsafe { polling.unit().task() }))
 }
 
 /// A task, to ask about: on any thread, at any time, also when it is over.

@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::await_sender::SenderFuture;
 use super::cancellation::in_context;
 use super::context::{Context, Scope};
-use super::frame::{self, Header};
+use super::frame::{self, Header, Polling};
 use super::inside::{self, Change, Ended, Inside};
 use super::relay::Relay;
 use crate::scheduler::{Timer, TimerSchedule};
@@ -405,7 +405,8 @@ impl Change for Limit {
             // In flight from here on.
             (*place).ended = AtomicBool::new(false);
             scope.as_ref().enter();
-            Header::count_wait(scope.as_ref().frame());
+            let polling = Polling::new(scope.as_ref().frame());
+            polling.count_wait();
             Relay::link(this.cast(), context.token);
             context.token = (*place).relay.token();
             if (*place).relay.stop_requested() {
@@ -421,7 +422,7 @@ impl Change for Limit {
             // No other thread looks at it before the timer was started.
             (*place).holds = AtomicU8::new(2);
             (*place).timer.write(schedule.connect(Expiry { limit: this }));
-            Header::resume_later(start(Pin::new_unchecked((*place).timer.assume_init_mut())));
+            polling.resume_later(start(Pin::new_unchecked((*place).timer.assume_init_mut())));
         }
     }
 
@@ -430,17 +431,19 @@ impl Change for Limit {
         unsafe {
             let limit = this.as_ref();
             let frame = limit.frame();
-            if limit.ended.load(Acquire) || !Header::is_current(frame) {
-                return Limit::end(this);
-            }
-            limit.ending.set(true);
-            let resumed = Limit::end(this);
-            if !limit.ending.replace(false) {
-                // It is over by that.
-                Header::uncount_wait(frame);
-                limit.scope.as_ref().exit();
-            }
-            resumed
+            Polling::with_frame(frame, |polling| match polling {
+                Some(polling) if !limit.ended.load(Acquire) => {
+                    limit.ending.set(true);
+                    let resumed = Limit::end(this);
+                    if !limit.ending.replace(false) {
+                        // It is over by that.
+                        polling.uncount_wait();
+                        limit.scope.as_ref().exit();
+                    }
+                    resumed
+                }
+                _ => Limit::end(this),
+            })
         }
     }
 

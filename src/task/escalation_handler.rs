@@ -8,7 +8,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::frame::Header;
+use super::frame::{Header, Polling};
 use super::priority::{self, Held, Link, Raising};
 use super::tether::{Tether, Tethered};
 use crate::sender::stage::container_of;
@@ -146,31 +146,26 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
     }
 
     /// Installs a handler in the frame that this thread polls.
-    ///
-    /// # Safety
-    ///
-    /// This is what the frame's poll is running.
-    unsafe fn install(handler: H, frame: NonNull<Header>) -> (Arc<Self>, NonNull<Tether<Self>>) {
+    fn install(handler: H, polling: Polling<'_>) -> (Arc<Self>, NonNull<Tether<Self>>) {
         let node = Arc::new(Node {
             link: Link::new(Self::hold),
-            // SAFETY: the caller's promise.
-            level: AtomicU8::new(unsafe { priority::level(frame) }.unwrap_or_default() as u8),
+            level: AtomicU8::new(priority::level(polling).unwrap_or_default() as u8),
             over: AtomicBool::new(false),
             handler,
         });
         // SAFETY: one reference is the tether's. All is derived from the pointer to the whole.
         unsafe {
             let place = NonNull::new_unchecked(Arc::into_raw(node.clone()).cast_mut());
-            let tether = match Tether::tie(place, frame) {
+            let tether = match Tether::tie(place, polling) {
                 Ok(tether) => tether,
                 Err(error) => {
                     Tethered::release(place);
                     panic!("cannot install a handler: {error}");
                 }
             };
-            Link::enter(NonNull::new_unchecked(&raw mut (*place.as_ptr()).link), frame);
+            Link::enter(NonNull::new_unchecked(&raw mut (*place.as_ptr()).link), polling.frame());
             // It is told of what comes after that.
-            let level = priority::level(frame).unwrap_or_default();
+            let level = priority::level(polling).unwrap_or_default();
             node.level.fetch_max(level as u8, AcqRel);
             (node, tether)
         }
@@ -179,7 +174,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
 
 // SAFETY: the reference is one of the `Arc`.
 unsafe impl<H> Tethered for Node<H> {
-    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+    unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the tether has a reference. The strand is not over.
         let node = unsafe { this.as_ref() };
         node.over.store(true, Release);
@@ -222,16 +217,14 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
         if let Handler::Given(_) = &this.handler
             && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
         {
-            // SAFETY: this is what the frame's poll is running.
-            this.handler = match Header::current().filter(|frame| unsafe { priority::can_be_raised(*frame) }) {
-                // SAFETY: as above.
-                Some(frame) => unsafe {
-                    let (node, tether) = Node::install(handler, frame);
-                    Header::hold(frame);
-                    Handler::Installed(node, tether, frame)
-                },
-                None => Handler::Gone,
-            };
+            this.handler = Polling::with(|polling| match polling {
+                Some(polling) if priority::can_be_raised(polling) => {
+                    let (node, tether) = Node::install(handler, polling);
+                    polling.hold();
+                    Handler::Installed(node, tether, polling.frame())
+                }
+                _ => Handler::Gone,
+            });
         }
         // SAFETY: it is pinned with this.
         let polled = unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx);

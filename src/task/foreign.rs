@@ -10,7 +10,7 @@ use core::convert::Infallible;
 use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{self, ManuallyDrop};
-use core::pin::{Pin, pin};
+use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
@@ -18,7 +18,7 @@ use std::vec::Vec;
 
 use super::await_sender::sent_elsewhere;
 use super::context::{Around, Context, TaskEnv};
-use super::frame::{self, Header};
+use super::frame::{self, Header, Polling};
 use super::home::Home;
 use super::priority;
 use super::relay::Relay;
@@ -212,7 +212,7 @@ impl Core {
 
 // SAFETY: the reference is one of the block's count.
 unsafe impl Tethered for Core {
-    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+    unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the tether has a count.
         unsafe { Handle::of(this) }.give_up();
         Transfer::none()
@@ -317,10 +317,16 @@ impl<T: Send, E: Send> Foreign<T, E> {
     where
         S: Sender<Value = T, Error = E> + 'static,
     {
-        let around = Header::current().map(|frame| Around {
-            frame,
-            // SAFETY: the frame is polled by this thread, so its context is valid.
-            context: unsafe { Header::context(frame) },
+        Polling::with(|polling| Self::start_in(sender, polling))
+    }
+
+    fn start_in<S>(sender: S, polling: Option<Polling<'_>>) -> Self
+    where
+        S: Sender<Value = T, Error = E> + 'static,
+    {
+        let around = polling.map(|polling| Around {
+            frame: polling.frame(),
+            context: NonNull::from(polling.context()),
         });
         let block = NonNull::from(Box::leak(Box::new(Block::<S> {
             shared: Shared {
@@ -362,8 +368,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 .insert(ForeignScheduler { core, counted: false });
             let outside: (_, Look) = (core.cast(), LocalHome::look);
             let mut inside = context(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
-            if let Some(around) = around {
-                match Tether::tie(core, around.frame) {
+            if let Some((around, polling)) = around.zip(polling) {
+                match Tether::tie(core, polling) {
                     Ok(tether) => (*core.as_ptr()).tether = Some(tether),
                     Err(error) => {
                         // It is not part of the task, and does not wake it.
@@ -373,12 +379,12 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 }
                 mem::forget(Handle::of(core));
                 core.as_ref().has_tether.set(true);
-                let task = around.context.as_ref();
+                let task = polling.context();
                 task.enter();
-                Header::count_wait(around.frame);
+                polling.count_wait();
                 Relay::link(NonNull::new_unchecked(&raw mut (*core.as_ptr()).relay), task.token);
                 inside = Context {
-                    priority: priority::level(around.frame),
+                    priority: priority::level(polling),
                     around: Some(around),
                     deadline: task.deadline,
                     locals: task.locals,
@@ -564,9 +570,8 @@ impl<T, E> Drop for Foreign<T, E> {
         let done = lock(&core.queue).done;
         match core.around {
             _ if done => self.block.untie(),
-            // SAFETY: this is what the poll of that task is running.
-            Some(around) if Header::is_current(around.frame) => unsafe { Header::add_orphan(around.frame) },
-            _ => {}
+            Some(around) => Polling::with_frame(around.frame, |polling| _ = polling.map(Polling::add_orphan)),
+            None => {}
         }
     }
 }
@@ -646,70 +651,19 @@ impl<T, E> fmt::Debug for ForeignReceiver<T, E> {
     }
 }
 
-/// Runs a sender that completes inside `start`. Nothing is allocated.
-pub(super) fn run_inline<S: Sender>(sender: S) -> Completion<S::Value, S::Error> {
-    let mut result = None;
-    let operation = pin!(sender.connect(NowReceiver {
-        result: NonNull::from(&mut result),
-    }));
-    // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
-    unsafe { start(operation) }.run();
-    result.unwrap_or(Completion::Stopped)
-}
-
-/// The receiver of a sender that completes inside `start`.
-struct NowReceiver<T, E> {
-    result: NonNull<Option<Completion<T, E>>>,
-}
-
-// SAFETY: it completes on the thread it was made on, by the sender's promise.
-unsafe impl<T, E> Send for NowReceiver<T, E> {}
-
-impl<T, E> NowReceiver<T, E> {
-    fn complete(self, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: whoever started the sender waits for it on this stack.
-        unsafe { self.result.write(Some(completion)) };
-        Transfer::none()
-    }
-}
-
-impl<T, E> Receiver<T, E> for NowReceiver<T, E> {
-    type Env = TaskEnv;
-
-    fn env(&self) -> TaskEnv {
-        anywhere()
-    }
-
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
-}
-
 /// What whoever awaits outside of a task gets to see.
 pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
     match completion {
         Completion::Value(value) => Ok(value),
         Completion::Error(error) => Err(error),
         Completion::Panicked(payload) => payload.resume(),
-        Completion::Stopped => match Header::current() {
-            Some(frame) => Stopping::unwind(frame),
+        Completion::Stopped => Polling::with(|polling| match polling {
+            Some(polling) => Stopping::unwind(polling),
             None => panic!(
                 "what was awaited outside of a task has stopped, and there is no task to stop with it: \
                  await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
             ),
-        },
+        }),
     }
 }
 
@@ -722,17 +676,15 @@ pub(super) struct Stopping;
 impl Stopping {
     /// Stops the innermost scope of the task that this thread polls, or else the task. What polls with the task's own waker is
     /// pending next.
-    pub(super) fn stop(frame: NonNull<Header>, waker: &Waker) {
-        if frame::frame_of(waker) != Some(frame) {
-            Stopping::unwind(frame);
+    pub(super) fn stop(polling: Polling<'_>, waker: &Waker) {
+        if frame::frame_of(waker) != Some(polling.frame()) {
+            Stopping::unwind(polling);
         }
-        // SAFETY: this is what the frame's poll is running.
-        unsafe { Header::stop_here(frame) };
+        polling.stop_here();
     }
 
-    fn unwind(frame: NonNull<Header>) -> ! {
-        // SAFETY: this is what the frame's poll is running.
-        unsafe { Header::stop_here(frame) };
+    fn unwind(polling: Polling<'_>) -> ! {
+        polling.stop_here();
         Panic::new(Box::new(Stopping)).resume()
     }
 
@@ -743,7 +695,7 @@ impl Stopping {
 }
 
 /// The environment of the inline scheduler, which nothing stops.
-fn anywhere() -> TaskEnv {
+pub(super) fn anywhere() -> TaskEnv {
     struct Anywhere(Context);
     // SAFETY: it does not change.
     unsafe impl Send for Anywhere {}

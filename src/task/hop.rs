@@ -7,7 +7,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::frame::Header;
+use super::frame::{Header, Polling};
 use super::priority;
 use crate::memory::OutOfMemory;
 use crate::scheduler::hop_to;
@@ -136,7 +136,7 @@ impl Queue for Hop {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first of a frame that is busy and in no queue. The hop is valid until all frames that
         // use it are done.
-        unsafe { Hop::push(this, job, priority::level(job.cast())) }
+        unsafe { Hop::push(this, job, priority::level(Polling::new(job.cast()))) }
     }
 
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {

@@ -13,7 +13,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::context::{Context, Scope};
 use super::foreign::Stopping;
-use super::frame::{BlockVtable, Header};
+use super::frame::{BlockContent, Header, Polling};
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
@@ -102,15 +102,16 @@ impl<F: Future, C: Change> Inside<F, C> {
     pub(super) fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>, change: impl FnOnce() -> C) -> Poll<Ended<F::Output>> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
-        match (&this.phase, Header::current()) {
-            (Phase::Over, _) => return Poll::Pending,
-            (Phase::Unpolled, Some(frame)) => {
-                // SAFETY: this is what the frame's poll is running.
-                this.phase = Phase::Inside(unsafe { ScopeBlock::begin(frame, change()) });
+        match &this.phase {
+            Phase::Over => return Poll::Pending,
+            Phase::Unpolled => {
+                this.phase = Polling::with(|polling| match polling {
+                    Some(polling) => Phase::Inside(ScopeBlock::begin(polling, change())),
+                    None => Phase::Outside,
+                });
             }
-            (Phase::Unpolled, None) => this.phase = Phase::Outside,
-            (Phase::Outside, _) => {}
-            (Phase::Inside(block), _) => assert!(
+            Phase::Outside => {}
+            Phase::Inside(block) => assert!(
                 // SAFETY: the future is a user of the scope.
                 unsafe { ScopeBlock::is_here(*block) },
                 "a future that was polled in a task was sent to another: await it in the task where it began",
@@ -218,37 +219,29 @@ impl<F, C: Change> Drop for Inside<F, C> {
 }
 
 impl<C: Change> ScopeBlock<C> {
-    const VTABLE: &'static BlockVtable = &BlockVtable {
-        abandon: Self::abandon,
-        sweep: None,
-    };
-
     /// Makes a scope in the innermost one of the frame.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what the frame's poll is running.
-    unsafe fn begin(frame: NonNull<Header>, change: C) -> NonNull<Self> {
-        // SAFETY: the caller's promise. The block has room, is written at once, and stays until the last user has left.
+    fn begin(polling: Polling<'_>, change: C) -> NonNull<Self> {
+        let mut context = *polling.context();
+        let block = polling.allocate(ScopeBlock {
+            // SAFETY: it stays in the block. The scope around it is entered below.
+            scope: unsafe { Scope::new(polling.frame(), context.scope, Self::end) },
+            context,
+            change,
+        });
+        polling.context().enter();
+        let place = block.as_ptr();
+        context.scope = Some(block.cast());
+        polling.hold();
+        // SAFETY: the block stays until the last user has left.
         unsafe {
-            let block = Header::allocate_block::<Self>(frame, Self::VTABLE);
-            let mut context = *Header::context(frame).as_ref();
-            block.write(ScopeBlock {
-                scope: Scope::new(frame, context.scope, Self::end),
-                context,
-                change,
-            });
-            let place = block.as_ptr();
-            context.scope = Some(block.cast());
             C::begin(
                 NonNull::new_unchecked(&raw mut (*place).change),
                 block.cast(),
                 &mut context,
             );
             (*place).context = context;
-            Header::hold(frame);
-            block
         }
+        block
     }
 
     /// Whether the calling thread polls the frame that the scope is in.
@@ -286,22 +279,6 @@ impl<C: Change> ScopeBlock<C> {
 
     /// # Safety
     ///
-    /// It is the content of such a block, which was not ended.
-    unsafe fn abandon(block: NonNull<()>) -> Transfer {
-        let this = block.cast::<Self>();
-        // SAFETY: the caller's promise. The last user may be leaving on another thread; the memory is the frame's.
-        unsafe {
-            if !this.as_ref().scope.try_enter() {
-                return Transfer::none();
-            }
-            let resumed = C::abandon(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change));
-            this.as_ref().scope.exit();
-            resumed
-        }
-    }
-
-    /// # Safety
-    ///
     /// The scope is that of such a block, and has no user any more.
     unsafe fn end(scope: NonNull<Scope>) {
         let this = scope.cast::<Self>();
@@ -314,10 +291,27 @@ impl<C: Change> ScopeBlock<C> {
     }
 }
 
+// SAFETY: the last user of the scope ends the block; none is left to the frame.
+unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
+    unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
+        // SAFETY: the caller's promise. The last user may be leaving on another thread; the memory is the frame's.
+        unsafe {
+            if !this.as_ref().scope.try_enter() {
+                return Transfer::none();
+            }
+            let resumed = C::abandon(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change));
+            this.as_ref().scope.exit();
+            resumed
+        }
+    }
+}
+
 /// Passes a stop inside on to what is around it, in the frame that this thread polls.
 pub(super) fn stop_outside<T>(cx: &Cx<'_>) -> Poll<T> {
-    if let Some(frame) = Header::current() {
-        Stopping::stop(frame, cx.waker());
-    }
+    Polling::with(|polling| {
+        if let Some(polling) = polling {
+            Stopping::stop(polling, cx.waker());
+        }
+    });
     Poll::Pending
 }

@@ -4,7 +4,7 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::await_sender::SenderFuture;
-use super::frame::Header;
+use super::frame::{Header, Polling};
 use super::solo::{self, AsItIs, Claim, Join, Start};
 use super::spawned::InCache;
 use crate::memory::Cached;
@@ -46,16 +46,15 @@ where
     F: IntoFuture<Output: Send + 'static>,
     F::IntoFuture: Send + 'static,
 {
-    let frame = Header::current();
     assert!(
-        frame.is_some(),
+        Header::current().is_some(),
         "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
     );
     let start = Start {
         place: None,
         allocator: Cached,
     };
-    match solo::start::<_, _, InCache>(future.into_future(), frame, start) {
+    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, start)) {
         Ok(claim) => AsyncLet {
             join: Some(SenderFuture::new(claim.join())),
             claim,

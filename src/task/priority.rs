@@ -10,7 +10,7 @@ use core::ptr::{self, NonNull};
 use std::vec::Vec;
 
 use super::context::Context;
-use super::frame::Header;
+use super::frame::{Header, Polling};
 use super::unit::Unit;
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::{Priority, Transfer};
@@ -31,10 +31,7 @@ use crate::{Priority, Transfer};
 /// Children inherit it. A task that is awaited by a more urgent one is raised to the level of that, for good, with all that
 /// it waits for itself: its children, and the tasks that it awaits, whether they are queued, suspended or running.
 pub fn priority() -> Priority {
-    Header::current().map_or(Priority::Default, |frame| {
-        // SAFETY: the frame is polled by this thread.
-        unsafe { level(frame) }.unwrap_or_default()
-    })
+    Polling::with(|polling| polling.and_then(level).unwrap_or_default())
 }
 
 /// [`priority`], by the name that the papers have for it.
@@ -46,46 +43,32 @@ pub fn current_priority() -> Priority {
 /// How urgent the current task was made, whatever it was raised to since: see [`priority`]. [`Priority::Default`] where there
 /// is no task, or nothing was said.
 pub fn base_priority() -> Priority {
-    Header::current().map_or(Priority::Default, |frame| {
-        // SAFETY: the frame is polled by this thread, so its context is there.
-        unsafe { Header::context(frame).as_ref() }.priority.unwrap_or_default()
+    Polling::with(|polling| {
+        polling
+            .and_then(|polling| polling.context().priority)
+            .unwrap_or_default()
     })
 }
 
 /// How urgent a frame is, where anything is known of that.
-///
-/// # Safety
-///
-/// It has started, and is not done.
 #[inline]
-pub(super) unsafe fn level(frame: NonNull<Header>) -> Option<Priority> {
-    // SAFETY: the caller's promise.
-    unsafe { level_in(frame, Header::context(frame)) }
+pub(super) fn level(polling: Polling<'_>) -> Option<Priority> {
+    level_in(polling.unit(), polling.context())
 }
 
-/// The same for what began in this context of the frame.
-///
-/// # Safety
-///
-/// As above; the context is one of the frame, and is there.
+/// How urgent what began in this context is, in a frame of this strand.
 #[inline]
-pub(super) unsafe fn level_in(frame: NonNull<Header>, context: NonNull<Context>) -> Option<Priority> {
-    // SAFETY: the caller's promise.
-    let (given, unit) = unsafe { (context.as_ref().priority, Header::unit(frame).as_ref()) };
+pub(super) fn level_in(unit: &Unit, context: &Context) -> Option<Priority> {
+    let given = context.priority;
     match unit.tracker().and_then(|tracker| tracker.escalation.raised()) {
         None => given,
         Some(raised) => Some(given.unwrap_or_default().max(raised)),
     }
 }
 
-/// Whether somebody can raise the strand of a frame.
-///
-/// # Safety
-///
-/// As for [`level`].
-pub(super) unsafe fn can_be_raised(frame: NonNull<Header>) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { Header::unit(frame).as_ref() }.tracker().is_some()
+/// Whether the strand of a frame can be raised.
+pub(super) fn can_be_raised(polling: Polling<'_>) -> bool {
+    polling.unit().tracker().is_some()
 }
 
 /// Makes a strand at least as urgent as `level`, for good, and with it all that it waits for.

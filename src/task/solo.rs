@@ -12,7 +12,7 @@ use std::boxed::Box;
 use super::context::{Around, Context, Scope, TaskContext};
 use super::current::TaskRef;
 use super::error::TaskError;
-use super::frame::{Continuation, Header};
+use super::frame::{Continuation, Header, Polling};
 use super::priority::{self, Held, Link};
 use super::relay::Relay;
 use super::report::{Report, report};
@@ -177,7 +177,7 @@ impl SoloRef {
 /// With `parent` it is one of the frame that this thread polls, which waits for it; otherwise it is detached.
 pub(super) fn start<T, F, Cx>(
     future: F,
-    parent: Option<NonNull<Header>>,
+    polling: Option<Polling<'_>>,
     start: Start<Cx::Allocator>,
 ) -> Result<Claim<T>, OutOfMemory>
 where
@@ -196,14 +196,14 @@ where
         }
     }
 
-    let (context, scope, unit) = match parent {
-        // SAFETY: the frame is being polled by this thread.
-        Some(frame) => unsafe {
-            let here = Header::context(frame).as_ref();
+    let parent = polling.map(Polling::frame);
+    let (context, scope, unit) = match polling {
+        Some(polling) => {
+            let here = polling.context();
             let mut context = here.of_child();
-            context.priority = priority::level(frame);
-            (context, here.scope(), Header::unit(frame).as_ptr().cast_const())
-        },
+            context.priority = priority::level(polling);
+            (context, here.scope(), ptr::from_ref(polling.unit()))
+        }
         None => (Context::of_global_pool(), None, ptr::null()),
     };
     let (outer, inherited) = (context.token, context.priority);
@@ -245,8 +245,8 @@ where
     unsafe {
         let place = Child::<F, T, Cx>::tail(frame).as_ptr();
         (*place).frame = frame;
-        if let Some(parent) = parent {
-            match Tether::tie(NonNull::new_unchecked(place), parent) {
+        if let Some(polling) = polling {
+            match Tether::tie(NonNull::new_unchecked(place), polling) {
                 Ok(tether) => {
                     (*place).tether = Some(tether);
                     (*place).has_tether.set(true);
@@ -282,19 +282,19 @@ where
         unit.as_ref().track();
         let continuation = Continuation::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, continuation));
-        if let Some(parent) = parent {
+        if let Some(polling) = polling {
             // One for the link, with which it is raised, and one for the tether.
             Header::count(frame);
             Header::count(frame);
-            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), parent);
+            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
             // What comes after that is told.
-            match priority::level(parent) {
+            match priority::level(polling) {
                 Some(level) if Some(level) > inherited => priority::raise(frame, level),
                 _ => {}
             }
-            Header::context(parent).as_ref().enter();
+            polling.context().enter();
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
-            Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), Header::unit(parent));
+            Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
         }
         // The parent waits for it by now.
         if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
@@ -495,17 +495,15 @@ impl Solo {
 
 // SAFETY: the reference is one of the child's frame.
 unsafe impl Tethered for Solo {
-    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
+    unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
         // SAFETY: the tether has a reference. The caller polls the parent.
         unsafe {
             let solo = this.as_ref();
             solo.is_tied.store(false, Relaxed);
             let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
-            if let Some(parent) = solo.parent {
-                Header::count_wait(parent);
-                if !solo.let_go(true) {
-                    Header::uncount_wait(parent);
-                }
+            polling.count_wait();
+            if !solo.let_go(true) {
+                polling.uncount_wait();
             }
             resumed.and(solo.unlink())
         }
@@ -550,24 +548,25 @@ impl<T> Drop for Claim<T> {
                 if !self.task.is_finished() {
                     self.task.cancel(Why::SCOPE_LEFT);
                 }
-                if Header::is_current(parent) {
-                    // SAFETY: this is what the frame's poll is running.
+                Polling::with_frame(parent, |polling| {
+                    let Some(polling) = polling else {
+                        // It stays tied, and the frame waits for it when its future is gone.
+                        return solo.let_go(false);
+                    };
+                    // SAFETY: this is what the frame's poll is running. The await is counted here.
                     unsafe {
                         solo.untie();
-                        Header::count_wait(parent);
+                        polling.count_wait();
                         let counted = solo.let_go(true);
                         if counted {
                             // It was stopped, so there is nothing to be passed on. A scope that it was started in need not wait.
                             solo.unlink().run();
                         } else {
-                            Header::uncount_wait(parent);
+                            polling.uncount_wait();
                         }
                         counted
                     }
-                } else {
-                    // It stays tied, and the frame waits for it when its future is gone.
-                    solo.let_go(false)
-                }
+                })
             }
         };
         if !let_go && solo.joiner.load(Acquire) == DONE {

@@ -16,7 +16,7 @@ use allocator_api2::alloc::{Allocator, Global};
 use super::builder::{TaskBuilder, or_panic};
 use super::context::{Around, Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext};
 use super::foreign::{self, Foreign, Stopping};
-use super::frame::{self, Continuation, Header, Polled, Vtable};
+use super::frame::{self, Continuation, Header, Polled, Polling, Vtable};
 use super::home::Home;
 use super::unit::Unit;
 use crate::memory::Cached;
@@ -1041,19 +1041,19 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        let Some(parent) = frame::frame_of(cx.waker()) else {
+        let Some(polling) = Polling::with_waker_of(cx) else {
             return self.poll_foreign(cx);
         };
         let frame = match mem::replace(&mut *self.stage, Stage::Over) {
             Stage::Unstarted(task) => {
                 let frame = ManuallyDrop::new(task).frame;
                 let mut room = MaybeUninit::<Completion<T, E>>::uninit();
-                // SAFETY: this is what the parent's poll is running; the frame is ours; there is room.
+                // SAFETY: the frame is ours, and was not started; there is room.
                 let polled =
-                    unsafe { Header::await_child(parent, frame, NonNull::new_unchecked(room.as_mut_ptr()).cast()) };
+                    unsafe { Header::await_child(polling, frame, NonNull::new_unchecked(room.as_mut_ptr()).cast()) };
                 if polled == Polled::Gone {
                     // SAFETY: the result was put there.
-                    return conclude(parent, unsafe { room.assume_init() });
+                    return conclude(polling, unsafe { room.assume_init() });
                 }
                 *self.stage = Stage::Started(Task {
                     frame,
@@ -1077,7 +1077,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // SAFETY: we own the frame, and it was started.
         if !unsafe { Header::is_done(frame) } {
             // SAFETY: as above.
-            let began_here = unsafe { Header::is_parent(parent, frame) };
+            let began_here = unsafe { Header::is_parent(polling.frame(), frame) };
             assert!(
                 began_here,
                 "a task that is awaited was sent to another task: await it in the one where that began",
@@ -1087,20 +1087,19 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // The frame goes with the result.
         mem::forget(mem::replace(&mut *self.stage, Stage::Over));
         // SAFETY: it is done, and was ours.
-        conclude(parent, unsafe { Header::take(frame) })
+        conclude(polling, unsafe { Header::take(frame) })
     }
 }
 
 /// What the code that awaits a task gets to see.
 #[inline]
-fn conclude<T, E>(parent: NonNull<Header>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+fn conclude<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
     match completion {
         Completion::Value(value) => Poll::Ready(Ok(value)),
         Completion::Error(error) => Poll::Ready(Err(error)),
         Completion::Panicked(payload) => payload.resume(),
         Completion::Stopped => {
-            // SAFETY: this is what the parent's poll is running.
-            unsafe { Header::stop_here(parent) };
+            polling.stop_here();
             Poll::Pending
         }
     }

@@ -11,7 +11,7 @@ use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
 use super::context::{Context, Scope};
-use super::frame::Header;
+use super::frame::{Header, Polling};
 use super::inside::{self, Change, Ended, Inside};
 use crate::Panic;
 use crate::memory::Count;
@@ -404,11 +404,10 @@ struct Here {
 /// The frame that this thread polls, and its context; or twice null.
 #[inline]
 fn polled() -> (*const Header, *const Context) {
-    match Header::current() {
-        // SAFETY: it is being polled, so it has a context.
-        Some(frame) => (frame.as_ptr(), unsafe { Header::context(frame) }.as_ptr()),
+    Polling::with(|polling| match polling {
+        Some(polling) => (polling.frame().as_ptr().cast_const(), ptr::from_ref(polling.context())),
         None => (ptr::null(), ptr::null()),
-    }
+    })
 }
 
 /// The innermost binding that the calling code sees.

@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::frame::{BlockVtable, Header};
+use super::frame::{BlockContent, Header, Polling};
 use crate::Transfer;
 use crate::memory::OutOfMemory;
 use crate::sync::atomic::{
@@ -23,7 +23,7 @@ pub(super) unsafe trait Tethered {
     /// # Safety
     ///
     /// The caller polls the frame that this is tethered to, and calls this once.
-    unsafe fn abandon(this: NonNull<Self>) -> Transfer;
+    unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer;
 
     /// Gives up the reference that the tether has.
     ///
@@ -44,11 +44,6 @@ pub(super) struct Tether<T: Tethered> {
 }
 
 impl<T: Tethered> Tether<T> {
-    const VTABLE: &'static BlockVtable = &BlockVtable {
-        abandon: Self::abandon,
-        sweep: Some(Self::sweep),
-    };
-
     /// Ties something to a frame.
     ///
     /// # Errors
@@ -57,19 +52,14 @@ impl<T: Tethered> Tether<T> {
     ///
     /// # Safety
     ///
-    /// The caller is what the frame's poll is running. It gives the tether a reference of `what`, unless this fails.
-    pub(super) unsafe fn tie(what: NonNull<T>, frame: NonNull<Header>) -> Result<NonNull<Self>, OutOfMemory> {
-        // SAFETY: the caller's promise. The block is written at once.
-        unsafe {
-            let this = Header::try_allocate_block::<Self>(frame, Self::VTABLE)?;
-            this.write(Tether {
-                what,
-                frame,
-                is_loose: AtomicBool::new(false),
-                _what: PhantomData,
-            });
-            Ok(this)
-        }
+    /// The caller gives the tether a reference of `what`, unless this fails.
+    pub(super) unsafe fn tie(what: NonNull<T>, polling: Polling<'_>) -> Result<NonNull<Self>, OutOfMemory> {
+        polling.try_allocate(Tether {
+            what,
+            frame: polling.frame(),
+            is_loose: AtomicBool::new(false),
+            _what: PhantomData,
+        })
     }
 
     /// Unties it, with the reference that it has. The caller keeps another while it needs the value.
@@ -105,27 +95,24 @@ impl<T: Tethered> Tether<T> {
         // SAFETY: the caller's promise.
         unsafe { this.as_ref() }.is_loose.store(true, Release);
     }
+}
 
-    /// # Safety
-    ///
-    /// It is the content of such a block. The caller polls the frame, and calls this once.
-    unsafe fn abandon(block: NonNull<()>) -> Transfer {
+// SAFETY: what is loose is used by no other party.
+unsafe impl<T: Tethered> BlockContent for Tether<T> {
+    unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
         // SAFETY: the caller's promise. The tether has a reference.
         unsafe {
-            let this = block.cast::<Self>().as_ref();
-            let resumed = T::abandon(this.what);
+            let this = this.as_ref();
+            let resumed = T::abandon(this.what, polling);
             this.is_loose.store(true, Release);
             resumed
         }
     }
 
-    /// # Safety
-    ///
-    /// It is the content of such a block. The caller polls the frame, or frees it.
-    unsafe fn sweep(block: NonNull<()>) -> bool {
-        // SAFETY: the caller's promise. What is loose is used by no other thread.
+    unsafe fn sweep(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise. The tether has a reference.
         unsafe {
-            let this = block.cast::<Self>().as_ref();
+            let this = this.as_ref();
             let is_loose = this.is_loose.load(Acquire);
             if is_loose {
                 // Once: what goes with the reference may make the frame look again.

@@ -300,13 +300,13 @@ impl Counted {
     /// # Safety
     ///
     /// It was not linked before, stays where it is, and is [unlinked](Counted::unlink) before it or the unit is gone.
-    pub(super) unsafe fn link(this: NonNull<Counted>, unit: NonNull<Unit>) {
-        // SAFETY: the caller's promise.
-        let (node, unit) = unsafe { (this.as_ref(), unit.as_ref()) };
+    pub(super) unsafe fn link(this: NonNull<Counted>, unit: &Unit) {
         let _lock = unit.lock();
-        node.is_linked.set(true);
         // SAFETY: the lock is held. The node is in no list, and stays where it is until it is unlinked, by the caller's promise.
-        unsafe { (*unit.counted.get()).push_front(this) };
+        unsafe {
+            this.as_ref().is_linked.set(true);
+            (*unit.counted.get()).push_front(this);
+        }
     }
 
     /// Unlinks it. A second call does nothing.

@@ -17,6 +17,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
+use super::Polling;
 use crate::Transfer;
 use crate::sync::Owned;
 use crate::sync::atomic::{
@@ -57,13 +58,43 @@ pub(in super::super) struct Block {
     content: Owned,
 }
 
+/// What a block holds. Its owner is another party, until that ends the block or leaves it to the frame.
+///
+/// # Safety
+///
+/// What `sweep` says was destroyed is not used any more.
+pub(in super::super) unsafe trait BlockContent: Sized {
+    #[doc(hidden)]
+    const VTABLE: &'static BlockVtable = &BlockVtable {
+        // SAFETY: the block was made for this type.
+        abandon: |content, polling| unsafe { Self::abandon(content.cast(), polling) },
+        // SAFETY: as above.
+        sweep: |content| unsafe { Self::sweep(content.cast()) },
+    };
+
+    /// The future of the frame is gone: asks what is in flight to stop.
+    ///
+    /// # Safety
+    ///
+    /// The block has not ended. It is of that frame. This is called once.
+    unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer;
+
+    /// Destroys the content if that was left to the frame, and says whether it did: then the block ends. It may be called any
+    /// number of times, also by what it destroys, and destroys once.
+    ///
+    /// # Safety
+    ///
+    /// The block has not ended. The caller polls the frame, or frees it.
+    unsafe fn sweep(this: NonNull<Self>) -> bool {
+        let _ = this;
+        false
+    }
+}
+
 /// What is known of the content of a block.
 pub(in super::super) struct BlockVtable {
-    /// The future of the frame is gone: what is in flight is asked to stop. Called once, by the polling thread.
-    pub(in super::super) abandon: unsafe fn(NonNull<()>) -> Transfer,
-    /// Destroys the content if that is the frame's to do, and says whether it did. Called by the owner of the memory, any
-    /// number of times, and also by what it destroys: it does so once. None where another party ends the block.
-    pub(in super::super) sweep: Option<unsafe fn(NonNull<()>) -> bool>,
+    abandon: unsafe fn(NonNull<()>, Polling<'_>) -> Transfer,
+    sweep: unsafe fn(NonNull<()>) -> bool,
 }
 
 /// What offsets count.
@@ -307,9 +338,9 @@ impl Memory {
     /// # Safety
     ///
     /// The caller polls the frame, and calls this once.
-    pub(super) unsafe fn abandon(&self, mut resumed: impl FnMut(Transfer)) {
+    pub(super) unsafe fn abandon(&self, polling: Polling<'_>, mut resumed: impl FnMut(Transfer)) {
         // SAFETY: the caller's promise.
-        unsafe { self.each(|block| resumed((block.as_ref().vtable.abandon)(Block::content(block)))) };
+        unsafe { self.each(|block| resumed((block.as_ref().vtable.abandon)(Block::content(block), polling))) };
     }
 
     /// Gives all chunks back.
@@ -509,7 +540,7 @@ impl Block {
     unsafe fn sweep(this: NonNull<Block>) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
-            let swept = (this.as_ref().vtable.sweep).is_some_and(|sweep| sweep(Block::content(this)));
+            let swept = (this.as_ref().vtable.sweep)(Block::content(this));
             if swept {
                 this.as_ref().end(Relaxed);
             }

@@ -17,6 +17,7 @@
 //! When the future is gone, whatever it began and did not await to the end is asked to stop: see [`memory`]. The frame is done,
 //! and its parent or operation learns of that, when the last of those has ended. No thread waits for it.
 
+mod access;
 mod memory;
 mod polling;
 mod state;
@@ -27,7 +28,8 @@ use core::cell::Cell;
 use core::mem;
 use core::ptr::{self, NonNull};
 
-pub(super) use self::memory::{Block, BlockVtable};
+pub(super) use self::access::Polling;
+pub(super) use self::memory::{Block, BlockContent};
 use self::memory::{Memory, Source};
 pub(super) use self::polling::Polled;
 use self::polling::{free, publish_children};
@@ -35,7 +37,6 @@ use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
 use super::context::Context;
 use super::unit::Unit;
-use crate::memory::OutOfMemory;
 use crate::scheduler::thread_pool::{Entry, Kind};
 use crate::sender::current;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -264,42 +265,6 @@ impl Header {
         unsafe { (this.as_ref().vtable.deallocate)(this, memory, layout) };
     }
 
-    /// Makes a block in the frame's memory with room for a `T`, which the caller writes next.
-    ///
-    /// # Errors
-    ///
-    /// The frame's allocator has no memory.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running. The vtable is made for a `T`.
-    #[inline]
-    pub(super) unsafe fn try_allocate_block<T>(
-        this: NonNull<Header>,
-        vtable: &'static BlockVtable,
-    ) -> Result<NonNull<T>, OutOfMemory> {
-        let layout = Layout::new::<T>();
-        // SAFETY: the caller's promise.
-        match unsafe { header_of(this).memory.allocate(layout, vtable, &FrameSource(this)) } {
-            Some(block) => Ok(block.cast()),
-            None => Err(OutOfMemory::new(layout)),
-        }
-    }
-
-    /// [`try_allocate_block`](Header::try_allocate_block), which panics where there is no memory: the task ends with that.
-    ///
-    /// # Safety
-    ///
-    /// As for that.
-    #[inline]
-    pub(super) unsafe fn allocate_block<T>(this: NonNull<Header>, vtable: &'static BlockVtable) -> NonNull<T> {
-        // SAFETY: the caller's promise.
-        match unsafe { Header::try_allocate_block(this, vtable) } {
-            Ok(block) => block,
-            Err(error) => panic!("a task cannot go on: {error}"),
-        }
-    }
-
     /// Ends a block that the frame's poll has no use for any more.
     ///
     /// # Safety
@@ -329,17 +294,6 @@ impl Header {
             // SAFETY: the caller's promise.
             unsafe { header.memory.release(&FrameSource(this)) };
         }
-    }
-
-    /// Notes an await that was dropped in flight: the frame destroys it when it has ended.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running.
-    pub(super) unsafe fn add_orphan(this: NonNull<Header>) {
-        let header = header_of(this);
-        header.orphans.set(header.orphans.get().saturating_add(1));
-        header.sweep_after.set(1);
     }
 
     /// Destroys awaits that were dropped in flight and have ended since. The more there are, the less often it looks.
@@ -445,18 +399,6 @@ impl Header {
         unsafe { adopt(this, context) }
     }
 
-    /// Runs something when the poll is over.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running.
-    #[inline]
-    pub(super) unsafe fn resume_later(transfer: Transfer) {
-        if !transfer.is_none() {
-            current::run_later(transfer).run();
-        }
-    }
-
     #[inline]
     fn add_pending(&self, awaits: i32, references: i32) {
         let pending = self.pending.get();
@@ -464,36 +406,6 @@ impl Header {
             awaits: pending.awaits + awaits,
             references: pending.references + references,
         });
-    }
-
-    /// Counts an await that will wake the frame.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running.
-    #[inline]
-    pub(super) unsafe fn count_wait(this: NonNull<Header>) {
-        header_of(this).add_pending(1, 0);
-    }
-
-    /// Takes back an await that was counted, and will not wake the frame.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running.
-    #[inline]
-    pub(super) unsafe fn uncount_wait(this: NonNull<Header>) {
-        header_of(this).add_pending(-1, 0);
-    }
-
-    /// Adds a reference for a future that points into the frame's memory.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running.
-    #[inline]
-    pub(super) unsafe fn hold(this: NonNull<Header>) {
-        header_of(this).add_pending(0, 1);
     }
 
     /// Ends a block, with the reference of the future that it was for. The frame may be gone when this returns.
@@ -527,22 +439,6 @@ impl Header {
         } else {
             // SAFETY: the caller's promise.
             unsafe { Header::release_started(this) };
-        }
-    }
-
-    /// What is awaited right now has stopped: nothing of the innermost scope that the poll is in, or else of the frame, is
-    /// polled again.
-    ///
-    /// # Safety
-    ///
-    /// The caller is what this frame's poll is running.
-    pub(super) unsafe fn stop_here(this: NonNull<Header>) {
-        // SAFETY: the caller's promise. The context is valid while the frame is polled.
-        unsafe {
-            match Header::context(this).as_ref().scope_in(this) {
-                Some(scope) => scope.stop(),
-                None => Header::stop(this),
-            }
         }
     }
 

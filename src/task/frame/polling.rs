@@ -11,7 +11,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::state::{Finish, Held, Suspend};
-use super::{Continuation, Header, header_of};
+use super::{Continuation, Header, Polling, header_of};
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::current::{self, Poll};
 use crate::sync::per_thread;
@@ -41,13 +41,14 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// The caller is what this frame's poll is running. The child was not started. There is room for its result.
+    /// The child was not started. There is room for its result.
     #[inline]
     pub(in super::super) unsafe fn await_child(
-        this: NonNull<Header>,
+        polling: Polling<'_>,
         child: NonNull<Header>,
         room: NonNull<()>,
     ) -> Polled {
+        let this = polling.frame();
         let (header, inner) = (header_of(this), header_of(child));
         let nested = header.nested.get() + 1;
         let poll = current::poll();
@@ -62,8 +63,7 @@ impl Header {
         inner.unit.set(header.unit.get());
         inner.continuation.set(Continuation::parent(this));
         inner.state.begin();
-        // SAFETY: the parent is polled, so its context is valid.
-        let context = unsafe { Header::context(this).as_ref() };
+        let context = polling.context();
         context.enter();
         poll.change_frame(child.as_ptr().cast());
         // SAFETY: it is busy, and polled by this thread; there is room. It does not unwind.
@@ -87,7 +87,7 @@ impl Header {
         // SAFETY: the caller's promise. The context is valid until this frame is done, or its scope is left; both wait for the
         // child.
         unsafe {
-            Header::count_wait(this);
+            header_of(this).add_pending(1, 0);
             let (context, unit) = (Header::context(this), Header::unit(this));
             core::mem::forget(Header::begin(child, context, unit, Continuation::parent(this)));
             Header::set_aside(this, child);
@@ -135,8 +135,8 @@ impl Header {
                 Polled::Pending
             }
         };
-        // SAFETY: this is what the parent's poll is running.
-        unsafe { Header::resume_later(resumed) };
+        // SAFETY: the caller polls it.
+        unsafe { Polling::new(this) }.resume_later(resumed);
         polled
     }
 
@@ -233,7 +233,7 @@ impl Header {
             if header_of(child).nested.get() == 0 {
                 // It was never polled. Its owner frees it as one that was not started.
                 Header::unbegin(child);
-                return Header::uncount_wait(parent);
+                return header_of(parent).add_pending(-1, 0);
             }
             Header::stop(child);
             header_of(child).polled.set(false);
@@ -510,7 +510,11 @@ unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
     // It is swept as a whole, when all has ended.
     header.orphans.set(0);
     // SAFETY: by the caller's promise.
-    unsafe { header.memory.abandon(|transfer| resumed.append(transfer)) };
+    unsafe {
+        header
+            .memory
+            .abandon(Polling::new(frame), |transfer| resumed.append(transfer))
+    };
 }
 
 /// How many frames are freed inside one another before they wait for each other.

@@ -8,7 +8,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
-use super::super::frame;
+use super::super::frame::{self, Polling};
 use super::super::priority::current_priority;
 use super::super::report::{Report, report};
 use super::TaskGroup;
@@ -130,8 +130,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         if !this.poll_body(cx, fails, take_panic) {
             return Poll::Pending;
         }
-        // SAFETY: the frame is polled by this thread.
-        if !unsafe { this.core.close() } {
+        if !Polling::with(|polling| this.core.close(polling)) {
             this.core.wanted_at(current_priority());
             // The last child wakes the frame.
             let waker = Some(cx.waker()).filter(|waker| !this.core.is_frame(frame::frame_of(waker)));
@@ -152,13 +151,13 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         let result = match Panic::catch(|| body.poll(cx)) {
             // It waits for something. The panic of a child that it does not wait for ends it.
             Ok(Poll::Pending) => {
-                // SAFETY: this is what the poll of the group's frame is running.
-                while unsafe { self.core.has_panic(&mut self.is_watched, cx.waker()) } {
+                let is_watched = &mut self.is_watched;
+                while Polling::with(|polling| self.core.has_panic(polling, is_watched, cx.waker())) {
                     if let Some(payload) = take_panic(&self.core) {
                         return self.end_body(Err(payload), fails);
                     }
                     // The body has seen it. It is to be polled for the next.
-                    self.is_watched = false;
+                    *is_watched = false;
                 }
                 return false;
             }

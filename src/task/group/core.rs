@@ -14,7 +14,7 @@ use allocator_api2::alloc::Allocator;
 
 use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::foreign::Stopping;
-use super::super::frame::{self, Continuation, Header};
+use super::super::frame::{self, Continuation, Header, Polling};
 use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
 use super::super::relay::Relay;
 use super::super::spawned::Place;
@@ -167,14 +167,17 @@ impl CoreRef {
 
     /// A group of the frame that this thread polls, or of none.
     pub(super) fn open(policy: Policy) -> CoreRef {
-        let frame = Header::current();
-        let (context, scope, unit) = match frame {
-            // SAFETY: the frame is being polled by this thread.
-            Some(frame) => unsafe {
-                let here = Header::context(frame).as_ref();
+        Polling::with(|polling| Self::open_in(policy, polling))
+    }
+
+    fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> CoreRef {
+        let frame = polling.map(Polling::frame);
+        let (context, scope, unit) = match polling {
+            Some(polling) => {
+                let here = polling.context();
                 here.enter();
-                (here.of_child(), here.scope(), Header::unit(frame).as_ptr().cast_const())
-            },
+                (here.of_child(), here.scope(), ptr::from_ref(polling.unit()))
+            }
             None => (Context::of_global_pool(), None, ptr::null()),
         };
         let outer = context.token;
@@ -207,8 +210,8 @@ impl CoreRef {
                 frame,
                 context: NonNull::new_unchecked(&raw mut (*place).context),
             });
-            if let Some(frame) = frame {
-                match Tether::tie(core, frame) {
+            if let Some(polling) = polling {
+                match Tether::tie(core, polling) {
                     Ok(tether) => (*place).tether.set(Some(tether)),
                     Err(error) => {
                         if let Some(scope) = scope {
@@ -223,10 +226,10 @@ impl CoreRef {
                 (*place).count.add();
                 (*place).count.add();
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
-                Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), Header::unit(frame));
-                Link::enter(NonNull::new_unchecked(&raw mut (*place).link), frame);
+                Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
+                Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
                 // What comes after that is told.
-                (*place).context.priority = priority::level(frame);
+                (*place).context.priority = priority::level(polling);
             }
             let level = (*place).context.priority.unwrap_or_default();
             (*place).lowest.fetch_max(level as u8, Relaxed);
@@ -411,15 +414,13 @@ impl Core {
 
     /// Whether a child has panicked, and the body has not seen that. If not, the body is polled when one has.
     ///
-    /// # Safety
-    ///
-    /// The caller polls the body, in its frame, if it has one. `watched` is its own, and `false` at first.
-    pub(super) unsafe fn has_panic(&self, watched: &mut bool, waker: &Waker) -> bool {
+    /// `polling` is the frame of the group, if it has one. `watched` belongs to the body, and is `false` at first.
+    pub(super) fn has_panic(&self, polling: Option<Polling<'_>>, watched: &mut bool, waker: &Waker) -> bool {
         if self.policy.supervises {
             return false;
         }
         // What polls the body with a waker of its own is woken, inside a task as well.
-        let is_woken = self.frame.is_some() && self.frame == frame::frame_of(waker);
+        let is_woken = self.is_frame(frame::frame_of(waker));
         if is_woken && *watched {
             return self.has_panic.load(Acquire);
         }
@@ -432,11 +433,10 @@ impl Core {
         // One that was noted before may have been taken since, by a child.
         self.has_panic.store(false, Relaxed);
         lock.add_waker(&mut waker);
-        if let Some(frame) = self.frame
+        if let Some(polling) = self.own(polling)
             && !mem::replace(&mut lock.body_waits, true)
         {
-            // SAFETY: the caller's promise.
-            unsafe { Header::count_wait(frame) };
+            polling.count_wait();
         }
         *watched = true;
         false
@@ -662,6 +662,10 @@ impl Core {
         self.outer.stop_possible() && self.outer.is_same(&context.token)
     }
 
+    pub(super) fn is_frame(&self, frame: Option<NonNull<Header>>) -> bool {
+        frame.is_some() && self.frame == frame
+    }
+
     /// Whether the stop that reaches the children from outside was requested.
     pub(super) fn is_stopped_from_outside(&self) -> bool {
         self.outer.stop_requested()
@@ -695,19 +699,30 @@ impl Core {
         unsafe { self.relay.token() }
     }
 
-    /// The body has ended. `true` where all children have.
+    /// The frame of the group.
     ///
-    /// # Safety
+    /// # Panics
     ///
-    /// This is what the poll of the group's frame is running, if it has one.
-    pub(super) unsafe fn close(&self) -> bool {
+    /// It has one, and that is not polled here.
+    fn own<'p>(&self, polling: Option<Polling<'p>>) -> Option<Polling<'p>> {
+        let own = polling.filter(|polling| self.is_frame(Some(polling.frame())));
+        assert!(
+            own.is_some() || self.frame.is_none(),
+            "a group is polled in the task where it began"
+        );
+        own
+    }
+
+    /// The body has ended. `true` where all children have. `polling` is the frame of the group, if it has one.
+    pub(super) fn close(&self, polling: Option<Polling<'_>>) -> bool {
+        let polling = self.own(polling);
         let mut lock = self.lock();
         if mem::take(&mut lock.body_waits)
-            && let Some(frame) = self.frame
+            && let Some(polling) = polling
         {
             // The body is over, and not to be ended any more.
-            // SAFETY: the caller's promise.
-            unsafe { Header::uncount_wait(frame) };
+            // SAFETY: the await was counted for the body.
+            unsafe { polling.uncount_wait() };
         }
         match lock.phase {
             Phase::Over => return true,
@@ -720,9 +735,8 @@ impl Core {
         }
         // One for the children, and an await of the frame; the last child gives both back.
         self.count.add();
-        if let Some(frame) = self.frame {
-            // SAFETY: the caller's promise.
-            unsafe { Header::count_wait(frame) };
+        if let Some(polling) = polling {
+            polling.count_wait();
         }
         let failed = lock.failures != 0;
         drop(lock);
@@ -762,18 +776,17 @@ impl Core {
     ///
     /// # Safety
     ///
-    /// It was tied, and is not any more: the caller has cleared that, and polls the frame. The strand has not ended. The group may be
-    /// gone when this returns.
-    unsafe fn unlink(this: NonNull<Core>) {
+    /// It was tied, and is not any more: the caller has cleared that. The frame is the group's. The group may be gone when this
+    /// returns.
+    unsafe fn unlink(this: NonNull<Core>, polling: Polling<'_>) {
         // SAFETY: the link has a count until it is over. What was tied has a frame.
         unsafe {
             let core = this.as_ref();
             core.counted.unlink(core.unit);
-            let Some(frame) = core.frame else { return };
             // Before the stop that is being passed on may be over, which takes it back.
-            Header::count_wait(frame);
+            polling.count_wait();
             if Relay::end_now(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) {
-                Header::uncount_wait(frame);
+                polling.uncount_wait();
                 Core::unlinked(this);
             }
         }
@@ -816,18 +829,18 @@ impl Core {
 // SAFETY: the reference is one of the group's count.
 unsafe impl Tethered for Core {
     /// Gives the group up on behalf of its frame, which waits for what still runs.
-    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the tether has a count. The caller polls the frame, which has not ended.
+    unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
+        // SAFETY: the tether has a count. The frame has not ended.
         unsafe {
             let core = this.as_ref();
             if !core.is_tied.swap(false, AcqRel) {
                 return Transfer::none();
             }
             let resumed = core.abandon();
-            if core.close() {
+            if core.close(Some(polling)) {
                 core.link.leave();
             }
-            Core::unlink(this);
+            Core::unlink(this, polling);
             resumed
         }
     }
@@ -847,9 +860,9 @@ impl Drop for Core {
 impl CoreRef {
     /// The next that has ended, or what to do about it.
     ///
-    /// `polled` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in
+    /// `polling` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in
     /// that frame, and what stops it reaches the children too, it is woken without any more ado.
-    pub(super) fn try_next(&self, polled: Option<NonNull<Header>>) -> TryNext {
+    pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> TryNext {
         let mut lock = self.lock();
         if let Some(child) = lock.pop_finished() {
             return TryNext::Ended(child);
@@ -857,18 +870,14 @@ impl CoreRef {
         if lock.running == 0 {
             return TryNext::Nothing;
         }
-        let Some(frame) = polled.filter(|_| self.frame == polled) else {
+        let Some(polling) = polling.filter(|polling| self.is_frame(Some(polling.frame()))) else {
             return TryNext::Listen;
         };
-        // SAFETY: the frame is polled by this thread.
-        let context = unsafe { Header::context(frame).as_ref() };
-        if !self.outer.is_same(&context.token) {
+        if !self.outer.is_same(&polling.context().token) {
             return TryNext::Listen;
         }
-        if !lock.frame_waits {
-            lock.frame_waits = true;
-            // SAFETY: as above, and this is what that runs.
-            unsafe { Header::count_wait(frame) };
+        if !mem::replace(&mut lock.frame_waits, true) {
+            polling.count_wait();
         }
         TryNext::Wait
     }
@@ -953,12 +962,14 @@ impl CoreRef {
 
     /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
     pub(super) fn stop_with_scope(&self, waker: &Waker) {
-        let Some(frame) = Header::current() else { return };
-        // SAFETY: the frame is polled by this thread.
-        let context = unsafe { Header::context(frame).as_ref() };
-        if context.token.stop_requested() && !self.is_reached_from(context) {
-            Stopping::stop(frame, waker);
-        }
+        Polling::with(|polling| {
+            if let Some(polling) = polling
+                && polling.context().token.stop_requested()
+                && !self.is_reached_from(polling.context())
+            {
+                Stopping::stop(polling, waker);
+            }
+        });
     }
 
     /// Whether this is the group of the frame that this thread polls.
@@ -972,48 +983,43 @@ impl CoreRef {
         self.frame.is_some()
     }
 
-    pub(super) fn is_frame(&self, frame: Option<NonNull<Header>>) -> bool {
-        frame.is_some() && self.frame == frame
-    }
-
-    /// Unties the group from its frame. `false` where the frame has ended it, or where another thread polls that.
-    fn untie(&self) -> bool {
-        // The order matters: the frame may be gone, and another at its address, once it has ended the group.
-        if !self.is_here() || !self.is_tied.swap(false, AcqRel) {
-            return false;
-        }
-        if let Some(tether) = self.tether.take() {
-            // SAFETY: this is what the frame's poll is running.
-            unsafe { Tether::untie(tether) };
-        }
-        true
+    /// Unties the group from its frame, and calls `body` with that. Not where the frame has ended the group, or where another thread
+    /// polls it.
+    fn untie(&self, body: impl FnOnce(Polling<'_>)) {
+        Polling::with(|polling| {
+            // The order matters: the frame may be gone, and another at its address, once it has ended the group.
+            if let Some(polling) = polling
+                && self.is_here()
+                && self.is_tied.swap(false, AcqRel)
+            {
+                if let Some(tether) = self.tether.take() {
+                    // SAFETY: this is what the frame's poll is running.
+                    unsafe { Tether::untie(tether) };
+                }
+                body(polling);
+                // SAFETY: it was tied, to this frame, and this has a count.
+                unsafe { Core::unlink(self.0, polling) };
+            }
+        });
     }
 
     /// The group has come to its end.
     pub(super) fn end(&self) {
-        if self.untie() {
-            self.link.leave();
-            // SAFETY: it was tied, and this has a count. The strand of the frame has not ended.
-            unsafe { Core::unlink(self.0) };
-        }
+        self.untie(|_| self.link.leave());
     }
 
     /// The future that runs the body is dropped before its end.
     pub(super) fn give_up(&self) {
         let resumed = self.abandon();
         if !self.has_frame() {
-            // SAFETY: there is no frame.
-            unsafe { self.close() };
-        } else if self.untie() {
-            // SAFETY: this is what the frame's poll is running; it is not tied any more.
-            unsafe {
-                if self.close() {
-                    self.link.leave();
-                }
-                Core::unlink(self.0);
-            }
+            self.close(None);
         }
         // Elsewhere it stays tied, and the frame ends it.
+        self.untie(|polling| {
+            if self.close(Some(polling)) {
+                self.link.leave();
+            }
+        });
         resumed.run();
     }
 }

@@ -10,7 +10,7 @@ use core::task::{Context as Cx, Poll, Waker, ready};
 use super::super::await_sender::SenderFuture;
 use super::super::error::TaskError;
 use super::super::foreign::Stopping;
-use super::super::frame::{self, Header};
+use super::super::frame::Polling;
 use super::super::priority::current_priority;
 use super::super::spawned::InCache;
 use super::core::{CoreRef, TryNext};
@@ -62,7 +62,7 @@ impl<T> NextFinished<T> {
         // SAFETY: it is pinned with this, and nothing is moved.
         let mut waiting = unsafe { self.map_unchecked_mut(|this| &mut this.waiting) };
         if waiting.wait.is_none() {
-            match waiting.core.try_next(frame::frame_of(cx.waker())) {
+            match waiting.core.try_next(Polling::with_waker_of(cx)) {
                 // SAFETY: it is done, and ours; this is what the children give.
                 TryNext::Ended(child) => return Poll::Ready(Some(unsafe { child.take() })),
                 TryNext::Nothing => return Poll::Ready(None),
@@ -83,13 +83,13 @@ impl<T> NextFinished<T> {
 
 /// Stops what the frame that this thread polls awaits, if that is cancelled.
 pub(super) fn stop_if_cancelled(waker: &Waker) -> bool {
-    let Some(frame) = Header::current() else { return false };
-    // SAFETY: the frame is polled by this thread.
-    let cancelled = unsafe { Header::context(frame).as_ref() }.token.stop_requested();
-    if cancelled {
-        Stopping::stop(frame, waker);
-    }
-    cancelled
+    Polling::with(|polling| match polling {
+        Some(polling) if polling.context().token.stop_requested() => {
+            Stopping::stop(polling, waker);
+            true
+        }
+        _ => false,
+    })
 }
 
 /// The value of the next child that gives one. Made by [`TaskGroup::next`](super::TaskGroup::next).

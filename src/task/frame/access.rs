@@ -1,0 +1,163 @@
+//! The proof that a thread polls a frame.
+
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::task::Context as Cx;
+
+use super::memory::BlockContent;
+use super::{FrameSource, Header, frame_of};
+use crate::Transfer;
+use crate::memory::OutOfMemory;
+use crate::sender::current;
+use crate::task::context::Context;
+use crate::task::unit::Unit;
+
+/// A frame that this thread polls and works for, during a call that the poll makes.
+///
+/// It proves exclusive access to the cells of the header, and that the frame, its context and its strand are alive: the poll
+/// is beneath the call on this stack, and is not over before the call returns. It neither leaves the thread nor outlives `'p`,
+/// which ends with the call.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Polling<'p> {
+    frame: NonNull<Header>,
+    _call: PhantomData<(&'p (), *const ())>,
+}
+
+impl<'p> Polling<'p> {
+    /// Calls `body` with the frame that this thread polls and works for, if there is one.
+    #[inline]
+    pub(in super::super) fn with<T>(body: impl FnOnce(Option<Polling<'_>>) -> T) -> T {
+        // SAFETY: the frame is the current one. `body` cannot keep it beyond this call.
+        body(Header::current().map(|frame| unsafe { Polling::new(frame) }))
+    }
+
+    /// The same for this frame: none where another thread polls it, or this one does not work for it.
+    #[inline]
+    pub(in super::super) fn with_frame<T>(frame: NonNull<Header>, body: impl FnOnce(Option<Polling<'_>>) -> T) -> T {
+        Polling::with(|polling| body(polling.filter(|polling| polling.frame == frame)))
+    }
+
+    /// The frame that this thread polls and works for, if `cx` has its waker: what polls the caller is that frame.
+    #[inline]
+    pub(in super::super) fn with_waker_of(cx: &'p Cx<'_>) -> Option<Self> {
+        // SAFETY: the frame is the current one, and the caller has `cx` from a poll that it makes.
+        frame_of(cx.waker()).map(|frame| unsafe { Polling::new(frame) })
+    }
+
+    /// # Safety
+    ///
+    /// This thread polls the frame, and works for it, until `'p` is over.
+    #[inline]
+    pub(in super::super) unsafe fn new(frame: NonNull<Header>) -> Self {
+        Polling {
+            frame,
+            _call: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(in super::super) fn frame(self) -> NonNull<Header> {
+        self.frame
+    }
+
+    #[inline]
+    fn header(self) -> &'p Header {
+        // SAFETY: the frame is polled, and so alive.
+        unsafe { self.frame.as_ref() }
+    }
+
+    /// The context of the innermost scope that the call is in.
+    #[inline]
+    pub(in super::super) fn context(self) -> &'p Context {
+        // SAFETY: the scope is left when the call is over.
+        unsafe { &*self.header().context.get() }
+    }
+
+    /// The strand of the frame.
+    #[inline]
+    pub(in super::super) fn unit(self) -> &'p Unit {
+        // SAFETY: it does not end before the frame does.
+        unsafe { &*self.header().unit.get() }
+    }
+
+    /// Makes a block in the frame's memory.
+    ///
+    /// # Errors
+    ///
+    /// The frame's allocator has no memory.
+    #[inline]
+    pub(in super::super) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemory> {
+        let layout = Layout::new::<T>();
+        // SAFETY: the memory belongs to the polling thread. The block has room for a `T`, which is written at once.
+        unsafe {
+            match self
+                .header()
+                .memory
+                .allocate(layout, T::VTABLE, &FrameSource(self.frame))
+            {
+                Some(block) => {
+                    block.cast::<T>().write(content);
+                    Ok(block.cast())
+                }
+                None => Err(OutOfMemory::new(layout)),
+            }
+        }
+    }
+
+    /// [`try_allocate`](Polling::try_allocate), which panics where there is no memory: the task ends with that.
+    #[inline]
+    pub(in super::super) fn allocate<T: BlockContent>(self, content: T) -> NonNull<T> {
+        match self.try_allocate(content) {
+            Ok(block) => block,
+            Err(error) => panic!("a task cannot go on: {error}"),
+        }
+    }
+
+    /// Counts an await: the frame is not done before it has [ended](Header::end_wait).
+    #[inline]
+    pub(in super::super) fn count_wait(self) {
+        self.header().add_pending(1, 0);
+    }
+
+    /// Takes back an await that was counted, and will not wake the frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller is that await.
+    #[inline]
+    pub(in super::super) unsafe fn uncount_wait(self) {
+        self.header().add_pending(-1, 0);
+    }
+
+    /// Adds a reference for a future that points into the frame's memory.
+    #[inline]
+    pub(in super::super) fn hold(self) {
+        self.header().add_pending(0, 1);
+    }
+
+    /// Notes an await that was dropped in flight: the frame destroys it when it has ended.
+    pub(in super::super) fn add_orphan(self) {
+        let header = self.header();
+        header.orphans.set(header.orphans.get().saturating_add(1));
+        header.sweep_after.set(1);
+    }
+
+    /// Runs something when the poll is over.
+    #[inline]
+    pub(in super::super) fn resume_later(self, transfer: Transfer) {
+        if !transfer.is_none() {
+            current::run_later(transfer).run();
+        }
+    }
+
+    /// What is awaited right now has stopped: nothing of the innermost scope that the call is in, or else of the frame, is
+    /// polled again.
+    pub(in super::super) fn stop_here(self) {
+        match self.context().scope_in(self.frame) {
+            Some(scope) => scope.stop(),
+            // SAFETY: the frame is polled.
+            None => unsafe { Header::stop(self.frame) },
+        }
+    }
+}
