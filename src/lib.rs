@@ -27,6 +27,8 @@ pub mod book;
 pub mod consumers;
 pub mod factories;
 mod memory;
+#[cfg(feature = "std")]
+mod report;
 pub mod scheduler;
 #[cfg(feature = "alloc")]
 pub mod scope;

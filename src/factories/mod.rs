@@ -1,5 +1,7 @@
 //! Senders that begin a piece of work.
 
+#[cfg(feature = "std")]
+pub(crate) mod continuation;
 #[cfg(feature = "alloc")]
 mod from_future;
 mod just;
@@ -8,6 +10,10 @@ mod just_from;
 mod just_stopped;
 mod never;
 mod read_env;
+#[cfg(feature = "std")]
+pub(crate) mod sleep;
+#[cfg(feature = "std")]
+pub(crate) mod yield_now;
 
 #[cfg(feature = "alloc")]
 pub use from_future::{FromFuture, from_future};

@@ -15,13 +15,13 @@ use super::error::TaskError;
 use super::frame::{Continuation, Header, Polling};
 use super::priority::{self, Held, Link};
 use super::relay::Relay;
-use super::report::{Report, report};
 use super::spawned::Place;
 use super::task::{Frame, Plain};
 use super::task_local::Locals;
 use super::tether::{Tether, Tethered};
 use super::unit::{Counted, Unit};
 use crate::memory::OutOfMemory;
+use crate::report::{Report, report};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken, Why};
 use crate::sync::atomic::{

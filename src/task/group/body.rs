@@ -10,10 +10,10 @@ use core::task::{Context as Cx, Poll, ready};
 
 use super::super::frame::{self, Polling};
 use super::super::priority::current_priority;
-use super::super::report::{Report, report};
 use super::TaskGroup;
 use super::core::{CoreRef, Policy};
 use crate::Panic;
+use crate::report::{Report, report};
 
 /// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
 #[must_use = "futures do nothing until they are awaited"]

@@ -61,7 +61,7 @@ use crate::{Completes, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, 
 /// # Allocation
 ///
 /// None: the operation is the queue's node. Where it is awaited outside of a task there is the one of
-/// [`SenderFuture`](super::SenderFuture).
+/// [`SenderFuture`](crate::task::SenderFuture).
 ///
 /// # Stack
 ///

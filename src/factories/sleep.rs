@@ -67,7 +67,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// # Allocation
 ///
-/// None. Where it is awaited outside of a task there is the one of [`SenderFuture`](super::SenderFuture).
+/// None. Where it is awaited outside of a task there is the one of [`SenderFuture`](crate::task::SenderFuture).
 ///
 /// # Stack
 ///

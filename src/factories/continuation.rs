@@ -10,7 +10,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::report::{Report, report};
+use crate::report::{Report, report};
 use crate::sender::current;
 use crate::sender::stage::container_of;
 use crate::stop::{StopSlot, StopToken};
@@ -54,7 +54,7 @@ use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 /// # Completions
 ///
 /// What the continuation is resumed with: a value, an error, or a stop. Once it was dropped, un-resumed, stopped; and the
-/// [report hook](super::set_report_hook) is told.
+/// [report hook](crate::task::set_report_hook) is told.
 ///
 /// A task that waits is queued with its scheduler, and goes on there: whoever resumes it runs nothing of it. Anything else
 /// completes in the midst of [`resume`](Continuation::resume), as every sender completes where its work ends; and so does
@@ -97,7 +97,7 @@ where
 /// Resumes whoever waits in [`continuation()`], at most once, since that takes it by value.
 ///
 /// It may be kept, sent to other threads, and given through C as a [pointer](Continuation::into_raw). Dropping it un-resumed
-/// stops who waits, and is [reported](super::Report::ContinuationDropped).
+/// stops who waits, and is [reported](crate::task::Report::ContinuationDropped).
 #[must_use = "dropping a continuation stops whoever waits for it"]
 pub struct Continuation<T, E = Infallible> {
     /// Taken when it ends: nothing of it is left when whoever waits goes on.

@@ -12,10 +12,10 @@ use crate::sync::Setting;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Report<'a> {
-    /// A [`Continuation`](super::Continuation) was dropped without being resumed, while somebody waited, who is stopped.
+    /// A [`Continuation`](crate::task::Continuation) was dropped without being resumed, while somebody waited, who is stopped.
     #[non_exhaustive]
     ContinuationDropped {
-        /// Where [`continuation`](super::continuation()) was called.
+        /// Where [`continuation`](crate::task::continuation()) was called.
         location: &'static Location<'static>,
     },
     /// A detached task has panicked, and nobody has looked at its result.
@@ -26,7 +26,7 @@ pub enum Report<'a> {
         /// What it panicked with.
         panic: &'a Panic,
     },
-    /// A child of a [`supervised_group`](super::supervised_group) has panicked, and its result was not asked for.
+    /// A child of a [`supervised_group`](crate::task::supervised_group) has panicked, and its result was not asked for.
     #[non_exhaustive]
     ChildPanic {
         /// What it panicked with.
