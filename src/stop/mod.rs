@@ -18,6 +18,8 @@
 mod callback;
 mod inplace;
 mod registry;
+#[cfg(feature = "std")]
+mod relay;
 #[cfg(feature = "alloc")]
 mod shared;
 mod slot;
@@ -28,6 +30,8 @@ pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;
 #[cfg(feature = "std")]
 pub(crate) use registry::{Entry, Registry, Why};
+#[cfg(feature = "std")]
+pub(crate) use relay::Relay;
 #[cfg(feature = "alloc")]
 pub use shared::{SharedStopToken, StopSource};
 pub use slot::StopSlot;

@@ -6,8 +6,7 @@ use core::ptr::NonNull;
 
 use super::context::Context;
 use super::frame::{Header, Polling};
-use super::relay::Relay;
-use crate::stop::{ErasedStopToken, Raw, Registry, StopToken, Why};
+use crate::stop::{ErasedStopToken, Raw, Registry, Relay, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},

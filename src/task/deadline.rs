@@ -18,10 +18,9 @@ use super::cancellation::in_context;
 use super::context::{Context, Scope};
 use super::frame::{self, Header, Polling};
 use super::inside::{self, Change, Ended, Inside};
-use super::relay::Relay;
 use crate::scheduler::{Timer, TimerSchedule};
 use crate::sender::start;
-use crate::stop::{InplaceStopSource, InplaceStopToken, Why};
+use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire},

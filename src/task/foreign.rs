@@ -21,7 +21,6 @@ use super::context::{Around, Context, TaskEnv};
 use super::frame::{self, Header, Polling};
 use super::home::Home;
 use super::priority;
-use super::relay::Relay;
 use super::tether::{Tether, Tethered};
 use crate::memory::Count;
 use crate::scheduler::elsewhere;
@@ -31,7 +30,7 @@ use crate::sender::env::{Beneath, Look};
 use crate::sender::native::{self, Native};
 use crate::sender::stage::container_of;
 use crate::sender::start;
-use crate::stop::{ErasedStopToken, NeverStop, StopToken, Why};
+use crate::stop::{ErasedStopToken, NeverStop, Relay, StopToken, Why};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
 use crate::{Completion, Env, Identity, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 

@@ -66,7 +66,6 @@ mod inside;
 mod let_async;
 mod local;
 mod priority;
-mod relay;
 mod scope;
 mod shield;
 mod solo;

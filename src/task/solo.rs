@@ -14,7 +14,6 @@ use super::current::TaskRef;
 use super::error::TaskError;
 use super::frame::{Continuation, Header, Polling};
 use super::priority::{self, Held, Link};
-use super::relay::Relay;
 use super::spawned::Place;
 use super::task::{Frame, Plain};
 use super::task_local::Locals;
@@ -23,7 +22,7 @@ use super::unit::{Counted, Unit};
 use crate::memory::OutOfMemory;
 use crate::report::{Report, report};
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, StopSlot, StopToken, Why};
+use crate::stop::{ErasedStopToken, Relay, StopSlot, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},

@@ -16,7 +16,6 @@ use super::super::context::{Around, Context, Scope, TaskContext};
 use super::super::foreign::Stopping;
 use super::super::frame::{self, Continuation, Header, Polling};
 use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
-use super::super::relay::Relay;
 use super::super::spawned::Place;
 use super::super::task::{Frame, Plain};
 use super::super::task_local::Locals;
@@ -28,7 +27,7 @@ use super::state::{Phase, Settled, State};
 use super::wait::{Given, Kind, Waiter};
 use crate::memory::{Cached, Count};
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, StopToken, Why};
+use crate::stop::{ErasedStopToken, Relay, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed, Release},

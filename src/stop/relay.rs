@@ -14,10 +14,11 @@ use crate::sync::atomic::{
 use crate::sync::spin;
 use crate::{Job, Transfer};
 
-/// A stop source that is linked to another one's token when somebody listens to it, or when it is told to.
+/// A stop source that passes on the stop of another. The link to the other source's token is made when the first callback
+/// registers, or by [`link`](Relay::link).
 ///
 /// It is a field of what it stops: an await, a group, a scope inside a task.
-pub(super) struct Relay {
+pub(crate) struct Relay {
     /// What is listened to. Its stop is that of the source outside, passed on, or of this one alone.
     registry: Registry,
     /// Whether the stop outside is passed on:
@@ -72,7 +73,7 @@ const LINKED: u8 = 3;
 
 impl Relay {
     #[inline]
-    pub(super) fn new(over: unsafe fn(NonNull<Relay>) -> Transfer) -> Self {
+    pub(crate) fn new(over: unsafe fn(NonNull<Relay>) -> Transfer) -> Self {
         Relay {
             registry: Registry::new(),
             link: AtomicU8::new(UNLINKED),
@@ -86,7 +87,7 @@ impl Relay {
     }
 
     #[inline]
-    pub(super) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 
@@ -95,24 +96,24 @@ impl Relay {
     /// # Safety
     ///
     /// It is not used once this is gone.
-    pub(super) unsafe fn token(&self) -> ErasedStopToken {
+    pub(crate) unsafe fn token(&self) -> ErasedStopToken {
         // SAFETY: the caller's promise.
         unsafe { ErasedStopToken::of(NonNull::from(&self.registry)) }
     }
 
     #[inline]
-    pub(super) fn stop_requested(&self) -> bool {
+    pub(crate) fn stop_requested(&self) -> bool {
         self.registry.stop_requested()
     }
 
     /// Stops what is inside, and nothing else. None where that was done before.
-    pub(super) fn request_stop(&self, why: Why) -> Option<Transfer> {
+    pub(crate) fn request_stop(&self, why: Why) -> Option<Transfer> {
         self.registry.request_stop_for(why)
     }
 
     /// Whether a stop from outside was passed on. Looked at by `over`.
     #[inline]
-    pub(super) fn has_passed(&self) -> bool {
+    pub(crate) fn has_passed(&self) -> bool {
         self.passed.load(Relaxed)
     }
 
@@ -121,7 +122,7 @@ impl Relay {
     /// # Safety
     ///
     /// This is pinned, and was not ended. The source outside is there until it is over.
-    pub(super) unsafe fn link(this: NonNull<Relay>, outer: ErasedStopToken) {
+    pub(crate) unsafe fn link(this: NonNull<Relay>, outer: ErasedStopToken) {
         // SAFETY: the caller's promise.
         let relay = unsafe { this.as_ref() };
         let mut rounds = 0;
@@ -163,7 +164,7 @@ impl Relay {
     ///
     /// It is called once. This may be gone when it returns.
     #[inline]
-    pub(super) unsafe fn end(this: NonNull<Relay>) -> Transfer {
+    pub(crate) unsafe fn end(this: NonNull<Relay>) -> Transfer {
         // SAFETY: the caller's promise. Where that was the last hold, this is alive until `over`.
         unsafe {
             if Relay::end_now(this) {
@@ -181,7 +182,7 @@ impl Relay {
     ///
     /// As for [`end`](Relay::end).
     #[inline]
-    pub(super) unsafe fn end_now(this: NonNull<Relay>) -> bool {
+    pub(crate) unsafe fn end_now(this: NonNull<Relay>) -> bool {
         // SAFETY: the caller's promise. Where it was linked, the end gives its hold up, once.
         unsafe { this.as_ref().link.load(Acquire) != LINKED || Relay::release(this) }
     }
