@@ -301,14 +301,14 @@ fn a_scope_runs_no_closures_of_another() {
     pool.scope(|outer| {
         outer.spawn(|_| {
             block.wait();
-            order.lock().unwrap().push("outer");
+            lock(&order).push("outer");
         });
         task::scope(|inner| {
-            inner.spawn(|_| order.lock().unwrap().push("inner"));
-            inner.spawn(|_| order.lock().unwrap().push("inner"));
+            inner.spawn(|_| lock(&order).push("inner"));
+            inner.spawn(|_| lock(&order).push("inner"));
         });
-        order.lock().unwrap().push("after");
-        drop(release.lock().unwrap().take());
+        lock(&order).push("after");
+        drop(lock(&release).take());
     });
     assert_eq!(order.into_inner().unwrap(), ["inner", "inner", "after", "outer"]);
 }
@@ -478,14 +478,14 @@ fn a_hook_that_waits_for_the_pool_on_a_spare_thread_does_no_harm() {
     let pool = ThreadPool::builder()
         .threads(1)
         .on_start(move |_| {
-            let scheduler = *known.lock().unwrap();
+            let scheduler = *lock(&known);
             if let Some(scheduler) = scheduler {
                 sync_wait(scheduler.schedule()).unwrap();
             }
         })
         .build()
         .unwrap();
-    *scheduler.lock().unwrap() = Some(pool.scheduler());
+    *lock(&scheduler) = Some(pool.scheduler());
     pool.install(|| sync_wait(Timer::global().schedule_after(Duration::from_millis(30))).unwrap());
     let (block, release) = Block::new();
     execute(pool.scheduler(), move || block.wait());
@@ -578,11 +578,11 @@ fn after_a_wait_joins_are_shared_again() {
         }
         eventually(|| {
             let note = || {
-                threads.lock().unwrap().insert(thread::current().id());
+                lock(&threads).insert(thread::current().id());
                 thread::sleep(Duration::from_millis(1));
             };
             join(note, note);
-            threads.lock().unwrap().len() > 1
+            lock(&threads).len() > 1
         });
     });
 }

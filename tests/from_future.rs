@@ -51,7 +51,7 @@ impl Held {
     fn future(self: &Arc<Self>) -> impl Future<Output = usize> + Send + use<> {
         let held = self.clone();
         poll_fn(move |context| {
-            *held.waker.lock().unwrap() = Some(context.waker().clone());
+            *lock(&held.waker) = Some(context.waker().clone());
             held.polls.fetch_add(1, Ordering::SeqCst);
             match held.ready.load(Ordering::SeqCst) {
                 0 => Poll::Pending,
@@ -61,7 +61,7 @@ impl Held {
     }
 
     fn waker(&self) -> Waker {
-        self.waker.lock().unwrap().clone().expect("polled")
+        lock(&self.waker).clone().expect("polled")
     }
 
     fn polls(&self) -> usize {
@@ -297,7 +297,7 @@ fn woken_under_its_lock<C: Scheduler>(scheduler: C, by_value: bool) -> (thread::
     let future = {
         let state = state.clone();
         poll_fn(move |context| {
-            let mut state = state.lock().unwrap();
+            let mut state = lock(&state);
             state.1 = Some(context.waker().clone());
             match state.0 {
                 Some(waker) => Poll::Ready((waker, thread::current().id())),
@@ -307,7 +307,7 @@ fn woken_under_its_lock<C: Scheduler>(scheduler: C, by_value: bool) -> (thread::
     };
     let wakes = thread::spawn(move || {
         loop {
-            let mut state = state.lock().unwrap();
+            let mut state = lock(&state);
             let Some(waker) = state.1.take() else {
                 drop(state);
                 thread::yield_now();
@@ -675,7 +675,7 @@ fn no_wake_up_is_missed() {
             move |context| {
                 // Only once: a lock would order what the waker alone must order.
                 if std::mem::take(&mut first) {
-                    *held.waker.lock().unwrap() = Some(context.waker().clone());
+                    *lock(&held.waker) = Some(context.waker().clone());
                 }
                 match number.load(Ordering::Acquire) {
                     LAST => Poll::Ready(()),
@@ -718,7 +718,7 @@ fn completes_once_when_a_wake_up_races_with_a_stop() {
             scope.spawn(|| source.request_stop());
             let outcome = sync_wait(work);
             // A stop before the start has forbidden the poll that the waker waits for.
-            held.waker.lock().unwrap().get_or_insert_with(|| Waker::noop().clone());
+            lock(&held.waker).get_or_insert_with(|| Waker::noop().clone());
             held.polls.fetch_max(1, Ordering::SeqCst);
             outcome
         });

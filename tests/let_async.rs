@@ -13,7 +13,7 @@ use bowline::stop::StopSource;
 use bowline::task::{LocalTask, Reason, block_on};
 use bowline::task_local;
 use common::everywhere::everywhere;
-use common::{Census, PANIC, panic_message, quiet_panic};
+use common::{Census, PANIC, forget, panic_message, quiet_panic};
 
 /// Waits for a stop, and ends with it.
 async fn until_stopped<T: Send + 'static>() -> T {
@@ -123,10 +123,10 @@ fn one_that_is_forgotten_ends_before_the_task() {
         let census = Census::new();
         let held = census.value();
         let task = Task::new(async move {
-            std::mem::forget(task::let_async(async move {
+            forget(Box::pin(task::let_async(async move {
                 let _held = held;
                 until_stopped::<()>().await;
-            }));
+            })));
         });
         place.run(task).unwrap();
         assert_eq!(census.alive(), 0);
