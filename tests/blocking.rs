@@ -5,6 +5,8 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -12,7 +14,8 @@ use std::time::{Duration, Instant};
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
-use bowline::{join, task};
+use bowline::task::{Handle, SpawnOptions, TaskRef};
+use bowline::{join, task, task_local};
 use common::*;
 
 /// How many queued jobs wait: more than there are threads for.
@@ -301,14 +304,14 @@ fn a_scope_runs_no_closures_of_another() {
     pool.scope(|outer| {
         outer.spawn(|_| {
             block.wait();
-            order.lock().unwrap().push("outer");
+            lock(&order).push("outer");
         });
         task::scope(|inner| {
-            inner.spawn(|_| order.lock().unwrap().push("inner"));
-            inner.spawn(|_| order.lock().unwrap().push("inner"));
+            inner.spawn(|_| lock(&order).push("inner"));
+            inner.spawn(|_| lock(&order).push("inner"));
         });
-        order.lock().unwrap().push("after");
-        drop(release.lock().unwrap().take());
+        lock(&order).push("after");
+        drop(lock(&release).take());
     });
     assert_eq!(order.into_inner().unwrap(), ["inner", "inner", "after", "outer"]);
 }
@@ -478,14 +481,14 @@ fn a_hook_that_waits_for_the_pool_on_a_spare_thread_does_no_harm() {
     let pool = ThreadPool::builder()
         .threads(1)
         .on_start(move |_| {
-            let scheduler = *known.lock().unwrap();
+            let scheduler = *lock(&known);
             if let Some(scheduler) = scheduler {
                 sync_wait(scheduler.schedule()).unwrap();
             }
         })
         .build()
         .unwrap();
-    *scheduler.lock().unwrap() = Some(pool.scheduler());
+    *lock(&scheduler) = Some(pool.scheduler());
     pool.install(|| sync_wait(Timer::global().schedule_after(Duration::from_millis(30))).unwrap());
     let (block, release) = Block::new();
     execute(pool.scheduler(), move || block.wait());
@@ -578,13 +581,381 @@ fn after_a_wait_joins_are_shared_again() {
         }
         eventually(|| {
             let note = || {
-                threads.lock().unwrap().insert(thread::current().id());
+                lock(&threads).insert(thread::current().id());
                 thread::sleep(Duration::from_millis(1));
             };
             join(note, note);
-            threads.lock().unwrap().len() > 1
+            lock(&threads).len() > 1
         });
     });
+}
+
+// What others see of a task that blocks.
+
+task_local! { static SECRET: u32; }
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What a job sees of a task around it.
+type Seen = (Option<TaskRef>, Option<u32>, bool, Option<Instant>);
+
+fn seen() -> Seen {
+    (task::current(), SECRET.get(), task::is_cancelled(), task::deadline())
+}
+
+const NOTHING: Seen = (None, None, false, None);
+
+/// How a task blocks until the other side of a [`Block`] is dropped.
+type Blocking = fn(&Block);
+
+const BLOCKING: [(&str, Blocking); 8] = [
+    ("sync_wait", Block::wait),
+    ("sync_wait of a task", |block| {
+        sync_wait(Task::new(until_released(block.0.clone()))).unwrap();
+    }),
+    ("task::block_on", |block| {
+        task::block_on(until_released(block.0.clone()))
+    }),
+    ("the first half of a join", |block| {
+        join(|| block.wait(), || ());
+    }),
+    ("the second half of a join", |block| {
+        join(|| (), || block.wait());
+    }),
+    ("task::scope", |block| {
+        task::scope(|scope| scope.spawn(|_| block.wait()));
+    }),
+    ("the end of a pool", |block| {
+        let (other, source) = (pool(1, 0), block.0.clone());
+        execute(other.scheduler(), move || Block(source).wait());
+        drop(other);
+    }),
+    ("a run loop", |block| {
+        let run_loop = RunLoop::new();
+        let forever = never::<(), Infallible>().write_env(WithStopToken(block.0.token()));
+        assert!(run_loop.run_until(forever).is_stopped());
+    }),
+];
+
+async fn until_released(source: StopSource) {
+    let forever = never::<(), Infallible>().write_env(WithStopToken(source.token()));
+    assert_eq!(forever.stopped_as_option().await, Ok(None));
+}
+
+/// Runs jobs of many kinds on a scheduler. Each tells what it sees, or what it is, and is no part of any other task.
+fn strangers<S>(scheduler: S, tell: &mpsc::Sender<Seen>) -> usize
+where
+    S: Scheduler + Send + 'static,
+    S::Schedule: Send,
+{
+    let next = || tell.clone();
+    let told = next();
+    execute(scheduler.clone(), move || told.send(seen()).unwrap());
+    let told = next();
+    start_detached(starts_on(
+        scheduler.clone(),
+        from_future(async move {
+            futures_lite::future::yield_now().await;
+            told.send(seen()).unwrap();
+        }),
+    ));
+    // A child has no parent there.
+    let told = next();
+    execute(scheduler.clone(), move || {
+        let message = panic_message(|| drop(task::let_async(async {})));
+        assert!(message.contains("task::detach"), "{message}");
+        told.send(seen()).unwrap();
+    });
+    // A scope that is entered there is in nothing else.
+    let told = next();
+    start_detached(starts_on(
+        scheduler.clone(),
+        from_future(task::shield(async move {
+            futures_lite::future::yield_now().await;
+            told.send(seen()).unwrap();
+        })),
+    ));
+    // A task sees itself alone.
+    let told = next();
+    start_detached(starts_on(
+        scheduler,
+        Task::new(async move {
+            let (me, secret, cancelled, deadline) = seen();
+            let me = me.expect("a task").parent();
+            told.send((me, secret, cancelled, deadline)).unwrap();
+        }),
+    ));
+    5
+}
+
+/// A group that others open on a scheduler, whose only child ends when the gate is opened. Tells that it is open, and its end.
+fn open_group<S>(scheduler: S, gate: async_channel::Receiver<()>, tell: mpsc::Sender<&'static str>)
+where
+    S: Scheduler + Send + 'static,
+    S::Schedule: Send,
+{
+    start_detached(starts_on(
+        scheduler,
+        from_future(async move {
+            let group = task::group(async |group| {
+                group.spawn(async move { gate.recv().await.is_err() });
+                tell.send("open").unwrap();
+                group.next().await
+            });
+            assert_eq!(group.await, Some(true));
+            tell.send("over").unwrap();
+        }),
+    ));
+}
+
+#[test]
+fn others_see_nothing_of_a_task_that_blocks() {
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for (name, blocks) in BLOCKING {
+        for workers in [1, 2] {
+            dog.step(format!("{name}, {workers} workers"));
+            let pool = pool(workers, 8);
+            let scheduler = pool.scheduler();
+            let (block, release) = Block::new();
+            let (began, begins) = mpsc::channel();
+            let (tell, told) = mpsc::channel();
+            let cancel = StopSource::new();
+            let (stop, tells) = (cancel.clone(), tell.clone());
+            let inside = task::with_timeout(HOUR, async move {
+                stop.request_stop();
+                let before = seen();
+                assert!(before.0.is_some() && before.2 && before.3.is_some());
+                // Some are queued by the task itself.
+                let queued = strangers(scheduler, &tells);
+                drop(tells);
+                began.send(queued).unwrap();
+                blocks(&block);
+                assert_eq!(seen(), before);
+                "it goes on"
+            });
+            let task = Task::new(SECRET.scope(7, inside)).write_env(WithStopToken(cancel.token()));
+            let (came, comes) = mpsc::channel();
+            execute_and_tell(starts_on(scheduler, task), came);
+            let queued = begins.recv().unwrap();
+            // Others by another thread, while it blocks.
+            let queued = queued + strangers(scheduler, &tell);
+            drop(tell);
+            for _ in 0..queued {
+                assert_eq!(told.recv(), Ok(NOTHING), "{name}");
+            }
+            // A group that is opened meanwhile is no part of the task, whose end does not wait for it.
+            let (open, gate) = async_channel::bounded(1);
+            let (tell, told) = mpsc::channel();
+            open_group(scheduler, gate, tell);
+            assert_eq!(told.recv(), Ok("open"));
+            drop(release);
+            assert_eq!(comes.recv(), Ok(Some(Ok("it goes on"))), "{name}");
+            assert!(told.try_recv().is_err(), "the group is still open");
+            drop(open);
+            assert_eq!(told.recv(), Ok("over"));
+        }
+    }
+}
+
+/// Starts a sender, and tells what it came to.
+fn execute_and_tell<S>(sender: S, tell: mpsc::Sender<Option<S::Value>>)
+where
+    S: Sender<Value: Send + 'static, Error = Infallible> + Send + 'static,
+{
+    start_detached(sender.into_outcome().then(move |outcome| {
+        tell.send(outcome.value()).unwrap();
+    }));
+}
+
+/// Drives a loop until something is told.
+fn driven<T>(run_loop: &RunLoop, told: &mpsc::Receiver<T>) -> T {
+    loop {
+        match told.try_recv() {
+            Ok(told) => return told,
+            Err(error) => assert_eq!(error, mpsc::TryRecvError::Empty),
+        }
+        run_loop.run_ready();
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn others_see_nothing_of_a_task_that_drives_the_loop_they_run_on() {
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for workers in [1, 2] {
+        dog.step(format!("{workers} workers"));
+        let pool = pool(workers, 8);
+        let run_loop = for_good(RunLoop::new());
+        let (tell, told) = mpsc::channel();
+        let (says, said) = mpsc::channel();
+        let (open, gate) = async_channel::bounded(1);
+        let task = Task::new(SECRET.scope(7, async move {
+            let before = seen();
+            let queued = strangers(run_loop.scheduler(), &tell);
+            drop(tell);
+            open_group(run_loop.scheduler(), gate, says);
+            // They run on this thread, in the midst of this poll.
+            for _ in 0..queued {
+                assert_eq!(driven(run_loop, &told), NOTHING);
+                assert_eq!(seen(), before);
+            }
+            assert_eq!(driven(run_loop, &said), "open");
+            assert_eq!(seen(), before);
+            said
+        }));
+        // The group is open on the loop, and the task has ended.
+        let said = sync_wait(starts_on(pool.scheduler(), task)).unwrap();
+        drop(open);
+        assert_eq!(driven(run_loop, &said), "over");
+    }
+}
+
+// Cancel, then block.
+
+/// How a thread blocks until a task has ended. Says whether that was cancelled.
+type Blocks = fn(Handle<()>) -> bool;
+
+const BLOCKS: [(&str, Blocks); 2] = [
+    ("task::block_on", |handle| {
+        task::block_on(handle).is_err_and(|error| error.is_cancelled())
+    }),
+    ("pollster::block_on", |handle| {
+        pollster::block_on(handle).is_err_and(|error| error.is_cancelled())
+    }),
+];
+
+/// Cancels a task when it is dropped, and blocks until that has ended.
+struct CancelThenBlock {
+    handle: Option<Handle<()>>,
+    blocks: Blocks,
+    told: mpsc::Sender<bool>,
+}
+
+impl Drop for CancelThenBlock {
+    fn drop(&mut self) {
+        let handle = self.handle.take().expect("it is dropped once");
+        handle.cancel();
+        // Nobody listens any more where the test has failed.
+        let _ = self.told.send((self.blocks)(handle));
+    }
+}
+
+/// Waits for a stop, heeds it a little later, and stops.
+async fn until_cancelled(began: mpsc::Sender<()>) {
+    let _ = began.send(());
+    let stopped = never::<(), Infallible>().stopped_as_option().await;
+    assert_eq!(stopped, Ok(None));
+    for _ in 0..3 {
+        futures_lite::future::yield_now().await;
+    }
+    let Ok(()) = just_stopped::<(), Infallible>().await;
+}
+
+/// Where something is cancelled and waited for.
+const PLACES: [&str; 7] = [
+    "a job",
+    "a task",
+    "a task after a suspension",
+    "a handler, cancelled by another thread",
+    "a handler, cancelled by a task of the pool",
+    "a destructor at the end of a task",
+    "a destructor in a task that is cancelled",
+];
+
+#[test]
+fn a_task_is_cancelled_and_blocked_on() {
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for (how, blocks) in BLOCKS {
+        for workers in [1, 2] {
+            for began_before in [false, true] {
+                for place in PLACES {
+                    // What is awaited under another waker in a task is part of it, and stops with it.
+                    if how == "pollster::block_on" && place == "a destructor in a task that is cancelled" {
+                        continue;
+                    }
+                    dog.step(format!("{how}, {workers} workers, {place}, begun: {began_before}"));
+                    cancel_then_block(how, blocks, workers, began_before, place);
+                }
+            }
+        }
+    }
+}
+
+fn cancel_then_block(how: &str, blocks: Blocks, workers: usize, began_before: bool, place: &str) {
+    let (first, second) = (pool(workers, 4), pool(1, 4));
+    let scheduler = first.scheduler();
+    // The only worker of a pool cannot run what it blocks on in a call that the pool does not know.
+    let knows = how == "task::block_on" || workers > 1;
+    let there = if knows { scheduler } else { second.scheduler() };
+    let detach = move || {
+        let (began, begins) = mpsc::channel();
+        let handle = task::detach_with(SpawnOptions::new().scheduler(there), until_cancelled(began));
+        (handle, begins)
+    };
+    let begun = began_before.then(|| {
+        let (handle, begins) = detach();
+        begins.recv().unwrap();
+        handle
+    });
+    let (told, tells) = mpsc::channel();
+    // One that has not begun is made right there, so that it is queued on the very worker that blocks.
+    let make = move || CancelThenBlock {
+        handle: Some(begun.unwrap_or_else(|| detach().0)),
+        blocks,
+        told,
+    };
+    let run = |future: Pin<Box<dyn Future<Output = ()> + Send>>| {
+        task::detach_with(SpawnOptions::new().scheduler(scheduler), future)
+    };
+    let (began, begins) = mpsc::channel();
+    let main = match place {
+        "a job" => {
+            execute(scheduler, move || drop(make()));
+            None
+        }
+        "a task" => Some(run(Box::pin(async move { drop(make()) }))),
+        "a task after a suspension" => Some(run(Box::pin(async move {
+            task::yield_now().await;
+            drop(make());
+            task::yield_now().await;
+        }))),
+        "a destructor at the end of a task" => Some(run(Box::pin(async move {
+            let _dropped_last = make();
+            task::yield_now().await;
+        }))),
+        "a destructor in a task that is cancelled" => Some(run(Box::pin(async move {
+            let _dropped = make();
+            until_cancelled(began).await;
+        }))),
+        _ => Some(run(Box::pin(async move {
+            let handler = move || drop(make());
+            task::with_cancellation_handler(handler, until_cancelled(began)).await;
+        }))),
+    };
+    if let Some(main) = main {
+        match place {
+            "a handler, cancelled by a task of the pool" => {
+                begins.recv().unwrap();
+                let main = Arc::new(main);
+                let cancelled = main.clone();
+                sync_wait(starts_on(scheduler, Task::new(async move { cancelled.cancel() }))).unwrap();
+                while !main.is_finished() {
+                    thread::yield_now();
+                }
+            }
+            "a handler, cancelled by another thread" | "a destructor in a task that is cancelled" => {
+                begins.recv().unwrap();
+                main.cancel();
+                assert!(task::block_on(main).is_err_and(|error| error.is_cancelled()));
+            }
+            _ => task::block_on(main).unwrap(),
+        }
+    }
+    assert_eq!(
+        tells.recv(),
+        Ok(true),
+        "{how}, {workers} workers, {place}, begun: {began_before}"
+    );
 }
 
 // The end of the pool.

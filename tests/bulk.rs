@@ -77,7 +77,7 @@ fn without_an_index_nothing_is_called() {
 #[test]
 fn chunks_are_never_empty() {
     let chunks = Mutex::new(Vec::new());
-    sync_wait(just(()).bulk_chunked(3000, |range, ()| chunks.lock().unwrap().push(range))).unwrap();
+    sync_wait(just(()).bulk_chunked(3000, |range, ()| lock(&chunks).push(range))).unwrap();
     assert!(chunks.into_inner().unwrap().iter().all(|range| !range.is_empty()));
 }
 
@@ -490,7 +490,7 @@ mod on_a_pool {
             for shape in [1, 2, 7, 1000, 1_000_000] {
                 let chunks = Mutex::new(Vec::new());
                 let work = pool.scheduler().schedule();
-                sync_wait(work.bulk_chunked(shape, |range, ()| chunks.lock().unwrap().push(range))).unwrap();
+                sync_wait(work.bulk_chunked(shape, |range, ()| lock(&chunks).push(range))).unwrap();
                 let mut chunks = chunks.into_inner().unwrap();
                 chunks.sort_by_key(|range| range.start);
                 let end = chunks.iter().fold(0, |end, range| {
@@ -746,7 +746,7 @@ mod on_a_pool {
             scope.spawn(|| {
                 pool.install(|| {
                     entered.send(()).unwrap();
-                    stay.lock().unwrap().recv().unwrap();
+                    lock(&stay).recv().unwrap();
                 });
             });
             busy.recv().unwrap();

@@ -41,7 +41,7 @@ impl Env for Fresh {
             Fresh::Kept(sources) => {
                 let source = StopSource::new();
                 let token = source.token();
-                sources.lock().unwrap().push(source);
+                lock(&sources).push(source);
                 token
             }
         }
@@ -357,7 +357,7 @@ fn the_stop_that_counts_is_that_of_the_token_that_was_asked_for_first() {
     for case in cases().into_iter().filter(|case| !case.ends) {
         let sources = Arc::new(Mutex::new(Vec::new()));
         let how = (case.submit)(Fresh::Kept(sources.clone()));
-        let first = sources.lock().unwrap().first().expect("asked by the start").clone();
+        let first = lock(&sources).first().expect("asked by the start").clone();
         thread::sleep(Duration::from_millis(1));
         first.request_stop();
         assert_eq!(wait(case.name, &how), How::Stopped, "{}", case.name);
@@ -373,7 +373,7 @@ fn a_token_that_nothing_else_keeps_is_kept_by_the_slot_and_goes_with_it() {
     let (channel, how) = mpsc::channel();
     let env = Fresh::Kept(sources.clone());
     submit(nap().then(move |()| drop(value)), Report { channel, env });
-    let tokens: Vec<_> = sources.lock().unwrap().drain(..).map(|source| source.token()).collect();
+    let tokens: Vec<_> = lock(&sources).drain(..).map(|source| source.token()).collect();
     assert_eq!(wait("timer", &how), How::Ended);
     assert_eq!(census.alive(), 0);
     assert!(!tokens.is_empty() && tokens.iter().all(|token| !token.stop_possible()));

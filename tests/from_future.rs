@@ -3,12 +3,13 @@
 mod common;
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn, ready};
+use std::future::{Future, pending, poll_fn, ready};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Reports, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bowline::factories::JustFrom;
 use bowline::prelude::*;
@@ -51,7 +52,7 @@ impl Held {
     fn future(self: &Arc<Self>) -> impl Future<Output = usize> + Send + use<> {
         let held = self.clone();
         poll_fn(move |context| {
-            *held.waker.lock().unwrap() = Some(context.waker().clone());
+            *lock(&held.waker) = Some(context.waker().clone());
             held.polls.fetch_add(1, Ordering::SeqCst);
             match held.ready.load(Ordering::SeqCst) {
                 0 => Poll::Pending,
@@ -61,7 +62,7 @@ impl Held {
     }
 
     fn waker(&self) -> Waker {
-        self.waker.lock().unwrap().clone().expect("polled")
+        lock(&self.waker).clone().expect("polled")
     }
 
     fn polls(&self) -> usize {
@@ -297,7 +298,7 @@ fn woken_under_its_lock<C: Scheduler>(scheduler: C, by_value: bool) -> (thread::
     let future = {
         let state = state.clone();
         poll_fn(move |context| {
-            let mut state = state.lock().unwrap();
+            let mut state = lock(&state);
             state.1 = Some(context.waker().clone());
             match state.0 {
                 Some(waker) => Poll::Ready((waker, thread::current().id())),
@@ -307,7 +308,7 @@ fn woken_under_its_lock<C: Scheduler>(scheduler: C, by_value: bool) -> (thread::
     };
     let wakes = thread::spawn(move || {
         loop {
-            let mut state = state.lock().unwrap();
+            let mut state = lock(&state);
             let Some(waker) = state.1.take() else {
                 drop(state);
                 thread::yield_now();
@@ -675,7 +676,7 @@ fn no_wake_up_is_missed() {
             move |context| {
                 // Only once: a lock would order what the waker alone must order.
                 if std::mem::take(&mut first) {
-                    *held.waker.lock().unwrap() = Some(context.waker().clone());
+                    *lock(&held.waker) = Some(context.waker().clone());
                 }
                 match number.load(Ordering::Acquire) {
                     LAST => Poll::Ready(()),
@@ -718,11 +719,156 @@ fn completes_once_when_a_wake_up_races_with_a_stop() {
             scope.spawn(|| source.request_stop());
             let outcome = sync_wait(work);
             // A stop before the start has forbidden the poll that the waker waits for.
-            held.waker.lock().unwrap().get_or_insert_with(|| Waker::noop().clone());
+            lock(&held.waker).get_or_insert_with(|| Waker::noop().clone());
             held.polls.fetch_max(1, Ordering::SeqCst);
             outcome
         });
         assert!(matches!(outcome, Outcome::Value(7) | Outcome::Stopped));
+    }
+}
+
+// What knows of tasks, in a future whose polls are no part of one.
+
+bowline::task_local! { static KEY: u32; }
+
+/// How often the inside of a scope or a group is polled.
+const OFTEN: usize = 100;
+
+/// Ready at the poll with that number. No poll is part of a task, and each sees this value of the task-local.
+async fn often(key: Option<u32>) -> usize {
+    let mut polls = 0;
+    poll_fn(|context| {
+        assert_eq!((task::current(), KEY.get()), (None, key));
+        polls += 1;
+        if polls == OFTEN {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    polls
+}
+
+/// A child of a group that goes through its scheduler's queue that often.
+async fn child() -> usize {
+    for _ in 0..OFTEN {
+        task::yield_now().await;
+    }
+    OFTEN
+}
+
+type Scoped = Pin<Box<dyn Future<Output = usize> + Send>>;
+
+/// Futures that are pending often inside of a scope or a group, and how often in all.
+fn scopes() -> [(&'static str, usize, fn() -> Scoped); 10] {
+    const HOUR: Duration = Duration::from_secs(3600);
+    [
+        ("with_timeout", OFTEN, || {
+            Box::pin(async { task::with_timeout(HOUR, often(None)).await.unwrap() })
+        }),
+        ("shield", OFTEN, || Box::pin(task::shield(often(None)))),
+        ("a task-local", OFTEN, || Box::pin(KEY.scope(7, often(Some(7))))),
+        ("a cancellation handler", OFTEN, || {
+            Box::pin(task::with_cancellation_handler(|| (), often(None)))
+        }),
+        ("an escalation handler", OFTEN, || {
+            Box::pin(task::with_escalation_handler(|_, _| (), often(None)))
+        }),
+        ("group", 3 * OFTEN, || {
+            Box::pin(task::group(async |group| {
+                group.spawn(child());
+                group.spawn(child());
+                let mut sum = often(None).await;
+                while let Some(number) = group.next().await {
+                    sum += number;
+                }
+                sum
+            }))
+        }),
+        ("try_group", 2 * OFTEN, || {
+            Box::pin(async {
+                let sum = task::try_group(async |group| {
+                    group.spawn(async { Ok::<_, Infallible>(child().await) });
+                    let sum = often(None).await;
+                    Ok(sum + group.next().await.expect("a child")?)
+                });
+                sum.await.unwrap()
+            })
+        }),
+        ("discarding_group", OFTEN, || {
+            Box::pin(task::discarding_group(async |group| {
+                group.spawn(async {
+                    child().await;
+                });
+                let sum = often(None).await;
+                group.wait_for_all().await;
+                sum
+            }))
+        }),
+        ("supervised_group", 2 * OFTEN, || {
+            Box::pin(task::supervised_group(async |group| {
+                group.spawn(child());
+                let sum = often(None).await;
+                sum + group.next_ended().await.expect("a child").unwrap()
+            }))
+        }),
+        ("one in the other", 2 * OFTEN, || {
+            Box::pin(task::shield(KEY.scope(8, async {
+                let group = task::group(async |group| {
+                    group.spawn(child());
+                    let sum = task::shield(often(Some(8))).await;
+                    sum + group.next().await.expect("a child")
+                });
+                task::with_timeout(HOUR, group).await.unwrap()
+            })))
+        }),
+    ]
+}
+
+#[test]
+fn scopes_and_groups_in_it_may_be_polled_often() {
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for (name, expected, make) in scopes() {
+        dog.step(format!("{name}, outside of a task"));
+        assert_eq!(sync_wait(from_future(make())).unwrap(), expected, "{name}");
+        on_loop_and_pools(|scheduler| {
+            dog.step(format!("{name}, in a task of {scheduler:?}"));
+            let task = Task::new(async move {
+                let before = task::current();
+                let Ok(alone) = from_future(make()).await;
+                let Ok(together) = when_all((from_future(make()), from_future(make()))).await;
+                assert_eq!(task::current(), before);
+                (alone, together)
+            });
+            let came = sync_wait(starts_on(scheduler, task)).unwrap();
+            assert_eq!(came, (expected, (expected, expected)), "{name}");
+        });
+    }
+}
+
+#[test]
+fn scopes_and_groups_in_it_may_be_given_up_between_two_polls() {
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for (name, _, make) in scopes() {
+        on_loop_and_pools(|scheduler| {
+            dog.step(format!("{name}, in a task of {scheduler:?}"));
+            let task = Task::new(async move {
+                // Where the others are slow, it may be after the scope: that never ends it.
+                let scoped = from_future(async move {
+                    make().await;
+                    pending().await
+                });
+                let soon = from_future(async {
+                    Yield(2).await;
+                    0
+                });
+                let first = when_any((scoped, soon));
+                let Ok(first) = first.await;
+                first
+            });
+            assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 0, "{name}");
+        });
     }
 }
 

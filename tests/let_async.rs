@@ -10,10 +10,10 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::stop::StopSource;
-use bowline::task::{LocalTask, Reason, block_on};
+use bowline::task::{AsyncLet, LocalTask, Reason, block_on};
 use bowline::task_local;
 use common::everywhere::everywhere;
-use common::{Census, PANIC, panic_message, quiet_panic};
+use common::{Census, PANIC, forget, panic_message, quiet_panic};
 
 /// Waits for a stop, and ends with it.
 async fn until_stopped<T: Send + 'static>() -> T {
@@ -123,10 +123,10 @@ fn one_that_is_forgotten_ends_before_the_task() {
         let census = Census::new();
         let held = census.value();
         let task = Task::new(async move {
-            std::mem::forget(task::let_async(async move {
+            forget(Box::pin(task::let_async(async move {
                 let _held = held;
                 until_stopped::<()>().await;
-            }));
+            })));
         });
         place.run(task).unwrap();
         assert_eq!(census.alive(), 0);
@@ -184,12 +184,119 @@ fn the_cancel_of_the_task_reaches_the_child() {
                 task::cancellation_reason()
             });
             stop.request_stop();
-            // Waiting for it is ended by the stop as well, unless that is held off.
-            task::shield(child).await
+            child.await
         });
         let outcome = place.run(task.write_env(WithStopToken(source.token())));
         assert_eq!(outcome.unwrap(), Some(Reason::Requested));
     });
+}
+
+/// When a task is cancelled that awaits a child.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cancelled {
+    BeforeTheChildIsBound,
+    BeforeTheAwait,
+    DuringTheAwait,
+}
+
+#[test]
+fn awaited_in_a_task_that_is_cancelled_it_gives_its_value() {
+    use Cancelled::{BeforeTheAwait, BeforeTheChildIsBound, DuringTheAwait};
+    for when in [BeforeTheChildIsBound, BeforeTheAwait, DuringTheAwait] {
+        // The child knows nothing of it, is stopped in the midst of something and goes on, or has ended long before.
+        for heeds in [false, true] {
+            everywhere(|place| {
+                let source = StopSource::new();
+                let stop = source.clone();
+                let task = Task::new(async move {
+                    let cancel = stop.clone();
+                    if when == BeforeTheChildIsBound {
+                        stop.request_stop();
+                    }
+                    let child = task::let_async(async move {
+                        if when == DuringTheAwait {
+                            cancel.request_stop();
+                        }
+                        if heeds {
+                            let stopped = never::<(), Infallible>().stopped_as_option().await;
+                            assert_eq!(stopped, Ok(None));
+                        }
+                        for _ in 0..10 {
+                            futures_lite::future::yield_now().await;
+                        }
+                        "a value"
+                    });
+                    let sibling = task::let_async(async { "another" });
+                    if when == BeforeTheAwait {
+                        stop.request_stop();
+                    }
+                    let value = child.await;
+                    assert!(task::is_cancelled());
+                    // The task goes on, and has its other children as well.
+                    (value, sibling.await, task::let_async(async { "late" }).await)
+                });
+                let outcome = place.run(task.write_env(WithStopToken(source.token())));
+                assert_eq!(outcome.unwrap(), ("a value", "another", "late"), "{when:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn bound_inside_a_scope_it_is_awaited_outside_of_it() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    /// A child that ends when it is told to, with the task-local that it sees then.
+    fn bind(opened: async_channel::Receiver<()>) -> AsyncLet<Option<&'static str>> {
+        task::let_async(async move {
+            opened.recv().await.expect("the task opens it");
+            NAME.get()
+        })
+    }
+    /// Polls it once inside of the scope, where that is asked for. It is not ready.
+    async fn bound(begins: bool, opened: async_channel::Receiver<()>) -> AsyncLet<Option<&'static str>> {
+        let mut child = bind(opened);
+        if begins {
+            assert!(futures_lite::future::poll_once(&mut child).await.is_none());
+        }
+        child
+    }
+    // Of a scope, and whether the task is cancelled when that was left.
+    let cases = [
+        ("shield", false, None),
+        ("with_timeout", false, None),
+        ("a task-local", false, Some("inside")),
+        ("a task-local", true, Some("inside")),
+        ("one in the other", false, Some("deep")),
+    ];
+    for (scope, cancelled, expected) in cases {
+        for begins in [false, true] {
+            everywhere(|place| {
+                let source = StopSource::new();
+                let stop = source.clone();
+                let task = Task::new(async move {
+                    let (open, opened) = async_channel::bounded(1);
+                    let inside = bound(begins, opened);
+                    let child = match scope {
+                        "shield" => task::shield(inside).await,
+                        "with_timeout" => task::with_timeout(HOUR, inside).await.unwrap(),
+                        "a task-local" => NAME.scope("inside", inside).await,
+                        _ => {
+                            let scopes = task::shield(NAME.scope("deep", task::with_timeout(HOUR, inside)));
+                            scopes.await.unwrap()
+                        }
+                    };
+                    if cancelled {
+                        stop.request_stop();
+                    }
+                    assert!(!child.is_finished());
+                    open.try_send(()).expect("it waits");
+                    child.await
+                });
+                let outcome = place.run(task.write_env(WithStopToken(source.token())));
+                assert_eq!(outcome.value(), Some(expected), "{scope}, cancelled: {cancelled}");
+            });
+        }
+    }
 }
 
 task_local! {

@@ -619,7 +619,7 @@ fn a_handler_that_was_forgotten_goes_with_the_task() {
     let handle = task::detach(async move {
         let mut forgotten = Box::pin(task::with_escalation_handler(handler, std::future::pending::<()>()));
         begin(forgotten.as_mut()).await;
-        std::mem::forget(forgotten);
+        forget(forgotten);
         begun(&began);
         opened.recv().await.unwrap();
     });

@@ -133,8 +133,8 @@ fn a_callback_registered_after_the_stop_runs_at_once() {
     let order = Mutex::new(Vec::new());
     with_callback(
         source.token(),
-        || order.lock().unwrap().push("callback"),
-        || order.lock().unwrap().push("body"),
+        || lock(&order).push("callback"),
+        || lock(&order).push("body"),
     );
     assert_eq!(order.into_inner().unwrap(), ["callback", "body"]);
 }
@@ -161,12 +161,12 @@ fn callbacks_taken_back_in_any_order_leave_the_rest_listed() {
         let mut callbacks: Vec<_> = (0..3)
             .map(|index| {
                 let called = called.clone();
-                Some(registered(source.token(), move || called.lock().unwrap().push(index)))
+                Some(registered(source.token(), move || lock(&called).push(index)))
             })
             .collect();
         callbacks[gone] = None;
         source.request_stop();
-        let mut called = called.lock().unwrap().clone();
+        let mut called = lock(&called).clone();
         called.sort_unstable();
         let rest: Vec<_> = (0..3).filter(|index| *index != gone).collect();
         assert_eq!(called, rest);
@@ -184,10 +184,10 @@ fn callbacks_run_on_the_thread_that_requests_outside_any_lock() {
         let nested = Arc::new(AtomicBool::new(false));
         let flag = nested.clone();
         drop(registered(inside.token(), move || flag.store(true, SeqCst)));
-        *report.lock().unwrap() = Some((thread::current().id(), nested.load(SeqCst)));
+        *lock(&report) = Some((thread::current().id(), nested.load(SeqCst)));
     });
     source.request_stop();
-    assert_eq!(*seen.lock().unwrap(), Some((thread::current().id(), true)));
+    assert_eq!(*lock(&seen), Some((thread::current().id(), true)));
 }
 
 #[test]
@@ -306,15 +306,15 @@ fn a_callback_may_drop_its_own_registration() {
     let (own, value) = (slot.clone(), census.value());
     let callback = registered(source.token(), move || {
         let _value = value;
-        drop(own.lock().unwrap().take().expect("the registration"));
+        drop(lock(&own).take().expect("the registration"));
     });
-    *slot.lock().unwrap() = Some(callback);
+    *lock(&slot) = Some(callback);
     // A second one behind it, which must still be called.
     let called = Arc::new(AtomicBool::new(false));
     let flag = called.clone();
     let _second = registered(source.token(), move || flag.store(true, SeqCst));
     assert!(source.request_stop());
-    assert!(slot.lock().unwrap().is_none() && called.load(SeqCst));
+    assert!(lock(&slot).is_none() && called.load(SeqCst));
     assert_eq!(census.alive(), 0);
 }
 
@@ -329,14 +329,14 @@ fn a_callback_may_drop_another_registration_and_the_last_source() {
         let callback = registered(token.clone(), move || {
             counted.fetch_add(1, SeqCst);
             // Its own among them.
-            owned.lock().unwrap().clear();
+            lock(&owned).clear();
         });
-        others.lock().unwrap().push(callback);
+        lock(&others).push(callback);
     }
     let last: Arc<Mutex<Option<StopSource>>> = Arc::new(Mutex::new(None));
     let taken = last.clone();
-    let first = registered(token.clone(), move || drop(taken.lock().unwrap().take()));
-    *last.lock().unwrap() = Some(source.clone());
+    let first = registered(token.clone(), move || drop(lock(&taken).take()));
+    *lock(&last) = Some(source.clone());
     drop(token);
     source.request_stop();
     drop(source);

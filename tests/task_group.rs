@@ -14,12 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::thread;
+use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool};
 use bowline::stop::StopSource;
 use bowline::task::{self, LocalTask, Refused, SpawnOptions, Task, TaskError, TaskGroup};
 use common::*;
+use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tasks::*;
@@ -915,7 +917,6 @@ fn a_panic_of_a_child_cancels_the_others_and_unwinds_when_they_have_ended() {
 
 /// The panic that a task ends with.
 async fn catch(task: Task<()>) -> Option<&'static str> {
-    use futures_util::FutureExt;
     let task = async move {
         let Ok(()) = task.await;
     };
@@ -989,6 +990,192 @@ fn a_panic_in_a_discarding_group_comes_out_too() {
         }));
         assert_eq!((catch(group).await, census.alive()), (Some(PANIC), 0));
     });
+}
+
+/// What a body waits for while a child panics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum WaitsFor {
+    Next,
+    WaitForAll,
+    /// A channel that nothing is sent to.
+    Channel,
+    /// The same, under a waker that is not the task's.
+    ChannelUnderAnotherWaker,
+    SleepOfAnHour,
+    /// A task that does not end.
+    Task,
+    /// A child that does not end before it is cancelled, bound to a variable.
+    LetAsync,
+    /// All that in a shield, a deadline and a scope of a task-local.
+    ChannelInScopes,
+}
+
+bowline::task_local! { static KEY: u32; }
+
+impl WaitsFor {
+    const ALL: [WaitsFor; 8] = [
+        WaitsFor::Next,
+        WaitsFor::WaitForAll,
+        WaitsFor::Channel,
+        WaitsFor::ChannelUnderAnotherWaker,
+        WaitsFor::SleepOfAnHour,
+        WaitsFor::Task,
+        WaitsFor::LetAsync,
+        WaitsFor::ChannelInScopes,
+    ];
+
+    async fn wait<T: Send + 'static>(self, group: &TaskGroup<T>) {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let (_never_used, channel) = async_channel::bounded::<()>(1);
+        let receive = async { channel.recv().await.expect("nothing is sent, and the other side stays") };
+        match self {
+            WaitsFor::Next => while group.next().await.is_some() {},
+            WaitsFor::WaitForAll => group.wait_for_all().await,
+            WaitsFor::Channel => receive.await,
+            WaitsFor::ChannelUnderAnotherWaker => {
+                FuturesUnordered::from_iter([receive]).next().await;
+            }
+            WaitsFor::SleepOfAnHour => {
+                let Ok(()) = task::sleep(HOUR).await;
+            }
+            WaitsFor::Task => {
+                let Ok(()) = Task::new(std::future::pending()).await;
+            }
+            WaitsFor::LetAsync => task::let_async(until_stopped()).await,
+            WaitsFor::ChannelInScopes => {
+                let scoped = KEY.scope(1, task::shield(receive));
+                task::with_timeout(HOUR, scoped).await.expect("an hour");
+            }
+        }
+    }
+}
+
+/// The groups that unwind when a child panics.
+#[derive(Clone, Copy, Debug)]
+enum Unwinds {
+    Group,
+    TryGroup,
+    DiscardingGroup,
+}
+
+impl Unwinds {
+    /// A group with a child that panics after some hops, one that heeds the stop late, and a body that waits.
+    fn make(self, waits_for: WaitsFor, late: usize, held: Counted) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        async fn panics<T>(late: usize) -> T {
+            hops(late).await;
+            quiet_panic()
+        }
+        match self {
+            Unwinds::Group => Box::pin(task::group(async move |group| {
+                group.spawn(lingers((), held));
+                group.spawn(panics(late));
+                waits_for.wait(&group).await;
+            })),
+            Unwinds::TryGroup => Box::pin(async move {
+                let group = task::try_group(async move |group| {
+                    group.spawn(lingers(Ok::<_, Infallible>(()), held));
+                    group.spawn(panics(late));
+                    waits_for.wait(&group).await;
+                    Ok(())
+                });
+                let Ok(()) = group.await;
+            }),
+            Unwinds::DiscardingGroup => Box::pin(task::discarding_group(async move |group| {
+                group.spawn(lingers((), held));
+                group.spawn(panics(late));
+                waits_for.wait(&group).await;
+            })),
+        }
+    }
+}
+
+#[test]
+fn whatever_the_body_waits_for_the_panic_of_a_child_ends_its_group() {
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for kind in [Unwinds::Group, Unwinds::TryGroup, Unwinds::DiscardingGroup] {
+        for waits_for in WaitsFor::ALL {
+            for late in [0, 5] {
+                dog.step(format!("{kind:?} {waits_for:?} {late}"));
+                everywhere(|| async move {
+                    let census = Census::new();
+                    let group = Task::new(kind.make(waits_for, late, census.value()));
+                    assert_eq!((catch(group).await, census.alive()), (Some(PANIC), 0));
+                    // The same, where the panic is caught in the task of the group.
+                    let census = Census::new();
+                    let group = kind.make(waits_for, late, census.value());
+                    let caught = std::panic::AssertUnwindSafe(group).catch_unwind().await;
+                    let payload = caught.expect_err("it panics").downcast::<&str>();
+                    assert_eq!((*payload.expect("a message"), census.alive()), (PANIC, 0));
+                });
+                if waits_for != WaitsFor::LetAsync {
+                    dog.step(format!("{kind:?} {waits_for:?} {late}, outside of a task"));
+                    let census = Census::new();
+                    let group = kind.make(waits_for, late, census.value());
+                    assert_eq!(panic_message(|| pollster::block_on(group)), PANIC);
+                    assert_eq!(census.alive(), 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
+    const UNSEEN: &str = "the panic of a child of a supervised group";
+    fn panics(text: &'static str) -> impl Future<Output = ()> + Send + 'static {
+        // A message of its own: other tests of this process panic as well.
+        async move { std::panic::resume_unwind(Box::new(text)) }
+    }
+    let (report, reports) = std::sync::mpsc::channel();
+    task::set_report_hook(move |told| {
+        if let task::Report::ChildPanic { panic, .. } = told
+            && panic.message().is_some_and(|message| message.starts_with(UNSEEN))
+        {
+            report.send(panic.message().map(str::to_owned)).expect("it is read");
+        }
+    });
+    let dog = Watchdog::new(Duration::from_secs(120));
+    for waits_for in ["nothing", "all", "a channel", "a sleep", "a task", "next_ended"] {
+        dog.step(waits_for);
+        everywhere(move || async move {
+            let (open, opened) = async_channel::bounded(1);
+            let told = task::supervised_group(async move |group| {
+                group.spawn(panics(UNSEEN));
+                // It is not cancelled: a stop would end it here, and what the body waits for would not come.
+                group.spawn(async move {
+                    let Ok(()) = from_future(hops(5)).await;
+                    open.send(()).await.expect("it is open");
+                });
+                match waits_for {
+                    "nothing" => {}
+                    "all" => group.wait_for_all().await,
+                    "a channel" => opened.recv().await.expect("the child sends"),
+                    "a sleep" => {
+                        let Ok(()) = task::sleep(Duration::from_millis(1)).await;
+                    }
+                    "a task" => {
+                        let Ok(()) = Task::new(async move { opened.recv().await.expect("the child sends") }).await;
+                    }
+                    _ => {
+                        // Each is asked for, so none is reported.
+                        let mut panics = 0;
+                        while let Some(ended) = group.next_ended().await {
+                            panics += usize::from(ended.is_err());
+                        }
+                        return panics;
+                    }
+                }
+                assert!(!group.is_cancelled());
+                0
+            });
+            assert_eq!(told.await, usize::from(waits_for == "next_ended"));
+        });
+        // Once for each place, and there are four.
+        let expected = if waits_for == "next_ended" { 0 } else { 4 };
+        let reported: Vec<_> = reports.try_iter().collect();
+        assert_eq!(reported, vec![Some(UNSEEN.to_owned()); expected], "{waits_for}");
+    }
+    task::reset_report_hook();
 }
 
 #[test]

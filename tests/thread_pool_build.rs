@@ -49,11 +49,11 @@ fn every_thread_starts_with_the_hook_before_its_first_job() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let on_start = {
         let seen = seen.clone();
-        move |index| seen.lock().unwrap().push((index, thread::current().id()))
+        move |index| lock(&seen).push((index, thread::current().id()))
     };
     let pool = ThreadPool::builder().threads(3).on_start(on_start).build().unwrap();
     // All hooks have run when the pool is there.
-    let mut seen = std::mem::take(&mut *seen.lock().unwrap());
+    let mut seen = std::mem::take(&mut *lock(&seen));
     seen.sort_unstable_by_key(|&(index, _)| index);
     assert_eq!(seen.iter().map(|&(index, _)| index).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(seen.iter().map(|&(_, id)| id).collect::<HashSet<_>>().len(), 3);

@@ -58,7 +58,7 @@ fn note(
             .into_option()
             .then(move |fired| {
                 if fired.is_some() {
-                    notes.lock().unwrap().push(number);
+                    lock(&notes).push(number);
                 }
             })
             .write_env(WithStopToken(source.token())),
@@ -138,9 +138,9 @@ fn zero_and_past_complete_at_once_but_not_inside_the_start() {
     ] {
         let fired = Arc::new(Mutex::new(Vec::new()));
         let _source = note(schedule, &fired, 0);
-        assert!(fired.lock().unwrap().is_empty());
+        assert!(lock(&fired).is_empty());
         assert_eq!(run_loop.run_ready(), 1);
-        assert_eq!(fired.lock().unwrap().len(), 1);
+        assert_eq!(lock(&fired).len(), 1);
     }
 }
 
@@ -183,14 +183,14 @@ fn fires_in_the_order_of_deadlines_and_those_of_one_in_the_order_of_starts() {
             sources[number].request_stop();
             stopped.insert(number);
         }
-        assert_eq!(fired.lock().unwrap().len(), 0);
+        assert_eq!(lock(&fired).len(), 0);
         expected.retain(|(_, number)| !stopped.contains(number));
         expected.sort();
         run_loop
             .run_until(timer.schedule_at(base + Duration::from_nanos(SPAN + 1)))
             .unwrap();
         let expected: Vec<_> = expected.into_iter().map(|(_, number)| number).collect();
-        assert_eq!(*fired.lock().unwrap(), expected);
+        assert_eq!(*lock(&fired), expected);
     }
 }
 
@@ -234,7 +234,7 @@ fn keeps_its_order_while_timers_come_and_go_and_fire() {
             run_loop.run_ready();
         }
         let after = since();
-        let fired: Vec<_> = std::mem::take(&mut *fired.lock().unwrap());
+        let fired: Vec<_> = std::mem::take(&mut *lock(&fired));
         for &number in &fired {
             assert!(pending.remove(&number), "{number} fired twice, or after its stop");
             assert!(deadlines[number] <= after, "{number} was early");
@@ -269,7 +269,7 @@ fn an_earlier_deadline_wakes_a_thread_that_sleeps_for_a_later_one() {
         assert_eq!(recorded.recv_timeout(PATIENCE), Ok(Recorded::Value(())));
     }
     late.request_stop();
-    assert!(fired.lock().unwrap().is_empty());
+    assert!(lock(&fired).is_empty());
 }
 
 #[test]
@@ -575,9 +575,9 @@ fn finish_does_not_wait_for_timers() {
     let _due = note(timer.schedule_after(Duration::ZERO), &fired, 1);
     run_loop.finish();
     run_loop.run();
-    assert_eq!(*fired.lock().unwrap(), [1]);
+    assert_eq!(*lock(&fired), [1]);
     source.request_stop();
-    assert_eq!(*fired.lock().unwrap(), [1]);
+    assert_eq!(*lock(&fired), [1]);
 }
 
 #[test]
@@ -721,7 +721,7 @@ fn a_loop_with_timers_that_a_worker_of_a_pool_drives_serves_both() {
         let run_loop = RunLoop::new();
         let timer = Timer::on(&run_loop);
         let order = Mutex::new(Vec::new());
-        let note = |what| order.lock().unwrap().push(what);
+        let note = |what| lock(&order).push(what);
         let late = timer.schedule_after(Duration::from_millis(20)).then(|()| note("timer"));
         let job = pool.scheduler().schedule().then(|()| note("job of the pool"));
         run_loop.run_until(when_all((late, job))).unwrap();
