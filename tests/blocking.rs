@@ -869,10 +869,6 @@ fn a_task_is_cancelled_and_blocked_on() {
         for workers in [1, 2] {
             for began_before in [false, true] {
                 for place in PLACES {
-                    // What is awaited under another waker in a task is part of it, and stops with it.
-                    if how == "pollster::block_on" && place == "a destructor in a task that is cancelled" {
-                        continue;
-                    }
                     dog.step(format!("{how}, {workers} workers, {place}, begun: {began_before}"));
                     cancel_then_block(how, blocks, workers, began_before, place);
                 }
@@ -1118,5 +1114,30 @@ fn random_waits_end() {
             drop(pool);
             assert_eq!(done.load(SeqCst), 3 << depth);
         }
+    }
+}
+
+/// A destructor that blocks is no part of a task that unwinds: a stop there would unwind once more.
+#[test]
+fn a_task_is_cancelled_and_blocked_on_while_a_cancelled_task_unwinds() {
+    for (how, blocks) in BLOCKS {
+        let (told, tells) = mpsc::channel();
+        let source = StopSource::new();
+        let stop = source.clone();
+        let task: Task<()> = Task::new(async move {
+            let (began, _) = mpsc::channel();
+            let _held = CancelThenBlock {
+                handle: Some(task::detach(until_cancelled(began))),
+                blocks,
+                told,
+            };
+            stop.request_stop();
+            quiet_panic()
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            sync_wait(task.write_env(WithStopToken(source.token())))
+        }));
+        assert!(outcome.is_err(), "{how}");
+        assert_eq!(tells.recv(), Ok(true), "{how}");
     }
 }

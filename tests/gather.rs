@@ -9,7 +9,9 @@ use std::sync::Mutex;
 
 use bowline::prelude::*;
 use bowline::stop::StopSource;
-use bowline::task::{AllResults, ChildError, FirstSuccess, JoinPolicy, NoQuorum, Quorum, TaskError, block_on};
+use bowline::task::{
+    AllResults, ChildError, FirstSuccess, JoinPolicy, NoQuorum, Quorum, SenderFuture, TaskError, block_on,
+};
 use common::everywhere::everywhere;
 use common::{Census, Counted, PANIC, lock, panic_message, quiet_panic};
 
@@ -292,4 +294,83 @@ fn of_many_children_the_order_is_kept() {
     let results = block_on(task::gather(AllResults::new(), children));
     let numbers: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert_eq!(numbers, (0..10_000).collect::<Vec<_>>());
+}
+
+/// Awaits a sender under a waker that is not the task's.
+async fn under_another_waker<S>(sender: S)
+where
+    S: Sender<Value = (), Error = Infallible> + Send + 'static,
+{
+    use futures_util::stream::{FuturesUnordered, StreamExt};
+    let mut all = FuturesUnordered::new();
+    all.push(async move {
+        let Ok(()) = SenderFuture::new(sender).await;
+    });
+    all.next().await;
+}
+
+#[test]
+fn a_child_that_stops_under_another_waker_is_cancelled_and_has_not_panicked() {
+    everywhere(|place| {
+        let children = [true, false].map(|stops| async move {
+            if stops {
+                under_another_waker(just_stopped()).await;
+            }
+            stops
+        });
+        let results = place.run(Task::new(task::gather(AllResults::new(), children))).unwrap();
+        assert!(
+            matches!(&results[..], [Err(TaskError::Cancelled), Ok(false)]),
+            "{results:?}"
+        );
+    });
+}
+
+#[test]
+fn the_cancel_of_the_task_under_another_waker_is_no_panic_either() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let stop = source.clone();
+        let children = (0..3).map(move |number| {
+            let stop = stop.clone();
+            async move {
+                if number == 2 {
+                    stop.request_stop();
+                }
+                under_another_waker(never()).await;
+            }
+        });
+        let policy = told_of_all();
+        let told = policy.0.clone();
+        let task = Task::new(async move {
+            task::gather(policy, children).await;
+        });
+        // The gather itself may be stopped or not: what counts is what the policy is told.
+        let _ = place.run(task.write_env(WithStopToken(source.token())));
+        let told = std::mem::take(&mut *lock(&told));
+        assert_eq!(told, [(0, "cancelled"), (1, "cancelled"), (2, "cancelled")]);
+    });
+}
+
+/// Notes how each child has ended.
+struct ToldOfAll(Arc<Mutex<Vec<(usize, &'static str)>>>);
+
+fn told_of_all() -> ToldOfAll {
+    ToldOfAll(Arc::default())
+}
+
+impl JoinPolicy<()> for ToldOfAll {
+    type Output = ();
+
+    fn ended(&mut self, child: usize, result: Result<(), TaskError>) -> ControlFlow<()> {
+        let how = match result {
+            Ok(()) => "value",
+            Err(TaskError::Cancelled) => "cancelled",
+            Err(_) => "panicked",
+        };
+        lock(&self.0).push((child, how));
+        ControlFlow::Continue(())
+    }
+
+    fn finish(self) {}
 }

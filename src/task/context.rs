@@ -88,6 +88,14 @@ impl Scope {
         self.stopped.get()
     }
 
+    /// The scope around this one, if it is one inside of this frame.
+    pub(super) fn outer_in(&self, frame: NonNull<Header>) -> Option<&Scope> {
+        // SAFETY: this one is a user of it.
+        self.outer
+            .map(|outer| unsafe { outer.as_ref() })
+            .filter(|outer| outer.frame == frame)
+    }
+
     /// The frame that the scope is in.
     pub(super) fn frame(&self) -> NonNull<Header> {
         self.frame

@@ -311,12 +311,13 @@ impl<T: Send, E: Send> Foreign<T, E> {
     /// Starts a sender: it is polled next, right away.
     ///
     /// Where this thread polls a task, it begins as part of that: it sees the task's cancellation, values and deadline, and the
-    /// task does not end before it has. Only its scheduler is that of the code that polls it.
+    /// task does not end before it has. Only its scheduler is that of the code that polls it. A destructor of a task that ends by
+    /// a stop or a panic may block on something: that is no part of the task, which could not be stopped once more.
     pub(super) fn start<S>(sender: S) -> Self
     where
         S: Sender<Value = T, Error = E> + 'static,
     {
-        Polling::with(|polling| Self::start_in(sender, polling))
+        Polling::with(|polling| Self::start_in(sender, polling.filter(|polling| !polling.is_ending())))
     }
 
     fn start_in<S>(sender: S, polling: Option<Polling<'_>>) -> Self
@@ -657,8 +658,8 @@ pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
         Completion::Error(error) => Err(error),
         Completion::Panicked(payload) => payload.resume(),
         Completion::Stopped => Polling::with(|polling| match polling {
-            Some(polling) => Stopping::unwind(polling),
-            None => panic!(
+            Some(polling) if !polling.is_ending() => Stopping::unwind(polling),
+            _ => panic!(
                 "what was awaited outside of a task has stopped, and there is no task to stop with it: \
                  await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
             ),

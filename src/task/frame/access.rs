@@ -151,6 +151,18 @@ impl<'p> Polling<'p> {
         }
     }
 
+    /// Whether what the call belongs to is being dropped: a scope that it is in, or the frame, has stopped, or the thread unwinds.
+    pub(in super::super) fn is_ending(self) -> bool {
+        let mut scope = self.context().scope_in(self.frame);
+        while let Some(at) = scope {
+            if at.is_stopped() {
+                return true;
+            }
+            scope = at.outer_in(self.frame);
+        }
+        self.header().is_stopped() || std::thread::panicking()
+    }
+
     /// What is awaited right now has stopped: nothing of the innermost scope that the call is in, or else of the frame, is
     /// polled again.
     pub(in super::super) fn stop_here(self) {

@@ -11,6 +11,7 @@ use core::task::{Context as Cx, Poll, ready};
 use std::vec::Vec;
 
 use super::super::error::TaskError;
+use super::super::foreign::Stopping;
 use super::body::{Body, Flavour, Supervising};
 use super::{NextEnded, TaskGroup};
 use crate::Panic;
@@ -218,6 +219,8 @@ impl<F: Future> Future for Numbered<F> {
         match Panic::catch(|| future.poll(cx)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready((number, Ok(value))),
+            // What was awaited has stopped, and with it the task.
+            Err(payload) if Stopping::is(&payload) => payload.resume(),
             Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
         }
     }
