@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 
 use super::waiters::{Waiter, WaiterState, Waiters};
 use crate::memory::Count;
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::dismantle::{DropList, DropNode};
 use crate::sender::in_place::InPlace;
 use crate::sender::stage::container_of;
@@ -69,19 +69,18 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
     type Error = S::Error;
     type Env = Patched<WithStopToken<InplaceStopToken<'static>>, EmptyEnv>;
 
-    unsafe fn env(this: NonNull<Self>) -> Self::Env {
+    fn env(this: &Waiting<Self>) -> Self::Env {
         // SAFETY: the running sender keeps the memory, and so the source, until it has completed.
-        let token = unsafe { this.as_ref().source.token().extend() };
+        let token = unsafe { this.parent().source.token().extend() };
         Patched::new(WithStopToken(token), EmptyEnv)
     }
 
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the running sender has a reference.
-        if !unsafe { this.as_ref() }.operation.prefix.progress.completes() {
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        if !this.parent().operation.prefix.progress.completes() {
             return Transfer::none();
         }
         // SAFETY: the sender has completed.
-        unsafe { Self::complete(this, completion) }
+        unsafe { Self::complete(this.as_ptr(), completion) }
     }
 }
 
