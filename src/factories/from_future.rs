@@ -574,11 +574,10 @@ static HANDLE: RawWakerVTable = RawWakerVTable::new(
     // SAFETY: the waker is a handle.
     |handle| Handle::clone(&*unsafe { Handle::of(handle) }).into_raw(),
     // A waker is a driver: it runs what starting the trip resumes.
-    // SAFETY: the waker is a handle, and is consumed.
     |handle| {
-        ManuallyDrop::into_inner(unsafe { Handle::of(handle) })
-            .wake(By::Waker)
-            .run()
+        // SAFETY: the waker is a handle, and is consumed.
+        let handle = ManuallyDrop::into_inner(unsafe { Handle::of(handle) });
+        handle.wake(By::Waker).run();
     },
     // SAFETY: the waker is a handle.
     |handle| unsafe { Handle::of(handle) }.wake(By::Waker).run(),
