@@ -243,7 +243,7 @@ impl Owned {
 
 /// A lock over something small: held for a few instructions, never while anything is called.
 #[cfg(feature = "alloc")]
-pub(crate) struct SpinLock<T> {
+pub struct SpinLock<T> {
     /// Set by whoever holds it, with acquire, and cleared with release.
     locked: atomic::AtomicBool,
     value: core::cell::UnsafeCell<T>,
@@ -269,6 +269,13 @@ impl<T> SpinLock<T> {
             spin(&mut rounds);
         }
         SpinGuard { lock: self }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<T> core::fmt::Debug for SpinLock<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SpinLock").finish_non_exhaustive()
     }
 }
 

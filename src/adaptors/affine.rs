@@ -3,7 +3,7 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
 use crate::sender::stage::Stage;
@@ -69,7 +69,7 @@ impl<S> Affine<S> {
         S: Sender<Value: Send, Error: Send>,
     {
         AffineOperation {
-            stage: Stage::Sender(self.sender),
+            stage: Stage::new(self.sender),
             trip: None,
             completion: None,
             receiver: Some(receiver),
@@ -160,46 +160,39 @@ where
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the sender and the receiver, which are not pinned.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: the operation is alive, and no child runs yet.
-        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
-        // SAFETY: it is the first start, so the sender is still there.
-        let sender = unsafe { Stage::take_sender(stage) };
-        // SAFETY: no child runs yet.
-        let Some(receiver) = (unsafe { (*this.as_ptr()).receiver.take() }) else {
+        let this = unsafe { self.get_unchecked_mut() };
+        let (Some(sender), Some(receiver)) = (this.stage.take_sender(), this.receiver.take()) else {
             return Transfer::none();
         };
         if S::COMPLETES.stays_on_scheduler() {
-            // SAFETY: the stage is empty, and pinned with this operation.
-            let child = unsafe { Stage::set_next(stage, sender.connect(receiver)) };
-            // SAFETY: it is pinned in the stage, started once, and destroyed with this operation.
-            return unsafe { child.start() };
+            // SAFETY: the stage is pinned with this operation, and the child is destroyed with that.
+            return unsafe { Stage::start_next(NonNull::from(&mut this.stage), sender.connect(receiver)) };
         }
+        let parent = NonNull::from(&mut *this);
         // The scheduler may be a user's, and panic. Nothing was started, and what was made so far is dropped.
-        // SAFETY: no child runs yet. This operation is pinned, and is not destroyed before the receiver is completed, which
-        // is after the trip. A trip whose receiver is dropped finds nothing to deliver.
-        let connected = Panic::catch(|| unsafe {
+        let connected = Panic::catch(|| {
             let schedule = receiver.env().scheduler().schedule();
-            let trip = schedule.connect(ChildReceiver::<Self, TRIP>::new(this));
-            (*this.as_ptr()).trip = Some(trip);
+            // SAFETY: this operation is pinned, and is not destroyed before the receiver is completed, which is after the
+            // trip. A trip whose receiver is dropped finds nothing to deliver.
+            this.trip = Some(schedule.connect(unsafe { ChildReceiver::<Self, TRIP>::new(parent) }));
         });
         if let Err(payload) = connected {
             let _ = Panic::catch(|| drop(sender)).map_err(Panic::discard);
             return receiver.set_panicked(payload);
         }
-        // SAFETY: no child runs yet.
-        unsafe { (*this.as_ptr()).receiver = Some(receiver) };
-        // SAFETY: as for the trip.
-        let child = unsafe { ChildReceiver::<Self, CHILD>::new(this) };
-        // SAFETY: the stage is empty, and pinned with this operation.
-        let child = unsafe { Stage::set_running(stage, sender.connect(child)) };
-        // SAFETY: it is pinned in the stage, started once, and destroyed after its completion.
-        let resumed = unsafe { child.start() };
-        // SAFETY: until `STARTED` is seen nobody delivers, so the operation is alive.
-        match unsafe { &(*this.as_ptr()).state }.swap(STARTED, AcqRel) {
-            // SAFETY: the child has completed, and left the delivery to us.
-            COMPLETED => resumed.and(unsafe { Self::deliver(this) }),
-            _ => resumed,
+        this.receiver = Some(receiver);
+        // SAFETY: as for the trip. The stage is pinned with this operation, and the child destroyed in its completion.
+        let resumed = unsafe {
+            let child = sender.connect(ChildReceiver::<Self, CHILD>::new(parent));
+            Stage::start(NonNull::new_unchecked(&raw mut (*parent.as_ptr()).stage), child)
+        };
+        // SAFETY: until `STARTED` is seen nothing is delivered, so the operation is alive. From `COMPLETED` on the delivery
+        // is left to this thread.
+        unsafe {
+            match (*parent.as_ptr()).state.swap(STARTED, AcqRel) {
+                COMPLETED => resumed.and((*parent.as_ptr()).deliver()),
+                _ => resumed,
+            }
         }
     }
 }
@@ -211,18 +204,12 @@ where
     S::Error: Send,
     R: Receiver<S::Value, S::Error>,
 {
-    /// # Safety
+    /// Delivers what the child completed with, once.
     ///
-    /// The child has completed, and nobody else delivers.
-    unsafe fn deliver(this: NonNull<Self>) -> Transfer {
-        // A trip that was not made is dropped unstarted, and its receiver, which points here, with it; it must not
-        // count as a completion.
-        // SAFETY: by the caller's promise nobody else touches the operation.
-        let (completion, receiver) = unsafe {
-            let this = this.as_ptr();
-            ((*this).completion.take(), (*this).receiver.take())
-        };
-        match (completion, receiver) {
+    /// A trip that was not made is dropped unstarted, and its receiver, which points here, with it. It finds nothing to
+    /// deliver then, and so does not count as a completion.
+    fn deliver(&mut self) -> Transfer {
+        match (self.completion.take(), self.receiver.take()) {
             (Some(completion), Some(receiver)) => completion.deliver(receiver),
             _ => Transfer::none(),
         }
@@ -242,35 +229,29 @@ where
     type Env = R::Env;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: the child runs, so the receiver is there, and only the child asks.
-        match unsafe { &(*this.as_ptr()).receiver } {
+    fn env(this: &Waiting<Self>) -> R::Env {
+        match &this.parent().receiver {
             Some(receiver) => receiver.env(),
-            // SAFETY: the receiver is taken after the child has completed.
-            None => unsafe { core::hint::unreachable_unchecked() },
+            None => unreachable!("the receiver is taken after the child has completed"),
         }
     }
 
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: nobody touches these before the state says that the child has completed; its operation touches
-        // nothing of itself any more.
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        let this = this.as_ptr().as_ptr();
+        // SAFETY: until the swap `start` accesses the state alone, and nothing is delivered, so the operation is alive.
+        // From `STARTED` on `start` accesses nothing. The trip is pinned with the operation, and started once.
         unsafe {
-            Stage::clear(&raw mut (*this.as_ptr()).stage);
-            (*this.as_ptr()).completion = Some(completion);
-        }
-        // SAFETY: nobody delivers before this, so the operation is alive.
-        match unsafe { &(*this.as_ptr()).state }.swap(COMPLETED, AcqRel) {
-            STARTED => {
-                // SAFETY: `start` is done, so this is the only one left to touch the operation.
-                match unsafe { &mut (*this.as_ptr()).trip } {
-                    // SAFETY: it is pinned with this operation, started once, and destroyed with it.
-                    Some(trip) => unsafe { Pin::new_unchecked(trip).start() },
-                    None => Transfer::none(),
-                }
+            (*this).stage.clear();
+            (*this).completion = Some(completion);
+            if (*this).state.swap(COMPLETED, AcqRel) != STARTED {
+                // `start` is still running, and delivers. Nothing is accessed here any more.
+                return Transfer::none();
             }
-            // `start` is still running and delivers. We touch nothing any more.
-            _ => Transfer::none(),
+            match &mut (*this).trip {
+                Some(trip) => Pin::new_unchecked(trip).start(),
+                None => Transfer::none(),
+            }
         }
     }
 }
@@ -289,28 +270,27 @@ where
     type Env = EmptyEnv;
 
     #[inline]
-    unsafe fn env(_: NonNull<Self>) -> EmptyEnv {
+    fn env(_: &Waiting<Self>) -> EmptyEnv {
         EmptyEnv
     }
 
     /// What the child completed with is delivered, also when the trip failed: an infallible scheduler has only one way.
     /// A panic on the way is delivered in its place, unless the child panicked first.
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, trip: Completion<(), Self::Error>) -> Transfer {
+    fn child_completed(this: Waiting<Self>, trip: Completion<(), Self::Error>) -> Transfer {
+        // SAFETY: the trip was started after the child had completed. One that is dropped unstarted is dropped by what has
+        // exclusive access, and finds nothing to deliver.
+        let this = unsafe { this.alone() };
         match trip {
             Completion::Panicked(payload) => {
-                // SAFETY: the trip was started after the child had completed, so nobody else touches the operation.
-                let completion = unsafe { &mut (*this.as_ptr()).completion };
-                if !matches!(completion, Some(Completion::Panicked(_))) {
-                    *completion = Some(Completion::Panicked(payload));
+                if !matches!(this.completion, Some(Completion::Panicked(_))) {
+                    this.completion = Some(Completion::Panicked(payload));
                 }
             }
             // Before the completion, after which nothing that an error borrows need be there.
             other => drop(other),
         }
-        // SAFETY: the child has completed before the trip was started. A trip that is dropped unstarted finds nothing
-        // to deliver.
-        unsafe { Self::deliver(this) }
+        this.deliver()
     }
 }
 

@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::dismantle::dismantle;
 use crate::sender::stage::Stage;
 use crate::stop::StopToken;
@@ -270,7 +270,7 @@ where
         #[cfg(not(feature = "std"))]
         let _ = longest;
         BulkOperation {
-            stage: Stage::Sender(sender),
+            stage: Stage::new(sender),
             shape,
             #[cfg(feature = "std")]
             longest,
@@ -281,30 +281,24 @@ where
         }
     }
 
-    /// # Safety
-    ///
-    /// The sender has completed with `value`, and nobody else touches the operation.
+    /// Calls the function, or has it called by the workers of a pool. The sender has completed with `value`.
     #[inline]
-    unsafe fn value(this: NonNull<Self>, value: S::Value) -> Transfer {
-        // SAFETY: the caller's promise.
-        let Some((body, receiver)) = (unsafe { &(*this.as_ptr()).rest }) else {
+    fn value(&mut self, value: S::Value) -> Transfer {
+        let Some((body, receiver)) = &self.rest else {
             return Transfer::none();
         };
         let env = receiver.env();
         let token = env.stop_token();
-        // SAFETY: as above.
-        let shape = unsafe { (*this.as_ptr()).shape };
+        let shape = self.shape;
         #[cfg(feature = "std")]
         if shape > 1
             && let Some(worker) = shared::pool::<S>(&env)
         {
             drop(env);
-            // SAFETY: as above. The child's operation touches nothing of itself any more.
-            return unsafe { Self::share(this, worker, value, token) };
+            return self.share(worker, value, token);
         }
         drop(env);
-        // SAFETY: the child's operation touches nothing of itself any more.
-        unsafe { Stage::clear(&raw mut (*this.as_ptr()).stage) };
+        self.stage.clear();
         let called = Panic::catch(|| {
             let mut begin = 0;
             while begin < shape {
@@ -317,19 +311,14 @@ where
             true
         });
         drop(token);
-        // SAFETY: nobody else touches the operation.
-        unsafe { Self::conclude(this, called, value) }
+        self.conclude(called, value)
     }
 
     /// The function was called for every index, or not for all because of a stop, or it panicked.
     ///
     /// What is not handed on goes before the completion, after which what it borrows may be gone.
-    ///
-    /// # Safety
-    ///
-    /// Nobody else touches the operation any more.
     #[inline]
-    unsafe fn conclude(this: NonNull<Self>, called: Result<bool, Panic>, value: S::Value) -> Transfer {
+    fn conclude(&mut self, called: Result<bool, Panic>, value: S::Value) -> Transfer {
         let completion = match called {
             Ok(true) => Completion::Value(value),
             Ok(false) => {
@@ -341,17 +330,12 @@ where
                 Completion::Panicked(payload)
             }
         };
-        // SAFETY: the caller's promise.
-        unsafe { Self::complete(this, completion) }
+        self.complete(completion)
     }
 
-    /// # Safety
-    ///
-    /// Nobody else touches the operation any more.
     #[inline]
-    unsafe fn complete(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the caller's promise.
-        match unsafe { (*this.as_ptr()).rest.take() } {
+    fn complete(&mut self, completion: Completion<S::Value, S::Error>) -> Transfer {
+        match self.rest.take() {
             Some((body, receiver)) => {
                 drop(body);
                 completion.deliver(receiver)
@@ -371,17 +355,9 @@ where
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the sender, which is not pinned.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: the operation is alive, and no child runs yet.
-        let stage = unsafe { &raw mut (*this.as_ptr()).stage };
-        // SAFETY: it is the first start, so the sender is still there.
-        let sender = unsafe { Stage::take_sender(stage) };
-        // SAFETY: this operation is pinned, and is not destroyed before the receiver completes, which is after the child
-        // has.
-        let receiver = unsafe { ChildReceiver::new(this) };
-        // SAFETY: the stage is empty, and pinned with this operation.
-        let child = unsafe { Stage::set_running(stage, sender.connect(receiver)) };
-        // SAFETY: it is pinned in the stage, started once, and destroyed after its completion.
-        unsafe { child.start() }
+        // SAFETY: the stage is pinned with this operation, which is not destroyed before the receiver completes. That is
+        // after the child has.
+        unsafe { Stage::start_child(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stage), this) }
     }
 }
 
@@ -398,25 +374,22 @@ where
     type Env = R::Env;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: the child runs, so the rest is there, and only the child asks.
-        match unsafe { &(*this.as_ptr()).rest } {
+    fn env(this: &Waiting<Self>) -> R::Env {
+        match &this.parent().rest {
             Some((_, receiver)) => receiver.env(),
-            // SAFETY: it is taken after the child has completed.
-            None => unsafe { core::hint::unreachable_unchecked() },
+            None => unreachable!("the rest is taken after the child has completed"),
         }
     }
 
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the only child has completed, and the work is not shared yet.
+        let this = unsafe { this.alone() };
         match completion {
-            // SAFETY: the child has completed, so nobody but this call touches the operation.
-            Completion::Value(value) => unsafe { Self::value(this, value) },
+            Completion::Value(value) => this.value(value),
             other => {
-                // SAFETY: the child's operation touches nothing of itself any more.
-                unsafe { Stage::clear(&raw mut (*this.as_ptr()).stage) };
-                // SAFETY: as for a value.
-                unsafe { Self::complete(this, other) }
+                this.stage.clear();
+                this.complete(other)
             }
         }
     }
@@ -544,25 +517,18 @@ mod shared {
         B: BulkBody<S::Value>,
         R: Receiver<S::Value, S::Error>,
     {
-        /// Takes part in a work that begins here.
-        ///
-        /// # Safety
-        ///
-        /// The sender has completed with `value`, and nobody else touches the operation. The calling thread is that of
-        /// the worker.
-        pub(super) unsafe fn share(
-            this: NonNull<Self>,
+        /// Takes part in a work that begins here, on the thread of the worker.
+        pub(super) fn share(
+            &mut self,
             worker: &Worker,
             value: S::Value,
             token: <R::Env as Env>::StopToken,
         ) -> Transfer {
-            // SAFETY: the caller's promise; the child's operation touches nothing of itself any more.
-            unsafe {
-                Stage::set_kept(&raw mut (*this.as_ptr()).stage, Some(value));
-                (*this.as_ptr()).shared.token = Some(token);
-                (*this.as_ptr()).shared.party.begin();
-                Self::take_part(this, worker)
-            }
+            self.stage.set_kept(Some(value));
+            self.shared.token = Some(token);
+            self.shared.party.begin();
+            // SAFETY: the party has begun with this thread, which holds the invitation.
+            unsafe { Self::take_part(NonNull::from(self), worker) }
         }
 
         /// Somebody has taken the invitation.
@@ -572,14 +538,14 @@ mod shared {
         /// The job is that of the invitation, taken out of a ring.
         pub(super) unsafe fn come(job: NonNull<Job>) -> Transfer {
             // SAFETY: the party is a field of what is shared, and that of an operation.
-            let shared = unsafe { container_of!(Party::of(job), Shared<<R::Env as Env>::StopToken>, party) };
-            // SAFETY: as above.
-            let this = unsafe { container_of!(shared, Self, shared) };
+            let this = unsafe {
+                let shared = container_of!(Party::of(job), Shared<<R::Env as Env>::StopToken>, party);
+                container_of!(shared, Self, shared)
+            };
             match Worker::current() {
                 // SAFETY: who takes the invitation is a member.
                 Some(worker) => unsafe { Self::take_part(this, worker) },
-                // SAFETY: only workers take from a ring.
-                None => unsafe { core::hint::unreachable_unchecked() },
+                None => unreachable!("only workers take from a ring"),
             }
         }
 
@@ -589,22 +555,18 @@ mod shared {
         ///
         /// The caller is a member of the party and holds the invitation; the calling thread is that of the worker.
         unsafe fn take_part(this: NonNull<Self>, worker: &Worker) -> Transfer {
-            // SAFETY: until the caller leaves the party, the operation is there and nobody changes these.
-            let (shared, stage, rest) = unsafe {
-                let this = this.as_ptr();
-                (&(*this).shared, &(*this).stage, &(*this).rest)
+            // SAFETY: until the caller leaves the party, the operation is alive and not changed, but for its atomics. The
+            // party's address is made from the operation's, which it leads back to.
+            let (operation, value, party) = unsafe {
+                let party = NonNull::new_unchecked(&raw mut (*this.as_ptr()).shared.party);
+                (this.as_ref(), this.as_ref().stage.next(), party)
             };
-            // SAFETY: as above.
-            let (shape, longest) = unsafe { ((*this.as_ptr()).shape, (*this.as_ptr()).longest) };
-            // SAFETY: the party is a field of the operation. Its address is made from the operation's, which it leads back
-            // to.
-            let party = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).shared.party) };
-            let (Stage::Next(value), Some((body, _)), Some(token)) = (stage, rest, &shared.token) else {
-                // SAFETY: they were put there before the party began, and are taken when it is over.
-                unsafe { core::hint::unreachable_unchecked() }
+            let (shared, shape) = (&operation.shared, operation.shape);
+            let (Some(value), Some((body, _)), Some(token)) = (value, &operation.rest, &shared.token) else {
+                unreachable!("they were put there before the party began, and are taken when it is over");
             };
             let crew = worker.crew();
-            let longest = longest.min(shape / (16 * crew)).max(1);
+            let longest = operation.longest.min(shape / (16 * crew)).max(1);
             let claim = || shared.claim(shape, longest, crew);
             let mut invited = None;
             let called = Panic::catch(|| {
@@ -630,16 +592,12 @@ mod shared {
             if !unsafe { Party::leave(party, worker, invited) } {
                 return Transfer::none();
             }
-            // SAFETY: all have left, so nobody else touches the operation.
-            let (called, value) = unsafe {
-                let this = this.as_ptr();
-                ((*this).shared.called(), (*this).stage.take_next())
-            };
-            match value {
-                // SAFETY: as above.
-                Some(value) => unsafe { Self::conclude(this, called, value) },
-                // SAFETY: the value was there until now.
-                None => unsafe { core::hint::unreachable_unchecked() },
+            // SAFETY: all have left, so this has exclusive access to the operation.
+            let this = unsafe { &mut *this.as_ptr() };
+            let called = this.shared.called();
+            match this.stage.take_next() {
+                Some(value) => this.conclude(called, value),
+                None => unreachable!("the value was kept until now"),
             }
         }
     }

@@ -3,9 +3,9 @@
 use core::fmt;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::Stage;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
@@ -78,7 +78,7 @@ where
     pub(crate) fn new(first: S, successor: N, receiver: R) -> Self {
         ChainOperation {
             place: Place::First {
-                child: Stage::Sender(first),
+                child: Stage::new(first),
                 rest: Some((successor, receiver)),
             },
             _pinned: PhantomPinned,
@@ -91,8 +91,8 @@ where
         ChainOperation {
             place: Place::First {
                 child: match first {
-                    Ok(first) => Stage::Sender(first),
-                    Err(payload) => Stage::Next(payload),
+                    Ok(first) => Stage::new(first),
+                    Err(payload) => Stage::ended(payload),
                 },
                 rest: Some((successor, receiver)),
             },
@@ -110,29 +110,24 @@ where
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the sender, which is not pinned.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: the operation is alive, and no child runs yet.
-        let child: *mut _ = match unsafe { &mut (*this.as_ptr()).place } {
-            Place::First { child, rest } => match (child.take_next(), rest) {
-                (None, _) => child,
-                (Some(payload), rest) => {
-                    return match rest.take() {
-                        Some((_, receiver)) => receiver.set_panicked(payload),
-                        None => Transfer::none(),
-                    };
-                }
-            },
-            Place::Second(_) => return Transfer::none(),
-        };
-        // SAFETY: it is the first start, so the sender is still there.
-        let sender = unsafe { Stage::take_sender(child) };
-        // SAFETY: this operation is pinned, and is not destroyed before the second child, or the receiver, completes,
-        // which is after the first has.
-        let receiver = unsafe { ChildReceiver::new(this) };
-        // SAFETY: the stage is empty, and pinned with this operation.
-        let operation = unsafe { Stage::set_running(child, sender.connect(receiver)) };
-        // SAFETY: it is pinned in the stage, started once, and destroyed only in its completion.
-        unsafe { operation.start() }
+        let this = unsafe { self.get_unchecked_mut() };
+        if let Place::First { child, rest } = &mut this.place
+            && let Some(payload) = child.take_next()
+        {
+            return match rest.take() {
+                Some((_, receiver)) => receiver.set_panicked(payload),
+                None => Transfer::none(),
+            };
+        }
+        let this = NonNull::from(this);
+        // SAFETY: no child runs yet. The stage is pinned with this operation, which is not destroyed before the second
+        // child, or the receiver, completes, which is after the first has.
+        unsafe {
+            match &mut (*this.as_ptr()).place {
+                Place::First { child, .. } => Stage::start_child(NonNull::from(child), this),
+                Place::Second(_) => Transfer::none(),
+            }
+        }
     }
 }
 
@@ -149,46 +144,37 @@ where
     type Env = R::Env;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // Only the receiver is borrowed: the child is using the memory beside it.
-        // SAFETY: the first child runs, so the rest is there until it has completed, and only that child asks.
-        unsafe {
-            match (*this.as_ptr()).place {
-                Place::First {
-                    rest: Some((_, ref receiver)),
-                    ..
-                } => receiver.env(),
-                _ => core::hint::unreachable_unchecked(),
-            }
+    fn env(this: &Waiting<Self>) -> R::Env {
+        match &this.parent().place {
+            Place::First {
+                rest: Some((_, receiver)),
+                ..
+            } => receiver.env(),
+            _ => unreachable!("the rest is taken when the first child has completed"),
         }
     }
 
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the child has completed, so nobody but this call touches the operation.
-        let place = unsafe { &raw mut (*this.as_ptr()).place };
-        // SAFETY: as above.
-        let rest = match unsafe { &mut *place } {
-            Place::First { child, rest } => {
-                // SAFETY: the first child's operation touches nothing of itself any more.
-                unsafe { Stage::clear(child) };
-                rest.take()
-            }
-            Place::Second(_) => None,
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: the first child has completed, and the second was not started.
+        let this = unsafe { this.alone() };
+        let Place::First { child, rest } = &mut this.place else {
+            return Transfer::none();
         };
-        let Some((successor, receiver)) = rest else {
+        child.clear();
+        let Some((successor, receiver)) = rest.take() else {
             return Transfer::none();
         };
         match successor.follow(completion) {
             Ok(sender) => {
-                // SAFETY: nothing is left there to be dropped.
-                unsafe { place.write(Place::Second(sender.connect(receiver))) };
-                // SAFETY: nobody else looks at it now.
-                match unsafe { &mut *place } {
-                    // SAFETY: it is pinned with this operation, started once, and destroyed with it.
-                    Place::Second(operation) => unsafe { Pin::new_unchecked(operation).start() },
-                    // SAFETY: it was put there just now.
-                    Place::First { .. } => unsafe { core::hint::unreachable_unchecked() },
+                // SAFETY: nothing is left there to be dropped. The second child is pinned with this operation, started once,
+                // and destroyed with it.
+                unsafe {
+                    ptr::write(&raw mut this.place, Place::Second(sender.connect(receiver)));
+                    match &mut this.place {
+                        Place::Second(operation) => Pin::new_unchecked(operation).start(),
+                        Place::First { .. } => Transfer::none(),
+                    }
                 }
             }
             Err(completion) => completion.deliver(receiver),
@@ -204,10 +190,6 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match &self.place {
-            Place::First {
-                child: Stage::Sender(_),
-                ..
-            } => "not started",
             Place::First { rest: Some(_), .. } => "first",
             Place::First { rest: None, .. } => "over",
             Place::Second(_) => "second",

@@ -1,6 +1,7 @@
 use core::fmt;
 
-use super::shared::{Fetch, Handle, WaitOperation};
+use super::shared::{Fetch, Handle, Interest};
+use super::waiters::WaitOperation;
 use crate::{Completion, Receiver, Sender};
 
 /// A sender that is already running; its result is kept for whoever connects. Made by [`Sender::ensure_started`].
@@ -65,10 +66,10 @@ where
 {
     type Value = S::Value;
     type Error = S::Error;
-    type Operation<R: Receiver<S::Value, S::Error>> = WaitOperation<S, FetchOnce, R>;
+    type Operation<R: Receiver<S::Value, S::Error>> = WaitOperation<Interest<S, FetchOnce>, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        WaitOperation::new(Some(self.handle), receiver)
+        WaitOperation::new(Some(Interest::new(self.handle)), receiver)
     }
 }
 

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::fan::{Fan, FanEnv};
 use super::gather::{First, Gather};
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
@@ -114,7 +114,7 @@ where
 {
     pub(crate) fn new(source: C, gather: G, receiver: R) -> Self {
         ManyOperation {
-            children: Stage::Sender(source),
+            children: Stage::new(source),
             // SAFETY: `end` expects the fan of this operation. How many children there are is known in `start`.
             fan: unsafe { Fan::new(0, receiver.env(), Self::end) },
             gather,
@@ -127,28 +127,24 @@ where
     ///
     /// The fan is that of an operation whose every child has completed.
     unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
-        // SAFETY: the fan is a field of an operation.
-        let this = unsafe { container_of!(fan, Self, fan) };
-        // SAFETY: every child has completed and no stop is on its way, so nobody else touches the operation.
-        let this = unsafe { &mut *this.as_ptr() };
+        // SAFETY: the fan is a field of an operation. Every child has completed and no stop is on its way, so this has
+        // exclusive access.
+        let this = unsafe { container_of!(fan, Self, fan).as_mut() };
         this.fan.close();
-        // SAFETY: every child has completed, so its place is its own again.
-        unsafe { Self::conclude(this) }
+        this.conclude()
     }
 
-    /// # Safety
-    ///
     /// Every child has completed, or there are none.
-    unsafe fn conclude(this: &mut Self) -> Transfer {
-        let Some(receiver) = this.receiver.take() else {
+    fn conclude(&mut self) -> Transfer {
+        let Some(receiver) = self.receiver.take() else {
             return Transfer::none();
         };
-        let completion = match &mut this.children {
-            Stage::Running(places) => {
+        let completion = match self.children.running() {
+            Some(places) => {
                 let kept = places.as_mut().iter_mut().map(|place| place.stage.take_next());
-                this.gather.conclude(kept)
+                self.gather.conclude(kept)
             }
-            _ => this.gather.conclude(core::iter::empty()),
+            None => self.gather.conclude(core::iter::empty()),
         };
         completion.deliver(receiver)
     }
@@ -162,49 +158,35 @@ where
 {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the senders, which are not pinned.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
+        let this = unsafe { self.get_unchecked_mut() };
+        let owner = NonNull::from(&mut *this);
         let place = |sender| Place {
-            stage: Stage::Sender(sender),
-            owner: this,
+            stage: Stage::new(sender),
+            owner,
         };
-        // SAFETY: no child runs yet.
-        let children = unsafe { &raw mut (*this.as_ptr()).children };
-        // SAFETY: it is the first start, so the senders are still there.
-        let source = unsafe { Stage::take_sender(children) };
-        let places = match Panic::catch(|| source.into_storage(place)) {
-            Ok(places) => places,
-            Err(payload) => {
-                // SAFETY: no child runs.
-                return match unsafe { (*this.as_ptr()).receiver.take() } {
-                    Some(receiver) => receiver.set_panicked(payload),
-                    None => Transfer::none(),
-                };
-            }
+        let Some(source) = this.children.take_sender() else {
+            return Transfer::none();
         };
-        // SAFETY: the stage is empty, and pinned with this operation.
-        let places = unsafe { Pin::get_unchecked_mut(Stage::set_running(children, places)) }.as_mut();
-        if places.is_empty() {
-            // SAFETY: there are no children.
-            return unsafe { Self::conclude(&mut *this.as_ptr()) };
+        match Panic::catch(|| source.into_storage(place)) {
+            Ok(places) => this.children.set_running(places),
+            Err(payload) => return Completion::Panicked(payload).deliver_to(this.receiver.take()),
         }
-        // SAFETY: no child runs yet. The fan is pinned with the operation, and closed in `end`.
-        let mut resumed = unsafe {
-            (*this.as_ptr()).fan.expect(places.len());
-            let listen = !C::Sender::COMPLETES.is_inline();
-            Fan::open(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), listen)
-        };
         // Raw from here on: a child that runs has its place to itself. The countdown keeps the operation, and so the
         // places, until the last child was started; after that nothing is touched.
-        let (first, count) = (places.as_mut_ptr(), places.len());
+        let (first, count) = match this.children.running().map(AsMut::as_mut) {
+            Some(places) if !places.is_empty() => (places.as_mut_ptr(), places.len()),
+            _ => return this.conclude(),
+        };
+        this.fan.expect(count);
+        let listen = !C::Sender::COMPLETES.is_inline();
+        // SAFETY: no child runs yet. The fan is pinned with the operation, and closed in `end`.
+        let mut resumed = unsafe { Fan::open(NonNull::new_unchecked(&raw mut (*owner.as_ptr()).fan), listen) };
         for index in 0..count {
-            // SAFETY: the child has not been started, so its place is ours, and the operation is alive until it
-            // completes. It is pinned, started once, and destroyed in its completion.
+            // SAFETY: the child has not been started, so this has exclusive access to its place, and the operation is
+            // alive until it completes. The stage is pinned there.
             resumed.append(unsafe {
                 let place = NonNull::new_unchecked(first.add(index));
-                let stage = &raw mut (*place.as_ptr()).stage;
-                let sender = Stage::take_sender(stage);
-                let receiver = ChildReceiver::<Place<C, G, R>, 0>::new(place);
-                Stage::set_running(stage, sender.connect(receiver)).start()
+                Stage::start_child(NonNull::new_unchecked(&raw mut (*place.as_ptr()).stage), place)
             });
         }
         resumed
@@ -224,28 +206,20 @@ where
     type Env = FanEnv<R::Env>;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> Self::Env {
+    fn env(this: &Waiting<Self>) -> Self::Env {
         // SAFETY: the child has not completed, so the owner is alive, and the environment not used after.
-        unsafe { (*(*this.as_ptr()).owner.as_ptr()).fan.env() }
+        unsafe { this.parent().owner.as_ref().fan.env() }
     }
 
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<Value<C>, Error<C>>) -> Transfer {
-        // SAFETY: the owner, and so this place, is alive until this child is counted.
-        let (stage, fan, gather) = unsafe {
-            let owner = (*this.as_ptr()).owner.as_ptr();
-            (
-                &raw mut (*this.as_ptr()).stage,
-                NonNull::new_unchecked(&raw mut (*owner).fan),
-                &(*owner).gather,
-            )
-        };
-        let (kept, stop) = gather.child_completed(completion);
-        // SAFETY: the place is this child's, whose operation touches nothing of itself any more; it is counted once,
-        // and `end` expects the owner's fan.
+    fn child_completed(this: Waiting<Self>, completion: Completion<Value<C>, Error<C>>) -> Transfer {
+        let owner = this.parent().owner;
+        // SAFETY: the owner is alive until this child is counted, which happens once. The place is this child's, and its
+        // operation touches nothing of itself any more. `end` expects the owner's fan.
         unsafe {
-            Stage::set_kept(stage, kept);
-            Fan::child_completed(fan, stop)
+            let (kept, stop) = owner.as_ref().gather.child_completed(completion);
+            (*this.as_ptr().as_ptr()).stage.set_kept(kept);
+            Fan::child_completed(NonNull::new_unchecked(&raw mut (*owner.as_ptr()).fan), stop)
         }
     }
 }

@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::stop::StopToken;
 use crate::{Completion, Env, Job, Operation, Panic, Receiver, Sender, Transfer};
@@ -56,7 +56,7 @@ where
 {
     pub(crate) fn new(sender: S, policy: P, receiver: R) -> Self {
         RoundsOperation {
-            round: Stage::Empty,
+            round: Stage::empty(),
             sender,
             policy,
             receiver: Some(receiver),
@@ -70,38 +70,28 @@ where
     ///
     /// The job is that of a started operation, between two rounds.
     unsafe fn run_job(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation.
-        unsafe { Self::run_round(container_of!(job, Self, job)) }
+        // SAFETY: the job is a field of an operation, which no round has access to.
+        unsafe { container_of!(job, Self, job).as_mut() }.run_round()
     }
 
-    /// # Safety
-    ///
-    /// The operation is started and no round is running.
+    /// Runs a round. The operation is started, and no round is running: that has exclusive access.
     #[inline]
-    unsafe fn run_round(this: NonNull<Self>) -> Transfer {
-        // SAFETY: no round is running, so nobody else touches the operation.
-        let sender = match Panic::catch(|| unsafe { (*this.as_ptr()).sender.clone() }) {
+    fn run_round(&mut self) -> Transfer {
+        let sender = match Panic::catch(|| self.sender.clone()) {
             Ok(sender) => sender,
-            // SAFETY: as above.
-            Err(payload) => return unsafe { Self::hand_on(this, Completion::Panicked(payload)) },
+            Err(payload) => return self.hand_on(Completion::Panicked(payload)),
         };
-        // SAFETY: this operation is pinned, and is not destroyed before the receiver completes, which is after the round.
-        let child = unsafe { ChildReceiver::<Self, 0>::new(this) };
-        // SAFETY: the stage is empty, and pinned with this operation.
-        let round = unsafe { Stage::set_running(&raw mut (*this.as_ptr()).round, sender.connect(child)) };
-        // SAFETY: it is pinned in the stage, started once, and destroyed in its completion.
-        unsafe { round.start() }
+        let this = NonNull::from(self);
+        // SAFETY: the stage is pinned with this operation, which is not destroyed before the receiver completes. That is
+        // after the round, which destroys its operation in its completion.
+        unsafe {
+            let round = sender.connect(ChildReceiver::new(this));
+            Stage::start(NonNull::new_unchecked(&raw mut (*this.as_ptr()).round), round)
+        }
     }
 
-    /// # Safety
-    ///
-    /// The operation is started and no round is running.
-    unsafe fn hand_on(this: NonNull<Self>, completion: Completion<P::Value, P::Error>) -> Transfer {
-        // SAFETY: no round is running, so nobody else touches the operation.
-        match unsafe { (*this.as_ptr()).receiver.take() } {
-            Some(receiver) => completion.deliver(receiver),
-            None => Transfer::none(),
-        }
+    fn hand_on(&mut self, completion: Completion<P::Value, P::Error>) -> Transfer {
+        completion.deliver_to(self.receiver.take())
     }
 }
 
@@ -114,24 +104,22 @@ where
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: no round is running yet.
-        if let ControlFlow::Break(completion) = unsafe { (*this.as_ptr()).policy.begin() } {
-            // SAFETY: as above.
-            return unsafe { Self::hand_on(this, completion) };
+        let this = unsafe { self.get_unchecked_mut() };
+        if let ControlFlow::Break(completion) = this.policy.begin() {
+            return this.hand_on(completion);
         }
         if !S::COMPLETES.is_inline() {
-            // SAFETY: as above.
-            return unsafe { Self::run_round(this) };
+            return this.run_round();
         }
+        let this = ptr::from_mut(this);
         let mut resumed = Transfer::none();
         let mut again = true;
         while again {
             again = false;
             // SAFETY: no round is running, and the operation is alive: the last one asked for another.
             resumed.append(unsafe {
-                (*this.as_ptr()).again = &raw mut again;
-                Self::run_round(this)
+                (*this).again = &raw mut again;
+                (*this).run_round()
             });
         }
         resumed
@@ -150,39 +138,33 @@ where
     type Env = R::Env;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: a round runs, so the receiver is there, and only that round's operation asks.
-        match unsafe { &(*this.as_ptr()).receiver } {
+    fn env(this: &Waiting<Self>) -> R::Env {
+        match &this.parent().receiver {
             Some(receiver) => receiver.env(),
-            // SAFETY: the receiver is taken after the last round.
-            None => unsafe { core::hint::unreachable_unchecked() },
+            None => unreachable!("the receiver is taken after the last round"),
         }
     }
 
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the round has completed, so nobody but this call touches the operation.
-        let flow = unsafe {
-            Stage::clear(&raw mut (*this.as_ptr()).round);
-            (*this.as_ptr()).policy.next(completion)
-        };
-        if let ControlFlow::Break(completion) = flow {
-            // SAFETY: no round is running any more.
-            return unsafe { Self::hand_on(this, completion) };
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        // SAFETY: a round is the only child, and has completed.
+        let this = unsafe { this.alone() };
+        this.round.clear();
+        if let ControlFlow::Break(completion) = this.policy.next(completion) {
+            return this.hand_on(completion);
         }
-        // SAFETY: as for `env`.
-        if unsafe { <Self as Parent<0>>::env(this) }.stop_token().stop_requested() {
-            // SAFETY: as above.
-            return unsafe { Self::hand_on(this, Completion::Stopped) };
+        match &this.receiver {
+            Some(receiver) if !receiver.env().stop_token().stop_requested() => {}
+            _ => return this.hand_on(Completion::Stopped),
         }
         if S::COMPLETES.is_inline() {
-            // SAFETY: `start` is beneath us on this stack.
-            unsafe { *(*this.as_ptr()).again = true };
-            Transfer::none()
-        } else {
-            // SAFETY: the operation stays until a round completes the receiver, and the next begins with this job.
-            unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
+            // SAFETY: `start` is beneath this call on this stack.
+            unsafe { *this.again = true };
+            return Transfer::none();
         }
+        let this = NonNull::from(this);
+        // SAFETY: the operation stays until a round completes the receiver, and the next begins with this job.
+        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
     }
 }
 

@@ -3,20 +3,21 @@
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::fmt;
-use core::marker::{PhantomData, PhantomPinned};
+use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::pin::Pin;
+use core::ops::Deref;
 use core::ptr::NonNull;
 
-use super::waiters::{Waiter, WaiterState, Waiters};
+use super::waiters::{Awaited, Begin, Waiters};
 use crate::memory::Count;
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::dismantle::{DropList, DropNode};
 use crate::sender::in_place::InPlace;
 use crate::sender::stage::container_of;
-use crate::stop::{InplaceStopSource, InplaceStopToken, StopSlot};
+use crate::stop::{InplaceStopSource, InplaceStopToken};
 use crate::sync::SpinLock;
-use crate::{Completion, EmptyEnv, Env, Job, Operation, Patched, Receiver, Sender, Transfer, WithStopToken};
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::{Completion, EmptyEnv, Job, Patched, Sender, Transfer, WithStopToken};
 
 /// The state on the heap.
 ///
@@ -34,9 +35,11 @@ pub(super) struct Shared<S: Sender> {
     operation: InPlace<S, S::Operation<ChildReceiver<Self, 0>>>,
     /// What the sender sees. It comes after the operation, so that it is dropped after it.
     source: InplaceStopSource,
-    /// Written by the completion, before the phase is `Done`; then only read, or taken by the one handle there is.
+    /// Written by the completion, before the waiters are taken; then only read, or taken by the one handle there is.
     completion: UnsafeCell<Option<Completion<S::Value, S::Error>>>,
-    list: SpinLock<List>,
+    waiters: SpinLock<Waiters>,
+    /// Whether the first who waits has started the sender. Written once, under the lock of `waiters`; so relaxed.
+    begun: AtomicBool,
     interested: Count,
     references: Count,
     /// Requests the stop of the sender, from the loop of whoever lost the last interest.
@@ -48,20 +51,6 @@ pub(super) struct Shared<S: Sender> {
 /// The pointer is to a [`Shared`] that has this function. One interest is given back.
 type LoseInterest = unsafe fn(NonNull<()>) -> Transfer;
 
-struct List {
-    phase: Phase,
-    waiters: Waiters,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The first who starts waiting starts the sender.
-    Idle,
-    Running,
-    /// The completion is there; nobody waits any more.
-    Done,
-}
-
 // SAFETY: the completion is `Send` by the bounds of `Handle::new`, and handed over through the lock; the operation is only
 // destroyed, by its own completion.
 unsafe impl<S: Sender> Parent<0> for Shared<S> {
@@ -69,74 +58,80 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
     type Error = S::Error;
     type Env = Patched<WithStopToken<InplaceStopToken<'static>>, EmptyEnv>;
 
-    unsafe fn env(this: NonNull<Self>) -> Self::Env {
+    fn env(this: &Waiting<Self>) -> Self::Env {
         // SAFETY: the running sender keeps the memory, and so the source, until it has completed.
-        let token = unsafe { this.as_ref().source.token().extend() };
+        let token = unsafe { this.parent().source.token().extend() };
         Patched::new(WithStopToken(token), EmptyEnv)
     }
 
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the running sender has a reference.
-        if !unsafe { this.as_ref() }.operation.prefix.progress.completes() {
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        if !this.parent().operation.prefix.progress.completes() {
             return Transfer::none();
         }
-        // SAFETY: the sender has completed.
-        unsafe { Self::complete(this, completion) }
+        // The reference of the running sender.
+        Run(Reference(this.as_ptr())).complete(completion)
     }
 }
 
-impl<S: Sender> Shared<S> {
-    /// # Safety
-    ///
-    /// The phase was just set to `Running` by the caller, who added the running sender's reference.
-    unsafe fn start(this: NonNull<Self>) -> Transfer {
+/// One reference to the state, which counts.
+struct Reference<S: Sender>(NonNull<Shared<S>>);
+
+impl<S: Sender> Deref for Reference<S> {
+    type Target = Shared<S>;
+
+    fn deref(&self) -> &Shared<S> {
+        // SAFETY: a reference keeps the state.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<S: Sender> Drop for Reference<S> {
+    fn drop(&mut self) {
+        if self.references.give_back() {
+            // SAFETY: that was the last. The sender is `'static`, or has run and is gone.
+            unsafe { DropNode::destroy(NonNull::new_unchecked(&raw mut (*self.0.as_ptr()).node)) };
+        }
+    }
+}
+
+/// The run of the sender, with its reference. There is one: of what has set `begun`, then of the sender that runs.
+pub struct Run<S: Sender>(Reference<S>);
+
+impl<S: Sender> Run<S> {
+    fn start(self) -> Transfer {
+        let this = ManuallyDrop::new(self).0.0;
         // SAFETY: the running sender's reference keeps the memory until it has completed, or was not connected. It is
         // pinned on the heap.
         unsafe {
             let operation = NonNull::new_unchecked(&raw mut (*this.as_ptr()).operation);
-            match InPlace::connect(operation, |sender| sender.connect(ChildReceiver::<Self, 0>::new(this))) {
+            match InPlace::connect(operation, |sender| sender.connect(ChildReceiver::new(this))) {
                 Ok(()) => InPlace::start(operation),
-                Err(completion) => Self::complete(this, completion),
+                Err(completion) => Run(Reference(this)).complete(completion),
             }
         }
     }
 
-    /// Stores the completion and resumes the waiters.
-    ///
-    /// # Safety
-    ///
-    /// The phase is `Running` and the sender does not run, or no longer. The running sender's reference is given back.
-    unsafe fn complete(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the running sender has a reference. Nothing reads the completion before the phase is `Done`, and the
-        // operation touches nothing of itself any more.
+    /// Stores the completion and resumes the waiters. The sender has completed, or was not connected.
+    fn complete(self, completion: Completion<S::Value, S::Error>) -> Transfer {
+        let Run(shared) = &self;
+        // SAFETY: nothing reads the completion before the waiters are taken, and the operation touches nothing of itself any
+        // more.
         unsafe {
-            InPlace::clear(NonNull::new_unchecked(&raw mut (*this.as_ptr()).operation));
-            *this.as_ref().completion.get() = Some(completion);
+            InPlace::clear(NonNull::new_unchecked(&raw mut (*shared.0.as_ptr()).operation));
+            *shared.completion.get() = Some(completion);
         }
-        let waiters = {
-            // SAFETY: as above.
-            let mut list = unsafe { this.as_ref() }.list.lock();
-            list.phase = Phase::Done;
-            list.waiters.take()
-        };
-        // SAFETY: they were taken.
-        let resumed = unsafe { waiters.deliver() };
-        // SAFETY: the reference of the running sender is given back.
-        unsafe { Self::release(this) };
-        resumed
+        let waiters = shared.waiters.lock().take();
+        waiters.deliver()
     }
+}
 
-    /// # Safety
-    ///
-    /// One reference is given back.
-    unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the reference is still ours.
-        if unsafe { this.as_ref() }.references.give_back() {
-            // SAFETY: that was the last. The sender is `'static`, or has run and is gone.
-            unsafe { DropNode::destroy(NonNull::new_unchecked(&raw mut (*this.as_ptr()).node)) };
-        }
+impl<S: Sender> fmt::Debug for Run<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").finish_non_exhaustive()
     }
+}
 
+impl<S: Sender> Shared<S> {
     /// # Safety
     ///
     /// The node is that of a state that nothing uses any more.
@@ -151,33 +146,30 @@ impl<S: Sender> Shared<S> {
     /// As for [`LoseInterest`].
     unsafe fn lose_interest(this: NonNull<()>) -> Transfer {
         let this = this.cast::<Self>();
-        // SAFETY: the interest is still ours.
-        let shared = unsafe { this.as_ref() };
-        if !shared.interested.give_back() {
+        // SAFETY: the interest is counted until here.
+        if !unsafe { this.as_ref() }.interested.give_back() {
             return Transfer::none();
         }
-        if shared.list.lock().phase == Phase::Running {
-            // The reference of those who were interested goes with the job.
-            // SAFETY: interest does not come back, so the job is handed out once, and the reference keeps it.
-            return unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stop)) };
+        // That of those who were interested.
+        let shared = Reference(this);
+        let waiters = shared.waiters.lock();
+        let runs = shared.begun.load(Relaxed) && !waiters.is_over();
+        drop(waiters);
+        if !runs {
+            return Transfer::none();
         }
-        // SAFETY: the reference of those who were interested is given back.
-        unsafe { Self::release(this) };
-        Transfer::none()
+        let this = ManuallyDrop::new(shared).0;
+        // SAFETY: interest does not come back, so the job is handed out once, and the reference goes with it.
+        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stop)) }
     }
 
     /// # Safety
     ///
     /// The job is that of a state, with a reference.
     unsafe fn request_stop(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a state.
-        let this = unsafe { container_of!(job, Self, stop) };
-        // SAFETY: the job's reference keeps it, and is given back.
-        unsafe {
-            let resumed = this.as_ref().source.request_stop_later();
-            Self::release(this);
-            resumed
-        }
+        // SAFETY: the job is a field of a state. Its reference is given back.
+        let shared = Reference(unsafe { container_of!(job, Self, stop) });
+        shared.source.request_stop_later()
     }
 }
 
@@ -205,10 +197,8 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
             operation: InPlace::new((), sender),
             source: InplaceStopSource::new(),
             completion: UnsafeCell::new(None),
-            list: SpinLock::new(List {
-                phase: Phase::Idle,
-                waiters: Waiters::new(),
-            }),
+            waiters: SpinLock::new(Waiters::new()),
+            begun: AtomicBool::new(false),
             interested: Count::one(),
             references: Count::one(),
             stop: Job::new(Shared::<S>::request_stop),
@@ -221,24 +211,26 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
 }
 
 impl<S: Sender> Handle<S> {
-    fn shared(&self) -> NonNull<Shared<S>> {
-        self.shared.cast()
+    fn shared(&self) -> &Shared<S> {
+        // SAFETY: a handle keeps the state.
+        unsafe { self.shared.cast().as_ref() }
     }
 
-    /// Starts the sender, if nobody has yet.
-    pub(super) fn start(&self) -> Transfer {
-        // SAFETY: a handle keeps the state.
-        let shared = unsafe { self.shared().as_ref() };
-        {
-            let mut list = shared.list.lock();
-            if list.phase != Phase::Idle {
-                return Transfer::none();
-            }
-            list.phase = Phase::Running;
-            shared.references.add();
+    /// The run, for the first who asks, under the lock.
+    fn begin(&self, _: &mut Waiters) -> Option<Run<S>> {
+        let shared = self.shared();
+        if shared.begun.load(Relaxed) {
+            return None;
         }
-        // SAFETY: the phase was just set.
-        unsafe { Shared::start(self.shared()) }
+        shared.begun.store(true, Relaxed);
+        shared.references.add();
+        Some(Run(Reference(self.shared.cast())))
+    }
+
+    /// Starts the sender, if nothing has yet.
+    pub(super) fn start(&self) -> Transfer {
+        let run = self.begin(&mut self.shared().waiters.lock());
+        run.map_or_else(Transfer::none, Run::start)
     }
 
     /// Moves the state to `list`, where this is the last handle to a run that has not begun. Else the handle is dropped.
@@ -246,20 +238,17 @@ impl<S: Sender> Handle<S> {
     where
         S: 'a,
     {
-        // SAFETY: a handle keeps the state.
-        let shared = unsafe { self.shared().as_ref() };
         // The last handle is this one, so no other can come. Pairs with the release of every other handle that was lost.
-        if shared.interested.is_one() && shared.list.lock().phase == Phase::Idle {
-            let this = ManuallyDrop::new(self);
+        if self.shared().interested.is_one() && !self.shared().begun.load(Relaxed) {
+            let this = ManuallyDrop::new(self).shared.cast::<Shared<S>>();
             // SAFETY: nothing else uses the state: the reference of this handle is the only one before the run begins.
             // What the state borrows is what `S` borrows.
-            unsafe { list.push(NonNull::new_unchecked(&raw mut (*this.shared().as_ptr()).node)) };
+            unsafe { list.push(NonNull::new_unchecked(&raw mut (*this.as_ptr()).node)) };
         }
     }
 
     pub(super) fn clone(&self) -> Self {
-        // SAFETY: a handle keeps the state.
-        unsafe { self.shared().as_ref() }.interested.add();
+        self.shared().interested.add();
         Handle {
             shared: self.shared,
             _sender: PhantomData,
@@ -307,181 +296,57 @@ pub trait Fetch<T, E> {
     unsafe fn fetch(completion: *mut Option<Completion<T, E>>) -> Completion<T, E>;
 }
 
-/// The operation of one who waits for a shared run.
-pub struct WaitOperation<S, D, R>
-where
-    S: Sender,
-    R: Receiver<S::Value, S::Error>,
-{
-    waiter: Waiter,
-    slot: StopSlot<<R::Env as Env>::StopToken>,
-    handle: Option<Handle<S>>,
-    receiver: Option<R>,
+/// One interest in a shared run, of which the completion is got as `D` says.
+pub struct Interest<S, D> {
+    handle: Handle<S>,
     _fetch: PhantomData<fn() -> D>,
-    _pinned: PhantomPinned,
 }
 
-impl<S, D, R> WaitOperation<S, D, R>
-where
-    S: Sender,
-    D: Fetch<S::Value, S::Error>,
-    R: Receiver<S::Value, S::Error>,
-{
-    pub(super) fn new(handle: Option<Handle<S>>, receiver: R) -> Self {
-        WaitOperation {
-            waiter: Waiter::new(Self::run),
-            slot: StopSlot::new(Self::stop_requested),
+impl<S, D> Interest<S, D> {
+    pub(super) fn new(handle: Handle<S>) -> Self {
+        Interest {
             handle,
-            receiver: Some(receiver),
             _fetch: PhantomData,
-            _pinned: PhantomPinned,
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The job is that of a waiter whose run is `Done`.
-    unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a waiter, which is a field of an operation.
-        let this = unsafe { container_of!(container_of!(job, Waiter, deliver), Self, waiter) };
-        // SAFETY: from `Done` on only this touches the operation, but for a stop that looks and goes.
-        unsafe { Self::deliver(this) }
-    }
-
-    /// # Safety
-    ///
-    /// The run is `Done`, and the caller completes the operation.
-    unsafe fn deliver(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the slot outlives a stop that is looking; after this none does.
-        unsafe { &(*this.as_ptr()).slot }.leave();
-        // SAFETY: nobody else touches the operation.
-        let (handle, receiver) = unsafe { ((*this.as_ptr()).handle.take(), (*this.as_ptr()).receiver.take()) };
-        let (Some(handle), Some(receiver)) = (handle, receiver) else {
-            return Transfer::none();
-        };
-        // SAFETY: the run is done, so the completion is there; the handle keeps it.
-        let completion = unsafe { D::fetch(handle.shared().as_ref().completion.get()) };
-        let resumed = handle.give_back();
-        resumed.and(completion.deliver(receiver))
-    }
-
-    /// # Safety
-    ///
-    /// The caller completes the operation, which is in no list, with a stop.
-    unsafe fn leave(this: NonNull<Self>) -> Transfer {
-        // SAFETY: nobody else touches the operation.
-        let (handle, receiver) = unsafe { ((*this.as_ptr()).handle.take(), (*this.as_ptr()).receiver.take()) };
-        // SAFETY: as above. Whoever waits for the slot may go on from here.
-        unsafe { &(*this.as_ptr()).slot }.release();
-        let resumed = handle.map_or_else(Transfer::none, Handle::give_back);
-        match receiver {
-            Some(receiver) => resumed.and(receiver.set_stopped()),
-            None => resumed,
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The slot is that of an operation that is starting or waits.
-    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes.
-        let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above. The handle is taken only by who completes, which is after the slot is released.
-        let left = unsafe {
-            let Some(handle) = &(*this.as_ptr()).handle else {
-                slot.as_ref().release();
-                return Transfer::none();
-            };
-            let waiter = NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter);
-            let mut list = handle.shared().as_ref().list.lock();
-            let over = list.phase == Phase::Done;
-            list.waiters.leave(waiter, over)
-        };
-        if left {
-            // SAFETY: it is out of the list, so we complete it.
-            unsafe { Self::leave(this) }
-        } else {
-            // SAFETY: whoever completes waits for this release.
-            unsafe { slot.as_ref() }.release();
-            Transfer::none()
         }
     }
 }
 
-impl<S, D, R> Operation for WaitOperation<S, D, R>
-where
-    S: Sender,
-    D: Fetch<S::Value, S::Error>,
-    R: Receiver<S::Value, S::Error>,
-{
-    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: nobody else knows the operation yet.
-        let (token, shared) = match unsafe { (&(*this.as_ptr()).receiver, &(*this.as_ptr()).handle) } {
-            (Some(receiver), Some(handle)) => (receiver.env().stop_token(), handle.shared()),
-            _ => return Transfer::none(),
-        };
-        // SAFETY: the slot is pinned with the operation, and left or released before it completes.
-        let slot = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot) };
-        // SAFETY: as above.
-        if !unsafe { StopSlot::listen(slot, token) } {
-            // SAFETY: it is in no list.
-            return unsafe { Self::leave(this) };
-        }
-        enum Next {
-            Wait,
-            Start,
-            Deliver,
-            Leave,
-        }
-        let next = {
-            // SAFETY: the handle keeps the state; once the waiter is linked and the lock is given back, the operation,
-            // and its handle, may be gone.
-            let shared = unsafe { shared.as_ref() };
-            let mut list = shared.list.lock();
-            // SAFETY: under the lock the waiter's state is ours.
-            let waiter = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter) };
-            // SAFETY: as above.
-            match (unsafe { (*waiter.as_ptr()).state }, list.phase) {
-                (WaiterState::Left, _) => Next::Leave,
-                (_, Phase::Done) => Next::Deliver,
-                (_, phase) => {
-                    // SAFETY: the operation is pinned, and stays until it is out of the list.
-                    unsafe { list.waiters.link(waiter) };
-                    if phase == Phase::Idle {
-                        list.phase = Phase::Running;
-                        // For the running sender, which this thread starts.
-                        shared.references.add();
-                        Next::Start
-                    } else {
-                        Next::Wait
-                    }
-                }
-            }
-        };
-        match next {
-            Next::Wait => Transfer::none(),
-            // SAFETY: the phase was just set; the running sender's reference keeps the state.
-            Next::Start => unsafe { Shared::start(shared) },
-            // SAFETY: the run is done, and the waiter in no list.
-            Next::Deliver => unsafe { Self::deliver(this) },
-            Next::Leave => {
-                // SAFETY: the slot outlives the stop that set `Left`; after this it is over.
-                unsafe { slot.as_ref() }.leave();
-                // SAFETY: it is in no list.
-                unsafe { Self::leave(this) }
-            }
-        }
-    }
-}
-
-impl<S, D, R> fmt::Debug for WaitOperation<S, D, R>
-where
-    S: Sender,
-    R: Receiver<S::Value, S::Error>,
-{
+impl<S, D> fmt::Debug for Interest<S, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitOperation").finish_non_exhaustive()
+        f.debug_struct("Interest").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a handle keeps the state, and so the list. The completion is stored before the waiters are taken, and not changed
+// after that but by what takes it, which is alone. The state may be used on any thread.
+unsafe impl<S: Sender, D: Fetch<S::Value, S::Error>> Awaited for Interest<S, D> {
+    type Value = S::Value;
+    type Error = S::Error;
+    type Run = Run<S>;
+
+    fn waiters(&self) -> &SpinLock<Waiters> {
+        &self.handle.shared().waiters
+    }
+
+    fn begin(&self, waiters: &mut Waiters) -> Begin<Run<S>> {
+        if waiters.is_over() {
+            Begin::Over
+        } else {
+            Begin::Wait(self.handle.begin(waiters))
+        }
+    }
+
+    fn run(run: Run<S>) -> Transfer {
+        run.start()
+    }
+
+    unsafe fn result(self) -> (Completion<S::Value, S::Error>, Transfer) {
+        // SAFETY: the run is over, so the completion is there; the handle keeps it.
+        let completion = unsafe { D::fetch(self.handle.shared().completion.get()) };
+        (completion, self.handle.give_back())
+    }
+
+    fn give_back(self) -> Transfer {
+        self.handle.give_back()
     }
 }

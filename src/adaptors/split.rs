@@ -1,6 +1,7 @@
 use core::fmt;
 
-use super::shared::{Fetch, Handle, WaitOperation};
+use super::shared::{Fetch, Handle, Interest};
+use super::waiters::WaitOperation;
 use crate::sender::dismantle::DropList;
 use crate::{Completion, Panic, Receiver, Sender};
 
@@ -78,10 +79,10 @@ where
 {
     type Value = S::Value;
     type Error = S::Error;
-    type Operation<R: Receiver<S::Value, S::Error>> = WaitOperation<S, FetchClone, R>;
+    type Operation<R: Receiver<S::Value, S::Error>> = WaitOperation<Interest<S, FetchClone>, R>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        WaitOperation::new(self.handle, receiver)
+        WaitOperation::new(self.handle.map(Interest::new), receiver)
     }
 
     fn dismantle<'a>(&mut self, list: &mut DropList<'a>)

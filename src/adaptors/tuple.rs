@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::fan::{Fan, FanEnv};
 use super::gather::{Conclude, Gather};
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
 
@@ -75,7 +75,7 @@ macro_rules! tuple_operation {
             #[inline]
             pub(super) fn new(senders: ($($S,)+), gather: G, receiver: R) -> Self {
                 $operation {
-                    children: ($(Stage::Sender(senders.$index),)+),
+                    children: ($(Stage::new(senders.$index),)+),
                     // SAFETY: `end` expects the fan of this operation.
                     fan: unsafe { Fan::new([$($index),+].len(), receiver.env(), Self::end) },
                     gather,
@@ -88,10 +88,9 @@ macro_rules! tuple_operation {
             ///
             /// The fan is that of an operation whose every child has completed.
             unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
-                // SAFETY: the fan is a field of an operation.
-                let this = unsafe { container_of!(fan, Self, fan) };
-                // SAFETY: every child has completed and no stop is on its way, so nobody else touches the operation.
-                let this = unsafe { &mut *this.as_ptr() };
+                // SAFETY: the fan is a field of an operation. Every child has completed and no stop is on its way, so this
+                // has exclusive access.
+                let this = unsafe { container_of!(fan, Self, fan).as_mut() };
                 this.fan.close();
                 match this.receiver.take() {
                     Some(receiver) => {
@@ -118,13 +117,11 @@ macro_rules! tuple_operation {
                 let mut resumed = unsafe { Fan::open(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), listen) };
                 // The countdown keeps the operation until the last child was started; after that nothing is touched.
                 $(
-                    // SAFETY: the child has not been started, so nobody else touches its stage, and the operation is
-                    // alive until it completes. It is pinned, started once, and destroyed in its completion.
+                    // SAFETY: the child has not been started, so this has exclusive access to its stage, and the operation
+                    // is alive until it completes. The stage is pinned there.
                     resumed.append(unsafe {
-                        let stage = &raw mut (*this.as_ptr()).children.$index;
-                        let sender = Stage::take_sender(stage);
-                        let receiver = ChildReceiver::<Self, $index>::new(this);
-                        Stage::set_running(stage, sender.connect(receiver)).start()
+                        let stage = NonNull::new_unchecked(&raw mut (*this.as_ptr()).children.$index);
+                        Stage::start_child::<Self, $index>(stage, this)
                     });
                 )+
                 resumed
@@ -161,24 +158,21 @@ macro_rules! tuple_operation {
             type Env = FanEnv<R::Env>;
 
             #[inline]
-            unsafe fn env(this: NonNull<Self>) -> Self::Env {
+            fn env(this: &Waiting<Self>) -> Self::Env {
                 // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
-                unsafe { (*this.as_ptr()).fan.env() }
+                unsafe { this.parent().fan.env() }
             }
 
             #[inline]
-            unsafe fn child_completed(this: NonNull<Self>, completion: Completion<$S::Value, $S::Error>) -> Transfer {
-                // SAFETY: the operation is alive until this child is counted.
-                let (stage, fan, gather) = unsafe {
-                    let this = this.as_ptr();
-                    (&raw mut (*this).children.$index, NonNull::new_unchecked(&raw mut (*this).fan), &(*this).gather)
-                };
+            fn child_completed(this: Waiting<Self>, completion: Completion<$S::Value, $S::Error>) -> Transfer {
+                let gather = &this.parent().gather;
                 let (kept, stop) = Gather::<$index, $S::Value, $S::Error>::child_completed(gather, completion);
-                // SAFETY: the stage is this child's, whose operation touches nothing of itself any more; it is counted
-                // once, and `end` expects this operation's fan.
+                let this = this.as_ptr().as_ptr();
+                // SAFETY: the operation is alive until this child is counted, which happens once. The stage is this child's,
+                // whose operation touches nothing of itself any more. `end` expects this operation's fan.
                 unsafe {
-                    Stage::set_kept(stage, kept);
-                    Fan::child_completed(fan, stop)
+                    (*this).children.$index.set_kept(kept);
+                    Fan::child_completed(NonNull::new_unchecked(&raw mut (*this).fan), stop)
                 }
             }
         }

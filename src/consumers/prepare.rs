@@ -4,7 +4,7 @@ use core::mem::{self, ManuallyDrop};
 use core::pin::pin;
 use core::ptr::NonNull;
 
-use crate::scheduler::{RunLoop, RunLoopScheduler, Until};
+use crate::scheduler::{Driver, RunLoop, RunLoopScheduler, Until};
 use crate::sender::stage::container_of;
 use crate::sender::start;
 use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
@@ -70,7 +70,7 @@ where
             start();
         } else {
             // SAFETY: the loop is in a slot that this frame alone may drive.
-            unsafe { slot.run_loop.drive_alone(start, || slot.drive(&slot.run_loop)) };
+            unsafe { slot.run_loop.drive_alone(start, |driver| slot.drive(driver)) };
         }
         // SAFETY: the sender has completed.
         unsafe { slot.take() }
@@ -130,30 +130,27 @@ impl<T, E> WaitSlot<T, E> {
         }
     }
 
-    /// Starts `sender`, drives `run_loop` until it has completed, and gives its outcome.
-    ///
-    /// The caller is the driver of `run_loop`.
-    pub(crate) fn wait_on<S>(&self, run_loop: &RunLoop, sender: S) -> Outcome<T, E>
+    /// Starts `sender`, drives the loop until it has completed, and gives its outcome.
+    pub(crate) fn wait_on<S>(&self, driver: &Driver<'_>, sender: S) -> Outcome<T, E>
     where
         S: Sender<Value = T, Error = E>,
         T: Send,
         E: Send,
     {
-        let operation = pin!(sender.connect(self.receiver::<S>(run_loop)));
+        let operation = pin!(sender.connect(self.receiver::<S>(driver)));
         self.waiting.set(true);
         // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
         unsafe { start(operation) }.run();
         if !S::COMPLETES.is_inline() {
-            self.drive(run_loop);
+            self.drive(driver);
         }
         // SAFETY: the sender has completed.
         into_outcome(unsafe { self.take() })
     }
 
-    fn drive(&self, run_loop: &RunLoop) {
+    fn drive(&self, driver: &Driver<'_>) {
         while !self.done.get() {
-            // SAFETY: both callers are the driver.
-            unsafe { run_loop.run_one(Until::NextJob) };
+            driver.run_one(Until::NextJob);
         }
     }
 
@@ -170,10 +167,9 @@ impl<T, E> WaitSlot<T, E> {
     ///
     /// The job is that of a slot, run by the waiting thread.
     unsafe fn completed(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a slot; an `UnsafeCell` has its content's address.
-        let this = unsafe { container_of!(job, Self, job) };
-        // SAFETY: the waiting thread has the slot.
-        unsafe { this.as_ref() }.done.set(true);
+        // SAFETY: the job is a field of a slot, which is that of the waiting thread. An `UnsafeCell` has its content's
+        // address.
+        unsafe { container_of!(job, Self, job).as_ref() }.done.set(true);
         Transfer::none()
     }
 }

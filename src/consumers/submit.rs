@@ -1,7 +1,7 @@
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::in_place::InPlace;
 use crate::{Completion, Receiver, Sender, Transfer};
 
@@ -106,10 +106,7 @@ where
         let mut this = unsafe { Box::from_raw(this.as_ptr()) };
         let receiver = this.receiver.take();
         drop(this);
-        match receiver {
-            Some(receiver) => completion.deliver(receiver),
-            None => Transfer::none(),
-        }
+        completion.deliver_to(receiver)
     }
 }
 
@@ -123,21 +120,18 @@ where
     type Error = S::Error;
     type Env = R::Env;
 
-    unsafe fn env(this: NonNull<Self>) -> R::Env {
-        // SAFETY: the child has not completed, so the receiver was not taken, and only the child asks.
-        match unsafe { &(*this.as_ptr()).receiver } {
+    fn env(this: &Waiting<Self>) -> R::Env {
+        match &this.parent().receiver {
             Some(receiver) => receiver.env(),
-            // SAFETY: the receiver is taken when the child has completed.
-            None => unsafe { core::hint::unreachable_unchecked() },
+            None => unreachable!("the receiver is taken when the child has completed"),
         }
     }
 
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: it is alive until the child has completed.
-        if !unsafe { this.as_ref() }.operation.prefix.progress.completes() {
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        if !this.parent().operation.prefix.progress.completes() {
             return Transfer::none();
         }
         // SAFETY: it was leaked by `submit`; the child has completed, so nothing else uses it.
-        unsafe { Self::complete(this, completion) }
+        unsafe { Self::complete(this.as_ptr(), completion) }
     }
 }

@@ -1,9 +1,11 @@
 use alloc::boxed::Box;
+use core::cell::{Cell, UnsafeCell};
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::ManuallyDrop;
+use core::ops::Deref;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
@@ -91,12 +93,15 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
             );
         }
         FromFutureOperation {
-            trip: None,
-            inline: false,
-            travelling: false,
-            future: Some(self.future),
             slot: StopSlot::new(FromFutureOperation::<F, R>::stop_requested),
-            listening: false,
+            own: UnsafeCell::new(Own {
+                trip: None,
+                inline: false,
+                future: Some(self.future),
+                listening: false,
+                receiver: Some(receiver),
+            }),
+            travelling: Cell::new(false),
             first: FirstWaker {
                 handle: AtomicPtr::new(ptr::null_mut()),
                 woken: AtomicBool::new(false),
@@ -104,7 +109,6 @@ unsafe impl<F: Future + Send> Sender for FromFuture<F> {
                 table: FromFutureOperation::<F, R>::TABLE,
             },
             poll: Job::new(FromFutureOperation::<F, R>::run),
-            receiver: Some(receiver),
             _pinned: PhantomPinned,
         }
     }
@@ -121,162 +125,150 @@ where
     F: Future + Send,
     R: Receiver<F::Output, Infallible>,
 {
-    /// The way to the scheduler for the next wake-up, connected before the future is polled. `None` where that is inline.
-    trip: Option<Trip<F, R>>,
-    /// Whether the scheduler is the inline one. Written before each poll.
-    inline: bool,
-    /// Whether the trip was started and has not arrived. A receiver of a trip that goes at another time, inside `connect` or
-    /// with a trip that was not made, means nothing.
-    travelling: bool,
-    /// Dropped in place, before the completion.
-    future: Option<F>,
     slot: StopSlot<<R::Env as Env>::StopToken>,
-    /// The slot listens, from the first suspension on.
-    listening: bool,
+    /// For the one that has [`Access`].
+    own: UnsafeCell<Own<F, R>>,
+    /// Whether the trip was started and has not arrived. A receiver of a trip that goes at another time, inside `connect` or
+    /// with a trip that was not made, means nothing. For the one that has access, and for what that drops.
+    travelling: Cell<bool>,
     first: FirstWaker,
     /// Polls, from the driver's loop, so that a future that wakes itself does not recurse.
     poll: Job,
-    receiver: Option<R>,
     _pinned: PhantomPinned,
 }
 
-impl<F, R> FromFutureOperation<F, R>
+/// What only one thread at a time uses.
+struct Own<F, R>
 where
     F: Future + Send,
     R: Receiver<F::Output, Infallible>,
 {
+    /// The way to the scheduler for the next wake-up, connected before the future is polled. `None` where that is inline.
+    trip: Option<Trip<F, R>>,
+    /// Whether the scheduler is the inline one. Written before each poll.
+    inline: bool,
+    /// Dropped in place, before the completion.
+    future: Option<F>,
+    /// The slot listens, from the first suspension on.
+    listening: bool,
+    receiver: Option<R>,
+}
+
+/// Exclusive access to what an operation owns. The operation was started, and does not complete while this exists.
+///
+/// It is made by the start, by the thread that has made the state `SCHEDULED`, and by the trip that this thread starts. It
+/// is consumed by what suspends or completes.
+struct Access<F, R>(NonNull<FromFutureOperation<F, R>>)
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>;
+
+impl<F, R> Access<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    fn own(&mut self) -> &mut Own<F, R> {
+        // SAFETY: the operation is alive, and this is exclusive access to what it owns.
+        unsafe { &mut *(*self.0.as_ptr()).own.get() }
+    }
+
+    fn operation(&self) -> &FromFutureOperation<F, R> {
+        // SAFETY: the operation is alive. What others use of it are atomics, and what it owns is in a cell.
+        unsafe { self.0.as_ref() }
+    }
+
     /// Polls the future. The first poll has the token that `start` asked for, and the first suspension listens to it. The
-    /// environment is not asked for another: the stop that counts is that of the one token.
-    ///
-    /// # Safety
-    ///
-    /// The operation is started, has not completed, and the caller alone polls it. `token` is given if the slot does not
-    /// listen.
-    unsafe fn poll(this: NonNull<Self>, token: Option<<R::Env as Env>::StopToken>) -> Transfer {
-        // SAFETY: by the caller's promise the operation is ours until it is idle.
-        let env = match unsafe { &(*this.as_ptr()).receiver } {
+    /// environment is not asked for another: the stop that counts is that of the one token. A later poll has none.
+    fn poll(mut self, token: Option<<R::Env as Env>::StopToken>) -> Transfer {
+        let env = match &self.own().receiver {
             Some(receiver) => receiver.env(),
             None => return Transfer::none(),
         };
         let stopped = match &token {
             Some(token) => token.stop_requested(),
             // A callback that has not come this far wakes the operation after this poll.
-            // SAFETY: as above; the slot has not left.
-            None => unsafe { &(*this.as_ptr()).slot }.has_fired(),
+            None => self.operation().slot.has_fired(),
         };
         if stopped {
             // What came out of the environment goes before the completion, after which it may not be valid.
             drop((token, env));
-            // SAFETY: as above.
-            return unsafe { Self::complete(this, Completion::Stopped) };
+            return self.complete(Completion::Stopped);
         }
         // The trip comes before the poll, since a wake-up may need it the moment the poll returns.
-        // SAFETY: the caller's promise.
-        let polled = Panic::catch(move || unsafe {
-            Self::connect_trip(this, &env);
+        let polled = Panic::catch(|| {
+            self.connect_trip(&env);
             // What came out of the environment goes before the completion, as above.
             drop(env);
-            Self::poll_future(this)
+            self.poll_future()
         });
         let completion = match polled {
-            // SAFETY: as above.
-            Ok(Poll::Pending) => return unsafe { Self::suspend(this, token) },
+            Ok(Poll::Pending) => return self.suspend(token),
             Ok(Poll::Ready(output)) => Completion::Value(output),
             Err(payload) => Completion::Panicked(payload),
         };
         drop(token);
-        // SAFETY: as above.
-        unsafe { Self::complete(this, completion) }
+        self.complete(completion)
     }
 
     /// Connects the way to the scheduler. It may unwind: the scheduler is the user's.
-    ///
-    /// # Safety
-    ///
-    /// As for [`poll`](Self::poll).
     #[inline]
-    unsafe fn connect_trip(this: NonNull<Self>, env: &R::Env) {
+    fn connect_trip(&mut self, env: &R::Env) {
         let scheduler = env.scheduler();
         let inline = scheduler.native().is_some_and(|queue| queue.raw().is_inline());
-        // SAFETY: the caller has exclusive access. The operation is pinned, and stays alive until it completes, which it
-        // does not before the trip has arrived.
-        unsafe {
-            (*this.as_ptr()).inline = inline;
-            if !inline && (*this.as_ptr()).trip.is_none() {
-                (*this.as_ptr()).trip = Some(scheduler.schedule().connect(TripReceiver::new(this)));
-            }
+        self.own().inline = inline;
+        if !inline && self.own().trip.is_none() {
+            // SAFETY: the operation is pinned, and stays alive until it completes, which it does not before the trip has
+            // arrived.
+            let receiver = unsafe { TripReceiver::new(self.0) };
+            let trip = scheduler.schedule().connect(receiver);
+            self.own().trip = Some(trip);
         }
     }
 
     /// Polls the future. This is the only place that does. It may unwind.
-    ///
-    /// # Safety
-    ///
-    /// As for [`poll`](Self::poll).
     #[inline]
-    unsafe fn poll_future(this: NonNull<Self>) -> Poll<F::Output> {
-        // SAFETY: the caller has exclusive access, and the future is pinned with the operation.
-        unsafe {
-            // The future is not part of the task in whose poll it may be started.
-            #[cfg(feature = "std")]
-            let _hidden = crate::sender::current::Hidden::from_poll();
-            let waker = FirstWaker::waker(&raw const (*this.as_ptr()).first);
-            match &mut (*this.as_ptr()).future {
-                Some(future) => Pin::new_unchecked(future).poll(&mut Context::from_waker(&waker)),
-                None => Poll::Pending,
-            }
+    fn poll_future(&mut self) -> Poll<F::Output> {
+        // The future is not part of the task in whose poll it may be started.
+        #[cfg(feature = "std")]
+        let _hidden = crate::sender::current::Hidden::from_poll();
+        let waker = self.operation().first.waker();
+        match &mut self.own().future {
+            // SAFETY: the future is pinned with the operation.
+            Some(future) => unsafe { Pin::new_unchecked(future) }.poll(&mut Context::from_waker(&waker)),
+            None => Poll::Pending,
         }
     }
 
-    /// # Safety
-    ///
-    /// The operation is being polled by the caller, and pending.
-    unsafe fn suspend(this: NonNull<Self>, token: Option<<R::Env as Env>::StopToken>) -> Transfer {
-        // SAFETY: the operation is ours until it is idle.
-        let first = unsafe { &(*this.as_ptr()).first };
-        let handle = first.handle();
-        // SAFETY: the operation's own reference keeps the handle.
-        let state = unsafe { &handle.as_ref().state };
+    fn suspend(mut self, token: Option<<R::Env as Env>::StopToken>) -> Transfer {
+        let handle = self.operation().first.handle();
         if let Some(token) = token {
+            self.own().listening = true;
             // SAFETY: the slot is pinned with the operation, listens for the first time, and is left before it completes.
-            let listening = unsafe {
-                (*this.as_ptr()).listening = true;
-                StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token)
-            };
-            if !listening {
-                // SAFETY: we still poll.
-                return unsafe { Self::complete(this, Completion::Stopped) };
+            if !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*self.0.as_ptr()).slot), token) } {
+                return self.complete(Completion::Stopped);
             }
         }
-        let woken = first.woken.swap(false, Acquire);
-        if !woken && state.compare_exchange(POLLING, IDLE, AcqRel, Acquire).is_ok() {
+        let woken = self.operation().first.woken.swap(false, Acquire);
+        if !woken && handle.state.compare_exchange(POLLING, IDLE, AcqRel, Acquire).is_ok() {
             // From here on a wake-up may run the operation elsewhere.
             return Transfer::none();
         }
         // Takes in what every wake-up so far has published.
-        state.swap(SCHEDULED, AcqRel);
-        // SAFETY: it is scheduled, by us.
-        unsafe { Self::schedule(this.cast()) }
+        handle.state.swap(SCHEDULED, AcqRel);
+        self.schedule()
     }
 
-    /// # Safety
-    ///
-    /// The operation is being polled by the caller.
-    unsafe fn complete(this: NonNull<Self>, completion: Completion<F::Output, Infallible>) -> Transfer {
-        // SAFETY: the operation is ours.
-        unsafe {
-            if let Some(handle) = NonNull::new((*this.as_ptr()).first.handle.load(Acquire)) {
-                // From here on a wake-up does nothing.
-                handle.as_ref().state.store(DONE, Release);
-            }
-            if (*this.as_ptr()).listening {
-                (*this.as_ptr()).slot.leave();
-            }
+    fn complete(mut self, completion: Completion<F::Output, Infallible>) -> Transfer {
+        if let Some(handle) = self.operation().first.made() {
+            // From here on a wake-up does nothing.
+            handle.state.store(DONE, Release);
         }
-        // SAFETY: as above; the future is dropped in place.
-        let dropped = Panic::catch(|| unsafe { (*this.as_ptr()).future = None });
-        // SAFETY: as above.
-        let Some(receiver) = (unsafe { (*this.as_ptr()).receiver.take() }) else {
+        if self.own().listening {
+            self.operation().slot.leave();
+        }
+        let dropped = Panic::catch(|| self.own().future = None);
+        let Some(receiver) = self.own().receiver.take() else {
             return Transfer::none();
         };
         match (completion, dropped) {
@@ -290,65 +282,55 @@ where
         }
     }
 
-    const TABLE: &'static Table = &Table {
-        #[cfg(feature = "std")]
-        is_inline: Self::is_inline,
-        schedule: Self::schedule,
-        #[cfg(feature = "std")]
-        arrive: Self::arrive,
-    };
-
-    /// # Safety
-    ///
-    /// `this` is an operation that the caller made `SCHEDULED`.
-    #[cfg(feature = "std")]
-    unsafe fn is_inline(this: NonNull<()>) -> bool {
-        // SAFETY: it is scheduled by the caller, which so has exclusive access.
-        unsafe { (*this.cast::<Self>().as_ptr()).inline }
-    }
-
     /// Starts the trip to the scheduler.
-    ///
-    /// # Safety
-    ///
-    /// `this` is an operation that the caller made `SCHEDULED`.
-    unsafe fn schedule(this: NonNull<()>) -> Transfer {
-        let this = this.cast::<Self>();
-        // SAFETY: it is scheduled by the caller, which so has exclusive access until the trip is started. The trip is
-        // pinned with the operation, and started once: it is replaced before the next poll.
-        unsafe {
-            match &mut (*this.as_ptr()).trip {
-                Some(trip) => {
-                    (*this.as_ptr()).travelling = true;
-                    start(Pin::new_unchecked(trip))
-                }
-                None => Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)),
-            }
+    fn schedule(mut self) -> Transfer {
+        let travelling: *const Cell<bool> = &self.operation().travelling;
+        match &mut self.own().trip {
+            // SAFETY: the operation is alive until the trip has arrived. The trip is pinned with it, and started once: it is
+            // replaced before the next poll.
+            Some(trip) => unsafe {
+                (*travelling).set(true);
+                start(Pin::new_unchecked(trip))
+            },
+            None => self.poll_later(),
         }
     }
+
+    /// Returns the job that polls.
+    fn poll_later(self) -> Transfer {
+        // SAFETY: the operation stays until it is polled to its end. The access goes with the job.
+        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*self.0.as_ptr()).poll)) }
+    }
+
+    /// Polls the future of an operation whose trip is over.
+    fn arrive(mut self) -> Transfer {
+        self.own().trip = None;
+        // Takes in what the wake-ups on the way have published: they leave it to this poll to see it.
+        self.operation().first.handle().state.swap(POLLING, AcqRel);
+        self.poll(None)
+    }
+}
+
+/// The caller of each function that takes an address has made the operation there `SCHEDULED`, or is its trip.
+impl<F, R> FromFutureOperation<F, R>
+where
+    F: Future + Send,
+    R: Receiver<F::Output, Infallible>,
+{
+    const TABLE: &'static Table = &Table {
+        #[cfg(feature = "std")]
+        is_inline: |this| Access::<F, R>(this.cast()).own().inline,
+        schedule: |this| Access::<F, R>(this.cast()).schedule(),
+        #[cfg(feature = "std")]
+        arrive: |this| Access::<F, R>(this.cast()).arrive(),
+    };
 
     /// # Safety
     ///
     /// The job is that of an operation that is scheduled, and has arrived.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, which is scheduled, and has arrived.
-        unsafe { Self::arrive(container_of!(job, Self, poll).cast()) }
-    }
-
-    /// Polls the future of an operation that has arrived.
-    ///
-    /// # Safety
-    ///
-    /// `this` is an operation that is scheduled, and whose trip is over.
-    unsafe fn arrive(this: NonNull<()>) -> Transfer {
-        let this = this.cast::<Self>();
-        // SAFETY: it is scheduled, so it is alive, and this has exclusive access.
-        unsafe {
-            (*this.as_ptr()).trip = None;
-            // Takes in what the wake-ups on the way have published: they leave it to this poll to see it.
-            (*this.as_ptr()).first.handle().as_ref().state.swap(POLLING, AcqRel);
-            Self::poll(this, None)
-        }
+        // SAFETY: the job is a field of an operation, and comes with the access.
+        Access(unsafe { container_of!(job, Self, poll) }).arrive()
     }
 
     /// # Safety
@@ -356,17 +338,12 @@ where
     /// The slot is that of a suspended operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
         // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes.
-        let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above.
-        let handle = unsafe { (*this.as_ptr()).first.handle() };
-        // SAFETY: the operation's own reference keeps the handle until the slot is released; ours from then on.
-        unsafe {
-            handle.as_ref().references.add();
+        let handle = unsafe {
+            let handle = Handle::clone(&container_of!(slot, Self, slot).as_ref().first.handle());
             slot.as_ref().release();
-            let resumed = Handle::wake(handle, By::Stop);
-            Handle::release(handle);
-            resumed
-        }
+            handle
+        };
+        handle.wake(By::Stop)
     }
 }
 
@@ -377,17 +354,14 @@ where
 {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: nobody else knows the operation yet.
-        let token = match unsafe { &(*this.as_ptr()).receiver } {
+        let this = unsafe { self.get_unchecked_mut() };
+        let token = match &this.own.get_mut().receiver {
             Some(receiver) => receiver.env().stop_token(),
             None => return Transfer::none(),
         };
-        // SAFETY: as above. The slot does not listen.
-        unsafe {
-            (*this.as_ptr()).first.operation = this.as_ptr().cast();
-            Self::poll(this, Some(token))
-        }
+        let address = NonNull::from(&mut *this);
+        this.first.operation = address.as_ptr().cast();
+        Access(address).poll(Some(token))
     }
 }
 
@@ -420,7 +394,7 @@ where
 {
     /// # Safety
     ///
-    /// The operation is pinned, and stays until this has completed.
+    /// The operation is pinned, and stays until this has completed. What is dropped with it drops this first.
     unsafe fn new(operation: NonNull<FromFutureOperation<F, R>>) -> Self {
         TripReceiver {
             operation: operation.cast(),
@@ -429,29 +403,21 @@ where
     }
 
     fn complete(self, panicked: Option<Panic>) -> Transfer {
-        let operation = ManuallyDrop::new(self).operation;
-        // SAFETY: by the promise of `new`; this is the one completion.
-        unsafe { Self::arrived(operation, panicked) }
+        ManuallyDrop::new(self).arrived(panicked)
     }
 
     /// The future is polled, also when the trip failed: an infallible scheduler has only one way. A panic on the way
     /// is the completion.
-    ///
-    /// # Safety
-    ///
-    /// It is such an operation, whose trip is over.
-    unsafe fn arrived(operation: NonNull<()>, panicked: Option<Panic>) -> Transfer {
-        let this = operation.cast::<FromFutureOperation<F, R>>();
-        // SAFETY: a trip that was started has exclusive access to its operation. One that was not is dropped by what has.
-        if !unsafe { core::mem::take(&mut (*this.as_ptr()).travelling) } {
+    fn arrived(&mut self, panicked: Option<Panic>) -> Transfer {
+        // A trip that was started has the access. One that was not is dropped by what has.
+        let access = Access::<F, R>(self.operation.cast());
+        if !access.operation().travelling.take() {
             return Transfer::none();
         }
-        if let Some(payload) = panicked {
-            // SAFETY: a scheduled operation is ours, and the trip touches nothing of itself any more.
-            return unsafe { FromFutureOperation::complete(this, Completion::Panicked(payload)) };
+        match panicked {
+            Some(payload) => access.complete(Completion::Panicked(payload)),
+            None => access.poll_later(),
         }
-        // SAFETY: the operation stays until it is polled to its end.
-        unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).poll)) }
     }
 }
 
@@ -491,21 +457,7 @@ where
 {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: by the promise of `new`; one that has completed is not dropped.
-        unsafe { Self::arrived(self.operation, None) }.run();
-    }
-}
-
-impl<F, R> Drop for FromFutureOperation<F, R>
-where
-    F: Future + Send,
-    R: Receiver<F::Output, Infallible>,
-{
-    fn drop(&mut self) {
-        if let Some(handle) = NonNull::new(self.first.handle.load(Acquire)) {
-            // SAFETY: the operation's own reference is given back.
-            unsafe { Handle::release(handle) };
-        }
+        self.arrived(None).run();
     }
 }
 
@@ -515,16 +467,14 @@ where
     R: Receiver<F::Output, Infallible>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromFutureOperation")
-            .field("completed", &self.receiver.is_none())
-            .finish_non_exhaustive()
+        f.debug_struct("FromFutureOperation").finish_non_exhaustive()
     }
 }
 
-/// The waker of the first polls, which lives in the operation and becomes a [`Handle`] on the heap when it is cloned.
+/// The waker of the first polls, which lives in the operation and becomes a [`Handle`] when it is cloned.
 struct FirstWaker {
     /// Null until a clone, or the first suspension, needs it. Set once, by whoever comes first.
-    handle: AtomicPtr<Handle>,
+    handle: AtomicPtr<Shared>,
     /// A wake-up by reference while the future is being polled. Looked at when the poll has returned.
     woken: AtomicBool,
     operation: *mut (),
@@ -553,12 +503,17 @@ enum By {
 }
 
 impl FirstWaker {
-    /// The handle, which is made now if there is none.
-    fn handle(&self) -> NonNull<Handle> {
-        if let Some(handle) = NonNull::new(self.handle.load(Acquire)) {
+    /// The operation's own handle, if there is one.
+    fn made(&self) -> Option<ManuallyDrop<Handle>> {
+        NonNull::new(self.handle.load(Acquire)).map(|shared| ManuallyDrop::new(Handle(shared)))
+    }
+
+    /// The operation's own handle, which is made now if there is none.
+    fn handle(&self) -> ManuallyDrop<Handle> {
+        if let Some(handle) = self.made() {
             return handle;
         }
-        let made = NonNull::from(Box::leak(Box::new(Handle {
+        let made = Handle(NonNull::from(Box::leak(Box::new(Shared {
             references: Count::one(),
             state: AtomicU8::new(POLLING),
             // Only an operation that was started has a waker, and `start` has set the address.
@@ -566,17 +521,16 @@ impl FirstWaker {
             table: self.table,
             #[cfg(feature = "std")]
             entry: Entry::new(Handle::arrive),
-        })));
+        }))));
         match self
             .handle
-            .compare_exchange(ptr::null_mut(), made.as_ptr(), AcqRel, Acquire)
+            .compare_exchange(ptr::null_mut(), made.0.as_ptr(), AcqRel, Acquire)
         {
-            Ok(_) => made,
-            Err(other) => {
-                // SAFETY: nobody else saw it.
-                drop(unsafe { Box::from_raw(made.as_ptr()) });
-                // SAFETY: the exchange failed because there was one.
-                unsafe { NonNull::new_unchecked(other) }
+            Ok(_) => ManuallyDrop::new(made),
+            // There is another, and nothing has seen this one.
+            Err(_) => {
+                drop(made);
+                self.handle()
             }
         }
     }
@@ -586,33 +540,28 @@ impl FirstWaker {
         self.woken.swap(true, AcqRel);
     }
 
-    /// A waker that borrows.
-    ///
-    /// # Safety
-    ///
-    /// It is used only while `this` is alive and the operation is being polled. Clones of it may stay.
-    unsafe fn waker(this: *const Self) -> ManuallyDrop<Waker> {
-        // SAFETY: by the caller's promise.
-        let handle = unsafe { (*this).handle.load(Acquire) };
-        ManuallyDrop::new(if handle.is_null() {
-            // SAFETY: the table keeps the contract of a raw waker, as long as it is used as promised.
-            unsafe { Waker::from_raw(RawWaker::new(this.cast(), &FIRST)) }
-        } else {
+    /// A waker that borrows, for the poll that it is used in. Its clones own a handle.
+    fn waker(&self) -> ManuallyDrop<Waker> {
+        let raw = match self.made() {
+            None => RawWaker::new(ptr::from_ref(self).cast(), &FIRST),
             // The same that was cloned before, so that `will_wake` recognises it.
-            // SAFETY: as above; the operation's own reference keeps the handle.
-            unsafe { Waker::from_raw(RawWaker::new(handle.cast(), &HANDLE)) }
-        })
+            Some(handle) => handle.raw(),
+        };
+        // SAFETY: the tables keep the contract of a raw waker. This is alive, and its handle with it, for as long as the poll
+        // is that the waker is made for: only a reference leaves this module.
+        ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
+    }
+}
+
+impl Drop for FirstWaker {
+    fn drop(&mut self) {
+        self.made().map(ManuallyDrop::into_inner);
     }
 }
 
 static FIRST: RawWakerVTable = RawWakerVTable::new(
-    |first| {
-        // SAFETY: it is alive while its waker is used.
-        let handle = unsafe { (*first.cast::<FirstWaker>()).handle() };
-        // SAFETY: the operation's own reference keeps it.
-        unsafe { handle.as_ref() }.references.add();
-        RawWaker::new(handle.as_ptr().cast(), &HANDLE)
-    },
+    // SAFETY: it is alive while its waker is used.
+    |first| Handle::clone(&unsafe { &*first.cast::<FirstWaker>() }.handle()).into_raw(),
     // Never owned, so never woken by value or dropped; waking does the same.
     // SAFETY: it is alive while its waker is used.
     |first| unsafe { (*first.cast::<FirstWaker>()).wake() },
@@ -622,25 +571,22 @@ static FIRST: RawWakerVTable = RawWakerVTable::new(
 );
 
 static HANDLE: RawWakerVTable = RawWakerVTable::new(
+    // SAFETY: the waker is a handle.
+    |handle| Handle::clone(&*unsafe { Handle::of(handle) }).into_raw(),
+    // A waker is a driver: it runs what starting the trip resumes.
     |handle| {
-        // SAFETY: a waker is a reference that counts.
-        unsafe { (*handle.cast::<Handle>()).references.add() };
-        RawWaker::new(handle, &HANDLE)
+        // SAFETY: the waker is a handle, and is consumed.
+        let handle = ManuallyDrop::into_inner(unsafe { Handle::of(handle) });
+        handle.wake(By::Waker).run();
     },
-    // SAFETY: as above. A waker is a driver: it runs what starting the trip resumes. Its reference is given back.
-    |handle| unsafe {
-        let handle = NonNull::new_unchecked(handle.cast_mut().cast());
-        Handle::wake(handle, By::Waker).run();
-        Handle::release(handle);
-    },
-    // SAFETY: as above.
-    |handle| unsafe { Handle::wake(NonNull::new_unchecked(handle.cast_mut().cast()), By::Waker).run() },
-    // SAFETY: as above.
-    |handle| unsafe { Handle::release(NonNull::new_unchecked(handle.cast_mut().cast())) },
+    // SAFETY: the waker is a handle.
+    |handle| unsafe { Handle::of(handle) }.wake(By::Waker).run(),
+    // SAFETY: the waker is a handle, and is consumed.
+    |handle| drop(ManuallyDrop::into_inner(unsafe { Handle::of(handle) })),
 );
 
 /// What wakers share. It outlives the operation.
-struct Handle {
+struct Shared {
     references: Count,
     /// | state | means | who may touch the operation |
     /// |---|---|---|
@@ -669,14 +615,54 @@ const POLLING: u8 = 2;
 const NOTIFIED: u8 = 3;
 const DONE: u8 = 4;
 
+/// One reference to what wakers share, which counts.
+struct Handle(NonNull<Shared>);
+
+impl Deref for Handle {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        // SAFETY: a handle keeps what is shared.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        self.references.add();
+        Handle(self.0)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.references.give_back() {
+            // SAFETY: that was the last.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
 impl Handle {
     /// # Safety
     ///
-    /// The caller has a reference.
-    unsafe fn wake(this: NonNull<Self>, by: By) -> Transfer {
-        // SAFETY: the caller's reference keeps it.
-        let state_of = unsafe { &this.as_ref().state };
-        let mut state = state_of.load(Acquire);
+    /// The address is that of a handle's raw waker, which still counts.
+    unsafe fn of(data: *const ()) -> ManuallyDrop<Handle> {
+        // SAFETY: the caller's promise.
+        ManuallyDrop::new(Handle(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }))
+    }
+
+    /// The raw waker of this handle.
+    fn raw(&self) -> RawWaker {
+        RawWaker::new(self.0.as_ptr().cast(), &HANDLE)
+    }
+
+    fn into_raw(self) -> RawWaker {
+        ManuallyDrop::new(self).raw()
+    }
+
+    fn wake(&self, by: By) -> Transfer {
+        let mut state = self.state.load(Acquire);
         loop {
             let next = match state {
                 IDLE => SCHEDULED,
@@ -684,9 +670,9 @@ impl Handle {
                 DONE => return Transfer::none(),
                 coming => coming,
             };
-            match state_of.compare_exchange_weak(state, next, AcqRel, Acquire) {
+            match self.state.compare_exchange_weak(state, next, AcqRel, Acquire) {
                 // SAFETY: this call made it scheduled.
-                Ok(IDLE) => return unsafe { Self::schedule(this, by) },
+                Ok(IDLE) => return unsafe { self.schedule(by) },
                 Ok(_) => return Transfer::none(),
                 Err(now) => state = now,
             }
@@ -697,51 +683,31 @@ impl Handle {
     ///
     /// # Safety
     ///
-    /// The caller has a reference, and made the state `SCHEDULED`.
-    unsafe fn schedule(this: NonNull<Self>, by: By) -> Transfer {
-        // SAFETY: the caller's reference keeps it.
-        let (operation, table) = unsafe { (this.as_ref().operation, this.as_ref().table) };
+    /// The caller made the state `SCHEDULED`.
+    unsafe fn schedule(&self, by: By) -> Transfer {
         #[cfg(feature = "std")]
         // SAFETY: the operation is scheduled by the caller. The entry is in no queue: it goes there once for each time
-        // that the state becomes `SCHEDULED`. The reference that is added keeps it until its job has run.
-        if by == By::Waker && unsafe { (table.is_inline)(operation) } {
-            // SAFETY: as just said.
-            unsafe {
-                this.as_ref().references.add();
-                return elsewhere(NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry));
+        // that the state becomes `SCHEDULED`. The handle that goes with it keeps it until its job has run.
+        unsafe {
+            if by == By::Waker && (self.table.is_inline)(self.operation) {
+                let shared = ManuallyDrop::new(self.clone()).0;
+                return elsewhere(NonNull::new_unchecked(&raw mut (*shared.as_ptr()).entry));
             }
         }
         #[cfg(not(feature = "std"))]
         let _ = by;
         // SAFETY: the operation is scheduled by the caller.
-        unsafe { (table.schedule)(operation) }
+        unsafe { (self.table.schedule)(self.operation) }
     }
 
     /// # Safety
     ///
-    /// The job is that of the entry of a handle, which has a reference, and whose operation is scheduled.
+    /// The job is that of the entry of what a handle, which comes with it, shares. The operation is scheduled.
     #[cfg(feature = "std")]
     unsafe fn arrive(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first field of an entry, which is a field of a handle.
-        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
-        // SAFETY: the operation is scheduled, and on the inline scheduler any place is as good as another. The reference
-        // of the queue is given back.
-        unsafe {
-            let (operation, table) = (this.as_ref().operation, this.as_ref().table);
-            let resumed = (table.arrive)(operation);
-            Self::release(this);
-            resumed
-        }
-    }
-
-    /// # Safety
-    ///
-    /// One reference is given back.
-    unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the reference is still ours.
-        if unsafe { this.as_ref() }.references.give_back() {
-            // SAFETY: that was the last.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
-        }
+        // SAFETY: the job is the first field of an entry, which is a field of what is shared.
+        let this = Handle(unsafe { container_of!(job.cast::<Entry>(), Shared, entry) });
+        // SAFETY: the operation is scheduled, and on the inline scheduler any place is as good as another.
+        unsafe { (this.table.arrive)(this.operation) }
     }
 }

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
-use crate::{Env, Operation, Receiver, Sender, Transfer};
+use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
 
 /// A sender that completes only when it is asked to stop.
 ///
@@ -86,37 +86,32 @@ impl<T, E, R: Receiver<T, E>> NeverOperation<T, E, R> {
     ///
     /// The slot is that of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which only this callback completes.
-        let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above.
-        let receiver = unsafe { (*this.as_ptr()).receiver.take() };
-        // SAFETY: as above; from the release on nothing of the operation is touched.
-        unsafe { slot.as_ref() }.release();
-        match receiver {
-            Some(receiver) => receiver.set_stopped(),
-            None => Transfer::none(),
-        }
+        // SAFETY: the slot is a field of an operation, which only this callback completes. From the release on nothing of the
+        // operation is touched.
+        let receiver = unsafe {
+            let receiver = (*container_of!(slot, Self, slot).as_ptr()).receiver.take();
+            slot.as_ref().release();
+            receiver
+        };
+        Completion::Stopped.deliver_to(receiver)
     }
 }
 
 impl<T, E, R: Receiver<T, E>> Operation for NeverOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the receiver, which is not pinned.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: nobody else knows the operation yet.
-        let token = match unsafe { &(*this.as_ptr()).receiver } {
+        let this = unsafe { self.get_unchecked_mut() };
+        let token = match &this.receiver {
             Some(receiver) => receiver.env().stop_token(),
             None => return Transfer::none(),
         };
+        let this = NonNull::from(this);
         // SAFETY: the slot is pinned with the operation, which is completed by the callback alone, after its release.
         if unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) } {
             return Transfer::none();
         }
-        // SAFETY: the slot is in no list, so the operation is still ours.
-        match unsafe { (*this.as_ptr()).receiver.take() } {
-            Some(receiver) => receiver.set_stopped(),
-            None => Transfer::none(),
-        }
+        // SAFETY: the slot is in no list, so nothing else has access to the operation.
+        Completion::Stopped.deliver_to(unsafe { (*this.as_ptr()).receiver.take() })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::memory::{AnyAllocator, Count, OutOfMemory};
 use crate::sender::demand::demand;
 use crate::sender::native::{Native, RawNative};
 use crate::sender::port::{Outside, Port, PortEnv, PortReceiver};
+use crate::sender::progress::{Holds, Progress};
 use crate::sender::stage::container_of;
 #[cfg(feature = "std")]
 use crate::task::{HopTo, HopVtable};
@@ -423,14 +424,14 @@ fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     }
 }
 
-/// What is known of the scheduler inside. Pointers are to a scheduler of that type, or to its operation.
+/// What is known of the scheduler inside. Pointers are to a valid scheduler of that type.
 struct Vtable {
     id: fn() -> TypeId,
     name: fn() -> &'static str,
     layout: Layout,
     /// Writes a clone of the first where the second points. If the user's `clone` panics, nothing is written.
     clone: unsafe fn(NonNull<()>, NonNull<()>),
-    /// None where nothing need be done.
+    /// The scheduler is not used any more. None where nothing need be done.
     drop: Option<unsafe fn(NonNull<()>)>,
     identity: unsafe fn(NonNull<()>) -> Identity,
     /// What is returned borrows the scheduler.
@@ -447,7 +448,9 @@ struct OperationVtable {
     /// Schedules and connects, in place. The operation is pinned from here on. Where the user's code panics there is none,
     /// and the receiver was dropped.
     connect: Connect,
+    /// Of an operation that was not started, and stays until it has completed.
     start: unsafe fn(NonNull<()>) -> Transfer,
+    /// Of an operation that does not run, and is not used any more.
     drop: unsafe fn(NonNull<()>),
 }
 
@@ -459,50 +462,34 @@ type Inside<S> = <<S as Scheduler>::Schedule as Sender>::Operation<Reply>;
 
 struct Of<S>(PhantomData<S>);
 
+/// The caller of each function passes pointers that meet the contract of the field. All are of the type `S`.
 impl<S: Scheduler> Of<S> {
     const VTABLE: &'static Vtable = &Vtable {
         id: type_id::<S>,
         name: type_name::<S>,
         layout: Layout::new::<S>(),
-        clone: Self::clone,
-        drop: if mem::needs_drop::<S>() { Some(Self::drop) } else { None },
-        identity: Self::identity,
+        // SAFETY: in each, the pointers are what the field asks for.
+        clone: |scheduler, room| unsafe { room.cast().write(scheduler.cast::<S>().as_ref().clone()) },
+        drop: if mem::needs_drop::<S>() {
+            // SAFETY: see `clone`.
+            Some(|scheduler| unsafe { scheduler.cast::<S>().drop_in_place() })
+        } else {
+            None
+        },
+        // SAFETY: see `clone`.
+        identity: |scheduler| unsafe { scheduler.cast::<S>().as_ref() }.identity(),
         native: Self::native,
         #[cfg(feature = "std")]
         hop: HopTo::<S>::VTABLE,
         operation: OperationVtable {
             layout: Layout::new::<Inside<S>>(),
             connect: Self::connect,
-            start: Self::start,
-            drop: Self::drop_operation,
+            // SAFETY: see `clone`. The operation is pinned since it was connected, and started once.
+            start: |room| unsafe { Pin::new_unchecked(room.cast::<Inside<S>>().as_mut()).start() },
+            // SAFETY: see `clone`.
+            drop: |room| unsafe { room.cast::<Inside<S>>().drop_in_place() },
         },
     };
-
-    /// # Safety
-    ///
-    /// The first is a scheduler, the second room for one.
-    unsafe fn clone(scheduler: NonNull<()>, room: NonNull<()>) {
-        // SAFETY: by the caller's promise.
-        let clone = unsafe { scheduler.cast::<S>().as_ref() }.clone();
-        // SAFETY: by the caller's promise.
-        unsafe { room.cast().write(clone) };
-    }
-
-    /// # Safety
-    ///
-    /// It is a scheduler, and not used any more.
-    unsafe fn drop(scheduler: NonNull<()>) {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().drop_in_place() };
-    }
-
-    /// # Safety
-    ///
-    /// It is a scheduler.
-    unsafe fn identity(scheduler: NonNull<()>) -> Identity {
-        // SAFETY: by the caller's promise.
-        unsafe { scheduler.cast::<S>().as_ref() }.identity()
-    }
 
     /// # Safety
     ///
@@ -523,30 +510,11 @@ impl<S: Scheduler> Of<S> {
         room: NonNull<()>,
         receiver: PortReceiver<(), Infallible>,
     ) -> Result<(), Panic> {
-        // SAFETY: by the caller's promise.
-        let (scheduler, room) = unsafe { (scheduler.cast::<S>().as_ref(), room.cast::<Inside<S>>()) };
-        Panic::catch(|| {
-            let operation = scheduler.schedule().connect(Reply(receiver));
-            // SAFETY: by the caller's promise. Nothing of the user's runs between this and the end of the closure.
-            unsafe { room.write(operation) };
+        // SAFETY: by the caller's promise. Nothing of the user's runs between the write and the end of the closure.
+        Panic::catch(|| unsafe {
+            let operation = scheduler.cast::<S>().as_ref().schedule().connect(Reply(receiver));
+            room.cast::<Inside<S>>().write(operation);
         })
-    }
-
-    /// # Safety
-    ///
-    /// It is an operation that was not started. It stays until it has completed.
-    #[inline]
-    unsafe fn start(operation: NonNull<()>) -> Transfer {
-        // SAFETY: it is pinned since it was connected, and started once.
-        unsafe { Pin::new_unchecked(&mut *operation.cast::<Inside<S>>().as_ptr()).start() }
-    }
-
-    /// # Safety
-    ///
-    /// It is an operation that is not running, and not used any more.
-    unsafe fn drop_operation(operation: NonNull<()>) {
-        // SAFETY: by the caller's promise.
-        unsafe { operation.cast::<Inside<S>>().drop_in_place() };
     }
 }
 
@@ -728,7 +696,7 @@ impl<R: Receiver<(), Infallible>> Operation for TaskScheduleOperation<'_, R> {
         // SAFETY: nothing is moved.
         match unsafe { &mut self.get_unchecked_mut().place } {
             // SAFETY: it is pinned with this operation, which stays until the completion has begun.
-            Place::Here(here) => unsafe { Here::start(here) },
+            Place::Here(here) => unsafe { Here::start(NonNull::from(here)) },
             // SAFETY: as above.
             #[cfg(feature = "alloc")]
             Place::There(there) => unsafe { Heap::start(there.heap) },
@@ -744,101 +712,96 @@ impl<R: Receiver<(), Infallible>> fmt::Debug for TaskScheduleOperation<'_, R> {
 
 type InlineOperation = Words<16>;
 
-/// How far the operation inside has come.
-///
-/// | state | the room | what the inside tells its port means |
-/// |---|---|---|
-/// | `Empty` | empty: the inside is not connected, or just being connected | it lost its receiver: the next state is `Lost` |
-/// | `Lost` | empty | nothing |
-/// | `Connected` | an operation that was not started | it is destroyed unstarted: nothing |
-/// | `Started` | an operation that was started | its completion |
-/// | `Done` | empty | nothing |
-///
-/// The states are gone through in this order, and some are left out. Up to `Started` the owner of the operation writes it,
-/// before it starts the inside. The completion writes `Done`, and is ordered after the start.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Empty,
-    Lost,
-    Connected,
-    Started,
-    Done,
-}
-
 /// What an operation has beside the room for the inside.
 struct Around<R: Receiver<(), Infallible>> {
     outside: Outside<(), Infallible, R>,
     vtable: &'static OperationVtable,
-    state: State,
+    /// What the room holds. The sender that it counts before that is the scheduler's, and not there.
+    progress: Progress,
 }
 
 impl<R: Receiver<(), Infallible>> Around<R> {
+    #[inline]
+    fn new(outside: Outside<(), Infallible, R>, vtable: &'static OperationVtable) -> Self {
+        Around {
+            outside,
+            vtable,
+            progress: Progress::new(),
+        }
+    }
+
+    /// The operation that a port is in: the inside tells that port something.
+    ///
+    /// # Safety
+    ///
+    /// The port is that of an `Around<R>`.
+    unsafe fn of_port(port: NonNull<Port<(), Infallible>>) -> NonNull<Self> {
+        // SAFETY: by the caller's promise.
+        unsafe { container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside) }
+    }
+
     /// Connects the inside. Where that fails, nothing is in the room, and the result says what to complete with.
     ///
     /// # Safety
     ///
-    /// - `this` is pinned, and the state is `Empty`.
+    /// - `this` is pinned, and nothing was connected.
     /// - The scheduler is of the vtable's type. The room has the vtable's layout, and does not move any more.
     #[inline]
     unsafe fn connect(
-        this: *mut Self,
+        this: NonNull<Self>,
         scheduler: NonNull<()>,
         room: NonNull<()>,
     ) -> Result<(), Completion<(), Infallible>> {
         // SAFETY: by the caller's promise. The user's code in there reaches this only through the receiver, which changes
-        // the state alone.
+        // the progress alone, and that is a cell.
         unsafe {
-            let vtable = (*this).vtable;
-            let receiver = Outside::port_receiver(&raw mut (*this).outside);
-            let connected = (vtable.connect)(scheduler, room, receiver);
-            match ((*this).state, connected) {
-                (_, Err(payload)) => {
-                    (*this).state = State::Done;
-                    Err(Completion::Panicked(payload))
-                }
-                (State::Empty, Ok(())) => {
-                    (*this).state = State::Connected;
-                    Ok(())
-                }
-                // Nothing would come of an operation without a receiver.
-                (_, Ok(())) => {
-                    (*this).state = State::Done;
+            let Around { vtable, progress, .. } = this.as_ref();
+            if !progress.begins_to_connect() {
+                return Err(Completion::Stopped);
+            }
+            let receiver = Outside::port_receiver(&raw mut (*this.as_ptr()).outside);
+            match (vtable.connect)(scheduler, room, receiver) {
+                Ok(()) if progress.has_connected() => Ok(()),
+                Ok(()) => {
                     (vtable.drop)(room);
                     Err(Completion::Stopped)
                 }
+                Err(payload) => {
+                    progress.has_unwound();
+                    Err(Completion::Panicked(payload))
+                }
             }
         }
     }
 
-    /// Destroys the inside, if there is one.
+    /// Starts the inside, where it was connected.
     ///
     /// # Safety
     ///
-    /// The inside was not started, or has completed. The room is the one that it was connected in.
+    /// The room is the one that it was connected in. It stays until the inside has completed.
     #[inline]
-    unsafe fn drop_inside(this: *mut Self, room: NonNull<()>) {
-        // SAFETY: by the caller's promise. The state is changed first, so the inside is dropped once.
+    unsafe fn start(this: NonNull<Self>, room: NonNull<()>) -> Transfer {
+        // SAFETY: by the caller's promise, and the progress. The references end before the start, in which this may go.
         unsafe {
-            if matches!((*this).state, State::Connected | State::Started) {
-                (*this).state = State::Done;
-                ((*this).vtable.drop)(room);
+            let start = this.as_ref().vtable.start;
+            if this.as_ref().progress.starts() {
+                start(room)
+            } else {
+                Transfer::none()
             }
         }
     }
 
-    /// Whether what a port tells is the completion of a started inside.
+    /// Destroys the inside, if there is one that does not run.
     ///
     /// # Safety
     ///
-    /// `this` is valid, and its inside tells its port something.
+    /// The room is the one that it was connected in.
     #[inline]
-    unsafe fn has_completed(this: *mut Self) -> bool {
-        // SAFETY: by the caller's promise. An inside tells its port one thing, so nothing else reads or writes the state.
-        unsafe {
-            if (*this).state == State::Empty {
-                (*this).state = State::Lost;
-            }
-            (*this).state == State::Started
+    unsafe fn drop_inside(&self, room: NonNull<()>) {
+        if let Holds::Operation = self.progress.clears() {
+            // SAFETY: the room holds an operation that does not run, by the progress, which now says that it is empty.
+            unsafe { (self.vtable.drop)(room) };
         }
     }
 }
@@ -858,11 +821,7 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     #[inline]
     fn new(scheduler: TaskScheduler<'a>, receiver: R) -> Self {
         Here {
-            around: Around {
-                outside: Outside::new(receiver, Self::complete),
-                vtable: &scheduler.vtable.operation,
-                state: State::Empty,
-            },
+            around: Around::new(Outside::new(receiver, Self::complete), &scheduler.vtable.operation),
             scheduler: Some(scheduler),
             inside: Words::empty(),
         }
@@ -872,25 +831,21 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     ///
     /// `this` is pinned, started once, and stays until it has completed.
     #[inline]
-    unsafe fn start(this: *mut Self) -> Transfer {
-        // SAFETY: by the caller's promise. Nothing is touched once the inside was started.
+    unsafe fn start(this: NonNull<Self>) -> Transfer {
+        // SAFETY: by the caller's promise. Nothing is touched once the inside was started. The scheduler is of the type that
+        // the room is for.
         unsafe {
-            let Some(scheduler) = &(*this).scheduler else {
-                return Transfer::none();
+            let around = NonNull::new_unchecked(&raw mut (*this.as_ptr()).around);
+            let room = this.as_ref().inside.place();
+            let connected = match &this.as_ref().scheduler {
+                Some(scheduler) => Around::connect(around, scheduler.scheduler(), room),
+                None => return Transfer::none(),
             };
-            let (scheduler, room) = (scheduler.scheduler(), (*this).inside.place());
-            let connected = Around::connect(&raw mut (*this).around, scheduler, room);
             // Once it was started, or has completed, it would be too late.
-            (*this).scheduler = None;
+            (*this.as_ptr()).scheduler = None;
             match connected {
-                Ok(()) => {
-                    (*this).around.state = State::Started;
-                    ((*this).around.vtable.start)(room)
-                }
-                Err(completion) => match (*this).around.outside.receiver.take() {
-                    Some(receiver) => completion.deliver(receiver),
-                    None => Transfer::none(),
-                },
+                Ok(()) => Around::start(around, room),
+                Err(completion) => completion.deliver_to((*around.as_ptr()).outside.receiver.take()),
             }
         }
     }
@@ -900,31 +855,26 @@ impl<'a, R: Receiver<(), Infallible>> Here<'a, R> {
     /// The port is that of an operation whose inside completes, or loses its receiver.
     unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
         // SAFETY: the port is in a field of an operation. What is inside touches nothing of itself once it has completed,
-        // so this has exclusive access to the operation.
+        // so this has exclusive access to the operation then.
         let receiver = unsafe {
-            let outside = Outside::<(), Infallible, R>::of_port(port);
-            let this = container_of!(container_of!(outside, Around<R>, outside), Self, around).as_ptr();
-            if !Around::has_completed(&raw mut (*this).around) {
+            let around = Around::<R>::of_port(port);
+            if !around.as_ref().progress.completes() {
                 return Transfer::none();
             }
-            Around::drop_inside(&raw mut (*this).around, (*this).inside.place());
-            (*this).around.outside.receiver.take()
+            let this = container_of!(around, Self, around).as_mut();
+            this.around.drop_inside(this.inside.place());
+            this.around.outside.receiver.take()
         };
-        match receiver {
-            Some(receiver) => completion.deliver(receiver),
-            None => Transfer::none(),
-        }
+        completion.deliver_to(receiver)
     }
 }
 
 impl<R: Receiver<(), Infallible>> Drop for Here<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        if self.around.state == State::Connected {
-            // Only `start` connects, and starts then: it has unwound.
-            // SAFETY: the inside was not started.
-            unsafe { Around::drop_inside(&raw mut self.around, self.inside.place()) };
-        }
+        // Only `start` connects, and starts then. So where there is an inside, that has unwound.
+        // SAFETY: the room is the one that the inside was connected in.
+        unsafe { self.around.drop_inside(self.inside.place()) };
     }
 }
 
@@ -962,11 +912,7 @@ impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
         // SAFETY: the memory is new, and has room; from here on it belongs to what is returned.
         unsafe {
             heap.write(Heap {
-                around: Around {
-                    outside,
-                    vtable,
-                    state: State::Empty,
-                },
+                around: Around::new(outside, vtable),
                 allocator: ManuallyDrop::new(memory.keep()),
                 completion: None,
                 begin: Job::new(Heap::<'a, R>::begin),
@@ -976,11 +922,10 @@ impl<'a, R: Receiver<(), Infallible>> There<'a, R> {
         let there = There { heap };
         // SAFETY: it is a scheduler of this type, and there is room for its operation, which stays where it is.
         unsafe {
-            let heap = heap.as_ptr();
-            let room = Heap::inside_of(there.heap, vtable);
-            if let Err(completion) = Around::connect(&raw mut (*heap).around, scheduler.scheduler(), room) {
+            let around = NonNull::new_unchecked(&raw mut (*heap.as_ptr()).around);
+            if let Err(completion) = Around::connect(around, scheduler.scheduler(), Heap::inside_of(heap)) {
                 // It is for the receiver to learn, when this is started.
-                (*heap).completion = Some(completion);
+                (*heap.as_ptr()).completion = Some(completion);
             }
         }
         Ok(there)
@@ -1011,7 +956,7 @@ impl<R: Receiver<(), Infallible>> Drop for There<'_, R> {
             };
             let _whole = Whole(self.heap);
             let _receiver = (*heap).around.outside.receiver.take();
-            Around::drop_inside(&raw mut (*heap).around, Heap::inside_of(self.heap, vtable));
+            (*heap).around.drop_inside(Heap::inside_of(self.heap));
         }
     }
 }
@@ -1025,10 +970,10 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
 
     /// # Safety
     ///
-    /// `this` was allocated for this vtable.
-    unsafe fn inside_of(this: NonNull<Self>, vtable: &OperationVtable) -> NonNull<()> {
+    /// `this` is valid, and was allocated for its vtable.
+    unsafe fn inside_of(this: NonNull<Self>) -> NonNull<()> {
         // SAFETY: by the caller's promise.
-        unsafe { this.cast::<()>().byte_add(Self::layout(vtable).1) }
+        unsafe { this.cast::<()>().byte_add(Self::layout(this.as_ref().around.vtable).1) }
     }
 
     /// # Safety
@@ -1051,13 +996,11 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
     ///
     /// The job is that of a started operation, and runs once.
     unsafe fn begin(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, whose inside was connected and not started. Nothing is touched
-        // once it was.
+        // SAFETY: the job is a field of an operation, whose inside was connected and not started.
         unsafe {
             let this = container_of!(job, Self, begin);
-            let vtable = (*this.as_ptr()).around.vtable;
-            (*this.as_ptr()).around.state = State::Started;
-            (vtable.start)(Self::inside_of(this, vtable))
+            let around = NonNull::new_unchecked(&raw mut (*this.as_ptr()).around);
+            Around::start(around, Self::inside_of(this))
         }
     }
 
@@ -1068,11 +1011,11 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
         // SAFETY: the port is in a field of an operation, which stays until `end` has run, once, or until its inside
         // was dropped.
         unsafe {
-            let outside = Outside::<(), Infallible, R>::of_port(port);
-            let this = container_of!(container_of!(outside, Around<R>, outside), Self, around).as_ptr();
-            if !Around::has_completed(&raw mut (*this).around) {
+            let around = Around::<R>::of_port(port);
+            if !around.as_ref().progress.completes() {
                 return Transfer::none();
             }
+            let this = container_of!(around, Self, around).as_ptr();
             (*this).completion = Some(completion);
             Transfer::to(NonNull::new_unchecked(&raw mut (*this).end))
         }
@@ -1085,14 +1028,15 @@ impl<R: Receiver<(), Infallible>> Heap<'_, R> {
         // SAFETY: the job is a field of an operation, to which this has exclusive access.
         let (completion, receiver) = unsafe {
             let this = container_of!(job, Self, end);
-            let vtable = (*this.as_ptr()).around.vtable;
-            Around::drop_inside(&raw mut (*this.as_ptr()).around, Self::inside_of(this, vtable));
-            let this = this.as_ptr();
-            ((*this).completion.take(), (*this).around.outside.receiver.take())
+            this.as_ref().around.drop_inside(Self::inside_of(this));
+            (
+                (*this.as_ptr()).completion.take(),
+                (*this.as_ptr()).around.outside.receiver.take(),
+            )
         };
-        match (completion, receiver) {
-            (Some(completion), Some(receiver)) => completion.deliver(receiver),
-            _ => Transfer::none(),
+        match completion {
+            Some(completion) => completion.deliver_to(receiver),
+            None => Transfer::none(),
         }
     }
 }

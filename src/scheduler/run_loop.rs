@@ -1,7 +1,8 @@
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::fmt;
-use core::marker::PhantomPinned;
+use core::marker::{PhantomData, PhantomPinned};
+use core::ops::Deref;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
@@ -121,13 +122,11 @@ impl RunLoop {
     /// Drives the loop until [`finish`](RunLoop::finish) is called, then runs what is still queued, and what comes of
     /// it, and returns. After `finish` it only drains.
     pub fn run(&self) {
-        self.drive(|| {
+        self.drive(|driver| {
             while !self.finishing.load(Acquire) {
-                // SAFETY: this thread is the driver.
-                unsafe { self.run_one(Until::NextJobOrFinish) };
+                driver.run_one(Until::NextJobOrFinish);
             }
-            // SAFETY: as above.
-            unsafe { self.drain() };
+            driver.drain();
         });
     }
 
@@ -140,13 +139,12 @@ impl RunLoop {
         S: Sender<Value: Send, Error: Send>,
     {
         let slot = WaitSlot::new();
-        self.drive(|| slot.wait_on(self, sender))
+        self.drive(|driver| slot.wait_on(driver, sender))
     }
 
     /// Runs what is queued, and what comes of it, until the queue is empty; returns how many jobs that were.
     pub fn run_ready(&self) -> usize {
-        // SAFETY: we are the driver.
-        self.drive(|| unsafe { self.drain() })
+        self.drive(|driver| driver.drain())
     }
 
     /// Makes [`run`](RunLoop::run) return once everything queued before, and everything that comes of it, has run.
@@ -190,7 +188,7 @@ impl RunLoop {
     }
 
     /// Runs `body` as the driver.
-    fn drive<T>(&self, body: impl FnOnce() -> T) -> T {
+    fn drive<T>(&self, body: impl FnOnce(&Driver<'_>) -> T) -> T {
         current::publish();
         let _hidden = current::Hidden::driver();
         let _away = Worker::step_away();
@@ -198,16 +196,15 @@ impl RunLoop {
         if self.driver.load(Relaxed) == me {
             // A job of this loop drives it further: the outer call holds the lock.
             let _outer = Innermost::become_this(self);
-            return body();
+            return body(&Driver::of(self));
         }
         let driving = try_lock(&self.driving).unwrap_or_else(|| match Worker::current() {
             // What the other driver waits for may be work of this thread's pool.
             Some(worker) => worker.while_blocked(|| lock(&self.driving)),
             None => lock(&self.driving),
         });
-        // SAFETY: we hold the lock.
-        let end = unsafe { self.become_driver(me) };
-        let result = body();
+        let end = self.become_driver(me);
+        let result = body(&Driver::of(self));
         drop(end);
         drop(driving);
         result
@@ -219,73 +216,22 @@ impl RunLoop {
     /// # Safety
     ///
     /// Nobody else drives the loop.
-    pub(crate) unsafe fn drive_alone<T>(&self, start: impl FnOnce(), body: impl FnOnce() -> T) -> T {
-        // SAFETY: by the caller's promise.
-        let _end = unsafe { self.become_driver(thread_id()) };
+    pub(crate) unsafe fn drive_alone<T>(&self, start: impl FnOnce(), body: impl FnOnce(&Driver<'_>) -> T) -> T {
+        let _end = self.become_driver(thread_id());
         start();
         current::publish();
         let _hidden = current::Hidden::driver();
         let _away = Worker::step_away();
-        body()
+        body(&Driver::of(self))
     }
 
-    /// # Safety
-    ///
-    /// Nobody else drives the loop until what is returned is dropped.
-    unsafe fn become_driver(&self, me: usize) -> EndOfDrive<'_> {
+    /// Notes that the calling thread is the driver, until what is returned is dropped.
+    fn become_driver(&self, me: usize) -> EndOfDrive<'_> {
         self.driver.swap(me, Acquire);
         *lock(&self.driver_thread) = Some(thread::current());
         EndOfDrive {
             driver: &self.driver,
             _outer: Innermost::become_this(self),
-        }
-    }
-
-    /// Runs the oldest job, and what it resumes; sleeps until there is one. A worker of a pool gives its place there to
-    /// another thread meanwhile.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the driver.
-    pub(crate) unsafe fn run_one(&self, until: Until) {
-        let over = || until == Until::NextJobOrFinish && self.finishing.load(Acquire);
-        loop {
-            // SAFETY: the caller is the driver.
-            if unsafe { self.try_run_one() } || over() {
-                return;
-            }
-            let worker = Worker::current();
-            if worker.is_some_and(|worker| worker.look(|| !self.pushed.load(Relaxed).is_null())) {
-                continue;
-            }
-            // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
-            let sleep = self.own.sleep.get().wrapping_add(2);
-            self.own.sleep.set(sleep);
-            let asleep = ptr::without_provenance_mut(sleep);
-            if self
-                .pushed
-                .compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed)
-                .is_err()
-            {
-                continue;
-            }
-            let due = Cell::new(ptr::null_mut::<Job>());
-            let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
-            let nap = || match self.served().map(Pending::take_due_or_park) {
-                None => park(None),
-                Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
-            };
-            match worker {
-                None => {
-                    while !awake() {
-                        nap();
-                    }
-                }
-                Some(worker) => worker.block_until(awake, nap),
-            }
-            // The sleep ends, unless a producer has ended it already.
-            self.own.ready.set(due.get());
-            let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
         }
     }
 
@@ -331,13 +277,78 @@ impl RunLoop {
             thread.unpark();
         }
     }
+}
+
+/// The right to run the jobs of a loop: that of its one driver, on the thread that drives.
+pub(crate) struct Driver<'a> {
+    run_loop: &'a RunLoop,
+    /// Stays on its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Deref for Driver<'_> {
+    type Target = RunLoop;
+
+    #[inline]
+    fn deref(&self) -> &RunLoop {
+        self.run_loop
+    }
+}
+
+impl<'a> Driver<'a> {
+    /// Called with the loop's lock, or where the loop has no other driver.
+    fn of(run_loop: &'a RunLoop) -> Self {
+        Driver {
+            run_loop,
+            _thread: PhantomData,
+        }
+    }
+
+    /// Runs the oldest job, and what it resumes; sleeps until there is one. A worker of a pool gives its place there to
+    /// another thread meanwhile.
+    pub(crate) fn run_one(&self, until: Until) {
+        let over = || until == Until::NextJobOrFinish && self.finishing.load(Acquire);
+        loop {
+            if self.try_run_one() || over() {
+                return;
+            }
+            let worker = Worker::current();
+            if worker.is_some_and(|worker| worker.look(|| !self.pushed.load(Relaxed).is_null())) {
+                continue;
+            }
+            // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
+            let sleep = self.own.sleep.get().wrapping_add(2);
+            self.own.sleep.set(sleep);
+            let asleep = ptr::without_provenance_mut(sleep);
+            if self
+                .pushed
+                .compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed)
+                .is_err()
+            {
+                continue;
+            }
+            let due = Cell::new(ptr::null_mut::<Job>());
+            let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
+            let nap = || match self.served().map(Pending::take_due_or_park) {
+                None => park(None),
+                Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
+            };
+            match worker {
+                None => {
+                    while !awake() {
+                        nap();
+                    }
+                }
+                Some(worker) => worker.block_until(awake, nap),
+            }
+            // The sleep ends, unless a producer has ended it already.
+            self.own.ready.set(due.get());
+            let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
+        }
+    }
 
     /// Runs the oldest job, and what it resumes, where there is one.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the driver.
-    unsafe fn try_run_one(&self) -> bool {
+    fn try_run_one(&self) -> bool {
         if self.own.ready.get().is_null() {
             // A driver is awake, so what was pushed is null or a list.
             let mut newest = if self.pushed.load(Relaxed).is_null() {
@@ -370,13 +381,10 @@ impl RunLoop {
         true
     }
 
-    /// # Safety
-    ///
-    /// The caller is the driver.
-    unsafe fn drain(&self) -> usize {
+    /// Runs jobs until there are none, and returns how many they were.
+    fn drain(&self) -> usize {
         let mut jobs = 0;
-        // SAFETY: the caller is the driver.
-        while unsafe { self.try_run_one() } {
+        while self.try_run_one() {
             jobs += 1;
         }
         jobs
@@ -585,10 +593,8 @@ impl<R: Receiver<(), Infallible>> RunLoopOperation<'_, R> {
     ///
     /// The job is that of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation.
-        let this = unsafe { container_of!(job, Self, job) };
-        // SAFETY: it is out of the queue, so nobody else touches the operation.
-        match unsafe { (*this.as_ptr()).receiver.take() } {
+        // SAFETY: the job is a field of an operation. It is out of the queue, so this has exclusive access.
+        match unsafe { container_of!(job, Self, job).as_mut() }.receiver.take() {
             Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
             Some(receiver) => receiver.set_value(()),
             None => Transfer::none(),

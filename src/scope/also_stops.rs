@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use crate::adaptors::fan::{Fan, FanEnv};
-use crate::sender::child::{ChildReceiver, Parent};
+use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::dismantle::dismantle;
 use crate::sender::stage::{Stage, container_of};
 use crate::stop::{StopSlot, StopToken};
@@ -47,7 +47,7 @@ where
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> AlsoStopsOperation<S, K, R> {
         AlsoStopsOperation {
-            stage: Stage::Sender(self.sender),
+            stage: Stage::new(self.sender),
             // SAFETY: `end` expects the fan of this operation.
             fan: unsafe { Fan::new(1, receiver.env(), AlsoStopsOperation::<S, K, R>::end) },
             slot: StopSlot::new(AlsoStopsOperation::<S, K, R>::stop_requested),
@@ -95,16 +95,16 @@ where
     /// The slot is that of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<K>>) -> Transfer {
         // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes.
-        let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above.
-        let held = unsafe { &(*this.as_ptr()).fan }.hold();
-        // SAFETY: as above.
-        unsafe { slot.as_ref() }.release();
-        if held {
+        let held = unsafe {
+            let this = container_of!(slot, Self, slot);
+            let held = this.as_ref().fan.hold().then_some(this);
+            slot.as_ref().release();
+            held
+        };
+        match held {
             // SAFETY: what is held keeps the operation until the job has run, which happens once.
-            unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).pass_on)) }
-        } else {
-            Transfer::none()
+            Some(this) => unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).pass_on)) },
+            None => Transfer::none(),
         }
     }
 
@@ -123,15 +123,14 @@ where
     ///
     /// The fan is that of an operation whose child has completed.
     unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
-        // SAFETY: the fan is a field of an operation.
-        let this = unsafe { container_of!(fan, Self, fan) };
-        // SAFETY: a callback that still looks is waited for; after that nobody else touches the operation.
-        unsafe {
-            (*this.as_ptr()).fan.close();
-            (*this.as_ptr()).slot.leave();
-        }
-        // SAFETY: as above.
-        let this = unsafe { &mut *this.as_ptr() };
+        // SAFETY: the fan is a field of an operation. The child has completed. A callback that still looks is waited for
+        // first; after that this has exclusive access.
+        let this = unsafe {
+            let this = container_of!(fan, Self, fan);
+            this.as_ref().fan.close();
+            this.as_ref().slot.leave();
+            &mut *this.as_ptr()
+        };
         match (this.stage.take_next(), this.receiver.take()) {
             (Some(completion), Some(receiver)) => completion.deliver(receiver),
             _ => Transfer::none(),
@@ -166,13 +165,11 @@ where
             }
             resumed
         };
-        // SAFETY: the child has not been started, so nobody else touches its stage. It is pinned, started once, and
-        // destroyed in its completion.
+        // SAFETY: the child has not been started, so this has exclusive access to its stage, which is pinned with the
+        // operation.
         resumed.append(unsafe {
-            let stage = &raw mut (*this.as_ptr()).stage;
-            let sender = Stage::take_sender(stage);
-            let receiver = ChildReceiver::<Self, 0>::new(this);
-            Stage::set_running(stage, sender.connect(receiver)).start()
+            let stage = NonNull::new_unchecked(&raw mut (*this.as_ptr()).stage);
+            Stage::start_child::<Self, 0>(stage, this)
         });
         resumed
     }
@@ -189,17 +186,18 @@ where
     type Error = S::Error;
     type Env = FanEnv<R::Env>;
 
-    unsafe fn env(this: NonNull<Self>) -> FanEnv<R::Env> {
+    fn env(this: &Waiting<Self>) -> FanEnv<R::Env> {
         // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
-        unsafe { (*this.as_ptr()).fan.env() }
+        unsafe { this.parent().fan.env() }
     }
 
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+    fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
+        let this = this.as_ptr().as_ptr();
         // SAFETY: the operation is alive until the child is counted, whose operation touches nothing of itself any more;
         // `end` expects this operation's fan.
         unsafe {
-            Stage::set_kept(&raw mut (*this.as_ptr()).stage, Some(completion));
-            Fan::child_completed(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), false)
+            (*this).stage.set_kept(Some(completion));
+            Fan::child_completed(NonNull::new_unchecked(&raw mut (*this).fan), false)
         }
     }
 }

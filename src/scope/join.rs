@@ -1,17 +1,13 @@
 use core::convert::Infallible;
 use core::fmt;
-use core::marker::PhantomPinned;
-use core::pin::Pin;
-use core::ptr::NonNull;
 
 use super::kind::Kind;
-use super::state::{Handle, Joins};
+use super::state::Handle;
 use crate::adaptors::Affine;
-use crate::adaptors::waiters::{Waiter, WaiterState};
+use crate::adaptors::waiters::{Awaited, Begin, WaitOperation, Waiters};
 use crate::sender::demand::demand;
-use crate::sender::stage::container_of;
-use crate::stop::StopSlot;
-use crate::{Completes, Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
+use crate::sync::SpinLock;
+use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender, Transfer};
 
 /// Completes when everything in a scope has ended. Made by [`Scope::join`](super::Scope::join).
 ///
@@ -115,150 +111,48 @@ pub struct Wait<K: Kind> {
 unsafe impl<K: Kind> Sender for Wait<K> {
     type Value = ();
     type Error = Infallible;
-    type Operation<R: Receiver<(), Infallible>> = WaitOperation<K, R>;
+    type Operation<R: Receiver<(), Infallible>> = WaitOperation<Self, R>;
 
-    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> WaitOperation<K, R> {
-        WaitOperation {
-            waiter: Waiter::new(WaitOperation::<K, R>::run),
-            slot: StopSlot::new(WaitOperation::<K, R>::stop_requested),
-            handle: Some(self.handle),
-            receiver: Some(receiver),
-            _pinned: PhantomPinned,
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> Self::Operation<R> {
+        WaitOperation::new(Some(self), receiver)
+    }
+}
+
+// SAFETY: a handle keeps the state, and so the list. The waiters are taken when the scope is joined, which `begin` says too.
+// A handle may be used on any thread.
+unsafe impl<K: Kind> Awaited for Wait<K> {
+    type Value = ();
+    type Error = Infallible;
+    type Run = Infallible;
+
+    fn waiters(&self) -> &SpinLock<Waiters> {
+        self.handle.waiters()
+    }
+
+    fn begin(&self, waiters: &mut Waiters) -> Begin<Infallible> {
+        self.handle.join(waiters)
+    }
+
+    fn run(run: Infallible) -> Transfer {
+        match run {}
+    }
+
+    fn left(&self, waiters: &mut Waiters) {
+        if waiters.is_empty() {
+            self.handle.leave(waiters);
         }
     }
-}
 
-/// The operation of [`Wait`].
-pub struct WaitOperation<K: Kind, R: Receiver<(), Infallible>> {
-    waiter: Waiter,
-    slot: StopSlot<<R::Env as Env>::StopToken>,
-    handle: Option<Handle<K>>,
-    receiver: Option<R>,
-    _pinned: PhantomPinned,
-}
-
-impl<K: Kind, R: Receiver<(), Infallible>> WaitOperation<K, R> {
-    /// # Safety
-    ///
-    /// The job is that of a waiter that was taken out of the list.
-    unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a waiter, which is a field of an operation.
-        let this = unsafe { container_of!(container_of!(job, Waiter, deliver), Self, waiter) };
-        // SAFETY: the scope is joined, and only this completes the operation, but for a stop that looks and goes.
-        unsafe { Self::deliver(this) }
-    }
-
-    /// # Safety
-    ///
-    /// The scope is joined, and the caller completes the operation.
-    unsafe fn deliver(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the slot outlives a stop that is looking; after this none does.
-        unsafe { &(*this.as_ptr()).slot }.leave();
-        // SAFETY: nobody else touches the operation.
-        let (handle, receiver) = unsafe { ((*this.as_ptr()).handle.take(), (*this.as_ptr()).receiver.take()) };
-        let (Some(handle), Some(receiver)) = (handle, receiver) else {
-            return Transfer::none();
+    unsafe fn result(self) -> (Completion<(), Infallible>, Transfer) {
+        let completion = match self.handle.panic() {
+            None => Completion::Value(()),
+            Some(payload) => Completion::Panicked(payload),
         };
-        // SAFETY: the scope is joined.
-        let panic = unsafe { handle.panic() };
-        drop(handle);
-        match panic {
-            None => receiver.set_value(()),
-            Some(payload) => receiver.set_panicked(payload),
-        }
+        (completion, self.give_back())
     }
 
-    /// # Safety
-    ///
-    /// The operation is in no list, and the caller completes it. Its slot was left, or is released by this.
-    unsafe fn leave(this: NonNull<Self>) -> Transfer {
-        // SAFETY: nobody else touches the operation.
-        let (handle, receiver) = unsafe { ((*this.as_ptr()).handle.take(), (*this.as_ptr()).receiver.take()) };
-        // SAFETY: as above. Whoever waits for the slot may go on from here.
-        unsafe { &(*this.as_ptr()).slot }.release();
-        drop(handle);
-        match receiver {
-            Some(receiver) => receiver.set_stopped(),
-            None => Transfer::none(),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The slot is that of an operation that is starting or waits.
-    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes.
-        let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above. The handle is taken only by who completes, which is after the slot is released.
-        let left = unsafe {
-            let Some(handle) = &(*this.as_ptr()).handle else {
-                slot.as_ref().release();
-                return Transfer::none();
-            };
-            let waiter = NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter);
-            let mut waiters = handle.waiters().lock();
-            let left = waiters.leave(waiter, handle.is_joined());
-            if left && waiters.is_empty() {
-                handle.leave(&waiters);
-            }
-            left
-        };
-        if left {
-            // SAFETY: it is out of the list, so we complete it.
-            unsafe { Self::leave(this) }
-        } else {
-            // SAFETY: whoever completes waits for this release.
-            unsafe { slot.as_ref() }.release();
-            Transfer::none()
-        }
-    }
-}
-
-impl<K: Kind, R: Receiver<(), Infallible>> Operation for WaitOperation<K, R> {
-    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: nobody else knows the operation yet.
-        let (token, handle) = match unsafe { (&(*this.as_ptr()).receiver, &(*this.as_ptr()).handle) } {
-            (Some(receiver), Some(handle)) => (receiver.env().stop_token(), handle.clone()),
-            _ => return Transfer::none(),
-        };
-        // SAFETY: the slot is pinned with the operation, and left or released before it completes.
-        let slot = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot) };
-        // SAFETY: as above.
-        if !unsafe { StopSlot::listen(slot, token) } {
-            // SAFETY: it is in no list.
-            return unsafe { Self::leave(this) };
-        }
-        // SAFETY: the operation is alive until it is in the list and the lock is given back, and under that the waiter's
-        // state is ours.
-        let waiter = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter) };
-        let mut waiters = handle.waiters().lock();
-        // SAFETY: as above.
-        if unsafe { (*waiter.as_ptr()).state } == WaiterState::Left {
-            drop(waiters);
-            // SAFETY: the slot outlives the stop that set `Left`; after this it is over.
-            unsafe { slot.as_ref() }.leave();
-            // SAFETY: it is in no list.
-            return unsafe { Self::leave(this) };
-        }
-        match handle.join(&waiters) {
-            Joins::Later => {
-                // SAFETY: the operation is pinned, and stays until it is out of the list.
-                unsafe { waiters.link(waiter) };
-                Transfer::none()
-            }
-            Joins::Now => {
-                drop(waiters);
-                // SAFETY: the scope is joined, and the waiter in no list.
-                unsafe { Self::deliver(this) }
-            }
-        }
-    }
-}
-
-impl<K: Kind, R: Receiver<(), Infallible>> fmt::Debug for WaitOperation<K, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitOperation").finish_non_exhaustive()
+    fn give_back(self) -> Transfer {
+        drop(self);
+        Transfer::none()
     }
 }

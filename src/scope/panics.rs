@@ -2,46 +2,33 @@
 
 #[cfg(feature = "std")]
 mod with_std {
-    use core::cell::UnsafeCell;
-
     use crate::Panic;
-    use crate::sync::SpinLock;
+    use crate::sync::{Arc, SpinLock};
 
     pub(crate) struct Panics {
         first: SpinLock<First>,
-        /// What everybody who joins after the first gets a copy of. Written by the first panic, in work that is still
-        /// counted; only read once the scope is joined, when nothing panics there any more.
-        echo: UnsafeCell<Option<Panic>>,
     }
 
     enum First {
         None,
-        /// The first to join gets it.
-        Kept(Panic),
-        Taken,
+        /// The first to join gets it. Those who join later get a copy of the second.
+        Kept(Panic, Arc<Panic>),
+        Taken(Arc<Panic>),
     }
 
     impl Panics {
         pub(crate) fn new() -> Self {
             Panics {
                 first: SpinLock::new(First::None),
-                echo: UnsafeCell::new(None),
             }
         }
 
         /// Keeps it, unless there was one before.
-        ///
-        /// # Safety
-        ///
-        /// The scope is not joined before this returns.
-        pub(crate) unsafe fn keep(&self, payload: Panic) {
-            let echo = payload.echo();
+        pub(crate) fn keep(&self, payload: Panic) {
+            let echo = Arc::new(payload.echo());
             let mut first = self.first.lock();
             if let First::None = *first {
-                *first = First::Kept(payload);
-                drop(first);
-                // SAFETY: only the first gets here, and nobody reads it before the scope is joined.
-                unsafe { *self.echo.get() = Some(echo) };
+                *first = First::Kept(payload, echo);
             } else {
                 // A payload may do anything when it is dropped, so not under the lock.
                 drop(first);
@@ -50,19 +37,19 @@ mod with_std {
         }
 
         /// The panic that a join completes with.
-        ///
-        /// # Safety
-        ///
-        /// The scope is joined.
-        pub(crate) unsafe fn take(&self) -> Option<Panic> {
+        pub(crate) fn take(&self) -> Option<Panic> {
             let mut first = self.first.lock();
-            match core::mem::replace(&mut *first, First::Taken) {
-                First::Kept(payload) => Some(payload),
-                _ => {
-                    drop(first);
-                    // SAFETY: it is joined, so this is only read any more.
-                    unsafe { &*self.echo.get() }.as_ref().map(Panic::echo)
+            match core::mem::replace(&mut *first, First::None) {
+                First::Kept(payload, echo) => {
+                    *first = First::Taken(echo);
+                    Some(payload)
                 }
+                First::Taken(echo) => {
+                    *first = First::Taken(Arc::clone(&echo));
+                    drop(first);
+                    Some(echo.echo())
+                }
+                First::None => None,
             }
         }
     }
@@ -83,11 +70,11 @@ mod without_std {
             Panics
         }
 
-        pub(crate) unsafe fn keep(&self, payload: Panic) {
+        pub(crate) fn keep(&self, payload: Panic) {
             match payload {}
         }
 
-        pub(crate) unsafe fn take(&self) -> Option<Panic> {
+        pub(crate) fn take(&self) -> Option<Panic> {
             None
         }
     }

@@ -1,13 +1,14 @@
 //! What a scope is on the heap: a count of what runs in it, those who wait for its end, and the first panic.
 
 use alloc::boxed::Box;
+use core::convert::Infallible;
 use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
 use super::kind::Kind;
 use super::panics::Panics;
-use crate::adaptors::waiters::Waiters;
+use crate::adaptors::waiters::{Begin, Taken, Waiters};
 use crate::memory::Count;
 use crate::sender::stage::container_of;
 use crate::sync::SpinLock;
@@ -64,15 +65,6 @@ const fn count(word: usize) -> usize {
     word / ONE
 }
 
-/// What a join finds when it starts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Joins {
-    /// Nothing runs in the scope, and nothing ever will.
-    Now,
-    /// It has to wait, and `JOINING` is set.
-    Later,
-}
-
 impl<K: Kind> State<K> {
     /// Counts one more, unless the scope refuses.
     fn try_associate(&self) -> bool {
@@ -99,86 +91,25 @@ impl<K: Kind> State<K> {
         true
     }
 
-    /// One association has ended.
-    ///
-    /// # Safety
-    ///
-    /// It was counted, and is given back. The state may be gone when this returns.
-    unsafe fn end(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the association is still counted.
-        let state = unsafe { this.as_ref() };
-        let mut word = state.word.load(Relaxed);
-        loop {
-            if count(word) == 1 && word & JOINING != 0 {
-                // SAFETY: the promise is passed on.
-                return unsafe { Self::end_joining(this) };
-            }
-            match state.word.compare_exchange_weak(word, word - ONE, AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(now) => word = now,
-            }
-        }
-        if count(word) == 1 {
-            // SAFETY: that of the associations is given back.
-            unsafe { Self::release(this) };
-        }
-        Transfer::none()
-    }
-
-    /// The same, where it looks like the last and somebody waits: under the lock, which nobody leaves meanwhile.
-    ///
-    /// # Safety
-    ///
-    /// As for [`State::end`].
-    #[cold]
-    unsafe fn end_joining(this: NonNull<Self>) -> Transfer {
-        // Where it is not the last after all, the lock is given back after the association.
-        // SAFETY: the association is still counted.
-        let state = unsafe { Handle::of(this) };
-        let mut list = state.waiters.lock();
-        let mut word = state.word.load(Relaxed);
-        let (last, joined) = loop {
-            let last = count(word) == 1;
-            let joined = last && word & JOINING != 0;
-            let next = if joined {
-                ((word - ONE) & !JOINING) | JOINED
-            } else {
-                word - ONE
-            };
-            match state.word.compare_exchange_weak(word, next, AcqRel, Relaxed) {
-                Ok(_) => break (last, joined),
-                Err(now) => word = now,
-            }
-        };
-        let waiters = if joined { list.take() } else { Waiters::new() };
-        drop(list);
-        if last {
-            // SAFETY: that of the associations is given back.
-            unsafe { Self::release(this) };
-        }
-        // SAFETY: they were taken.
-        unsafe { waiters.deliver() }
-    }
-
     /// Refuses associations from now on.
     pub(super) fn close(&self) {
         self.word.fetch_or(CLOSED, AcqRel);
     }
 
     /// A join starts, and has the lock.
-    pub(super) fn join(&self, _: &Waiters) -> Joins {
+    pub(super) fn join(&self, _: &Waiters) -> Begin<Infallible> {
         let mut word = self.word.load(Acquire);
         loop {
             if word & JOINED != 0 {
-                return Joins::Now;
+                return Begin::Over;
             }
-            let (bit, joins) = if count(word) == 0 {
-                (JOINED, Joins::Now)
+            let (bit, begin) = if count(word) == 0 {
+                (JOINED, Begin::Over)
             } else {
-                (JOINING, Joins::Later)
+                (JOINING, Begin::Wait(None))
             };
             match self.word.compare_exchange_weak(word, word | bit, AcqRel, Acquire) {
-                Ok(_) => return joins,
+                Ok(_) => return begin,
                 Err(now) => word = now,
             }
         }
@@ -187,11 +118,6 @@ impl<K: Kind> State<K> {
     /// The last join has left, and has the lock.
     pub(super) fn leave(&self, _: &Waiters) {
         self.word.fetch_and(!JOINING, Relaxed);
-    }
-
-    /// Whether everybody who waited was taken out of the list. Asked under the lock.
-    pub(super) fn is_joined(&self) -> bool {
-        self.word.load(Relaxed) & JOINED != 0
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -212,24 +138,8 @@ impl<K: Kind> State<K> {
     }
 
     /// The first panic of spawned work.
-    ///
-    /// # Safety
-    ///
-    /// The scope is joined.
-    pub(super) unsafe fn panic(&self) -> Option<Panic> {
-        // SAFETY: by the caller's promise.
-        unsafe { self.panics.take() }
-    }
-
-    /// # Safety
-    ///
-    /// One reference is given back.
-    unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the reference is still ours.
-        if unsafe { this.as_ref() }.references.give_back() {
-            // SAFETY: that was the last.
-            drop(unsafe { Box::from_raw(this.as_ptr()) });
-        }
+    pub(super) fn panic(&self) -> Option<Panic> {
+        self.panics.take()
     }
 
     /// # Safety
@@ -289,17 +199,6 @@ impl<K: Kind> Handle<K> {
         Handle(NonNull::from(Box::leak(state)))
     }
 
-    /// One more.
-    ///
-    /// # Safety
-    ///
-    /// The state is alive.
-    unsafe fn of(state: NonNull<State<K>>) -> Self {
-        // SAFETY: by the caller's promise.
-        unsafe { state.as_ref() }.references.add();
-        Handle(state)
-    }
-
     /// A part of the scope, unless it refuses.
     pub(super) fn associate(&self) -> Option<Association<K>> {
         self.try_associate().then(|| Association(self.0))
@@ -340,15 +239,17 @@ impl<K: Kind> core::ops::Deref for Handle<K> {
 
 impl<K: Kind> Clone for Handle<K> {
     fn clone(&self) -> Self {
-        // SAFETY: this one keeps it.
-        unsafe { Handle::of(self.0) }
+        self.references.add();
+        Handle(self.0)
     }
 }
 
 impl<K: Kind> Drop for Handle<K> {
     fn drop(&mut self) {
-        // SAFETY: the handle's reference is given back.
-        unsafe { State::release(self.0) };
+        if self.references.give_back() {
+            // SAFETY: that was the last.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
     }
 }
 
@@ -395,22 +296,65 @@ impl<K: Kind> Association<K> {
 
     /// Keeps a panic for whoever joins.
     pub(super) fn panicked(&self, payload: Panic) {
-        // SAFETY: this one is counted, so the scope is not joined.
-        unsafe { self.state().panics.keep(payload) };
+        self.state().panics.keep(payload);
     }
 
     /// Ends it, and returns what that resumes.
     pub(super) fn end(self) -> Transfer {
-        let Association(state) = *mem::ManuallyDrop::new(self);
-        // SAFETY: it was counted, and is not used any more.
-        unsafe { State::end(state) }
+        let this = mem::ManuallyDrop::new(self);
+        let state = this.state();
+        let mut word = state.word.load(Relaxed);
+        loop {
+            if count(word) == 1 && word & JOINING != 0 {
+                return this.end_joining();
+            }
+            match state.word.compare_exchange_weak(word, word - ONE, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        if count(word) == 1 {
+            // The reference of the associations.
+            drop(Handle(this.0));
+        }
+        Transfer::none()
+    }
+
+    /// Ends it where it looks like the last and a join waits: under the lock, so that no join leaves meanwhile.
+    #[cold]
+    fn end_joining(&self) -> Transfer {
+        // Where it is not the last after all, the lock is given back after the association. So this has a reference.
+        self.state().references.add();
+        let state = Handle(self.0);
+        let mut list = state.waiters.lock();
+        let mut word = state.word.load(Relaxed);
+        let (last, joined) = loop {
+            let last = count(word) == 1;
+            let joined = last && word & JOINING != 0;
+            let next = if joined {
+                ((word - ONE) & !JOINING) | JOINED
+            } else {
+                word - ONE
+            };
+            match state.word.compare_exchange_weak(word, next, AcqRel, Relaxed) {
+                Ok(_) => break (last, joined),
+                Err(now) => word = now,
+            }
+        };
+        let waiters = joined.then(|| list.take());
+        drop(list);
+        if last {
+            // The reference of the associations.
+            drop(Handle(self.0));
+        }
+        waiters.map_or_else(Transfer::none, Taken::deliver)
     }
 }
 
 impl<K: Kind> Drop for Association<K> {
     fn drop(&mut self) {
-        // SAFETY: it was counted, and this is its end.
-        unsafe { State::end(self.0) }.run();
+        // This one is not dropped again: `end` forgets it.
+        Association(self.0).end().run();
     }
 }
 

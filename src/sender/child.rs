@@ -12,26 +12,47 @@ use super::{Completion, Env, Panic, Receiver, Transfer};
 ///
 /// # Safety
 ///
-/// Whoever implements this promises that its functions may be called on any thread, that is, that everything they
-/// reach is `Send`. It is what makes a [`ChildReceiver`] `Send`.
-pub(crate) unsafe trait Parent<const INDEX: usize> {
+/// The functions may be called on any thread: everything that they reach is `Send`. It is what makes a [`ChildReceiver`]
+/// `Send`.
+pub(crate) unsafe trait Parent<const INDEX: usize>: Sized {
     type Value;
     type Error;
     type Env: Env;
 
-    /// The environment of the child.
-    ///
-    /// # Safety
-    ///
-    /// `this` is alive and pinned, and the child has not completed.
-    unsafe fn env(this: NonNull<Self>) -> Self::Env;
+    /// Returns the environment of the child, which runs. It does so in a cell of the parent, so that may be borrowed.
+    fn env(this: &Waiting<Self>) -> Self::Env;
 
-    /// The child has completed. It may be destroyed right here: its operation touches nothing of itself any more.
+    /// Takes the completion of the child. That may be destroyed right here: its operation touches nothing of itself any more.
+    fn child_completed(this: Waiting<Self>, completion: Completion<Self::Value, Self::Error>) -> Transfer;
+}
+
+/// A parent that waits for one of its children. It is pinned, and stays alive for as long as this does.
+///
+/// The receiver of a child has one, and consumes it with the completion. So there is one for each child.
+pub(crate) struct Waiting<P>(NonNull<P>);
+
+impl<P> Waiting<P> {
+    #[inline]
+    pub(crate) fn parent(&self) -> &P {
+        // SAFETY: the parent is alive until the child has completed, by the promise of `ChildReceiver::new`.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> NonNull<P> {
+        self.0
+    }
+
+    /// The parent, where the child has completed and was all that it waited for.
     ///
     /// # Safety
     ///
-    /// `this` is alive and pinned until it completes in turn; the child completes for the first time.
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<Self::Value, Self::Error>) -> Transfer;
+    /// Nothing else accesses the parent until that completes.
+    #[inline]
+    pub(crate) unsafe fn alone<'a>(mut self) -> &'a mut P {
+        // SAFETY: the parent is alive, by the promise of `ChildReceiver::new`, and the caller has exclusive access.
+        unsafe { self.0.as_mut() }
+    }
 }
 
 /// The receiver of a child: one pointer to its [`Parent`].
@@ -39,7 +60,7 @@ pub(crate) unsafe trait Parent<const INDEX: usize> {
 /// Dropped without completion, it tells the parent that the child was stopped: a child that loses its receiver never
 /// makes its parent wait for ever.
 pub(crate) struct ChildReceiver<P: Parent<INDEX>, const INDEX: usize> {
-    parent: NonNull<P>,
+    parent: Waiting<P>,
 }
 
 // SAFETY: what is reached through the pointer may be used on any thread, by the promise of `Parent`.
@@ -50,15 +71,16 @@ impl<P: Parent<INDEX>, const INDEX: usize> ChildReceiver<P, INDEX> {
     ///
     /// `parent` is pinned and stays alive until the child has completed; it expects exactly one completion.
     pub(crate) unsafe fn new(parent: NonNull<P>) -> Self {
-        ChildReceiver { parent }
+        ChildReceiver {
+            parent: Waiting(parent),
+        }
     }
 
     #[inline]
     fn complete(self, completion: Completion<P::Value, P::Error>) -> Transfer {
-        let parent = self.parent;
+        let parent = Waiting(self.parent.0);
         mem::forget(self);
-        // SAFETY: by the promise of `new`; the receiver is consumed, so this is the one completion.
-        unsafe { P::child_completed(parent, completion) }
+        P::child_completed(parent, completion)
     }
 }
 
@@ -67,8 +89,7 @@ impl<P: Parent<INDEX>, const INDEX: usize> Receiver<P::Value, P::Error> for Chil
 
     #[inline]
     fn env(&self) -> P::Env {
-        // SAFETY: by the promise of `new`; the receiver is still there, so the child has not completed.
-        unsafe { P::env(self.parent) }
+        P::env(&self.parent)
     }
 
     #[inline]
@@ -95,8 +116,8 @@ impl<P: Parent<INDEX>, const INDEX: usize> Receiver<P::Value, P::Error> for Chil
 impl<P: Parent<INDEX>, const INDEX: usize> Drop for ChildReceiver<P, INDEX> {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: by the promise of `new`; a completed receiver is forgotten, so this is the one completion.
-        unsafe { P::child_completed(self.parent, Completion::Stopped) }.run();
+        // A receiver that has completed is forgotten, so this is the one completion.
+        P::child_completed(Waiting(self.parent.0), Completion::Stopped).run();
     }
 }
 

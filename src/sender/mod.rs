@@ -18,6 +18,7 @@ mod outcome;
 mod panic;
 pub(crate) mod port;
 mod priority;
+pub(crate) mod progress;
 mod receiver;
 mod scheduler;
 #[allow(clippy::module_inception, reason = "the file is named for the trait in it")]

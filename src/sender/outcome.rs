@@ -147,6 +147,15 @@ impl<T, E> Completion<T, E> {
         }
     }
 
+    /// Completes `receiver` with it, unless that was taken before.
+    #[inline(always)]
+    pub(crate) fn deliver_to<R: Receiver<T, E>>(self, receiver: Option<R>) -> Transfer {
+        match receiver {
+            Some(receiver) => self.deliver(receiver),
+            None => Transfer::none(),
+        }
+    }
+
     /// Returns `other` in place of this one, unless this is a panic, which came first.
     pub(crate) fn unless_panicked(self, other: Self) -> Self {
         match self {

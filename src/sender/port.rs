@@ -4,7 +4,7 @@ use core::any::{Any, TypeId};
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::child::{ChildReceiver, Parent};
+use super::child::{ChildReceiver, Parent, Waiting};
 use super::env::{Awaiting, Beneath, EnvDoor, Look, look_in};
 use super::stage::container_of;
 use super::{Completion, Env, NoScheduler, Receiver, Transfer};
@@ -33,16 +33,15 @@ unsafe impl<T: Send, E: Send> Parent<0> for Port<T, E> {
     type Env = PortEnv<T, E>;
 
     #[inline]
-    unsafe fn env(this: NonNull<Self>) -> PortEnv<T, E> {
-        PortEnv { port: this }
+    fn env(this: &Waiting<Self>) -> PortEnv<T, E> {
+        PortEnv { port: this.as_ptr() }
     }
 
     #[inline]
-    unsafe fn child_completed(this: NonNull<Self>, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the port is alive until the child has completed.
-        let complete = unsafe { this.as_ref() }.complete;
-        // SAFETY: the child completes once.
-        unsafe { complete(this, completion) }
+    fn child_completed(this: Waiting<Self>, completion: Completion<T, E>) -> Transfer {
+        let complete = this.parent().complete;
+        // SAFETY: the child completes once. The port is in the operation that the function is for.
+        unsafe { complete(this.as_ptr(), completion) }
     }
 }
 

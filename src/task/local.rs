@@ -279,7 +279,7 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
     #[inline]
     fn connect<R: Receiver<Homed<T>, Homed<E>>>(self, receiver: R) -> HomedOperation<T, E, R> {
         HomedOperation {
-            stage: Stage::Sender((self, receiver)),
+            stage: Stage::new((self, receiver)),
             _stays: PhantomData,
             _pinned: PhantomPinned,
         }
@@ -302,9 +302,10 @@ struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {
 impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for HomedOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the task and the receiver, which are not pinned.
-        let stage = unsafe { &raw mut self.get_unchecked_mut().stage };
-        // SAFETY: it is started once, so they are still there.
-        let (HomedTask(task), receiver) = unsafe { Stage::take_sender(stage) };
+        let stage = unsafe { &mut self.get_unchecked_mut().stage };
+        let Some((HomedTask(task), receiver)) = stage.take_sender() else {
+            return Transfer::none();
+        };
         // The user's code answers before anything is noted.
         let asked = Panic::catch(|| {
             let env = receiver.env();
@@ -337,7 +338,7 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
         let receiver = HomedReceiver { receiver, noted };
         // SAFETY: the stage is empty, and pinned with this; the operation is started once, and stays until it has
         // completed.
-        unsafe { Stage::set_running(stage, task.connect(receiver)).start() }
+        unsafe { Stage::start(stage.into(), task.connect(receiver)) }
     }
 }
 

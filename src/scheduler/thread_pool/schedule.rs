@@ -258,10 +258,10 @@ impl<R: Receiver<(), Infallible>> PoolOperation<R> {
     ///
     /// The job is that of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is that of an entry, which is a field of an operation.
-        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
-        // SAFETY: it is out of the queue, so nobody else touches the receiver.
-        match unsafe { (*this.as_ptr()).receiver.take() } {
+        let entry = job.cast::<Entry>();
+        // SAFETY: the job is that of an entry, which is a field of an operation. It is out of the queue, so this has
+        // exclusive access to the receiver.
+        match unsafe { (*container_of!(entry, Self, entry).as_ptr()).receiver.take() } {
             Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
             Some(receiver) => receiver.set_value(()),
             None => Transfer::none(),
@@ -273,19 +273,16 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
-        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: it is ours until it is pushed.
-        let (scheduler, asked) = unsafe {
-            let priority = match (*this).scheduler.priority {
-                None => (*this).receiver.as_ref().and_then(|receiver| receiver.env().priority()),
-                given => given,
-            };
-            ((*this).scheduler, priority)
+        let this = unsafe { self.get_unchecked_mut() };
+        let scheduler = this.scheduler;
+        let asked = match scheduler.priority {
+            None => this.receiver.as_ref().and_then(|receiver| receiver.env().priority()),
+            given => given,
         };
         if let Some(priority) = asked {
-            // SAFETY: as above.
-            unsafe { (*this).entry.set_level(priority) };
+            this.entry.set_level(priority);
         }
+        let this = NonNull::from(this).as_ptr();
         // SAFETY: the entry is pinned with the operation, which stays until the job has completed it.
         unsafe { scheduler.push(NonNull::new_unchecked(&raw mut (*this).entry)) }
     }

@@ -11,7 +11,7 @@ use super::timer::Timer;
 use super::wheel::Entry;
 use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
-use crate::{Env, Identity, Job, Operation, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completion, Env, Identity, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
 /// A handle to the context of a [`Timer`]. Equal to another when both are of one context.
 ///
@@ -150,13 +150,14 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
     ///
     /// The job is that of an operation that was taken out because it is due.
     unsafe fn due(job: NonNull<Job>) -> Transfer {
-        // SAFETY: an entry begins with its job, and is a field of an operation.
-        let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
-        // A callback that is running finds that the timer is due, and lets go.
-        // SAFETY: the operation is this job's to complete, and alive until it does.
-        let stopped = !unsafe { (*this.as_ptr()).slot.leave() };
-        // SAFETY: as above; nobody else looks at the operation any more.
-        match unsafe { (*this.as_ptr()).receiver.take() } {
+        let entry = job.cast::<Entry>();
+        // SAFETY: an entry begins with its job, and is a field of an operation, which this job completes. A callback that is
+        // running finds that the timer is due, and releases the slot. From then on this has exclusive access.
+        let (stopped, receiver) = unsafe {
+            let this = container_of!(entry, Self, entry).as_ptr();
+            (!(*this).slot.leave(), (*this).receiver.take())
+        };
+        match receiver {
             Some(receiver) if stopped => receiver.set_stopped(),
             Some(receiver) => receiver.set_value(()),
             None => Transfer::none(),
@@ -167,33 +168,28 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
     ///
     /// The slot is that of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which is not gone before the slot is released.
-        let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above; the operation holds a handle, which keeps the timers. The receiver is taken only when the
-        // timers gave the operation back.
+        // SAFETY: the slot is a field of an operation, which is not gone before the slot is released. From then on nothing of
+        // it is touched. The operation holds a handle, which keeps the timers. The receiver is taken only when the timers
+        // gave the operation back.
         let receiver = unsafe {
+            let this = container_of!(slot, Self, slot);
             let entry = NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry);
-            if (*this.as_ptr()).timer.pending().remove(entry) {
+            let receiver = if (*this.as_ptr()).timer.pending().remove(entry) {
                 (*this.as_ptr()).receiver.take()
             } else {
                 None
-            }
+            };
+            slot.as_ref().release();
+            receiver
         };
-        // SAFETY: as above; from the release on nothing of the operation is touched.
-        unsafe { slot.as_ref() }.release();
-        match receiver {
-            Some(receiver) => receiver.set_stopped(),
-            None => Transfer::none(),
-        }
+        Completion::Stopped.deliver_to(receiver)
     }
 }
 
 impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but the receiver, which is not pinned.
-        let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: nobody else knows the operation yet.
-        let operation = unsafe { this.as_ref() };
+        let operation = unsafe { self.get_unchecked_mut() };
         // A handle of our own: the operation, with its, may be gone while the lock is still being given back.
         let timer = operation.timer.clone();
         if operation.after {
@@ -206,6 +202,7 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
             Some(receiver) => receiver.env().stop_token(),
             None => return Transfer::none(),
         };
+        let this = NonNull::from(operation);
         // SAFETY: the slot is pinned with the operation, and left, or released by the callback, before that completes.
         let listens = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) };
         // SAFETY: the entry is pinned with the operation.
@@ -216,13 +213,13 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
         }
         // Nothing that may be the last of something is dropped after the completion.
         drop(timer);
-        // SAFETY: it does not listen, or the callback came first and left it to us: nobody else completes it.
-        unsafe { (*this.as_ptr()).slot.leave() };
-        // SAFETY: as above; the callback has let go.
-        match unsafe { (*this.as_ptr()).receiver.take() } {
-            Some(receiver) => receiver.set_stopped(),
-            None => Transfer::none(),
-        }
+        // SAFETY: it does not listen, or the callback came first and left the completion to this. Once the slot was left,
+        // this has exclusive access.
+        let receiver = unsafe {
+            (*this.as_ptr()).slot.leave();
+            (*this.as_ptr()).receiver.take()
+        };
+        Completion::Stopped.deliver_to(receiver)
     }
 }
 
