@@ -54,12 +54,14 @@ pub(super) struct Scope {
     users: AtomicUsize,
     /// The frame that this is in.
     frame: NonNull<Header>,
-    /// The scope around it, of which this is a user. It may be that of another frame.
+    /// The scope around it, of which this is a user. It may be that of another frame: then this has a reference of that frame,
+    /// which may be done before a future that was sent away leaves this scope.
     outer: Option<NonNull<Scope>>,
     /// Something that was awaited inside has stopped. Belongs to the thread that polls the frame.
     stopped: Cell<bool>,
-    /// Destroys what is beside it, and frees the memory.
-    end: unsafe fn(NonNull<Scope>),
+    /// Destroys what is beside it, and frees the memory. Returns the scope around it, whose use the caller ends. None where there
+    /// is none, and where something is in flight that does all of that when it is over.
+    end: unsafe fn(NonNull<Scope>) -> Option<NonNull<Scope>>,
 }
 
 impl Scope {
@@ -69,11 +71,16 @@ impl Scope {
     pub(super) unsafe fn new(
         frame: NonNull<Header>,
         outer: Option<NonNull<Scope>>,
-        end: unsafe fn(NonNull<Scope>),
+        end: unsafe fn(NonNull<Scope>) -> Option<NonNull<Scope>>,
     ) -> Self {
         if let Some(outer) = outer {
-            // SAFETY: the caller's promise.
-            unsafe { outer.as_ref() }.enter();
+            // SAFETY: the caller's promise. The frame of the scope around it waits for the one that this is in.
+            unsafe {
+                outer.as_ref().enter();
+                if outer.as_ref().frame != frame {
+                    Header::count(outer.as_ref().frame);
+                }
+            }
         }
         Scope {
             users: AtomicUsize::new(1),
@@ -109,17 +116,36 @@ impl Scope {
             .is_ok()
     }
 
+    /// The scope around it.
+    pub(super) fn outer(&self) -> Option<NonNull<Scope>> {
+        self.outer
+    }
+
     /// Ends a use. The scope may be gone when this returns, and those around it.
     pub(super) fn exit(&self) {
-        let mut at = Some(NonNull::from(self));
+        // SAFETY: the caller was a user, so this is alive.
+        unsafe { Scope::exit_from(self.frame, Some(NonNull::from(self))) };
+    }
+
+    /// Ends the use of a scope by what was in this frame. Where that is another frame than the scope's, gives up the reference
+    /// that the user had.
+    ///
+    /// # Safety
+    ///
+    /// There is such a use, and such a reference.
+    pub(super) unsafe fn exit_from(mut inner: NonNull<Header>, mut at: Option<NonNull<Scope>>) {
         while let Some(scope) = at {
-            // SAFETY: the caller was a user, so it is alive; and each is a user of the one around it.
+            // SAFETY: the use keeps it alive, and the reference its frame. Each is a user of the one around it.
             unsafe {
-                if scope.as_ref().users.fetch_sub(1, AcqRel) != 1 {
-                    return;
+                let frame = scope.as_ref().frame;
+                at = match scope.as_ref().users.fetch_sub(1, AcqRel) {
+                    1 => (scope.as_ref().end)(scope),
+                    _ => None,
+                };
+                if frame != inner {
+                    Header::unhold(frame);
                 }
-                at = scope.as_ref().outer;
-                (scope.as_ref().end)(scope);
+                inner = frame;
             }
         }
     }
