@@ -11,7 +11,7 @@ use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
 use bowline::task::{self, AsyncLet, Task, TaskFuture, TaskGroup, discarding_group, group, supervised_group};
 
-use crate::awaits::{begin_and_give, begin_and_give_at_once};
+use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Event, Failure, Sendable, awaited, task};
 
@@ -352,6 +352,45 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
                 let asking = task(async move {
                     caught(asks.next(), takes).await;
                     ends.happen();
+                    Err("asked")
+                });
+                threads.spawn(move || begin(asking, other));
+                event.wait().await;
+            });
+            caught(body, counted).await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!((report.get(), asked.get()), (Ended::Value(7), Ended::Error("asked")));
+        seen.note(match (delivered.load(SeqCst), taken.load(SeqCst)) {
+            (1, 0) => "the body",
+            (0, 1) => "the other",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Another task asks once, and lets go of that in the same poll. What it was given meanwhile goes back to the group, and a panic
+/// ends the body, which waits for something that does not come.
+#[test]
+fn the_panic_of_a_child_that_was_given_to_an_await_which_is_dropped_goes_to_the_body() {
+    explore(2, &["the body", "the other"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (other, asked) = world.root();
+        let (first, value, event) = (panicking(&world), world.census.value(7), Event::default());
+        let threads = world.threads.clone();
+        let (delivered, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (counted, takes) = (delivered.clone(), taken.clone());
+        let inside = async move {
+            let body = group(async move |group: TaskGroup<()>| {
+                group.spawn(first);
+                let (asks, ends) = (group.clone(), event.clone());
+                let asking = task(async move {
+                    if caught(begin_and_drop(asks.next()), takes).await.is_none() {
+                        ends.happen();
+                    }
                     Err("asked")
                 });
                 threads.spawn(move || begin(asking, other));
