@@ -525,6 +525,47 @@ fn what_is_moved_out_in_time_goes_on() {
     });
 }
 
+/// A cancellation of the task reaches it, through any number of scopes that were left.
+#[test]
+fn what_is_moved_out_is_cancelled_with_the_task() {
+    everywhere(|place| {
+        for from_elsewhere in [false, true] {
+            let source = StopSource::new();
+            let canceller = source.clone();
+            let work = Task::new(async move {
+                let inner = async { with_timeout(HOUR, begun(forever().into_future())).await.unwrap() };
+                let moved = with_timeout(HOUR, with_timeout(2 * HOUR, inner))
+                    .await
+                    .unwrap()
+                    .unwrap();
+                assert_eq!(task::deadline(), None);
+                if from_elsewhere {
+                    std::thread::spawn(move || canceller.request_stop());
+                } else {
+                    canceller.request_stop();
+                }
+                let _ = moved.await;
+            });
+            assert!(place.run(work.write_env(WithStopToken(source.token()))).is_stopped());
+        }
+    });
+}
+
+/// Forgotten then, with a scope inside that is its user for good, it does not keep the task.
+#[test]
+fn what_is_moved_out_and_forgotten_does_not_keep_the_task() {
+    everywhere(|place| {
+        let work = Task::new(async {
+            let inside = task::shield(async {
+                let _ = forever().await;
+            });
+            let moved = with_timeout(HOUR, begun(inside)).await.unwrap();
+            common::forget(moved);
+        });
+        assert!(place.run(work).is_value());
+    });
+}
+
 #[test]
 fn sent_away_it_may_be_dropped_and_not_polled() {
     everywhere(|place| {

@@ -356,6 +356,32 @@ fn in_any_order_and_of_any_size_memory_is_bounded() {
     assert!(peak <= 1024 * 1024, "{given} times, {peak} bytes");
 }
 
+/// A scope that was left goes with the last that was moved out of it.
+#[test]
+fn what_is_moved_out_of_deadlines_stays_in_bounded_memory() {
+    for window in [0, 1, 5] {
+        let (given, peak) = in_an_arena(move |run_loop| async move {
+            let timer = Timer::on(run_loop);
+            let mut begun = VecDeque::new();
+            for round in 0..ROUNDS / 20 {
+                let inside = begin(awaited(run_loop.scheduler().schedule()));
+                begun.push_back(
+                    task::with_timeout(HOUR, inside)
+                        .on(&timer)
+                        .await
+                        .expect("there is time"),
+                );
+                if round >= window
+                    && let Some(first) = begun.pop_front()
+                {
+                    first.await.unwrap();
+                }
+            }
+        });
+        assert!(peak <= 64 * 1024, "{window}: {given} times, {peak} bytes");
+    }
+}
+
 /// Asked to stop and dropped in one poll after the other, they end later, on another thread.
 #[test]
 fn what_is_dropped_in_flight_in_every_poll_stays_in_bounded_memory() {

@@ -445,18 +445,9 @@ fn of_each(test: impl Fn(&Place, &Kind, bool, &World)) {
     over::<Timed>(&dog, &test);
 }
 
-/// A gap: the task behind a future that was forgotten, or sent away, is not asked to stop when the task that awaited it ends. So
-/// one that waits for nothing but a stop keeps that from its end.
-fn is_kept_waiting(kind: &Kind, ends: bool) -> bool {
-    kind.name.contains("TaskFuture") && !ends
-}
-
 /// Runs a test of a fate in a task that can be stopped, and is not.
 fn meets(fate: Fate) {
     of_each(|place, kind, ends, world| {
-        if matches!(fate, Fate::Forgotten) && is_kept_waiting(kind, ends) {
-            return;
-        }
         let source = StopSource::new();
         let making = (kind.make)(world.clone());
         let task = Task::new(async move {
@@ -525,8 +516,7 @@ fn cancelled_with_its_task() {
 #[test]
 fn cancelled_with_its_task_outside_of_the_scope_where_it_began() {
     of_each(|place, kind, ends, world| {
-        // A gap: a stop of the task does not reach what was moved out of a deadline.
-        if !ends {
+        if !ends && !kind.cancelled {
             return;
         }
         let source = StopSource::new();
@@ -597,10 +587,7 @@ fn sent_to_another_task_and_polled_there_it_is_refused() {
 /// Whatever it gives, it does so without a hang.
 #[test]
 fn polled_in_another_task_when_its_own_has_ended() {
-    of_each(|place, kind, ends, world| {
-        if is_kept_waiting(kind, ends) {
-            return;
-        }
+    of_each(|place, kind, _, world| {
         let making = (kind.make)(world.clone());
         let first = Task::new(async move {
             let (work, _kept) = making.await;
@@ -668,9 +655,6 @@ fn dropped_on_a_thread_of_its_own() {
 #[test]
 fn dropped_inside_its_own_completion() {
     of_each(|place, kind, ends, world| {
-        if is_kept_waiting(kind, ends) {
-            return;
-        }
         for cancel in [false, true] {
             let source = StopSource::new();
             let (making, canceller, own) = ((kind.make)(world.clone()), source.clone(), world.clone());
@@ -701,10 +685,6 @@ fn local_tasks_meet_the_same_fates() {
     fn local<L: Leaf>(dog: &Watchdog) {
         let elsewhere = ThreadPool::new(1);
         for fate in FATES {
-            if matches!(fate, Fate::Forgotten) && !L::ENDS {
-                // As for other tasks.
-                continue;
-            }
             dog.step(format!("LocalTaskFuture over {} is {fate:?}", L::NAME));
             let world = World::new(elsewhere.scheduler());
             let leaf = L::future(&world);

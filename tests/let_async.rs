@@ -264,6 +264,7 @@ fn bound_inside_a_scope_it_is_awaited_outside_of_it() {
     let cases = [
         ("shield", false, None),
         ("with_timeout", false, None),
+        ("with_timeout", true, None),
         ("a task-local", false, Some("inside")),
         ("a task-local", true, Some("inside")),
         ("one in the other", false, Some("deep")),

@@ -46,6 +46,17 @@ pub(crate) struct Context {
     pub(super) is_local: bool,
 }
 
+/// How a stop outside of a scope reaches what is inside.
+#[derive(Clone, Copy)]
+pub(super) enum Stops {
+    /// The token is the same.
+    Same,
+    /// The scope has a source of its own, which passes on the stop of this token.
+    PassedOn(ErasedStopToken),
+    /// Not at all.
+    Never,
+}
+
 /// A part of a task that sees another context: a shield, a deadline, or a task-local value. It lives in the memory of its frame,
 /// beside the context, for as long as anything uses that.
 pub(super) struct Scope {
@@ -54,12 +65,16 @@ pub(super) struct Scope {
     users: AtomicUsize,
     /// The frame that this is in.
     frame: NonNull<Header>,
-    /// The scope around it, of which this is a user. It may be that of another frame.
+    /// The scope around it, of which this is a user. It may be that of another frame: then this has a reference of that frame,
+    /// which may be done before a future that was sent away leaves this scope.
     outer: Option<NonNull<Scope>>,
     /// Something that was awaited inside has stopped. Belongs to the thread that polls the frame.
     stopped: Cell<bool>,
-    /// Destroys what is beside it, and frees the memory.
-    end: unsafe fn(NonNull<Scope>),
+    /// How a stop outside reaches the inside. Written before the scope has other users.
+    stops: Cell<Stops>,
+    /// Destroys what is beside it, and frees the memory. Returns the scope around it, whose use the caller ends. None where there
+    /// is none, and where something is in flight that does all of that when it is over.
+    end: unsafe fn(NonNull<Scope>) -> Option<NonNull<Scope>>,
 }
 
 impl Scope {
@@ -69,15 +84,21 @@ impl Scope {
     pub(super) unsafe fn new(
         frame: NonNull<Header>,
         outer: Option<NonNull<Scope>>,
-        end: unsafe fn(NonNull<Scope>),
+        end: unsafe fn(NonNull<Scope>) -> Option<NonNull<Scope>>,
     ) -> Self {
         Scope {
             users: AtomicUsize::new(1),
             frame,
             outer,
             stopped: Cell::new(false),
+            stops: Cell::new(Stops::Same),
             end,
         }
+    }
+
+    /// Says that the token inside is another than that outside. The caller makes the scope.
+    pub(super) fn set_stops(&self, stops: Stops) {
+        self.stops.set(stops);
     }
 
     pub(super) fn stop(&self) {
@@ -113,17 +134,49 @@ impl Scope {
             .is_ok()
     }
 
+    /// Enters the scope around it, once, for as long as this one has users.
+    pub(super) fn enter_outer(&self) {
+        if let Some(outer) = self.outer {
+            // SAFETY: the caller polls the frame in the scope around it, whose frame waits for the one that this is in.
+            unsafe {
+                outer.as_ref().enter();
+                if outer.as_ref().frame != self.frame {
+                    Header::count(outer.as_ref().frame);
+                }
+            }
+        }
+    }
+
+    /// The scope around it.
+    pub(super) fn outer(&self) -> Option<NonNull<Scope>> {
+        self.outer
+    }
+
     /// Ends a use. The scope may be gone when this returns, and those around it.
     pub(super) fn exit(&self) {
-        let mut at = Some(NonNull::from(self));
+        // SAFETY: the caller was a user, so this is alive.
+        unsafe { Scope::exit_from(self.frame, Some(NonNull::from(self))) };
+    }
+
+    /// Ends the use of a scope by what was in this frame. Where that is another frame than the scope's, gives up the reference
+    /// that the user had.
+    ///
+    /// # Safety
+    ///
+    /// There is such a use, and such a reference.
+    pub(super) unsafe fn exit_from(mut inner: NonNull<Header>, mut at: Option<NonNull<Scope>>) {
         while let Some(scope) = at {
-            // SAFETY: the caller was a user, so it is alive; and each is a user of the one around it.
+            // SAFETY: the use keeps it alive, and the reference its frame. Each is a user of the one around it.
             unsafe {
-                if scope.as_ref().users.fetch_sub(1, AcqRel) != 1 {
-                    return;
+                let frame = scope.as_ref().frame;
+                at = match scope.as_ref().users.fetch_sub(1, AcqRel) {
+                    1 => (scope.as_ref().end)(scope),
+                    _ => None,
+                };
+                if frame != inner {
+                    Header::unhold(frame);
                 }
-                at = scope.as_ref().outer;
-                (scope.as_ref().end)(scope);
+                inner = frame;
             }
         }
     }
@@ -201,6 +254,22 @@ impl Context {
     #[inline]
     pub(super) fn scope(&self) -> Option<NonNull<Scope>> {
         self.scope
+    }
+
+    /// The outermost token whose stop reaches this context: that of the task, unless there is a shield between.
+    pub(super) fn reaching_token(&self) -> ErasedStopToken {
+        let (mut token, mut at) = (self.token, self.scope);
+        while let Some(scope) = at {
+            // SAFETY: it is alive as long as this is, and a user of the one around it.
+            let scope = unsafe { scope.as_ref() };
+            match scope.stops.get() {
+                Stops::Same => {}
+                Stops::PassedOn(outside) => token = outside,
+                Stops::Never => break,
+            }
+            at = scope.outer;
+        }
+        token
     }
 
     /// The innermost scope, if it is one inside of this frame.

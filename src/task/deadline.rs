@@ -1,6 +1,5 @@
 //! Work that is to be over at a time.
 
-use core::cell::Cell;
 use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
@@ -15,15 +14,15 @@ use std::time::Instant;
 
 use super::await_sender::SenderFuture;
 use super::cancellation::in_context;
-use super::context::{Context, Scope};
+use super::context::{Context, Scope, Stops};
 use super::frame::{self, Header, Polling};
-use super::inside::{self, Change, Ended, Inside};
+use super::inside::{self, Change, Closed, Ended, Inside};
 use crate::scheduler::{Timer, TimerSchedule};
-use crate::sender::start;
+use crate::sender::{current, start};
 use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
-    Ordering::{AcqRel, Acquire},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::{Env, NoScheduler, Panic, Receiver, Sender, Transfer};
 
@@ -96,7 +95,8 @@ pub fn time_left() -> Option<Duration> {
 /// [is cancelled](super::is_cancelled), and otherwise runs to its end. Wrap it in [`from_future`](crate::from_future), which
 /// lets go of it, or tell it by a [handler](super::with_cancellation_handler).
 ///
-/// A cancellation of the task reaches the inside as always. When the inside has ended, the timer is stopped, and waited for.
+/// A cancellation of the task reaches the inside as always, and what was moved out of it. When the inside has ended, the timer is
+/// stopped, and the task ends after it.
 ///
 /// **Outside of a task**, and under what polls with wakers of its own inside a task, nobody inside listens: there the future is
 /// dropped when the deadline has passed and it was pending, and the error returned.
@@ -265,8 +265,9 @@ impl<F: Future> fmt::Debug for WithDeadline<F> {
 
 /// A timer, and the stop source of what it limits.
 ///
-/// It is in flight until the timer has completed and no stop is being passed on. Until then it is an await of the frame and a
-/// user of the scope, so what it points at is valid.
+/// It is in flight until the timer has completed, and the link to the source outside was ended and passes no stop on. Until then
+/// it is an await of the frame, so what it points at is valid. When the scope is left the timer is stopped. The link stays for
+/// what was moved out of the scope, and is ended when that has no user any more, or with the frame's future.
 #[repr(C)]
 pub(super) struct Limit {
     /// First, so that its address is that of the whole. Linked to the token outside.
@@ -274,13 +275,15 @@ pub(super) struct Limit {
     /// The scope that this is in. Dangling before it has begun.
     scope: NonNull<Scope>,
     at: Option<Instant>,
-    /// One for the timer, until it has completed; one for the relay, until that is over. Subtracted with release; the last
-    /// acquires.
+    /// One for the timer, until it has completed; one for the relay, until that is over; one for `close` while it runs. And
+    /// [`CLOSED`], which `close` sets with its hold, unless nothing is in flight: then the party that gives the last hold up ends the
+    /// scope. All are read-modify-writes that acquire and release, so that party sees what the others have done.
     holds: AtomicU8,
     /// Nothing is in flight, or all of it was asked to end. Set, by a swap, by the thread that asks.
     ended: AtomicBool,
-    /// `leave` is running, in a poll. Belongs to the thread that polls the frame.
-    ending: Cell<bool>,
+    /// The scope was left, so the time does not matter any more. Stored by the thread that leaves it, and loaded by the one that the
+    /// timer completes on, with relaxed ordering: where both happen at once either may be first.
+    is_left: AtomicBool,
     /// Stops the timer.
     stop: InplaceStopSource,
     /// Taken when it begins. None where this watches no time.
@@ -289,6 +292,10 @@ pub(super) struct Limit {
     /// The timer was started.
     is_timed: bool,
 }
+
+/// The scope has no user any more.
+const CLOSED: u8 = 0x80;
+const LAST_OF_CLOSED: u8 = CLOSED + 1;
 
 /// The operation of the timer.
 type Timing = <TimerSchedule as Sender>::Operation<Expiry>;
@@ -304,9 +311,9 @@ impl Limit {
             relay: Relay::new(Limit::relay_over),
             scope: NonNull::dangling(),
             at,
-            holds: AtomicU8::new(1),
+            holds: AtomicU8::new(0),
             ended: AtomicBool::new(true),
-            ending: Cell::new(false),
+            is_left: AtomicBool::new(false),
             stop: InplaceStopSource::new(),
             schedule,
             timer: MaybeUninit::uninit(),
@@ -326,14 +333,14 @@ impl Limit {
     ///
     /// # Safety
     ///
-    /// It has begun, and the caller is a user of the scope.
+    /// It has begun, and the caller is a user of the scope, or has a hold.
     unsafe fn end(this: NonNull<Limit>) -> Transfer {
         // SAFETY: by the caller's promise.
         let limit = unsafe { this.as_ref() };
         if limit.ended.swap(true, AcqRel) {
             return Transfer::none();
         }
-        // The relay's hold keeps the source of this stop.
+        // The caller keeps the source of this stop.
         let stopped = limit.stop.request_stop_later();
         // SAFETY: once, as above.
         stopped.and(unsafe { Relay::end(this.cast()) })
@@ -349,7 +356,9 @@ impl Limit {
         if expired {
             // SAFETY: the timer has its hold.
             let limit = unsafe { this.as_ref() };
-            if let Some(stopped) = limit.relay.request_stop(Why::DEADLINE.here()) {
+            if !limit.is_left.load(Relaxed)
+                && let Some(stopped) = limit.relay.request_stop(Why::DEADLINE.here())
+            {
                 resumed = stopped;
                 // What does not listen may ask.
                 // SAFETY: the frame counts this.
@@ -372,20 +381,18 @@ impl Limit {
     ///
     /// The caller gives a hold up.
     unsafe fn let_go(this: NonNull<Limit>) -> Transfer {
-        // SAFETY: the caller has a hold.
-        let limit = unsafe { this.as_ref() };
-        if limit.holds.fetch_sub(1, AcqRel) != 1 {
-            return Transfer::none();
-        }
-        // SAFETY: that was the last hold: nothing is in flight. Its use of the scope, which ends with it, is still counted.
+        // SAFETY: the caller has a hold. With the last one the await ends, which the frame counts until then; and where the scope
+        // has no user any more, nothing else ends that.
         unsafe {
-            let (frame, scope) = (limit.frame(), limit.scope);
-            if Header::is_beneath(frame) && limit.ending.replace(false) {
-                // `leave` is beneath this call, and does the rest.
-                return Transfer::none();
+            let (frame, scope) = (this.as_ref().frame(), this.as_ref().scope);
+            match this.as_ref().holds.fetch_sub(1, AcqRel) {
+                1 => inside::end_await(frame),
+                LAST_OF_CLOSED => {
+                    inside::end::<Limit>(scope);
+                    inside::end_await(frame)
+                }
+                _ => Transfer::none(),
             }
-            scope.as_ref().exit();
-            Header::end_wait(frame, Context::is_here)
         }
     }
 }
@@ -403,9 +410,10 @@ impl Change for Limit {
             };
             // In flight from here on.
             (*place).ended = AtomicBool::new(false);
-            scope.as_ref().enter();
+            (*place).holds = AtomicU8::new(1);
             let polling = Polling::new(scope.as_ref().frame());
             polling.count_wait();
+            scope.as_ref().set_stops(Stops::PassedOn(context.token));
             Relay::link(this.cast(), context.token);
             context.token = (*place).relay.token();
             if (*place).relay.stop_requested() {
@@ -427,22 +435,12 @@ impl Change for Limit {
 
     unsafe fn leave(this: NonNull<Self>) -> Transfer {
         // SAFETY: the caller's promise.
-        unsafe {
-            let limit = this.as_ref();
-            let frame = limit.frame();
-            Polling::with_frame(frame, |polling| match polling {
-                Some(polling) if !limit.ended.load(Acquire) => {
-                    limit.ending.set(true);
-                    let resumed = Limit::end(this);
-                    if !limit.ending.replace(false) {
-                        // It is over by that.
-                        polling.uncount_wait();
-                        limit.scope.as_ref().exit();
-                    }
-                    resumed
-                }
-                _ => Limit::end(this),
-            })
+        let limit = unsafe { this.as_ref() };
+        limit.is_left.store(true, Relaxed);
+        if limit.is_timed {
+            limit.stop.request_stop_later()
+        } else {
+            Transfer::none()
         }
     }
 
@@ -452,10 +450,31 @@ impl Change for Limit {
         if limit.ended.load(Acquire) {
             return Transfer::none();
         }
-        // What goes on inside, though it is not awaited, does not wait for the time that was left.
-        let stopped = limit.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
+        let stopped = match limit.is_left.load(Relaxed) {
+            // What was moved out is asked to stop by itself. A scope that was forgotten inside is a user for good.
+            true => Transfer::none(),
+            // What goes on inside, though it is not awaited, does not wait for the time that was left.
+            false => limit.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default(),
+        };
         // SAFETY: as above. The stop that was passed on may have ended it.
         stopped.and(unsafe { Limit::end(this) })
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> Closed {
+        // SAFETY: the caller's promise. The hold keeps it until it is given up, and so does the fact that nothing is in flight.
+        unsafe {
+            let held = (this.as_ref().holds)
+                .fetch_update(AcqRel, Acquire, |holds| (holds != 0).then_some((holds + 1) | CLOSED))
+                .is_ok();
+            if !held {
+                return Closed::Over;
+            }
+            current::run_later(Limit::end(this)).run();
+            match this.as_ref().holds.fetch_sub(1, AcqRel) {
+                LAST_OF_CLOSED => Closed::Ended,
+                _ => Closed::InFlight,
+            }
+        }
     }
 
     fn has_stopped(&self) -> bool {

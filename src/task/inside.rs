@@ -14,6 +14,7 @@ use core::task::{Context as Cx, Poll};
 use super::context::{Context, Scope};
 use super::foreign::Stopping;
 use super::frame::{BlockContent, Header, Polling};
+use crate::sender::current;
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
@@ -53,7 +54,7 @@ pub(super) trait Change: Send {
         Transfer::none()
     }
 
-    /// The future of the frame is gone, and this was not left: it was forgotten, or sent away.
+    /// The future of the frame is gone, and the scope has users: it was forgotten or sent away, or something in it was.
     ///
     /// # Safety
     ///
@@ -63,10 +64,31 @@ pub(super) trait Change: Send {
         Transfer::none()
     }
 
+    /// The scope has no user any more.
+    ///
+    /// # Safety
+    ///
+    /// `this` has begun. Called once. It may be gone when this returns, where something is in flight.
+    unsafe fn close(this: NonNull<Self>) -> Closed {
+        let _ = this;
+        Closed::Over
+    }
+
     /// Whether it was this that stopped what is inside.
     fn has_stopped(&self) -> bool {
         false
     }
+}
+
+/// What is left of a change when its scope has no user any more.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// Nothing.
+    Over,
+    /// Nothing, and the await that the frame counted for it is to be ended.
+    Ended,
+    /// Something is in flight, and calls [`end`] when it is over.
+    InFlight,
 }
 
 /// The scope comes first, so that its address is that of the whole.
@@ -224,16 +246,16 @@ impl<C: Change> ScopeBlock<C> {
         let mut context = *polling.context();
         let block = polling.allocate(ScopeBlock {
             // SAFETY: it stays in the block. The scope around it is entered below.
-            scope: unsafe { Scope::new(polling.frame(), context.scope, Self::end) },
+            scope: unsafe { Scope::new(polling.frame(), context.scope, Self::close) },
             context,
             change,
         });
-        polling.context().enter();
         let place = block.as_ptr();
         context.scope = Some(block.cast());
         polling.hold();
         // SAFETY: the block stays until the last user has left.
         unsafe {
+            (*place).scope.enter_outer();
             C::begin(
                 NonNull::new_unchecked(&raw mut (*place).change),
                 block.cast(),
@@ -280,13 +302,68 @@ impl<C: Change> ScopeBlock<C> {
     /// # Safety
     ///
     /// The scope is that of such a block, and has no user any more.
-    unsafe fn end(scope: NonNull<Scope>) {
+    unsafe fn close(scope: NonNull<Scope>) -> Option<NonNull<Scope>> {
         let this = scope.cast::<Self>();
-        // SAFETY: the caller's promise. The frame is alive: its future holds a reference, or it is not done.
+        // SAFETY: the caller's promise. The caller keeps the frame alive.
         unsafe {
             let frame = this.as_ref().scope.frame();
+            match C::close(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change)) {
+                Closed::Over => Self::destroy(this),
+                Closed::Ended => {
+                    let outer = Self::destroy(this);
+                    current::run_later(end_await(frame)).run();
+                    outer
+                }
+                Closed::InFlight => None,
+            }
+        }
+    }
+
+    /// Frees the block, and returns the scope around it.
+    ///
+    /// # Safety
+    ///
+    /// The scope has no user any more, and nothing of the change is in flight. The frame is alive: its future holds a reference,
+    /// or it is not done.
+    unsafe fn destroy(this: NonNull<Self>) -> Option<NonNull<Scope>> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (frame, outer) = (this.as_ref().scope.frame(), this.as_ref().scope.outer());
             (&raw mut (*this.as_ptr()).change).drop_in_place();
             Header::free_block(frame, this.cast());
+            outer
+        }
+    }
+}
+
+/// Ends a scope whose change was [in flight](Closed::InFlight) and is over.
+///
+/// # Safety
+///
+/// The scope is one with such a change, and was closed. Its frame is not done before this returns.
+pub(super) unsafe fn end<C: Change>(scope: NonNull<Scope>) {
+    // SAFETY: the caller's promise. The scope was a user of the one around it.
+    unsafe {
+        let frame = scope.as_ref().frame();
+        let outer = ScopeBlock::<C>::destroy(scope.cast());
+        Scope::exit_from(frame, outer);
+    }
+}
+
+/// Ends an await that a change has counted. The frame is woken, unless its poll is beneath: what is counted is looked at when
+/// that is over.
+///
+/// # Safety
+///
+/// The frame counts that await.
+pub(super) unsafe fn end_await(frame: NonNull<Header>) -> Transfer {
+    // SAFETY: the caller's promise. The thread whose poll is beneath is the one that polls the frame.
+    unsafe {
+        if Header::is_beneath(frame) {
+            Polling::new(frame).uncount_wait();
+            Transfer::none()
+        } else {
+            Header::end_wait(frame, |_| false)
         }
     }
 }

@@ -7,7 +7,7 @@ use core::task::{Context as Cx, Poll};
 
 use core::ptr::NonNull;
 
-use super::context::{Context, Scope};
+use super::context::{Context, Scope, Stops};
 use super::inside::{self, Change, Ended, Inside};
 use crate::stop::ErasedStopToken;
 
@@ -75,7 +75,9 @@ pub struct Shield<F> {
 struct Shielded;
 
 impl Change for Shielded {
-    unsafe fn begin(_: NonNull<Self>, _: NonNull<Scope>, context: &mut Context) {
+    unsafe fn begin(_: NonNull<Self>, scope: NonNull<Scope>, context: &mut Context) {
+        // SAFETY: the scope is alive: it is being made.
+        unsafe { scope.as_ref() }.set_stops(Stops::Never);
         context.token = ErasedStopToken::NEVER;
         context.deadline = None;
     }

@@ -61,6 +61,8 @@ pub(super) struct Solo {
     counted: Counted,
     /// The token that the relay is linked to. Only compared, once the link is over.
     outer: ErasedStopToken,
+    /// The outermost token whose stop reaches the child: that of the parent, unless there is a shield between.
+    reaching: ErasedStopToken,
     /// Has it raised with the parent, until it has ended.
     link: Link,
     /// Drops the result. What it panicked with is returned.
@@ -205,6 +207,7 @@ where
         }
         None => (Context::of_global_pool(), None, ptr::null()),
     };
+    let reaching = polling.map_or(context.token, |polling| polling.context().reaching_token());
     let (outer, inherited) = (context.token, context.priority);
     let locals = if parent.is_some() {
         Locals::current()
@@ -234,6 +237,7 @@ where
         is_tied: AtomicBool::new(false),
         counted: Counted::new(|_| 1),
         outer,
+        reaching,
         link: Link::new(Solo::hold),
         discard: discard::<T>,
         joiner: AtomicPtr::new(ptr::null_mut()),
@@ -662,7 +666,7 @@ pub(super) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallib
     /// Taken by the completion.
     task: Option<SoloRef>,
     receiver: Option<R>,
-    /// The token of the task that awaits this, where its stop reaches the child as well: the child's end is waited for then.
+    /// A token whose stop reaches what awaits this and the child as well: the child's end is waited for then.
     reached: Option<ErasedStopToken>,
     slot: StopSlot<Token<D, T, R>>,
     _pinned: PhantomPinned,
@@ -776,9 +780,15 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
                 return Self::finish(this, seen == DONE);
             }
             if let Some(around) = around {
-                let token = around.context.as_ref().token;
-                let outer = task.solo().outer;
-                (*this).reached = (outer.stop_possible() && outer.is_same(&token)).then_some(token);
+                let (context, solo) = (around.context.as_ref(), task.solo());
+                let is = |one: ErasedStopToken, other: ErasedStopToken| one.stop_possible() && one.is_same(&other);
+                (*this).reached = if is(context.token, solo.outer) {
+                    Some(solo.outer)
+                } else {
+                    // It was bound in another scope, or this one is. A stop of the task reaches both.
+                    let token = context.reaching_token();
+                    is(token, solo.reaching).then_some(token)
+                };
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }
             // What comes after that is told.

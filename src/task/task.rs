@@ -1024,11 +1024,8 @@ impl<T, E> TaskFuture<T, E> {
     /// Drops what is there.
     #[inline(never)]
     fn end(&mut self) {
-        if let Stage::Started(task) = &*self.stage
-            // SAFETY: we own the frame.
-            && !unsafe { Header::is_done(task.frame) }
-        {
-            // SAFETY: as above; it was started, and we let go of it next.
+        if let Stage::Started(task) = &*self.stage {
+            // SAFETY: we own the frame; it was started, and we let go of it next.
             unsafe { Header::abandon(task.frame) };
         }
         // SAFETY: it is dropped this once: this is the drop of the whole.
@@ -1087,7 +1084,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // The frame goes with the result.
         mem::forget(mem::replace(&mut *self.stage, Stage::Over));
         // SAFETY: it is done, and was ours.
-        conclude(polling, unsafe { Header::take(frame) })
+        conclude(polling, unsafe { Header::take_awaited(polling.frame(), frame) })
     }
 }
 
@@ -1132,7 +1129,12 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
                 }
                 mem::forget(mem::replace(&mut *self.stage, Stage::Over));
                 // SAFETY: it is done, and was ours.
-                let completion = unsafe { Header::take(frame) };
+                let completion = unsafe {
+                    match Header::current() {
+                        Some(parent) => Header::take_awaited(parent, frame),
+                        None => Header::take(frame),
+                    }
+                };
                 return Poll::Ready(foreign::conclude(completion));
             }
         };

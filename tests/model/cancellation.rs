@@ -463,6 +463,82 @@ fn the_end_of_the_task_races_with_a_deadline_that_was_sent_away() {
     });
 }
 
+/// Begins a sender in a deadline, and awaits it outside of that. One that was stopped before is not awaited.
+async fn moved_out<S>(sender: S, timer: Timer) -> Result<Watched, Failure>
+where
+    S: Sender<Value = Watched, Error = Failure> + 'static,
+{
+    let mut future = SenderFuture::new(sender);
+    let begun = poll_fn(|context| {
+        let polled = Pin::new(&mut future).poll(context);
+        Poll::Ready((polled, task::is_cancelled()))
+    });
+    let limited = task::with_timeout(HOUR, begun).on(&timer);
+    drop(timer);
+    match limited.await {
+        Ok((Poll::Ready(result), _)) => result,
+        Ok((Poll::Pending, false)) => future.await,
+        Ok((Poll::Pending, true)) => Err("cancelled"),
+        Err(DeadlineExceeded) => Err("exceeded"),
+    }
+}
+
+/// What was moved out of a deadline waits for a stop alone, which the scope passes on also after it was left.
+#[test]
+fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
+    explore(2, &["stopped", "cancelled before"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        // No thread drives the loop: the scope is left long before its time.
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        begin(&world, task(moved_out(never::<Watched, Failure>(), timer)), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Stopped => "stopped",
+            Ended::Error("cancelled") => "cancelled before",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// What was moved out of a deadline is its last user, and ends on another thread while the task is cancelled: the scope ends once,
+/// and is there until no stop is being passed on.
+#[test]
+fn the_end_of_what_was_moved_out_of_a_deadline_races_with_the_cancel() {
+    explore(2, &["ended", "stopped", "cancelled before"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let run_loop = RunLoop::new();
+        let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
+        begin(&world, task(moved_out(sender, timer)), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "ended",
+            Ended::Stopped => "stopped",
+            Ended::Error("cancelled") => "cancelled before",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// It ends on another thread, while the scope is left, and its time comes on a third.
+#[test]
+fn the_end_of_what_was_moved_out_of_a_deadline_races_with_its_expiry() {
+    explore(2, &["ended", "late"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (sender, timer) = (world.remote(6), timer(&world));
+        begin_alone(task(moved_out(sender, timer)), root);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(6) => "ended",
+            Ended::Error("cancelled") => "late",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
 /// A scope is left while what began in it is dropped elsewhere: neither is gone before the other has let go.
 #[test]
 fn the_end_of_a_scope_races_with_the_drop_of_what_was_sent_out_of_it() {

@@ -260,3 +260,27 @@ fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_t
         seen.note(if dropped.here() { "here" } else { "there" });
     });
 }
+
+/// A scope of a child, inside a scope of its parent, outlives both: its future is dropped on another thread while they end.
+#[test]
+fn the_drop_of_a_scope_in_that_of_the_parent_races_with_the_ends_of_both_frames() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (value, threads, dropped) = (world.census.value(7), world.threads.clone(), Dropped::default());
+        let (inner, outer) = (world.census.value(2), dropped.bound(&world));
+        let bound = Bound {
+            value: inner,
+            by: Arc::default(),
+        };
+        let child = task(async move {
+            let scope = BOUND.scope(bound, forever());
+            begin_and_give(scope, move |scope| threads.spawn(move || drop(scope))).await;
+            Ok(value)
+        });
+        begin(task(BOUND.scope(outer, child.into_future())), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if dropped.here() { "here" } else { "there" });
+    });
+}

@@ -1,6 +1,7 @@
 //! What is tied to a frame: a single child and a group, whose ends meet the drop of their handles and the end of the frame.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, IntoFuture as _, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
@@ -8,9 +9,9 @@ use std::task::Poll;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
-use bowline::task::{self, AsyncLet, Task, TaskGroup, discarding_group, group, supervised_group};
+use bowline::task::{self, AsyncLet, Task, TaskFuture, TaskGroup, discarding_group, group, supervised_group};
 
-use crate::awaits::begin_and_give;
+use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Event, Failure, Sendable, awaited, task};
 
@@ -135,6 +136,80 @@ fn a_claim_that_outlives_the_parent_has_the_result_or_nothing() {
         seen.note(if claim.is_finished() { "a result" } else { "nothing" });
         drop(claim);
         world.end();
+    });
+}
+
+/// A child task that ends where the sender completes. The second says that nothing is left of it.
+fn child_task(world: &World) -> (Task<(), Failure>, Arc<AtomicBool>) {
+    let (future, gone) = child(world);
+    let task = Task::try_new(Sendable(async move {
+        drop(future.await);
+        Ok(())
+    }));
+    (task, gone)
+}
+
+/// Begins a child task in a frame, gives its future to `take`, and expects it to be gone when the frame is done.
+fn with_child_task(world: &World, root: Root, take: impl FnOnce(Pin<Box<TaskFuture<(), Failure>>>) + 'static) {
+    let (child, gone) = child_task(world);
+    let value = world.census.value(7);
+    let parent = task(async move {
+        begin_and_give_at_once(child.into_future(), take).await;
+        Ok(value)
+    });
+    begin(
+        task(async move {
+            let value = parent.await;
+            assert!(gone.load(SeqCst), "the parent was done before its child");
+            value
+        }),
+        root,
+    );
+}
+
+/// The future of a child task is forgotten, so the end of the parent stops the child, while that ends.
+#[test]
+fn the_end_of_the_parent_races_with_the_end_of_a_child_task_that_was_forgotten() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        with_child_task(&world, root, std::mem::forget);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// It is dropped on another thread, while the child ends on a second one, and the parent on a third.
+#[test]
+fn the_drop_of_a_child_task_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
+    explore(2, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let threads = world.threads.clone();
+        with_child_task(&world, root, move |child| threads.spawn(move || drop(child)));
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() { "here" } else { "there" });
+    });
+}
+
+/// It outlives the parent, which ends while the child does.
+#[test]
+fn a_child_task_whose_future_outlives_the_parent_is_done() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let slot = Arc::new(std::sync::Mutex::new(None));
+        let kept = slot.clone();
+        with_child_task(&world, root, move |child| {
+            *kept.lock().expect("no thread panicked") = Some(child);
+        });
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(7));
+        drop(slot.lock().expect("no thread panicked").take());
+        world.end();
+        seen.note(if report.here() { "here" } else { "there" });
     });
 }
 
@@ -277,6 +352,45 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
                 let asking = task(async move {
                     caught(asks.next(), takes).await;
                     ends.happen();
+                    Err("asked")
+                });
+                threads.spawn(move || begin(asking, other));
+                event.wait().await;
+            });
+            caught(body, counted).await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!((report.get(), asked.get()), (Ended::Value(7), Ended::Error("asked")));
+        seen.note(match (delivered.load(SeqCst), taken.load(SeqCst)) {
+            (1, 0) => "the body",
+            (0, 1) => "the other",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Another task asks once, and lets go of that in the same poll. What it was given meanwhile goes back to the group, and a panic
+/// ends the body, which waits for something that does not come.
+#[test]
+fn the_panic_of_a_child_that_was_given_to_an_await_which_is_dropped_goes_to_the_body() {
+    explore(2, &["the body", "the other"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (other, asked) = world.root();
+        let (first, value, event) = (panicking(&world), world.census.value(7), Event::default());
+        let threads = world.threads.clone();
+        let (delivered, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (counted, takes) = (delivered.clone(), taken.clone());
+        let inside = async move {
+            let body = group(async move |group: TaskGroup<()>| {
+                group.spawn(first);
+                let (asks, ends) = (group.clone(), event.clone());
+                let asking = task(async move {
+                    if caught(begin_and_drop(asks.next()), takes).await.is_none() {
+                        ends.happen();
+                    }
                     Err("asked")
                 });
                 threads.spawn(move || begin(asking, other));

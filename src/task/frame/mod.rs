@@ -6,7 +6,8 @@
 //!
 //! The *polling thread* is the one that runs a busy frame: it took the frame from its scheduler's queue, or made it busy and
 //! runs it right there. It has exclusive access to the future and to every `Cell` of the header, until it suspends or finishes
-//! the frame. Every other thread may only wake the frame, stop it, and change its counts: see [`state`].
+//! the frame. Every other thread may only wake the frame, stop it, and change its counts: see [`state`]. One field of a child
+//! belongs to the thread that polls its parent: its place in the parent's list, see [`awaited`].
 //!
 //! # Its life
 //!
@@ -14,10 +15,11 @@
 //!  unstarted ──begin──▶ busy ──poll──▶ idle ──wake──▶ busy … ──the future is gone──▶ ending ──no await is left──▶ done
 //! ```
 //!
-//! When the future is gone, whatever it began and did not await to the end is asked to stop: see [`memory`]. The frame is done,
-//! and its parent or operation learns of that, when the last of those has ended. No thread waits for it.
+//! When the future is gone, whatever it began and did not await to the end is asked to stop: see [`memory`] and [`awaited`]. The
+//! frame is done, and its parent or operation learns of that, when the last of those has ended. No thread waits for it.
 
 mod access;
+mod awaited;
 mod memory;
 mod polling;
 mod state;
@@ -29,6 +31,7 @@ use core::mem;
 use core::ptr::{self, NonNull};
 
 pub(super) use self::access::Polling;
+use self::awaited::Siblings;
 pub(super) use self::memory::{Block, BlockContent};
 use self::memory::{Memory, Source};
 pub(super) use self::polling::Polled;
@@ -72,6 +75,10 @@ pub(crate) struct Header {
     /// The last of the children that are to run when the poll is over, or null. They are in no queue, and so are linked by
     /// their jobs, the last to the first. Of a frame that is queued, or that waits to be freed: the next of those.
     child: Cell<*mut Header>,
+    /// The first of the children that are awaited and were pending, or null: see [`awaited`].
+    awaited: Cell<*mut Header>,
+    /// The place among those of the parent. Belongs to the thread that polls the parent.
+    siblings: Siblings,
     memory: Memory,
 }
 
@@ -170,6 +177,8 @@ impl Header {
             unit: Cell::new(ptr::null()),
             continuation: Cell::new(Continuation::NONE),
             child: Cell::new(ptr::null_mut()),
+            awaited: Cell::new(ptr::null_mut()),
+            siblings: Siblings::new(),
             memory: Memory::new(),
         }
     }
@@ -601,14 +610,41 @@ impl Header {
     /// The frame is done, the caller is its owner, and uses it no more; `T` is the type of its result.
     #[inline]
     pub(super) unsafe fn take<T>(this: NonNull<Header>) -> T {
+        // SAFETY: the caller's promise.
+        unsafe { Header::take_with(this, 1) }
+    }
+
+    /// [`take`](Header::take) for a child, in the poll of the frame that awaits it.
+    ///
+    /// # Safety
+    ///
+    /// As for `take`. The caller is what the poll of `parent` is running.
+    #[inline]
+    pub(super) unsafe fn take_awaited<T>(parent: NonNull<Header>, this: NonNull<Header>) -> T {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tied = Header::is_parent(parent, this) && Header::untie(parent, this);
+            Header::take_with(this, 1 + usize::from(tied))
+        }
+    }
+
+    /// Takes the result out, and gives up so many references.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Header::take). The caller has the references.
+    #[inline]
+    unsafe fn take_with<T>(this: NonNull<Header>, references: usize) -> T {
         let header = header_of(this);
         let mut result = mem::MaybeUninit::<T>::uninit();
-        let is_last = header.state.is_owned_alone();
+        let is_last = header.state.is_owned_by(references);
         // SAFETY: the caller's promise.
         unsafe {
             (header.vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), is_last);
             if !is_last {
-                Header::release_started(this);
+                for _ in 0..references {
+                    Header::release_started(this);
+                }
             }
             result.assume_init()
         }

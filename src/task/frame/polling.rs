@@ -90,6 +90,7 @@ impl Header {
             header_of(this).add_pending(1, 0);
             let (context, unit) = (Header::context(this), Header::unit(this));
             core::mem::forget(Header::begin(child, context, unit, Continuation::parent(this)));
+            Header::tie(this, child);
             Header::set_aside(this, child);
         }
     }
@@ -105,6 +106,7 @@ impl Header {
         header.pending.get().is_zero()
             && header.child.get().is_null()
             && header.orphans.get() == 0
+            && header.awaited.get().is_null()
             && header.state.is_private()
             && !header.memory.has_blocks()
     }
@@ -121,7 +123,10 @@ impl Header {
         if !inner.child.get().is_null() {
             inner.polled.set(!done);
             // SAFETY: it is busy, and in no queue.
-            unsafe { Header::set_aside(this, child) };
+            unsafe {
+                Header::tie(this, child);
+                Header::set_aside(this, child);
+            }
             return Polled::Pending;
         }
         let mut resumed = Transfer::none();
@@ -131,6 +136,7 @@ impl Header {
                 header.add_pending(-1, 0);
                 Polled::Done
             } else {
+                Header::tie(this, child);
                 resumed.append(suspend(child));
                 Polled::Pending
             }
@@ -211,25 +217,31 @@ impl Header {
         true
     }
 
-    /// Ends a child that is not awaited any more: its future is dropped where it runs, by the thread that polls it. The parent
-    /// is not done before that. Nothing waits here, so of a chain of tasks the outer futures are dropped before the inner ones.
+    /// Ends a child that is not awaited any more, if it is not done: its future is dropped where it runs, by the thread that
+    /// polls it. The parent is not done before that. Nothing waits here, so of a chain of tasks the outer futures are dropped
+    /// before the inner ones.
     ///
     /// # Safety
     ///
     /// The caller owns the child, which was started, and gives up its reference next.
     #[cold]
     pub(in super::super) unsafe fn abandon(child: NonNull<Header>) {
-        let parent = NonNull::new(header_of(child).continuation.get().whom.cast::<Header>());
+        let parent = NonNull::new(header_of(child).continuation.get().whom.cast::<Header>())
+            .filter(|parent| Header::is_current(*parent));
         // SAFETY: the caller's promise: a child whose parent is polled by this thread was set aside by that poll, or not at all.
-        let recalled = parent
-            .filter(|parent| Header::is_current(*parent))
-            .filter(|parent| unsafe { Header::recall(*parent, child) });
-        // SAFETY: as above. What was recalled is busy, and in no queue.
+        // What was recalled is busy, and in no queue.
         unsafe {
-            let Some(parent) = recalled else {
+            let tied = parent.is_some_and(|parent| Header::untie(parent, child));
+            let held = if tied { Held::Reference } else { Held::Nothing };
+            if Header::is_done(child) && !tied {
+                return;
+            }
+            let Some(parent) = parent.filter(|parent| Header::recall(*parent, child)) else {
                 Header::stop(child);
-                return Header::wake(child, Held::Nothing, |_| false).run();
+                return Header::wake(child, held, |_| false).run();
             };
+            // The reference of the list was not applied yet.
+            header_of(child).add_pending(0, -i32::from(tied));
             if header_of(child).nested.get() == 0 {
                 // It was never polled. Its owner frees it as one that was not started.
                 Header::unbegin(child);
@@ -343,8 +355,13 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
                 // SAFETY: it is busy, and in no queue.
                 resumed.append(unsafe { Transfer::to(sibling.cast::<Job>()) });
             }
-            frame = child;
-            continue;
+            if !done {
+                frame = child;
+                continue;
+            }
+            // The future has ended without them. They are stopped below, and run by themselves.
+            // SAFETY: as above.
+            resumed.append(unsafe { Transfer::to(child.cast::<Job>()) });
         }
         let wanders = frame == base && header.vtable.wanders;
         // An operation does nothing before it is completed. A future that awaits a child may be sent away, and dropped.
@@ -466,7 +483,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 /// As for [`suspend`]. `owner_waits` is as for [`State::finish`](super::state::State::finish). The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
-    if header.memory.is_used() && !header.is_ending.replace(true) {
+    if (header.memory.is_used() || !header.awaited.get().is_null()) && !header.is_ending.replace(true) {
         // SAFETY: by the caller's promise.
         unsafe { end(frame, resumed) };
     }
@@ -509,12 +526,12 @@ unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
     let header = header_of(frame);
     // It is swept as a whole, when all has ended.
     header.orphans.set(0);
-    // SAFETY: by the caller's promise.
+    // SAFETY: by the caller's promise. Children that were set aside have begun to run, or are about to.
     unsafe {
-        header
-            .memory
-            .abandon(Polling::new(frame), |transfer| resumed.append(transfer))
-    };
+        let polling = Polling::new(frame);
+        header.memory.abandon(polling, |transfer| resumed.append(transfer));
+        Header::stop_awaited(frame, resumed);
+    }
 }
 
 /// How many frames are freed inside one another before they wait for each other.

@@ -15,7 +15,7 @@ use crate::sync::atomic::{
 ///
 /// | count | one for each | the frame |
 /// |---|---|---|
-/// | references | the owner, each waker, each future that points into the frame's memory | is freed by the last reference of a frame that is done |
+/// | references | the owner, the list of the parent, each waker, each future that points into the frame's memory | is freed by the last reference of a frame that is done |
 /// | awaits | each operation or child in flight that will wake the frame | is not done before it is zero |
 ///
 /// The polling thread collects its own changes of both counts in [`Pending`] and applies them when the poll is over, in one
@@ -115,10 +115,10 @@ impl State {
         self.0.load(Acquire) & DONE != 0
     }
 
-    /// Whether the owner holds the only reference of a frame that is done.
+    /// Whether a frame is done, and has so many references: the caller's, and no others.
     #[inline]
-    pub(super) fn is_owned_alone(&self) -> bool {
-        self.0.load(Acquire) == REFERENCE | DONE
+    pub(super) fn is_owned_by(&self, references: usize) -> bool {
+        self.0.load(Acquire) == references * REFERENCE | DONE
     }
 
     /// Adds a reference. The caller holds one, or polls the frame.
