@@ -118,7 +118,7 @@ impl State {
     /// Whether a frame is done, and has so many references: the caller's, and no others.
     #[inline]
     pub(super) fn is_owned_by(&self, references: usize) -> bool {
-        self.0.load(Acquire) == references * REFERENCE | DONE
+        self.0.load(Acquire) == (references * REFERENCE) | DONE
     }
 
     /// Adds a reference. The caller holds one, or polls the frame.
