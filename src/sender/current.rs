@@ -44,6 +44,19 @@ struct Thread {
     bound: Cell<*const ()>,
     /// How many stops are being passed on, one inside the other.
     stops: Cell<u8>,
+    /// What other parties have resumed in the middle of the poll. Handed over when the innermost [`Hidden`] is dropped, and
+    /// before the thread blocks.
+    gathered: Cell<Option<Gathered>>,
+}
+
+/// Frames that were resumed by another party in the middle of a poll, and are handed to their scheduler together.
+#[derive(Clone, Copy)]
+pub(crate) struct Gathered {
+    /// The first of them, as the layer of tasks knows it. It knows the others.
+    pub(crate) first: *const (),
+    pub(crate) many: u8,
+    /// Hands them over.
+    pub(crate) hand_over: unsafe fn(*const ()) -> Transfer,
 }
 
 per_thread! {
@@ -52,6 +65,7 @@ per_thread! {
         poll: Cell::new(ptr::null()),
         bound: Cell::new(ptr::null()),
         stops: Cell::new(0),
+        gathered: Cell::new(None),
     };
 }
 
@@ -179,6 +193,27 @@ pub(crate) fn run_later(transfer: Transfer) -> Transfer {
     }
 }
 
+/// Whether another party's code runs in the middle of a poll, so that what is [gathered](replace_gathered) is handed over soon.
+pub(crate) fn may_gather() -> bool {
+    let current = THREAD.with(|thread| thread.poll.get());
+    current.addr() & ASIDE != 0 && !untagged(current).is_null()
+}
+
+/// Says what is gathered now, and returns what was. The caller has checked [`may_gather`].
+pub(crate) fn replace_gathered(gathered: Option<Gathered>) -> Option<Gathered> {
+    THREAD.with(|thread| thread.gathered.replace(gathered))
+}
+
+/// Hands over what was gathered.
+#[cold]
+fn hand_over_gathered() -> Transfer {
+    match replace_gathered(None) {
+        // SAFETY: they were gathered on this thread, and are handed over this once.
+        Some(gathered) => unsafe { (gathered.hand_over)(gathered.first) },
+        None => Transfer::none(),
+    }
+}
+
 /// The innermost task-local values that synchronous code has bound here, or null.
 #[inline]
 pub(crate) fn bound() -> *const () {
@@ -256,6 +291,9 @@ impl Drop for Hidden {
             thread.poll.set(self.poll);
             thread.frame.set(self.frame);
             thread.bound.set(self.bound);
+            if thread.gathered.get().is_some() {
+                hand_over_gathered().run();
+            }
         });
     }
 }
@@ -271,11 +309,11 @@ pub(crate) fn publish() {
 
 #[cold]
 fn publish_all() {
-    let mut runnable = Transfer::none();
+    let mut runnable = hand_over_gathered();
     // SAFETY: as in `poll`.
     if let Some(poll) = unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         // SAFETY: the frame is being polled on this stack.
-        runnable = unsafe { (poll.publish)(poll.frame.get()) }.and(poll.take_later());
+        runnable.append(unsafe { (poll.publish)(poll.frame.get()) }.and(poll.take_later()));
     }
     runnable.append(Transfer::take_beneath());
     if !runnable.is_none() {

@@ -184,6 +184,12 @@ impl Home {
         }
     }
 
+    /// Whether it is a pool all of whose threads are at work, as far as can be told.
+    pub(super) fn is_busy_pool(&self) -> bool {
+        // SAFETY: the queue is valid while the home is used.
+        matches!(self.place, Place::Pool(_)) && unsafe { self.queue.is_busy() }
+    }
+
     /// A scheduler for what asks.
     ///
     /// # Safety

@@ -78,6 +78,18 @@ pub(super) unsafe fn level_in(frame: NonNull<Header>, context: NonNull<Context>)
     }
 }
 
+/// Whether a frame is of the default level, and was not raised.
+///
+/// # Safety
+///
+/// As for [`level`].
+pub(super) unsafe fn is_default(frame: NonNull<Header>) -> bool {
+    // SAFETY: the caller's promise.
+    let (given, unit) = unsafe { (Header::context(frame).as_ref().priority, Header::unit(frame).as_ref()) };
+    given.unwrap_or_default() == Priority::Default
+        && unit.tracker().is_none_or(|tracker| tracker.escalation.raised().is_none())
+}
+
 /// Whether somebody can raise the strand of a frame.
 ///
 /// # Safety

@@ -30,7 +30,7 @@ use core::ptr::{self, NonNull};
 pub(super) use self::memory::{Block, BlockVtable};
 use self::memory::{Memory, Source};
 pub(super) use self::polling::Polled;
-use self::polling::{free, publish_children};
+use self::polling::{free, publish_children, resume_here};
 use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
 use super::context::Context;
@@ -635,7 +635,7 @@ impl Header {
                 unsafe {
                     let context = Header::context(this);
                     if here(context.as_ref()) {
-                        Transfer::to(this.cast::<Job>())
+                        resume_here(this)
                     } else {
                         Context::enqueue(context, this.cast::<Entry>())
                     }

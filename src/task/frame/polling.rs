@@ -13,17 +13,20 @@ use core::ptr::{self, NonNull};
 use super::state::{Finish, Held, Suspend};
 use super::{Continuation, Header, header_of};
 use crate::scheduler::thread_pool::Entry;
-use crate::sender::current::{self, Poll};
+use crate::sender::current::{self, Gathered, Poll};
 use crate::sync::per_thread;
 use crate::task::context::Context;
 use crate::task::priority;
-use crate::{Job, Panic, Transfer};
+use crate::{Job, Panic, Priority, Transfer};
 
 /// How many frames are polled inside one another before they are polled in turn.
 const NESTED_POLLS: u8 = 4;
 
 /// How many frames of schedulers that have no queue are polled in the middle of one another.
 const NESTED_INLINE: u8 = 4;
+
+/// How many frames that were resumed in the middle of a poll wait in the queue of a pool as one.
+const TOGETHER: u8 = 16;
 
 /// What a first poll has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +253,12 @@ impl Header {
     pub(super) unsafe fn resume(job: NonNull<Job>) -> Transfer {
         let frame = job.cast::<Header>();
         let header = header_of(frame);
-        if header.entry.is_tracked() {
-            // SAFETY: by the caller's promise.
+        if header.entry.is_marked() {
+            if header.entry.leads() {
+                // SAFETY: by the caller's promise.
+                return unsafe { resume_together(frame) };
+            }
+            // SAFETY: as above.
             unsafe { priority::dequeue(frame) };
         }
         if !current::may_poll() || header.polled.get() {
@@ -296,7 +303,7 @@ unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
         // SAFETY: it is busy, so its context is valid.
         if unsafe { Header::context(frame).as_ref() }.home.has_queue() {
             // SAFETY: by the caller's promise.
-            return unsafe { Header::enqueue(frame) };
+            return unsafe { enqueue_together(frame) };
         }
         // It is where it belongs: it runs here, or, where that is too deep, when the poll beneath is over.
         if current::depth() >= NESTED_INLINE {
@@ -307,6 +314,118 @@ unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
     let poll = Poll::new(frame.as_ptr().cast(), publish);
     // SAFETY: by the caller's promise.
     unsafe { run(frame, &poll, None) }
+}
+
+/// Resumes a frame where it may run: right after what the caller does, or, in the middle of a poll, by its queue.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue. It may run, and be gone, before this returns.
+#[inline]
+pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
+    // SAFETY: it is busy, so its context is valid; the rest is the caller's promise.
+    unsafe {
+        if current::may_poll() || !Header::context(frame).as_ref().home.has_queue() {
+            Transfer::to(frame.cast::<Job>())
+        } else {
+            enqueue_together(frame)
+        }
+    }
+}
+
+/// Queues a frame that was resumed in the middle of a poll. Of many, such as the children of a group that is cancelled, a few wait
+/// in the queue as one: they are alike, and all threads of their pool are at work, so none would take one of them now.
+///
+/// Meanwhile they are not raised, as they are about to run.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue. It may run, and be gone, before this returns.
+#[cold]
+#[inline(never)]
+unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
+    let header = header_of(frame);
+    // SAFETY: it is busy, so its context is valid.
+    let is_plain = unsafe {
+        header.child.get().is_null()
+            && !header.polled.get()
+            && priority::is_default(frame)
+            && Header::context(frame).as_ref().home.is_busy_pool()
+    };
+    if !is_plain || !current::may_gather() {
+        // SAFETY: by the caller's promise.
+        return unsafe { Header::enqueue(frame) };
+    }
+    let gathered = current::replace_gathered(None);
+    if let Some(Gathered { first, many, .. }) = gathered
+        && let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut())
+        // So they have one home, and one level.
+        && header_of(leader).context.get() == header.context.get()
+        && many < TOGETHER
+    {
+        // SAFETY: both are busy, in no queue, and this thread's. A frame that is queued has no children set aside.
+        unsafe { Header::set_aside(leader, frame) };
+        let many = many + 1;
+        current::replace_gathered(Some(Gathered { first, many, hand_over }));
+        return Transfer::none();
+    }
+    current::replace_gathered(Some(Gathered {
+        first: frame.as_ptr().cast(),
+        many: 1,
+        hand_over,
+    }));
+    match gathered {
+        // SAFETY: they are handed over this once.
+        Some(Gathered { first, .. }) => unsafe { hand_over(first) },
+        None => Transfer::none(),
+    }
+}
+
+/// Queues a frame, with those that wait behind it.
+///
+/// # Safety
+///
+/// It was gathered, with those. All of them may be gone when this returns.
+unsafe fn hand_over(first: *const ()) -> Transfer {
+    let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut()) else {
+        return Transfer::none();
+    };
+    let header = header_of(leader);
+    // SAFETY: it is busy, so its context is valid; it is in no queue, and not tracked. Another thread cannot raise it.
+    unsafe {
+        if header.child.get().is_null() {
+            return Header::enqueue(leader);
+        }
+        header.entry.set_level(Priority::Default);
+        header.entry.set_leads(true);
+        let home = Header::context(leader).as_ref().home;
+        home.enqueue(leader.cast::<Entry>())
+    }
+}
+
+/// Resumes a frame that has left its queue, and those that wait behind it. Where a thread of the pool has nothing to do by now, they
+/// are queued for it.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue.
+#[cold]
+#[inline(never)]
+unsafe fn resume_together(frame: NonNull<Header>) -> Transfer {
+    let header = header_of(frame);
+    header.entry.set_leads(false);
+    // SAFETY: the frames are busy, and in no queue. So their contexts are valid.
+    unsafe {
+        let mut resumed = Transfer::to(frame.cast::<Job>());
+        let is_busy = Header::context(frame).as_ref().home.is_busy_pool();
+        while let Some(other) = header.take_child() {
+            resumed.append(match is_busy {
+                true => Transfer::to(other.cast::<Job>()),
+                false => Header::enqueue(other),
+            });
+        }
+        resumed
+    }
 }
 
 /// Polls a frame, then what it awaits, then what awaits it, for as long as there is something to do.
@@ -466,14 +585,14 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 /// As for [`suspend`]. `owner_waits` is as for [`State::finish`](super::state::State::finish). The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
-    if header.memory.is_used() && !header.is_ending.replace(true) {
+    if header.memory.has_blocks() && !header.is_ending.replace(true) {
         // SAFETY: by the caller's promise.
         unsafe { end(frame, resumed) };
     }
     if header.state.has_awaits(header.pending.get()) {
         return false;
     }
-    if header.memory.is_used() {
+    if header.memory.has_blocks() {
         // All that was left in flight has ended, and goes before the task is done.
         // SAFETY: by the caller's promise.
         unsafe { header.memory.sweep() };
