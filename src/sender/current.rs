@@ -105,6 +105,19 @@ impl Poll {
         })
     }
 
+    /// [`enter`](Poll::enter) where this thread [may poll](may_poll): it works for no frame.
+    #[inline]
+    pub(crate) fn enter_first<T>(&self, body: impl FnOnce() -> T) -> T {
+        THREAD.with(|thread| {
+            thread.poll.set(self);
+            thread.frame.set(self.frame.get());
+            let result = body();
+            thread.poll.set(ptr::null());
+            thread.frame.set(ptr::null());
+            result
+        })
+    }
+
     /// Says which frame is polled now, inside the poll of another. The caller is in the middle of this poll.
     #[inline]
     pub(crate) fn change_frame(&self, frame: *const ()) {
@@ -122,7 +135,17 @@ impl Poll {
     #[inline]
     pub(crate) fn take_later(&self) -> Transfer {
         // SAFETY: the cell belongs to the thread that polls, and no reference into it is kept.
-        mem::take(unsafe { &mut *self.later.get() })
+        let later = unsafe { &mut *self.later.get() };
+        if later.is_none() {
+            return Transfer::none();
+        }
+        mem::take(later)
+    }
+
+    /// What is to be run now that the poll is over, and no other follows.
+    #[inline]
+    pub(crate) fn into_later(self) -> Transfer {
+        self.later.into_inner()
     }
 
     /// Keeps something to be run when the poll is over.
@@ -173,6 +196,12 @@ pub(crate) fn frame_beneath() -> *const () {
         Some(poll) => poll.frame.get(),
         None => ptr::null(),
     }
+}
+
+/// Whether there is something for [`Hidden::from_poll`] to hide.
+#[inline]
+pub(crate) fn is_seen() -> bool {
+    THREAD.with(|thread| !thread.frame.get().is_null() || !thread.bound.get().is_null())
 }
 
 /// Whether frames that are resumed here are polled.

@@ -159,26 +159,53 @@ impl Transfer {
     fn drain(&mut self) {
         // Whatever runs here is not part of the task that is being polled beneath it.
         #[cfg(feature = "std")]
+        if super::current::is_seen() {
+            return self.drain_hidden();
+        }
+        self.drain_here();
+    }
+
+    #[cfg(feature = "std")]
+    #[cold]
+    fn drain_hidden(&mut self) {
         let _hidden = super::current::Hidden::from_poll();
+        self.drain_here();
+    }
+
+    #[inline]
+    fn drain_here(&mut self) {
+        let mut list = mem::take(self);
+        while let Some(job) = list.pop() {
+            if !list.is_none() {
+                return list.drain_several(job);
+            }
+            // SAFETY: the job was in this list, so it is alive and this is its one run.
+            let resumed = unsafe { Job::run(job) };
+            mem::forget(mem::replace(&mut list, resumed));
+        }
+    }
+
+    /// Runs a job that was taken out of the list, then the list.
+    #[inline(never)]
+    fn drain_several(&mut self, first: NonNull<Job>) {
         let list = ptr::from_mut(self);
         // A job that blocks makes the rest public, through this pointer. So nothing else is used from here on.
         #[cfg(feature = "std")]
         let beneath = beneath::Beneath::new(list);
-        // SAFETY: the list is this function's, and not used otherwise while a job runs.
-        while let Some(job) = unsafe { (*list).pop() } {
-            #[cfg(feature = "std")]
-            // SAFETY: as above; it is taken out before the list goes.
-            unsafe {
-                if !(*list).is_none() {
-                    beneath.enter();
-                }
-            }
+        #[cfg(feature = "std")]
+        // SAFETY: the list is this function's, and not used otherwise while a job runs. It is taken out before the list goes.
+        unsafe {
+            beneath.enter();
+        }
+        let mut next = Some(first);
+        while let Some(job) = next {
             // SAFETY: the job was in this list, so it is alive and this is its one run.
             let mut resumed = unsafe { Job::run(job) };
             // SAFETY: as above.
             let list = unsafe { &mut *list };
             resumed.append(mem::take(list));
             mem::forget(mem::replace(list, resumed));
+            next = list.pop();
         }
     }
 

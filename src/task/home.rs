@@ -175,12 +175,14 @@ impl Home {
     /// Whether the calling thread runs the work of the scheduler.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
+        if let Place::Pool(pool) = self.place {
+            return Worker::current().is_some_and(|worker| worker.place() == pool);
+        }
         match self.place {
             // SAFETY: the queue is valid while the home is used.
             Place::Queue => unsafe { self.queue.is_here() },
             Place::Anywhere => true,
-            Place::Pool(pool) => Worker::current().is_some_and(|worker| worker.place() == pool),
-            Place::Hop => false,
+            Place::Pool(_) | Place::Hop => false,
         }
     }
 

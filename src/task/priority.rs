@@ -87,7 +87,9 @@ pub(super) unsafe fn is_default(frame: NonNull<Header>) -> bool {
     // SAFETY: the caller's promise.
     let (given, unit) = unsafe { (Header::context(frame).as_ref().priority, Header::unit(frame).as_ref()) };
     given.unwrap_or_default() == Priority::Default
-        && unit.tracker().is_none_or(|tracker| tracker.escalation.raised().is_none())
+        && unit
+            .tracker()
+            .is_none_or(|tracker| tracker.escalation.raised().is_none())
 }
 
 /// Whether somebody can raise the strand of a frame.

@@ -356,11 +356,20 @@ impl Header {
         self.sweep_after.set(after);
         if after == 0 {
             // SAFETY: the caller's promise.
-            let left = unsafe { self.memory.sweep() };
-            let left = left.min(self.orphans.get().into()) as u16;
-            self.orphans.set(left);
-            self.sweep_after.set(left.max(1));
+            unsafe { self.sweep_now() };
         }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`sweep`](Header::sweep).
+    #[cold]
+    unsafe fn sweep_now(&self) {
+        // SAFETY: the caller's promise.
+        let left = unsafe { self.memory.sweep() };
+        let left = left.min(self.orphans.get().into()) as u16;
+        self.orphans.set(left);
+        self.sweep_after.set(left.max(1));
     }
 
     /// Makes a task end with a panic before it has begun.
@@ -434,6 +443,17 @@ impl Header {
         }
     }
 
+    /// Queues a frame with the scheduler of its context. Out of the way of those that go on where they are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`enqueue`](Header::enqueue). It has set no children aside.
+    #[inline(never)]
+    unsafe fn enqueue_in(context: NonNull<Context>, this: NonNull<Header>) -> Transfer {
+        // SAFETY: the caller's promise.
+        unsafe { Context::enqueue(context, this.cast::<Entry>()) }
+    }
+
     /// Out of the way of the frames that have no context of their own.
     ///
     /// # Safety
@@ -459,11 +479,7 @@ impl Header {
 
     #[inline]
     fn add_pending(&self, awaits: i32, references: i32) {
-        let pending = self.pending.get();
-        self.pending.set(Pending {
-            awaits: pending.awaits + awaits,
-            references: pending.references + references,
-        });
+        self.pending.set(self.pending.get().with(awaits, references));
     }
 
     /// Counts an await that will wake the frame.
@@ -637,7 +653,7 @@ impl Header {
                     if here(context.as_ref()) {
                         resume_here(this)
                     } else {
-                        Context::enqueue(context, this.cast::<Entry>())
+                        Header::enqueue_in(context, this)
                     }
                 }
             }

@@ -15,7 +15,7 @@ use super::{Continuation, Header, header_of};
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::current::{self, Gathered, Poll};
 use crate::sync::per_thread;
-use crate::task::context::Context;
+use crate::task::context::Scope;
 use crate::task::priority;
 use crate::{Job, Panic, Priority, Transfer};
 
@@ -268,27 +268,42 @@ impl Header {
         header.nested.set(0);
         let poll = Poll::new(frame.as_ptr().cast(), publish);
         // SAFETY: it is busy, and polled by this thread. It does not unwind.
-        let done = poll.enter(|| unsafe { (header.vtable.poll)(frame) });
-        if !header.child.get().is_null() {
+        let done = poll.enter_first(|| unsafe { (header.vtable.poll)(frame) });
+        if done || !header.child.get().is_null() {
             // SAFETY: as above.
-            return unsafe { run(frame, &poll, Some(done)) };
+            return unsafe { polled(frame, poll, done) };
         }
+        let resumed = poll.into_later();
+        // SAFETY: as above. From here on others may poll it.
+        let next = unsafe { suspend(frame) };
+        if resumed.is_none() {
+            core::mem::forget(resumed);
+            return next;
+        }
+        resumed.and(next)
+    }
+}
+
+/// Goes on after the first poll of a frame that is done, or has set children aside.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue; the caller has polled it.
+#[inline(never)]
+unsafe fn polled(frame: NonNull<Header>, poll: Poll, done: bool) -> Transfer {
+    let header = header_of(frame);
+    let Continuation { whom, complete } = header.continuation.get();
+    if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
         let mut resumed = poll.take_later();
-        if !done {
-            // SAFETY: as above. From here on others may poll it.
-            return resumed.and(unsafe { suspend(frame) });
-        }
-        let Continuation { whom, complete } = header.continuation.get();
-        if let Some(complete) = complete
-            // SAFETY: as above. An operation does nothing before it is completed.
-            && unsafe { finish(frame, true, &mut resumed) }
-        {
+        // SAFETY: as above. An operation does nothing before it is completed.
+        if unsafe { finish(frame, true, &mut resumed) } {
             // SAFETY: the operation waits for this.
             return unsafe { complete(NonNull::new_unchecked(whom)) }.and(resumed);
         }
-        // SAFETY: as above.
-        resumed.and(unsafe { run(frame, &poll, Some(true)) })
+        poll.keep(resumed);
     }
+    // SAFETY: as above.
+    unsafe { run(frame, &poll, Some(done)) }
 }
 
 /// Resumes a frame where it may not be polled, or was polled inside its parent already.
@@ -346,12 +361,7 @@ pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
 unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: it is busy, so its context is valid.
-    let is_plain = unsafe {
-        header.child.get().is_null()
-            && !header.polled.get()
-            && priority::is_default(frame)
-            && Header::context(frame).as_ref().home.is_busy_pool()
-    };
+    let is_plain = unsafe { header.child.get().is_null() && !header.polled.get() && priority::is_default(frame) };
     if !is_plain || !current::may_gather() {
         // SAFETY: by the caller's promise.
         return unsafe { Header::enqueue(frame) };
@@ -369,16 +379,21 @@ unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
         current::replace_gathered(Some(Gathered { first, many, hand_over }));
         return Transfer::none();
     }
-    current::replace_gathered(Some(Gathered {
-        first: frame.as_ptr().cast(),
-        many: 1,
-        hand_over,
-    }));
-    match gathered {
-        // SAFETY: they are handed over this once.
-        Some(Gathered { first, .. }) => unsafe { hand_over(first) },
-        None => Transfer::none(),
-    }
+    // SAFETY: they are handed over this once.
+    let before = gathered.map(|gathered| unsafe { hand_over(gathered.first) });
+    // SAFETY: it is busy, so its context is valid.
+    let next = if unsafe { Header::context(frame).as_ref() }.home.is_busy_pool() {
+        current::replace_gathered(Some(Gathered {
+            first: frame.as_ptr().cast(),
+            many: 1,
+            hand_over,
+        }));
+        Transfer::none()
+    } else {
+        // SAFETY: by the caller's promise.
+        unsafe { Header::enqueue(frame) }
+    };
+    before.unwrap_or_default().and(next)
 }
 
 /// Queues a frame, with those that wait behind it.
@@ -449,8 +464,10 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             (None, false) => {
                 header.nested.set(0);
                 poll.set_frame(frame.as_ptr().cast());
-                // Where it is found, should the poll block.
-                poll.keep(core::mem::take(&mut resumed));
+                if !resumed.is_none() {
+                    // Where it is found, should the poll block.
+                    poll.keep(core::mem::take(&mut resumed));
+                }
                 // SAFETY: it is busy, and polled by this thread. It does not unwind.
                 poll.enter(|| unsafe { (header.vtable.poll)(frame) })
             }
@@ -566,6 +583,7 @@ pub(super) unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
 /// # Safety
 ///
 /// The frame is busy, and the caller polls it. It may be gone when this returns.
+#[inline]
 unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: by the caller's promise.
@@ -574,7 +592,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
         Suspend::Idle => Transfer::none(),
         // It was woken meanwhile, and gets in line again.
         // SAFETY: it is still busy, so its context is valid; it is in no queue.
-        Suspend::Enqueue => unsafe { Context::enqueue(Header::context(frame), frame.cast::<Entry>()) },
+        Suspend::Enqueue => unsafe { Header::enqueue_in(Header::context(frame), frame) },
     }
 }
 
@@ -582,8 +600,50 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 ///
 /// # Safety
 ///
-/// As for [`suspend`]. `owner_waits` is as for [`State::finish`](super::state::State::finish). The frame is not the current one.
+/// As for [`suspend`]. `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is done. The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
+    let leave_scope = |scope: Option<NonNull<Scope>>| {
+        if let Some(scope) = scope {
+            // SAFETY: the frame was a user of the scope, whose frame waits for this one.
+            unsafe { scope.as_ref() }.exit();
+        }
+    };
+    let header = header_of(frame);
+    // Read before the context goes.
+    // SAFETY: the frame is not done, so its context is valid.
+    let scope = unsafe { Header::context(frame).as_ref().scope() };
+    let is_plain = !header.memory.has_blocks() && header.vtable.leave.is_none() && scope.is_none();
+    // SAFETY: by the caller's promise.
+    if !is_plain && !unsafe { leave(frame, resumed) } {
+        return false;
+    }
+    let pending = header.pending.get();
+    if owner_waits && pending.is_zero() && header.state.is_private() {
+        header.state.finish_private();
+        leave_scope(scope);
+        return true;
+    }
+    let finish = header.state.finish(pending);
+    if finish == Finish::Waits {
+        assert!(is_plain, "an await began when the future was gone");
+        return false;
+    }
+    // From here on its owner may free the frame.
+    leave_scope(scope);
+    if finish == Finish::Free {
+        // SAFETY: the owner has given its reference up, and that was the last.
+        unsafe { free(frame) };
+    }
+    true
+}
+
+/// Ends what a frame has besides its result: its blocks, and its own context. `false` where something that it began is in flight.
+///
+/// # Safety
+///
+/// As for [`finish`].
+#[inline(never)]
+unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
     if header.memory.has_blocks() && !header.is_ending.replace(true) {
         // SAFETY: by the caller's promise.
@@ -597,23 +657,9 @@ unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transf
         // SAFETY: by the caller's promise.
         unsafe { header.memory.sweep() };
     }
-    // Read before the context goes.
-    // SAFETY: the frame is not done, so its context is valid.
-    let scope = unsafe { Header::context(frame).as_ref().scope() };
     if let Some(leave) = header.vtable.leave {
         // SAFETY: by the caller's promise. Nothing that was awaited is left, and nothing comes: the future is gone.
         unsafe { leave(frame) };
-    }
-    let finish = header.state.finish(header.pending.take(), owner_waits);
-    if let Some(scope) = scope {
-        // SAFETY: the frame was a user of the scope, whose frame waits for this one.
-        unsafe { scope.as_ref() }.exit();
-    }
-    match finish {
-        Finish::Waits => unreachable!("an await began when the future was gone"),
-        Finish::Done => {}
-        // SAFETY: the owner has given its reference up, and that was the last.
-        Finish::Free => unsafe { free(frame) },
     }
     true
 }
