@@ -223,26 +223,46 @@ impl Transfer {
     }
 
     /// Collects what callbacks hand back, one after the other, where a callback that blocks finds it.
+    #[inline]
     pub(crate) fn collect(mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
-        let mut list = Transfer::none();
-        let list = ptr::from_mut(&mut list);
+        while let Some(resumed) = callback() {
+            if !resumed.is_none() {
+                return resumed.collect_more(callback);
+            }
+            mem::forget(resumed);
+        }
+        Transfer::none()
+    }
+
+    /// Adds what more callbacks hand back.
+    fn collect_more(mut self, mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
+        let list = ptr::from_mut(&mut self);
         #[cfg(feature = "std")]
         let beneath = beneath::Beneath::new(list);
-        // The list does not move, and is not used while a callback runs.
+        #[cfg(feature = "std")]
+        // SAFETY: the list does not move, and is not used while a callback runs.
+        unsafe {
+            beneath.enter();
+        }
         while let Some(resumed) = callback() {
-            if resumed.is_none() {
-                mem::forget(resumed);
-                continue;
-            }
             // SAFETY: as above.
-            unsafe {
-                (*list).append(resumed);
-                #[cfg(feature = "std")]
-                beneath.enter();
-            }
+            unsafe { (*list).append(resumed) };
         }
         // SAFETY: as above.
         mem::take(unsafe { &mut *list })
+    }
+
+    /// Jobs that are linked already, from the first to the last.
+    ///
+    /// # Safety
+    ///
+    /// As for [`to`](Transfer::to), for each of them. The last one's link is null.
+    #[cfg(feature = "std")]
+    pub(crate) unsafe fn linked(first: NonNull<Job>, last: NonNull<Job>) -> Self {
+        Transfer {
+            head: first.as_ptr(),
+            tail: last.as_ptr(),
+        }
     }
 }
 

@@ -150,13 +150,30 @@ impl Registry {
     }
 
     /// The same, for a reason.
+    #[inline]
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
-        let mut locked = Some(self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?);
-        // A callback that unwinds would leave the others uncalled, and their operations waiting.
-        let guard = AbortOnUnwind::new();
+        let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
         // Callbacks are not part of the task in whose poll the stop is requested.
         #[cfg(feature = "std")]
+        if crate::sender::current::is_seen() {
+            return Some(self.fire_hidden(locked));
+        }
+        Some(self.fire_all(locked))
+    }
+
+    #[cfg(feature = "std")]
+    #[cold]
+    fn fire_hidden(&self, locked: Locked) -> Transfer {
         let _hidden = crate::sender::current::Hidden::from_poll();
+        self.fire_all(locked)
+    }
+
+    /// Calls every callback. The caller has set the flag.
+    #[inline(never)]
+    fn fire_all(&self, locked: Locked) -> Transfer {
+        // A callback that unwinds would leave the others uncalled, and their operations waiting.
+        let guard = AbortOnUnwind::new();
+        let mut locked = Some(locked);
         let resumed = Transfer::collect(|| {
             let held = locked.take()?;
             // SAFETY: the lock bit is set, by this thread.
@@ -181,7 +198,7 @@ impl Registry {
             Some(resumed)
         });
         guard.defuse();
-        Some(resumed)
+        resumed
     }
 }
 

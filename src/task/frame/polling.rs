@@ -26,7 +26,7 @@ const NESTED_POLLS: u8 = 4;
 const NESTED_INLINE: u8 = 4;
 
 /// How many frames that were resumed in the middle of a poll wait in the queue of a pool as one.
-const TOGETHER: u8 = 16;
+const TOGETHER: u8 = 32;
 
 /// What a first poll has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +271,7 @@ impl Header {
         let done = poll.enter_first(|| unsafe { (header.vtable.poll)(frame) });
         if done || !header.child.get().is_null() {
             // SAFETY: as above.
-            return unsafe { polled(frame, poll, done) };
+            return unsafe { polled(frame, &poll, done) };
         }
         let resumed = poll.into_later();
         // SAFETY: as above. From here on others may poll it.
@@ -290,7 +290,7 @@ impl Header {
 ///
 /// The frame is busy, and in no queue; the caller has polled it.
 #[inline(never)]
-unsafe fn polled(frame: NonNull<Header>, poll: Poll, done: bool) -> Transfer {
+unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
     let header = header_of(frame);
     let Continuation { whom, complete } = header.continuation.get();
     if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
@@ -303,7 +303,7 @@ unsafe fn polled(frame: NonNull<Header>, poll: Poll, done: bool) -> Transfer {
         poll.keep(resumed);
     }
     // SAFETY: as above.
-    unsafe { run(frame, &poll, Some(done)) }
+    unsafe { run(frame, poll, Some(done)) }
 }
 
 /// Resumes a frame where it may not be polled, or was polled inside its parent already.
@@ -431,15 +431,20 @@ unsafe fn resume_together(frame: NonNull<Header>) -> Transfer {
     header.entry.set_leads(false);
     // SAFETY: the frames are busy, and in no queue. So their contexts are valid.
     unsafe {
-        let mut resumed = Transfer::to(frame.cast::<Job>());
-        let is_busy = Header::context(frame).as_ref().home.is_busy_pool();
-        while let Some(other) = header.take_child() {
-            resumed.append(match is_busy {
-                true => Transfer::to(other.cast::<Job>()),
-                false => Header::enqueue(other),
-            });
+        if !Header::context(frame).as_ref().home.is_busy_pool() {
+            let mut resumed = Transfer::to(frame.cast::<Job>());
+            while let Some(other) = header.take_child() {
+                resumed.append(Header::enqueue(other));
+            }
+            return resumed;
         }
-        resumed
+        let Some(last) = NonNull::new(header.child.replace(ptr::null_mut())) else {
+            return Transfer::to(frame.cast::<Job>());
+        };
+        // They are linked in a circle, from the last to the first.
+        header.set_next(header_of(last).next());
+        header_of(last).set_next(ptr::null_mut());
+        Transfer::linked(frame.cast::<Job>(), last.cast::<Job>())
     }
 }
 
