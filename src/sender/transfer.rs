@@ -148,6 +148,24 @@ impl Transfer {
         drop(self);
     }
 
+    /// The first job, to which the others are linked; or null.
+    #[cfg(feature = "std")]
+    pub(crate) fn into_raw(self) -> *mut Job {
+        let head = self.head;
+        mem::forget(self);
+        head
+    }
+
+    /// The list of such a job. It can be [taken apart](Transfer::pop), and nothing is appended to it.
+    ///
+    /// # Safety
+    ///
+    /// It was made by [`into_raw`](Transfer::into_raw), and is used this once.
+    #[cfg(feature = "std")]
+    pub(crate) unsafe fn from_raw(head: *mut Job) -> Self {
+        Transfer { head, tail: head }
+    }
+
     pub(crate) fn pop(&mut self) -> Option<NonNull<Job>> {
         let job = NonNull::new(self.head)?;
         // SAFETY: a job in a `Transfer` is alive until it runs.
@@ -250,19 +268,6 @@ impl Transfer {
         }
         // SAFETY: as above.
         mem::take(unsafe { &mut *list })
-    }
-
-    /// Jobs that are linked already, from the first to the last.
-    ///
-    /// # Safety
-    ///
-    /// As for [`to`](Transfer::to), for each of them. The last one's link is null.
-    #[cfg(feature = "std")]
-    pub(crate) unsafe fn linked(first: NonNull<Job>, last: NonNull<Job>) -> Self {
-        Transfer {
-            head: first.as_ptr(),
-            tail: last.as_ptr(),
-        }
     }
 }
 

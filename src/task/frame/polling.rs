@@ -12,7 +12,7 @@ use core::ptr::{self, NonNull};
 
 use super::state::{Finish, Held, Suspend};
 use super::{Continuation, Header, header_of};
-use crate::scheduler::thread_pool::Entry;
+use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::sender::current::{self, Gathered, Poll};
 use crate::sync::per_thread;
 use crate::task::context::Scope;
@@ -418,33 +418,33 @@ unsafe fn hand_over(first: *const ()) -> Transfer {
     }
 }
 
-/// Resumes a frame that has left its queue, and those that wait behind it. Where a thread of the pool has nothing to do by now, they
-/// are queued for it.
+/// Resumes a frame that has left its queue. Those that wait behind it are next, and others can take them.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue.
-#[cold]
+/// The frame is busy, and in no queue. It was taken out of the queue of a pool.
 #[inline(never)]
 unsafe fn resume_together(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     header.entry.set_leads(false);
-    // SAFETY: the frames are busy, and in no queue. So their contexts are valid.
+    // SAFETY: the frames are busy, and in no queue. Those behind the first are not tracked, so they are not raised.
     unsafe {
-        if !Header::context(frame).as_ref().home.is_busy_pool() {
-            let mut resumed = Transfer::to(frame.cast::<Job>());
-            while let Some(other) = header.take_child() {
-                resumed.append(Header::enqueue(other));
-            }
-            return resumed;
-        }
+        let mut resumed = Transfer::to(frame.cast::<Job>());
         let Some(last) = NonNull::new(header.child.replace(ptr::null_mut())) else {
-            return Transfer::to(frame.cast::<Job>());
+            return resumed;
         };
         // They are linked in a circle, from the last to the first.
-        header.set_next(header_of(last).next());
+        let first = header_of(last).next();
         header_of(last).set_next(ptr::null_mut());
-        Transfer::linked(frame.cast::<Job>(), last.cast::<Job>())
+        let others = Transfer::from_raw(first.cast());
+        let mut others = match Worker::current() {
+            Some(worker) => worker.shelve(others),
+            None => others,
+        };
+        while let Some(other) = others.pop() {
+            resumed.append(Header::enqueue(other.cast()));
+        }
+        resumed
     }
 }
 
@@ -605,7 +605,8 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 ///
 /// # Safety
 ///
-/// As for [`suspend`]. `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is done. The frame is not the current one.
+/// As for [`suspend`]. `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is
+/// done. The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
     let leave_scope = |scope: Option<NonNull<Scope>>| {
         if let Some(scope) = scope {
