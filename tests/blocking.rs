@@ -112,6 +112,96 @@ fn a_wait_does_not_depend_on_a_job_that_its_own_loop_has() {
     });
 }
 
+/// Calls a function when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Cancels a group, in the middle of the poll of its task, when all children wait. Each of them calls `ends` when it goes.
+async fn cancelled_together(children: usize, ends: impl Fn() + Clone + Send + 'static, before: impl FnOnce() + Send) {
+    task::group(async move |group| {
+        let waiting = Arc::new(AtomicUsize::new(0));
+        for _ in 0..children {
+            let (waiting, ends) = (waiting.clone(), ends.clone());
+            group.spawn(async move {
+                let _ends = OnDrop(ends);
+                waiting.fetch_add(1, SeqCst);
+                let _ = never::<(), Infallible>().await;
+            });
+        }
+        while waiting.load(SeqCst) < children {
+            task::yield_now().await;
+        }
+        before();
+        group.cancel_all();
+    })
+    .await;
+}
+
+#[test]
+fn children_that_are_cancelled_together_wait_for_each_other() {
+    const CHILDREN: usize = 6;
+    let pool = pool(1, 8);
+    let ended = Arc::new(AtomicUsize::new(0));
+    let all = StopSource::new();
+    let ends = {
+        let ended = ended.clone();
+        move || {
+            if ended.fetch_add(1, SeqCst) + 1 == CHILDREN {
+                all.request_stop();
+            }
+            Block(all.clone()).wait();
+        }
+    };
+    let work = task::Task::new(cancelled_together(CHILDREN, ends, || ()));
+    sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+    assert_eq!(ended.load(SeqCst), CHILDREN);
+}
+
+#[test]
+fn a_child_that_blocks_in_its_own_way_hides_no_others() {
+    // The other worker is busy until the first child is blocked, in a way that the pool does not know of.
+    const CHILDREN: usize = 40;
+    let pool = pool(2, 0);
+    let (blocked, first_is_blocked) = mpsc::channel::<()>();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let ends = {
+        let (ended, blocked) = (ended.clone(), Mutex::new(Some(blocked)));
+        let blocked = Arc::new(blocked);
+        move || {
+            let first = blocked.lock().unwrap().take();
+            ended.fetch_add(1, SeqCst);
+            if first.is_some() {
+                drop(first);
+                eventually(|| ended.load(SeqCst) == CHILDREN);
+            }
+        }
+    };
+    let busy = Arc::new(AtomicUsize::new(0));
+    let scheduler = pool.scheduler();
+    let before = {
+        let busy = busy.clone();
+        move || {
+            execute(scheduler, move || {
+                busy.store(1, SeqCst);
+                // An error, when the first child drops the other side.
+                let _ = first_is_blocked.recv();
+            });
+        }
+    };
+    let before = move || {
+        before();
+        eventually(|| busy.load(SeqCst) == 1);
+    };
+    let work = task::Task::new(cancelled_together(CHILDREN, ends, before));
+    sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+    assert_eq!(ended.load(SeqCst), CHILDREN);
+}
+
 #[test]
 fn a_thread_that_waits_runs_no_job_of_others() {
     thread_local!(static WAITS: Cell<bool> = const { Cell::new(false) });

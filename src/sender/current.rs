@@ -44,6 +44,19 @@ struct Thread {
     bound: Cell<*const ()>,
     /// How many stops are being passed on, one inside the other.
     stops: Cell<u8>,
+    /// What other parties have resumed in the middle of the poll. Handed over when the innermost [`Hidden`] is dropped, and
+    /// before the thread blocks.
+    gathered: Cell<Option<Gathered>>,
+}
+
+/// Frames that were resumed by another party in the middle of a poll, and are handed to their scheduler together.
+#[derive(Clone, Copy)]
+pub(crate) struct Gathered {
+    /// The first of them, as the layer of tasks knows it. It knows the others.
+    pub(crate) first: *const (),
+    pub(crate) many: u8,
+    /// Hands them over.
+    pub(crate) hand_over: unsafe fn(*const ()) -> Transfer,
 }
 
 per_thread! {
@@ -52,6 +65,7 @@ per_thread! {
         poll: Cell::new(ptr::null()),
         bound: Cell::new(ptr::null()),
         stops: Cell::new(0),
+        gathered: Cell::new(None),
     };
 }
 
@@ -91,6 +105,19 @@ impl Poll {
         })
     }
 
+    /// [`enter`](Poll::enter) where this thread [may poll](may_poll): it works for no frame.
+    #[inline]
+    pub(crate) fn enter_first<T>(&self, body: impl FnOnce() -> T) -> T {
+        THREAD.with(|thread| {
+            thread.poll.set(self);
+            thread.frame.set(self.frame.get());
+            let result = body();
+            thread.poll.set(ptr::null());
+            thread.frame.set(ptr::null());
+            result
+        })
+    }
+
     /// Says which frame is polled now, inside the poll of another. The caller is in the middle of this poll.
     #[inline]
     pub(crate) fn change_frame(&self, frame: *const ()) {
@@ -108,7 +135,17 @@ impl Poll {
     #[inline]
     pub(crate) fn take_later(&self) -> Transfer {
         // SAFETY: the cell belongs to the thread that polls, and no reference into it is kept.
-        mem::take(unsafe { &mut *self.later.get() })
+        let later = unsafe { &mut *self.later.get() };
+        if later.is_none() {
+            return Transfer::none();
+        }
+        mem::take(later)
+    }
+
+    /// What is to be run now that the poll is over, and no other follows.
+    #[inline]
+    pub(crate) fn into_later(self) -> Transfer {
+        self.later.into_inner()
     }
 
     /// Keeps something to be run when the poll is over.
@@ -161,6 +198,12 @@ pub(crate) fn frame_beneath() -> *const () {
     }
 }
 
+/// Whether there is something for [`Hidden::from_poll`] to hide.
+#[inline]
+pub(crate) fn is_seen() -> bool {
+    THREAD.with(|thread| !thread.frame.get().is_null() || !thread.bound.get().is_null())
+}
+
 /// Whether frames that are resumed here are polled.
 #[inline]
 pub(crate) fn may_poll() -> bool {
@@ -176,6 +219,35 @@ pub(crate) fn run_later(transfer: Transfer) -> Transfer {
             Transfer::none()
         }
         None => transfer,
+    }
+}
+
+/// Whether another party's code runs in the middle of a poll, so that what is [gathered](replace_gathered) is handed over soon.
+pub(crate) fn may_gather() -> bool {
+    let current = THREAD.with(|thread| thread.poll.get());
+    current.addr() & ASIDE != 0 && !untagged(current).is_null()
+}
+
+/// Says what is gathered now, and returns what was. The caller has checked [`may_gather`].
+pub(crate) fn replace_gathered(gathered: Option<Gathered>) -> Option<Gathered> {
+    THREAD.with(|thread| thread.gathered.replace(gathered))
+}
+
+/// Hands over what was gathered. Code of the user is about to run, which may block.
+#[inline]
+pub(crate) fn hand_over() {
+    if THREAD.with(|thread| thread.gathered.get().is_some()) {
+        hand_over_gathered().run();
+    }
+}
+
+/// Hands over what was gathered.
+#[cold]
+fn hand_over_gathered() -> Transfer {
+    match replace_gathered(None) {
+        // SAFETY: they were gathered on this thread, and are handed over this once.
+        Some(gathered) => unsafe { (gathered.hand_over)(gathered.first) },
+        None => Transfer::none(),
     }
 }
 
@@ -256,6 +328,9 @@ impl Drop for Hidden {
             thread.poll.set(self.poll);
             thread.frame.set(self.frame);
             thread.bound.set(self.bound);
+            if thread.gathered.get().is_some() {
+                hand_over_gathered().run();
+            }
         });
     }
 }
@@ -271,11 +346,11 @@ pub(crate) fn publish() {
 
 #[cold]
 fn publish_all() {
-    let mut runnable = Transfer::none();
+    let mut runnable = hand_over_gathered();
     // SAFETY: as in `poll`.
     if let Some(poll) = unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         // SAFETY: the frame is being polled on this stack.
-        runnable = unsafe { (poll.publish)(poll.frame.get()) }.and(poll.take_later());
+        runnable.append(unsafe { (poll.publish)(poll.frame.get()) }.and(poll.take_later()));
     }
     runnable.append(Transfer::take_beneath());
     if !runnable.is_none() {

@@ -67,6 +67,12 @@ pub(crate) trait Queue: Sized {
         0
     }
 
+    /// Whether all threads of a pool are at work, as far as can be told: none of them waits for something to be queued.
+    #[inline]
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     /// Tells queues of one type apart.
     fn identity(&self) -> [usize; 2];
 }
@@ -78,6 +84,7 @@ pub(crate) struct NativeTable {
     raise: unsafe fn(NonNull<()>, NonNull<Job>, Priority) -> Transfer,
     is_here: unsafe fn(NonNull<()>) -> bool,
     pool: unsafe fn(NonNull<()>) -> usize,
+    is_busy: unsafe fn(NonNull<()>) -> bool,
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_inline: bool,
 }
@@ -97,6 +104,8 @@ impl<Q: Queue> Of<Q> {
         is_here: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_here(),
         // SAFETY: the pointer is valid.
         pool: |queue| unsafe { queue.cast::<Q>().as_ref() }.pool(),
+        // SAFETY: the pointer is valid.
+        is_busy: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_busy(),
         // SAFETY: the pointer is valid.
         identity: |queue| unsafe { queue.cast::<Q>().as_ref() }.identity(),
         is_inline: Q::INLINE,
@@ -232,5 +241,13 @@ impl RawNative {
     pub(crate) unsafe fn pool(self) -> usize {
         // SAFETY: the handle is valid, by the caller's promise.
         unsafe { (self.table.pool)(self.queue) }
+    }
+
+    /// # Safety
+    ///
+    /// The handle is valid.
+    pub(crate) unsafe fn is_busy(self) -> bool {
+        // SAFETY: the handle is valid, by the caller's promise.
+        unsafe { (self.table.is_busy)(self.queue) }
     }
 }

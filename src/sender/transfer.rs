@@ -148,6 +148,24 @@ impl Transfer {
         drop(self);
     }
 
+    /// The first job, to which the others are linked; or null.
+    #[cfg(feature = "std")]
+    pub(crate) fn into_raw(self) -> *mut Job {
+        let head = self.head;
+        mem::forget(self);
+        head
+    }
+
+    /// The list of such a job. It can be [taken apart](Transfer::pop), and nothing is appended to it.
+    ///
+    /// # Safety
+    ///
+    /// It was made by [`into_raw`](Transfer::into_raw), and is used this once.
+    #[cfg(feature = "std")]
+    pub(crate) unsafe fn from_raw(head: *mut Job) -> Self {
+        Transfer { head, tail: head }
+    }
+
     pub(crate) fn pop(&mut self) -> Option<NonNull<Job>> {
         let job = NonNull::new(self.head)?;
         // SAFETY: a job in a `Transfer` is alive until it runs.
@@ -159,26 +177,53 @@ impl Transfer {
     fn drain(&mut self) {
         // Whatever runs here is not part of the task that is being polled beneath it.
         #[cfg(feature = "std")]
+        if super::current::is_seen() {
+            return self.drain_hidden();
+        }
+        self.drain_here();
+    }
+
+    #[cfg(feature = "std")]
+    #[cold]
+    fn drain_hidden(&mut self) {
         let _hidden = super::current::Hidden::from_poll();
+        self.drain_here();
+    }
+
+    #[inline]
+    fn drain_here(&mut self) {
+        let mut list = mem::take(self);
+        while let Some(job) = list.pop() {
+            if !list.is_none() {
+                return list.drain_several(job);
+            }
+            // SAFETY: the job was in this list, so it is alive and this is its one run.
+            let resumed = unsafe { Job::run(job) };
+            mem::forget(mem::replace(&mut list, resumed));
+        }
+    }
+
+    /// Runs a job that was taken out of the list, then the list.
+    #[inline(never)]
+    fn drain_several(&mut self, first: NonNull<Job>) {
         let list = ptr::from_mut(self);
         // A job that blocks makes the rest public, through this pointer. So nothing else is used from here on.
         #[cfg(feature = "std")]
         let beneath = beneath::Beneath::new(list);
-        // SAFETY: the list is this function's, and not used otherwise while a job runs.
-        while let Some(job) = unsafe { (*list).pop() } {
-            #[cfg(feature = "std")]
-            // SAFETY: as above; it is taken out before the list goes.
-            unsafe {
-                if !(*list).is_none() {
-                    beneath.enter();
-                }
-            }
+        #[cfg(feature = "std")]
+        // SAFETY: the list is this function's, and not used otherwise while a job runs. It is taken out before the list goes.
+        unsafe {
+            beneath.enter();
+        }
+        let mut next = Some(first);
+        while let Some(job) = next {
             // SAFETY: the job was in this list, so it is alive and this is its one run.
             let mut resumed = unsafe { Job::run(job) };
             // SAFETY: as above.
             let list = unsafe { &mut *list };
             resumed.append(mem::take(list));
             mem::forget(mem::replace(list, resumed));
+            next = list.pop();
         }
     }
 
@@ -196,23 +241,30 @@ impl Transfer {
     }
 
     /// Collects what callbacks hand back, one after the other, where a callback that blocks finds it.
+    #[inline]
     pub(crate) fn collect(mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
-        let mut list = Transfer::none();
-        let list = ptr::from_mut(&mut list);
+        while let Some(resumed) = callback() {
+            if !resumed.is_none() {
+                return resumed.collect_more(callback);
+            }
+            mem::forget(resumed);
+        }
+        Transfer::none()
+    }
+
+    /// Adds what more callbacks hand back.
+    fn collect_more(mut self, mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
+        let list = ptr::from_mut(&mut self);
         #[cfg(feature = "std")]
         let beneath = beneath::Beneath::new(list);
-        // The list does not move, and is not used while a callback runs.
+        #[cfg(feature = "std")]
+        // SAFETY: the list does not move, and is not used while a callback runs.
+        unsafe {
+            beneath.enter();
+        }
         while let Some(resumed) = callback() {
-            if resumed.is_none() {
-                mem::forget(resumed);
-                continue;
-            }
             // SAFETY: as above.
-            unsafe {
-                (*list).append(resumed);
-                #[cfg(feature = "std")]
-                beneath.enter();
-            }
+            unsafe { (*list).append(resumed) };
         }
         // SAFETY: as above.
         mem::take(unsafe { &mut *list })

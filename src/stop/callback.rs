@@ -88,6 +88,7 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
             (*this.closure.get()).take()
         };
         if let Some(closure) = closure {
+            crate::sender::current::hand_over();
             drop(Panic::catch(closure));
         }
         // Written by this thread alone, inside the closure.

@@ -6,7 +6,6 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomPinned;
-use core::mem;
 use core::ptr::{self, NonNull};
 
 use crate::Transfer;
@@ -44,7 +43,6 @@ pub struct Registry {
 
 /// The word as it will be when the lock is given back.
 #[must_use = "the lock is held"]
-#[derive(Default)]
 struct Locked(usize);
 
 const LOCKED: usize = 0b01;
@@ -152,32 +150,55 @@ impl Registry {
     }
 
     /// The same, for a reason.
+    #[inline]
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
-        let mut locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
-        // A callback that unwinds would leave the others uncalled, and their operations waiting.
-        let guard = AbortOnUnwind::new();
+        let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
         // Callbacks are not part of the task in whose poll the stop is requested.
         #[cfg(feature = "std")]
+        if crate::sender::current::is_seen() {
+            return Some(self.fire_hidden(locked));
+        }
+        Some(self.fire_all(locked))
+    }
+
+    #[cfg(feature = "std")]
+    #[cold]
+    fn fire_hidden(&self, locked: Locked) -> Transfer {
         let _hidden = crate::sender::current::Hidden::from_poll();
+        self.fire_all(locked)
+    }
+
+    /// Calls every callback. The caller has set the flag.
+    #[inline(never)]
+    fn fire_all(&self, locked: Locked) -> Transfer {
+        // A callback that unwinds would leave the others uncalled, and their operations waiting.
+        let guard = AbortOnUnwind::new();
+        let mut locked = Some(locked);
         let resumed = Transfer::collect(|| {
+            let held = locked.take()?;
             // SAFETY: the lock bit is set, by this thread.
-            let Some(entry) = unsafe { &mut *self.list.get() }.pop_front() else {
-                self.unlock(mem::take(&mut locked));
+            let list = unsafe { &mut *self.list.get() };
+            let Some(entry) = list.pop_front() else {
+                self.unlock(held);
                 return None;
             };
+            // Nothing is linked any more, so an empty list stays empty.
+            let is_last = list.is_empty();
             // SAFETY: the entry was in the list, and its owner withdraws it under the lock, so it is valid.
             let fire = unsafe {
                 entry.as_ref().state.store(FIRING, Relaxed);
                 entry.as_ref().fire
             };
-            self.unlock(mem::take(&mut locked));
+            self.unlock(held);
             // SAFETY: the entry stays valid until its callback releases it. It is not used after this call.
             let resumed = unsafe { fire(entry) };
-            locked = self.relock();
+            if !is_last {
+                locked = Some(self.relock());
+            }
             Some(resumed)
         });
         guard.defuse();
-        Some(resumed)
+        resumed
     }
 }
 

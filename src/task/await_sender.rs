@@ -103,7 +103,7 @@ impl<S, A> Unpin for SenderFuture<S, A> {}
 impl<S, A: Future> Future for SenderFuture<S, A> {
     type Output = A::Output;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // SAFETY: nothing in it is pinned: an operation in flight is in the memory of a frame, or of the heap.
         let awaiting = unsafe { &mut self.get_unchecked_mut().awaiting };
@@ -226,10 +226,21 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// The caller is the future, and does not use the block any more where this returns something.
     #[inline]
     unsafe fn take(this: NonNull<Self>) -> Option<Completion<S::Value, S::Error>> {
+        // SAFETY: the future holds a reference of the frame.
+        unsafe { this.as_ref().shared.state.is_done().then(|| Self::take_done(this)) }
+    }
+
+    /// [`take`](AwaitBlock::take) where the result is there.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the future, and does not use the block any more. The sender has completed.
+    #[inline]
+    unsafe fn take_done(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
         /// Also when the operation's destructor unwinds.
         struct Free(NonNull<Header>, NonNull<()>);
         impl Drop for Free {
-            #[inline]
+            #[cold]
             fn drop(&mut self) {
                 // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
                 unsafe { Header::release_block(self.0, self.1) };
@@ -239,13 +250,13 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         // SAFETY: the future holds a reference of the frame. What has completed belongs to the future.
         unsafe {
             let place = this.as_ptr();
-            if !(*place).shared.state.is_done() {
-                return None;
-            }
             let result = (*(*place).shared.result.get()).take();
-            let _free = Free((*place).shared.state.frame, this.cast());
+            let free = Free((*place).shared.state.frame, this.cast());
             Self::destroy(this);
-            Some(result.unwrap_or(Completion::Stopped))
+            let (frame, content) = (free.0, free.1);
+            mem::forget(free);
+            Header::release_block(frame, content);
+            result.unwrap_or(Completion::Stopped)
         }
     }
 
@@ -331,9 +342,9 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         // SAFETY: the future has the block.
         unsafe {
             if block.as_ref().shared.state.is_done() {
-                *self.0 = Stage::Over;
-                let completion = AwaitBlock::take(block);
-                return finish(polling, completion.unwrap_or(Completion::Stopped));
+                // There is nothing in the stage to be dropped.
+                ptr::write(&raw mut *self.0, Stage::Over);
+                return finish(polling, AwaitBlock::take_done(block));
             }
             if block.as_ref().shared.state.frame != polling.frame() {
                 sent_elsewhere();
@@ -395,7 +406,7 @@ where
 {
     type Output = Result<S::Value, S::Error>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // SAFETY: nothing in it is pinned.
         let this = unsafe { self.get_unchecked_mut() };
@@ -417,6 +428,10 @@ where
                 let block = AwaitBlock::start(sender, polling);
                 // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
                 unsafe { ptr::write(&raw mut *this.0, Stage::Started(block)) };
+                // SAFETY: the future has the block.
+                if !unsafe { block.as_ref() }.shared.state.is_done() {
+                    return Poll::Pending;
+                }
                 this.check(block, polling)
             }
             Stage::Started(block) => {

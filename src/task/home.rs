@@ -175,13 +175,21 @@ impl Home {
     /// Whether the calling thread runs the work of the scheduler.
     #[inline]
     pub(super) fn is_here(&self) -> bool {
+        if let Place::Pool(pool) = self.place {
+            return Worker::current().is_some_and(|worker| worker.place() == pool);
+        }
         match self.place {
             // SAFETY: the queue is valid while the home is used.
             Place::Queue => unsafe { self.queue.is_here() },
             Place::Anywhere => true,
-            Place::Pool(pool) => Worker::current().is_some_and(|worker| worker.place() == pool),
-            Place::Hop => false,
+            Place::Pool(_) | Place::Hop => false,
         }
+    }
+
+    /// Whether it is a pool all of whose threads are at work, as far as can be told.
+    pub(super) fn is_busy_pool(&self) -> bool {
+        // SAFETY: the queue is valid while the home is used.
+        matches!(self.place, Place::Pool(_)) && unsafe { self.queue.is_busy() }
     }
 
     /// A scheduler for what asks.

@@ -66,6 +66,12 @@ pub(super) fn level_in(unit: &Unit, context: &Context) -> Option<Priority> {
     }
 }
 
+/// Whether a frame is of the default level, and was not raised.
+pub(super) fn is_default(polling: Polling<'_>) -> bool {
+    polling.context().priority.unwrap_or_default() == Priority::Default
+        && (polling.unit().tracker()).is_none_or(|tracker| tracker.escalation.raised().is_none())
+}
+
 /// Whether the strand of a frame can be raised.
 pub(super) fn can_be_raised(polling: Polling<'_>) -> bool {
     polling.unit().tracker().is_some()

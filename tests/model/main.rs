@@ -28,6 +28,7 @@ mod ring;
 mod run_loop;
 mod scope;
 mod shared;
+mod shelf;
 mod spare;
 mod stop;
 mod support;

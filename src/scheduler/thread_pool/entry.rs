@@ -29,9 +29,9 @@ pub(crate) struct Entry {
     /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
     /// it; who reads its place first, and then this, knows which pool the place is in.
     forwarded: AtomicBool,
-    /// The strand that it is of keeps a list in which this is. For whoever has the entry to itself; who runs it is ordered
-    /// after who queued it.
-    tracked: AtomicBool,
+    /// What is known of the frame that it is the entry of: [`PLAIN`], [`TRACKED`] or [`LEADS`]. For whoever has the entry to
+    /// itself; who runs it is ordered after who queued it.
+    mark: AtomicU8,
     /// The number of its turn in the injector, counted by that. Only touched under its lock, so relaxed accesses do.
     pub(super) stamp: AtomicU32,
     /// Where the entry waits: see [`Place`].
@@ -99,6 +99,13 @@ pub(super) enum Place {
 
 const RING_BITS: u32 = 12;
 
+/// Nothing is to be done but to run it.
+const PLAIN: u8 = 0;
+/// The strand that it is of keeps a list in which this is.
+const TRACKED: u8 = 1;
+/// Other frames wait behind this one, and run with it.
+const LEADS: u8 = 2;
+
 /// What one level that an entry was raised to is worth in its word.
 const FLOOR: u8 = 8;
 
@@ -158,7 +165,7 @@ impl Entry {
             level: AtomicU8::new(Priority::Default as u8),
             kind: AtomicU8::new(Kind::Plain as u8),
             forwarded: AtomicBool::new(false),
-            tracked: AtomicBool::new(false),
+            mark: AtomicU8::new(PLAIN),
             stamp: AtomicU32::new(0),
             place: AtomicUsize::new(Place::Nowhere.encode()),
         }
@@ -228,14 +235,31 @@ impl Entry {
         self.set_place(Place::Coming);
     }
 
+    /// Whether it is tracked, or leads others.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.mark.load(Relaxed) != PLAIN
+    }
+
     #[inline]
     pub(crate) fn is_tracked(&self) -> bool {
-        self.tracked.load(Relaxed)
+        self.mark.load(Relaxed) == TRACKED
     }
 
     #[inline]
     pub(crate) fn set_tracked(&self, tracked: bool) {
-        self.tracked.store(tracked, Relaxed);
+        self.mark.store(if tracked { TRACKED } else { PLAIN }, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn leads(&self) -> bool {
+        self.mark.load(Relaxed) == LEADS
+    }
+
+    /// Says whether other frames wait behind this one, which is not tracked.
+    #[inline]
+    pub(crate) fn set_leads(&self, leads: bool) {
+        self.mark.store(if leads { LEADS } else { PLAIN }, Relaxed);
     }
 
     /// Whether it was given to the global pool, because its own had ended.

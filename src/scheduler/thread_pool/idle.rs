@@ -191,6 +191,12 @@ impl Idle {
         }
     }
 
+    /// Whether every worker runs something: none searches, and none sleeps. Old news to a caller that is not one of them.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.load(SeqCst) == 0
+    }
+
     /// Whether a sleeper would be woken now.
     #[inline]
     fn wants_waking(&self) -> bool {

@@ -12,6 +12,7 @@
 //! | `block.rs`, `spare.rs` | what it does while it waits in a job: its seat goes to a spare thread |
 //! | `entry.rs` | the nodes of the queues |
 //! | `ring.rs` | the queue of one seat |
+//! | `shelf.rs` | what was handed over to one seat together |
 //! | `injector.rs` | the queues of all, one per priority |
 //! | `idle.rs` | which threads sleep, and which has which seat |
 //! | `model.rs` | all of this as the models in `tests/model/` see it |
@@ -32,6 +33,7 @@ mod schedule;
 mod scope;
 mod seat;
 mod shared;
+mod shelf;
 mod spare;
 mod worker;
 

@@ -5,6 +5,7 @@ use core::ptr::{self, NonNull};
 use std::boxed::Box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 
@@ -17,6 +18,7 @@ use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::seat::ThreadRecord;
 use super::shared::Shared;
+use super::shelf::Shelf;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
 
@@ -113,6 +115,37 @@ impl As {
             As::Entry => Item::entry(task.entry()),
             As::Fork => Item::fork(task.entry().cast()),
         }
+    }
+}
+
+/// The shelf of one seat.
+pub struct ShelfModel(Shelf);
+
+impl ShelfModel {
+    pub fn new() -> Self {
+        ShelfModel(Shelf::new())
+    }
+
+    /// Puts tasks there. The caller is the occupant, and it is empty.
+    pub fn fill(&self, tasks: &[Arc<Task>]) {
+        let mut jobs = Transfer::none();
+        for task in tasks {
+            task.write();
+            // SAFETY: the models keep all tasks until the end, and queue each once.
+            jobs.append(unsafe { Transfer::to(task.entry().cast()) });
+        }
+        self.0.fill(jobs);
+    }
+
+    /// Takes the first, as the occupant does.
+    pub fn take_first(&self) -> Option<usize> {
+        self.0.take_first().map(|job| Task::of(Item::fork(job)))
+    }
+
+    /// Takes all, as a thief does.
+    pub fn take_all(&self) -> Vec<usize> {
+        let mut jobs = self.0.take();
+        core::iter::from_fn(|| jobs.pop().map(|job| Task::of(Item::fork(job)))).collect()
     }
 }
 

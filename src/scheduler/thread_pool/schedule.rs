@@ -178,6 +178,10 @@ impl Queue for PoolScheduler {
         ptr::from_ref(self.shared).addr()
     }
 
+    fn is_busy(&self) -> bool {
+        self.shared.idle.0.is_busy()
+    }
+
     fn identity(&self) -> [usize; 2] {
         [ptr::from_ref(self.shared).addr(), self.generation as usize]
     }

@@ -28,6 +28,7 @@ use core::ptr;
 use super::entry::Item;
 use super::idle::MAX_WORKERS;
 use super::ring::Ring;
+use super::shelf::Shelf;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -42,6 +43,8 @@ pub(super) struct Seat {
     /// caches. The occupant swaps entries in (sequentially consistent) and out (acquire). Any other thread takes it out by
     /// swinging it to null (acquire and release): one that raises it, or a searcher that sees the occupant busy.
     pub(super) slot: AtomicPtr<crate::Job>,
+    /// Goes before all else, and is short.
+    pub(super) shelf: Shelf,
     /// Grows each time the occupant picks a job. Written by the occupant, relaxed. Searchers only compare two loads: one
     /// that sees it change leaves the slot alone.
     pub(super) picks: AtomicU32,
@@ -64,6 +67,7 @@ impl Seat {
         Seat {
             ring: Ring::new(),
             slot: AtomicPtr::new(ptr::null_mut()),
+            shelf: Shelf::new(),
             picks: AtomicU32::new(0),
             woken: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
@@ -82,7 +86,7 @@ impl Seat {
 
     /// Whether a job waits in the queues of this seat.
     pub(super) fn has_items(&self) -> bool {
-        !self.slot.load(Relaxed).is_null() || self.ring.has_items()
+        !self.slot.load(Relaxed).is_null() || !self.shelf.is_empty() || self.ring.has_items()
     }
 }
 

@@ -148,7 +148,11 @@ impl Shared {
     /// Not the slots: their workers are awake, and look there first. What becomes of a slot whose worker does not, see
     /// [`Idle`].
     pub(super) fn has_work(&self) -> bool {
-        !self.injector.occupied().and(Levels::ALL).is_empty() || self.seats.iter().any(|seat| seat.ring.has_items())
+        !self.injector.occupied().and(Levels::ALL).is_empty()
+            || self
+                .seats
+                .iter()
+                .any(|seat| seat.ring.has_items() || seat.shelf.has_items())
     }
 
     /// Whether a worker has something in its slot.

@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::sender::current;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::{park, per_thread, thread};
-use crate::{Job, Priority};
+use crate::{Job, Priority, Transfer};
 
 /// How often a worker serves its queues in turn instead of by urgency. Every other time it is the default level of the
 /// injector, which is where work from outside comes in.
@@ -40,7 +40,7 @@ const WATCH: Duration = Duration::from_millis(4);
 const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
-/// much there is in more urgent ones.
+/// much there is in more urgent ones. Entries that were handed over together count as one.
 pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
 
 per_thread! {
@@ -180,6 +180,19 @@ impl Worker {
     #[inline]
     pub(super) fn works_for(&self, shared: &'static Shared, generation: u32) -> bool {
         ptr::eq(self.shared, shared) && self.generation == generation
+    }
+
+    /// Queues entries that have waited behind one which is about to run here, so that they are next. Returns them where it does not.
+    ///
+    /// # Safety
+    ///
+    /// Each job is the first field of an entry that is in no queue, stays where it is until it runs, and is not raised. They are
+    /// not none. The calling thread is this worker, which took the other one out of a queue of its pool.
+    pub(crate) unsafe fn shelve(&self, jobs: Transfer) -> Transfer {
+        match self.seated() {
+            Some(seated) => seated.shelve(jobs),
+            None => jobs,
+        }
     }
 
     /// The scheduler of the pool.
@@ -372,6 +385,28 @@ impl<'a> Seated<'a> {
         }
     }
 
+    /// Puts entries that were handed over together on the shelf, to be run next, where others can take them. Returns them where
+    /// there is no room.
+    fn shelve(self, jobs: Transfer) -> Transfer {
+        if !self.seat.shelf.is_empty() {
+            return jobs;
+        }
+        self.seat.shelf.fill(jobs);
+        self.wake_another();
+        Transfer::none()
+    }
+
+    /// The first of the entries on the shelf.
+    #[cold]
+    fn pick_from_shelf(self) -> Option<Item> {
+        let first = self.seat.shelf.take_first()?;
+        if !self.seat.shelf.is_empty() {
+            // It was filled again: a worker that has gone to sleep meanwhile may have found it empty.
+            self.wake_another();
+        }
+        Some(Item::entry(first.cast()))
+    }
+
     /// Offers a job that its owner waits for to idle workers, and returns its number. `None` when there is no room: the
     /// caller runs it.
     ///
@@ -416,6 +451,11 @@ impl<'a> Seated<'a> {
     /// The next job that is there to be run without looking for it.
     #[inline]
     fn pick(self) -> Option<Item> {
+        if !self.seat.shelf.is_empty()
+            && let Some(item) = self.pick_from_shelf()
+        {
+            return Some(item);
+        }
         let picks = self.worker.picks.get().wrapping_add(1);
         self.worker.picks.set(picks);
         self.seat.picks.store(picks, Relaxed);
@@ -560,10 +600,25 @@ impl<'a> Seated<'a> {
     fn steal(self) -> Option<Item> {
         let others = self.others();
         others
-            .map(|seat| seat.ring.pop_oldest())
+            .map(|seat| seat.ring.pop_oldest().or_else(|| self.steal_from_shelf(seat)))
             .find(Option::is_some)
             .flatten()
             .map(|item| self.not_from_slot(item))
+    }
+
+    /// All that is on another worker's shelf: the first of it, and the others on this one's.
+    fn steal_from_shelf(self, seat: &'static Seat) -> Option<Item> {
+        if !seat.shelf.has_items() {
+            return None;
+        }
+        let mut jobs = seat.shelf.take();
+        let first = jobs.pop()?;
+        if !jobs.is_none() {
+            // A worker that steals has nothing of its own.
+            let left = self.shelve(jobs);
+            debug_assert!(left.is_none(), "the shelf was empty");
+        }
+        Some(Item::entry(first.cast()))
     }
 
     fn others(self) -> impl Iterator<Item = &'static Seat> {

@@ -231,9 +231,20 @@ impl Memory {
     /// The caller polls the frame, or frees it. The content is a block of it, destroyed, and not used any more.
     #[inline]
     pub(super) unsafe fn free(&self, content: NonNull<()>, source: &impl Source) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. There is a chunk, as there is a block.
         unsafe {
-            Block::of(content).as_ref().end(Relaxed);
+            let (chunk, block) = (NonNull::new_unchecked(self.0.get()), Block::of(content));
+            let last = chunk.as_ref().last;
+            if last != 0 && Chunk::block(chunk, last) == block && block.as_ref().previous == 0 {
+                // It is the only one in the newest chunk, as most are.
+                block.as_ref().content.claim();
+                (*chunk.as_ptr()).last = 0;
+                if !chunk.as_ref().previous.is_null() {
+                    Memory::pop_beneath(chunk, source);
+                }
+                return;
+            }
+            block.as_ref().end(Relaxed);
             self.pop(source);
         }
     }
@@ -351,7 +362,9 @@ impl Memory {
     pub(super) unsafe fn release(&self, source: &impl Source) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.sweep();
+            if self.has_blocks() {
+                self.sweep();
+            }
             while let Some(chunk) = NonNull::new(self.0.get()) {
                 let is_empty = Chunk::pop(chunk);
                 if cfg!(any(loom, debug_assertions)) {

@@ -35,7 +35,7 @@ use self::awaited::Siblings;
 pub(super) use self::memory::{Block, BlockContent};
 use self::memory::{Memory, Source};
 pub(super) use self::polling::Polled;
-use self::polling::{free, publish_children};
+use self::polling::{free, publish_children, resume_here};
 use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
 use super::context::Context;
@@ -319,11 +319,20 @@ impl Header {
         self.sweep_after.set(after);
         if after == 0 {
             // SAFETY: the caller's promise.
-            let left = unsafe { self.memory.sweep() };
-            let left = left.min(self.orphans.get().into()) as u16;
-            self.orphans.set(left);
-            self.sweep_after.set(left.max(1));
+            unsafe { self.sweep_now() };
         }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`sweep`](Header::sweep).
+    #[cold]
+    unsafe fn sweep_now(&self) {
+        // SAFETY: the caller's promise.
+        let left = unsafe { self.memory.sweep() };
+        let left = left.min(self.orphans.get().into()) as u16;
+        self.orphans.set(left);
+        self.sweep_after.set(left.max(1));
     }
 
     /// Makes a task end with a panic before it has begun.
@@ -397,6 +406,17 @@ impl Header {
         }
     }
 
+    /// Queues a frame with the scheduler of its context. Out of the way of those that go on where they are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`enqueue`](Header::enqueue). It has set no children aside.
+    #[inline(never)]
+    unsafe fn enqueue_in(context: NonNull<Context>, this: NonNull<Header>) -> Transfer {
+        // SAFETY: the caller's promise.
+        unsafe { Context::enqueue(context, this.cast::<Entry>()) }
+    }
+
     /// Out of the way of the frames that have no context of their own.
     ///
     /// # Safety
@@ -410,11 +430,7 @@ impl Header {
 
     #[inline]
     fn add_pending(&self, awaits: i32, references: i32) {
-        let pending = self.pending.get();
-        self.pending.set(Pending {
-            awaits: pending.awaits + awaits,
-            references: pending.references + references,
-        });
+        self.pending.set(self.pending.get().with(awaits, references));
     }
 
     /// Ends a block, with the reference of the future that it was for. The frame may be gone when this returns.
@@ -540,9 +556,9 @@ impl Header {
                 unsafe {
                     let context = Header::context(this);
                     if here(context.as_ref()) {
-                        Transfer::to(this.cast::<Job>())
+                        resume_here(this)
                     } else {
-                        Context::enqueue(context, this.cast::<Entry>())
+                        Header::enqueue_in(context, this)
                     }
                 }
             }

@@ -12,18 +12,21 @@ use core::ptr::{self, NonNull};
 
 use super::state::{Finish, Held, Suspend};
 use super::{Continuation, Header, Polling, header_of};
-use crate::scheduler::thread_pool::Entry;
-use crate::sender::current::{self, Poll};
+use crate::scheduler::thread_pool::{Entry, Worker};
+use crate::sender::current::{self, Gathered, Poll};
 use crate::sync::per_thread;
-use crate::task::context::Context;
+use crate::task::context::Scope;
 use crate::task::priority;
-use crate::{Job, Panic, Transfer};
+use crate::{Job, Panic, Priority, Transfer};
 
 /// How many frames are polled inside one another before they are polled in turn.
 const NESTED_POLLS: u8 = 4;
 
 /// How many frames of schedulers that have no queue are polled in the middle of one another.
 const NESTED_INLINE: u8 = 4;
+
+/// How many frames that were resumed in the middle of a poll wait in the queue of a pool as one.
+const TOGETHER: u8 = 32;
 
 /// What a first poll has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,8 +265,12 @@ impl Header {
     pub(super) unsafe fn resume(job: NonNull<Job>) -> Transfer {
         let frame = job.cast::<Header>();
         let header = header_of(frame);
-        if header.entry.is_tracked() {
-            // SAFETY: by the caller's promise.
+        if header.entry.is_marked() {
+            if header.entry.leads() {
+                // SAFETY: by the caller's promise.
+                return unsafe { resume_together(frame) };
+            }
+            // SAFETY: as above.
             unsafe { priority::dequeue(frame) };
         }
         if !current::may_poll() || header.polled.get() {
@@ -273,27 +280,42 @@ impl Header {
         header.nested.set(0);
         let poll = Poll::new(frame.as_ptr().cast(), publish);
         // SAFETY: it is busy, and polled by this thread. It does not unwind.
-        let done = poll.enter(|| unsafe { (header.vtable.poll)(frame) });
-        if !header.child.get().is_null() {
+        let done = poll.enter_first(|| unsafe { (header.vtable.poll)(frame) });
+        if done || !header.child.get().is_null() {
             // SAFETY: as above.
-            return unsafe { run(frame, &poll, Some(done)) };
+            return unsafe { polled(frame, &poll, done) };
         }
+        let resumed = poll.into_later();
+        // SAFETY: as above. From here on others may poll it.
+        let next = unsafe { suspend(frame) };
+        if resumed.is_none() {
+            core::mem::forget(resumed);
+            return next;
+        }
+        resumed.and(next)
+    }
+}
+
+/// Goes on after the first poll of a frame that is done, or has set children aside.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue; the caller has polled it.
+#[inline(never)]
+unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
+    let header = header_of(frame);
+    let Continuation { whom, complete } = header.continuation.get();
+    if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
         let mut resumed = poll.take_later();
-        if !done {
-            // SAFETY: as above. From here on others may poll it.
-            return resumed.and(unsafe { suspend(frame) });
-        }
-        let Continuation { whom, complete } = header.continuation.get();
-        if let Some(complete) = complete
-            // SAFETY: as above. An operation does nothing before it is completed.
-            && unsafe { finish(frame, true, &mut resumed) }
-        {
+        // SAFETY: as above. An operation does nothing before it is completed.
+        if unsafe { finish(frame, true, &mut resumed) } {
             // SAFETY: the operation waits for this.
             return unsafe { complete(NonNull::new_unchecked(whom)) }.and(resumed);
         }
-        // SAFETY: as above.
-        resumed.and(unsafe { run(frame, &poll, Some(true)) })
+        poll.keep(resumed);
     }
+    // SAFETY: as above.
+    unsafe { run(frame, poll, Some(done)) }
 }
 
 /// Resumes a frame where it may not be polled, or was polled inside its parent already.
@@ -308,7 +330,7 @@ unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
         // SAFETY: it is busy, so its context is valid.
         if unsafe { Header::context(frame).as_ref() }.home.has_queue() {
             // SAFETY: by the caller's promise.
-            return unsafe { Header::enqueue(frame) };
+            return unsafe { enqueue_together(frame) };
         }
         // It is where it belongs: it runs here, or, where that is too deep, when the poll beneath is over.
         if current::depth() >= NESTED_INLINE {
@@ -319,6 +341,124 @@ unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
     let poll = Poll::new(frame.as_ptr().cast(), publish);
     // SAFETY: by the caller's promise.
     unsafe { run(frame, &poll, None) }
+}
+
+/// Resumes a frame where it may run: right after what the caller does, or, in the middle of a poll, by its queue.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue. It may run, and be gone, before this returns.
+#[inline]
+pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
+    // SAFETY: it is busy, so its context is valid; the rest is the caller's promise.
+    unsafe {
+        if current::may_poll() || !Header::context(frame).as_ref().home.has_queue() {
+            Transfer::to(frame.cast::<Job>())
+        } else {
+            enqueue_together(frame)
+        }
+    }
+}
+
+/// Queues a frame that was resumed in the middle of a poll. Of many, such as the children of a group that is cancelled, a few wait
+/// in the queue as one: they are alike, and all threads of their pool are at work, so none would take one of them now.
+///
+/// Meanwhile they are not raised, as they are about to run.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue. It may run, and be gone, before this returns.
+#[cold]
+#[inline(never)]
+unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
+    let header = header_of(frame);
+    // SAFETY: it is busy, so its context is valid.
+    let is_plain =
+        unsafe { header.child.get().is_null() && !header.polled.get() && priority::is_default(Polling::new(frame)) };
+    if !is_plain || !current::may_gather() {
+        // SAFETY: by the caller's promise.
+        return unsafe { Header::enqueue(frame) };
+    }
+    let gathered = current::replace_gathered(None);
+    if let Some(Gathered { first, many, .. }) = gathered
+        && let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut())
+        // So they have one home, and one level.
+        && header_of(leader).context.get() == header.context.get()
+        && many < TOGETHER
+    {
+        // SAFETY: both are busy, in no queue, and this thread's. A frame that is queued has no children set aside.
+        unsafe { Header::set_aside(leader, frame) };
+        let many = many + 1;
+        current::replace_gathered(Some(Gathered { first, many, hand_over }));
+        return Transfer::none();
+    }
+    // SAFETY: they are handed over this once.
+    let before = gathered.map(|gathered| unsafe { hand_over(gathered.first) });
+    // SAFETY: it is busy, so its context is valid.
+    let next = if unsafe { Header::context(frame).as_ref() }.home.is_busy_pool() {
+        current::replace_gathered(Some(Gathered {
+            first: frame.as_ptr().cast(),
+            many: 1,
+            hand_over,
+        }));
+        Transfer::none()
+    } else {
+        // SAFETY: by the caller's promise.
+        unsafe { Header::enqueue(frame) }
+    };
+    before.unwrap_or_default().and(next)
+}
+
+/// Queues a frame, with those that wait behind it.
+///
+/// # Safety
+///
+/// It was gathered, with those. All of them may be gone when this returns.
+unsafe fn hand_over(first: *const ()) -> Transfer {
+    let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut()) else {
+        return Transfer::none();
+    };
+    let header = header_of(leader);
+    // SAFETY: it is busy, so its context is valid; it is in no queue, and not tracked. Another thread cannot raise it.
+    unsafe {
+        if header.child.get().is_null() {
+            return Header::enqueue(leader);
+        }
+        header.entry.set_level(Priority::Default);
+        header.entry.set_leads(true);
+        let home = Header::context(leader).as_ref().home;
+        home.enqueue(leader.cast::<Entry>())
+    }
+}
+
+/// Resumes a frame that has left its queue. Those that wait behind it are next, and others can take them.
+///
+/// # Safety
+///
+/// The frame is busy, and in no queue. It was taken out of the queue of a pool.
+#[inline(never)]
+unsafe fn resume_together(frame: NonNull<Header>) -> Transfer {
+    let header = header_of(frame);
+    header.entry.set_leads(false);
+    // SAFETY: the frames are busy, and in no queue. Those behind the first are not tracked, so they are not raised.
+    unsafe {
+        let mut resumed = Transfer::to(frame.cast::<Job>());
+        let Some(last) = NonNull::new(header.child.replace(ptr::null_mut())) else {
+            return resumed;
+        };
+        // They are linked in a circle, from the last to the first.
+        let first = header_of(last).next();
+        header_of(last).set_next(ptr::null_mut());
+        let others = Transfer::from_raw(first.cast());
+        let mut others = match Worker::current() {
+            Some(worker) => worker.shelve(others),
+            None => others,
+        };
+        while let Some(other) = others.pop() {
+            resumed.append(Header::enqueue(other.cast()));
+        }
+        resumed
+    }
 }
 
 /// Polls a frame, then what it awaits, then what awaits it, for as long as there is something to do.
@@ -342,8 +482,10 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             (None, false) => {
                 header.nested.set(0);
                 poll.set_frame(frame.as_ptr().cast());
-                // Where it is found, should the poll block.
-                poll.keep(core::mem::take(&mut resumed));
+                if !resumed.is_none() {
+                    // Where it is found, should the poll block.
+                    poll.keep(core::mem::take(&mut resumed));
+                }
                 // SAFETY: it is busy, and polled by this thread. It does not unwind.
                 poll.enter(|| unsafe { (header.vtable.poll)(frame) })
             }
@@ -464,6 +606,7 @@ pub(super) unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
 /// # Safety
 ///
 /// The frame is busy, and the caller polls it. It may be gone when this returns.
+#[inline]
 unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: by the caller's promise.
@@ -472,7 +615,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
         Suspend::Idle => Transfer::none(),
         // It was woken meanwhile, and gets in line again.
         // SAFETY: it is still busy, so its context is valid; it is in no queue.
-        Suspend::Enqueue => unsafe { Context::enqueue(Header::context(frame), frame.cast::<Entry>()) },
+        Suspend::Enqueue => unsafe { Header::enqueue_in(Header::context(frame), frame) },
     }
 }
 
@@ -480,38 +623,73 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 ///
 /// # Safety
 ///
-/// As for [`suspend`]. `owner_waits` is as for [`State::finish`](super::state::State::finish). The frame is not the current one.
+/// As for [`suspend`]. `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is
+/// done. The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
+    let leave_scope = |scope: Option<NonNull<Scope>>| {
+        if let Some(scope) = scope {
+            // SAFETY: the frame was a user of the scope, whose frame waits for this one.
+            unsafe { scope.as_ref() }.exit();
+        }
+    };
     let header = header_of(frame);
-    if (header.memory.is_used() || !header.awaited.get().is_null()) && !header.is_ending.replace(true) {
+    // Read before the context goes.
+    // SAFETY: the frame is not done, so its context is valid.
+    let scope = unsafe { Header::context(frame).as_ref().scope() };
+    let is_plain = !has_left(header) && header.vtable.leave.is_none() && scope.is_none();
+    // SAFETY: by the caller's promise.
+    if !is_plain && !unsafe { leave(frame, resumed) } {
+        return false;
+    }
+    let pending = header.pending.get();
+    if owner_waits && pending.is_zero() && header.state.is_private() {
+        header.state.finish_private();
+        leave_scope(scope);
+        return true;
+    }
+    let finish = header.state.finish(pending);
+    if finish == Finish::Waits {
+        assert!(is_plain, "an await began when the future was gone");
+        return false;
+    }
+    // From here on its owner may free the frame.
+    leave_scope(scope);
+    if finish == Finish::Free {
+        // SAFETY: the owner has given its reference up, and that was the last.
+        unsafe { free(frame) };
+    }
+    true
+}
+
+/// Whether the future has left something that may be in flight: blocks, or children that it awaited.
+#[inline]
+fn has_left(header: &Header) -> bool {
+    header.memory.has_blocks() || !header.awaited.get().is_null()
+}
+
+/// Ends what a frame has besides its result: its blocks, and its own context. `false` where something that it began is in flight.
+///
+/// # Safety
+///
+/// As for [`finish`].
+#[inline(never)]
+unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
+    let header = header_of(frame);
+    if has_left(header) && !header.is_ending.replace(true) {
         // SAFETY: by the caller's promise.
         unsafe { end(frame, resumed) };
     }
     if header.state.has_awaits(header.pending.get()) {
         return false;
     }
-    if header.memory.is_used() {
+    if header.memory.has_blocks() {
         // All that was left in flight has ended, and goes before the task is done.
         // SAFETY: by the caller's promise.
         unsafe { header.memory.sweep() };
     }
-    // Read before the context goes.
-    // SAFETY: the frame is not done, so its context is valid.
-    let scope = unsafe { Header::context(frame).as_ref().scope() };
     if let Some(leave) = header.vtable.leave {
         // SAFETY: by the caller's promise. Nothing that was awaited is left, and nothing comes: the future is gone.
         unsafe { leave(frame) };
-    }
-    let finish = header.state.finish(header.pending.take(), owner_waits);
-    if let Some(scope) = scope {
-        // SAFETY: the frame was a user of the scope, whose frame waits for this one.
-        unsafe { scope.as_ref() }.exit();
-    }
-    match finish {
-        Finish::Waits => unreachable!("an await began when the future was gone"),
-        Finish::Done => {}
-        // SAFETY: the owner has given its reference up, and that was the last.
-        Finish::Free => unsafe { free(frame) },
     }
     true
 }

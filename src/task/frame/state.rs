@@ -24,7 +24,7 @@ use crate::sync::atomic::{
 ///
 /// Writers: [`begin`](State::begin) stores with relaxed ordering, before the frame is shared. Every other change is a
 /// read-modify-write that acquires and releases, so a thread that polls sees what was done before each wake, and the thread
-/// that frees sees everything. The one plain store, in `finish`, is made where no other thread can change the word.
+/// that frees sees everything. The one plain store, in `finish_private`, is made where no other thread can change the word.
 pub(super) struct State(AtomicUsize);
 
 const BUSY: usize = 1;
@@ -36,21 +36,30 @@ const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
 /// A count beyond this is the work of code that forgets what it counts.
 const MANY: usize = usize::MAX / REFERENCE / 4;
 
-/// Changes of the counts that the polling thread has not applied yet.
+/// Changes of the counts that the polling thread has not applied yet: what is to be added to the word, which wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub(super) awaits: i32,
-    pub(super) references: i32,
-}
+pub(super) struct Pending(usize);
 
 impl Pending {
-    fn word(self) -> usize {
+    /// The same with so many more awaits and references, or fewer.
+    #[inline]
+    pub(super) fn with(self, awaits: i32, references: i32) -> Self {
         let times = |number: i32, unit: usize| (number as isize as usize).wrapping_mul(unit);
-        times(self.awaits, AWAIT).wrapping_add(times(self.references, REFERENCE))
+        Pending(
+            self.0
+                .wrapping_add(times(awaits, AWAIT))
+                .wrapping_add(times(references, REFERENCE)),
+        )
     }
 
+    #[inline]
+    fn word(self) -> usize {
+        self.0
+    }
+
+    #[inline]
     pub(super) fn is_zero(self) -> bool {
-        self == Pending::default()
+        self.0 == 0
     }
 }
 
@@ -182,15 +191,16 @@ impl State {
         self.0.load(Acquire).wrapping_add(pending.word()) % REFERENCE / AWAIT != 0
     }
 
+    /// Ends the last poll of a frame that is [private](State::is_private), and whose owner neither wakes it nor gives up its
+    /// reference before it is done. No change is pending.
+    #[inline]
+    pub(super) fn finish_private(&self) {
+        // No other thread changes the word, so a store does.
+        self.0.store(REFERENCE | DONE, Release);
+    }
+
     /// Ends the last poll of a frame whose future is gone, unless something is in flight.
-    ///
-    /// `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is done.
-    pub(super) fn finish(&self, pending: Pending, owner_waits: bool) -> Finish {
-        if owner_waits && pending.is_zero() && self.is_private() {
-            // No other thread changes the word, so a store does.
-            self.0.store(REFERENCE | DONE, Release);
-            return Finish::Done;
-        }
+    pub(super) fn finish(&self, pending: Pending) -> Finish {
         let pending = pending.word();
         let mut state = self.0.load(Acquire);
         loop {

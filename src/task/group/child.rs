@@ -220,6 +220,6 @@ impl Drop for Room {
         let mut settled = Settled::new();
         let last = self.0.lock().one_less(&mut settled);
         // SAFETY: the place was counted.
-        unsafe { Core::settle(self.0.as_ptr(), settled, last) }.run();
+        unsafe { Core::settle(self.0.as_ptr(), &mut settled, last) }.run();
     }
 }

@@ -352,17 +352,15 @@ impl CoreRef {
         };
         member.failed.set(failed);
         member.panicked.set(cancels);
-        let resumed = if cancels {
+        let mut resumed = if cancels {
             core.cancel(Why::SIBLING_FAILED)
         } else {
             Transfer::none()
         };
         // SAFETY: it is done, and was counted; the group is its owner.
         unsafe {
-            if !core.policy.discards
-                && let Some(kept) = Core::keep(member.core, frame)
-            {
-                return resumed.and(kept);
+            if !core.policy.discards && Core::keep(member.core, frame, &mut resumed) {
+                return resumed;
             }
             resumed.and(Core::discard::<T>(member.core, frame))
         }
@@ -464,14 +462,13 @@ impl Core {
         settled.complete().run();
     }
 
-    /// Keeps a child that has ended until its result is taken. None where nobody will.
+    /// Keeps a child that has ended until its result is taken. `false` where nobody will. Adds what is to be resumed.
     ///
     /// # Safety
     ///
     /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
-    unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>) -> Option<Transfer> {
+    unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
         let mut settled = Settled::new();
-        let mut resumed = Transfer::none();
         // SAFETY: it waits for the child, which was not freed.
         let (core, failed) = unsafe {
             (
@@ -483,14 +480,12 @@ impl Core {
         if failed && lock.phase != Phase::Open && core.policy.fails.is_some() {
             // The body, which has ended, did not see this one. While it is counted the group is there.
             drop(lock);
-            resumed = core.cancel(Why::SIBLING_FAILED);
+            resumed.append(core.cancel(Why::SIBLING_FAILED));
             lock = core.lock();
         }
         if lock.abandoned {
             // It was cancelled before.
-            drop(lock);
-            resumed.run();
-            return None;
+            return false;
         }
         // SAFETY: the caller's promise.
         let child = unsafe { lock.end_child(frame) };
@@ -499,7 +494,11 @@ impl Core {
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: as above.
-        Some(resumed.and(unsafe { Core::settle(this, settled, last) }))
+        let next = unsafe { Core::settle(this, &mut settled, last) };
+        if !next.is_none() {
+            resumed.append(next);
+        }
+        true
     }
 
     /// Drops a child that has ended, with what it gave.
@@ -531,7 +530,7 @@ impl Core {
         drop(lock);
         drop((child, second));
         // SAFETY: as above.
-        unsafe { Core::settle(this, settled, last) }
+        unsafe { Core::settle(this, &mut settled, last) }
     }
 
     /// What follows when a child has ended, and the lock was given back.
@@ -539,7 +538,20 @@ impl Core {
     /// # Safety
     ///
     /// `last` is what [`State::one_less`] said, this once.
-    pub(super) unsafe fn settle(this: NonNull<Core>, settled: Settled, last: bool) -> Transfer {
+    #[inline]
+    pub(super) unsafe fn settle(this: NonNull<Core>, settled: &mut Settled, last: bool) -> Transfer {
+        if !last && settled.is_empty() {
+            return Transfer::none();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Core::settle_now(this, settled, last) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`settle`](Core::settle).
+    #[inline(never)]
+    unsafe fn settle_now(this: NonNull<Core>, settled: &mut Settled, last: bool) -> Transfer {
         let resumed = settled.complete();
         if !last {
             return resumed;

@@ -135,8 +135,13 @@ impl Settled {
         }
     }
 
+    /// Whether there is nothing to be done, as for most children of many.
     #[inline]
-    pub(super) fn complete(mut self) -> Transfer {
+    pub(super) fn is_empty(&self) -> bool {
+        self.granted.is_empty() && self.frame.is_none() && self.body.is_none() && self.woken.is_empty()
+    }
+
+    pub(super) fn complete(&mut self) -> Transfer {
         let mut resumed = Transfer::none();
         while let Some(waiter) = self.granted.pop_front() {
             // SAFETY: it was taken out of the group's queue, under the lock.
@@ -150,7 +155,7 @@ impl Settled {
             // SAFETY: as above.
             resumed.append(unsafe { Header::end_wait(frame, |_| false) });
         }
-        for waker in self.woken {
+        for waker in mem::take(&mut self.woken) {
             waker.wake();
         }
         resumed
