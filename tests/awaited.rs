@@ -124,6 +124,7 @@ fn so_are_the_children_of_those() {
 }
 
 #[test]
+#[allow(clippy::async_yields_async, reason = "the future of a child is given away")]
 fn a_child_in_the_result_of_its_task_is_stopped_with_that() {
     let _dog = Watchdog::new(Duration::from_secs(20));
     everywhere(|| async {

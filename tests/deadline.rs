@@ -527,6 +527,7 @@ fn what_is_moved_out_in_time_goes_on() {
 
 /// A cancellation of the task reaches it, through any number of scopes that were left.
 #[test]
+#[allow(clippy::async_yields_async, reason = "a future that has begun is given away")]
 fn what_is_moved_out_is_cancelled_with_the_task() {
     everywhere(|place| {
         for from_elsewhere in [false, true] {

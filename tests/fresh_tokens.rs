@@ -41,7 +41,7 @@ impl Env for Fresh {
             Fresh::Kept(sources) => {
                 let source = StopSource::new();
                 let token = source.token();
-                lock(&sources).push(source);
+                lock(sources).push(source);
                 token
             }
         }

@@ -759,9 +759,10 @@ async fn child() -> usize {
 }
 
 type Scoped = Pin<Box<dyn Future<Output = usize> + Send>>;
+type Case = (&'static str, usize, fn() -> Scoped);
 
 /// Futures that are pending often inside of a scope or a group, and how often in all.
-fn scopes() -> [(&'static str, usize, fn() -> Scoped); 10] {
+fn scopes() -> [Case; 10] {
     const HOUR: Duration = Duration::from_secs(3600);
     [
         ("with_timeout", OFTEN, || {

@@ -1122,9 +1122,9 @@ fn whatever_the_body_waits_for_the_panic_of_a_child_ends_its_group() {
 #[test]
 fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
     const UNSEEN: &str = "the panic of a child of a supervised group";
-    fn panics(text: &'static str) -> impl Future<Output = ()> + Send + 'static {
-        // A message of its own: other tests of this process panic as well.
-        async move { std::panic::resume_unwind(Box::new(text)) }
+    /// With a message of its own: other tests of this process panic as well.
+    async fn panics(text: &'static str) {
+        std::panic::resume_unwind(Box::new(text))
     }
     let (report, reports) = std::sync::mpsc::channel();
     task::set_report_hook(move |told| {
