@@ -168,14 +168,17 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             }
         }
 
-        let block = polling.allocate(AwaitBlock::<S> {
-            shared: Await {
-                state: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
-                result: UnsafeCell::new(None),
-            },
-            is_connected: false,
-            operation: MaybeUninit::uninit(),
-        });
+        // SAFETY: this only stores what it is given.
+        let block = unsafe {
+            polling.allocate_with(|| AwaitBlock::<S> {
+                shared: Await {
+                    state: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
+                    result: UnsafeCell::new(None),
+                },
+                is_connected: false,
+                operation: MaybeUninit::uninit(),
+            })
+        };
         polling.context().enter();
         polling.hold();
         let unwinding = Unwinding(block, polling);

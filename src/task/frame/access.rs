@@ -88,16 +88,23 @@ impl<'p> Polling<'p> {
     /// The frame's allocator has no memory.
     #[inline]
     pub(in super::super) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemory> {
-        let layout = Layout::new::<T>();
+        // SAFETY: to move a value does nothing else.
+        unsafe { self.try_allocate_with(|| content) }
+    }
+
+    /// [`try_allocate`](Polling::try_allocate) of content that is made in its place, and not moved there.
+    ///
+    /// # Safety
+    ///
+    /// `content` neither unwinds nor uses the frame's memory.
+    #[inline]
+    unsafe fn try_allocate_with<T: BlockContent>(self, content: impl FnOnce() -> T) -> Result<NonNull<T>, OutOfMemory> {
+        let (layout, memory) = (Layout::new::<T>(), &self.header().memory);
         // SAFETY: the memory belongs to the polling thread. The block has room for a `T`, which is written at once.
         unsafe {
-            match self
-                .header()
-                .memory
-                .allocate(layout, T::VTABLE, &FrameSource(self.frame))
-            {
+            match memory.allocate(layout, T::VTABLE, &FrameSource(self.frame)) {
                 Some(block) => {
-                    block.cast::<T>().write(content);
+                    block.cast::<T>().write(content());
                     Ok(block.cast())
                 }
                 None => Err(OutOfMemory::new(layout)),
@@ -108,7 +115,19 @@ impl<'p> Polling<'p> {
     /// [`try_allocate`](Polling::try_allocate), which panics where there is no memory: the task ends with that.
     #[inline]
     pub(in super::super) fn allocate<T: BlockContent>(self, content: T) -> NonNull<T> {
-        match self.try_allocate(content) {
+        // SAFETY: to move a value does nothing else.
+        unsafe { self.allocate_with(|| content) }
+    }
+
+    /// [`allocate`](Polling::allocate) of content that is made in its place, and not moved there.
+    ///
+    /// # Safety
+    ///
+    /// `content` neither unwinds nor uses the frame's memory.
+    #[inline]
+    pub(in super::super) unsafe fn allocate_with<T: BlockContent>(self, content: impl FnOnce() -> T) -> NonNull<T> {
+        // SAFETY: the caller's promise.
+        match unsafe { self.try_allocate_with(content) } {
             Ok(block) => block,
             Err(error) => panic!("a task cannot go on: {error}"),
         }
