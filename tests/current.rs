@@ -297,8 +297,8 @@ fn a_task_that_nobody_asks_about_allocates_nothing_more() {
     };
     sync_wait(children()).unwrap();
     let (_, count) = allocations(|| sync_wait(children()).unwrap());
-    // The three tasks, and nothing else.
-    assert_eq!(count, 3);
+    // The three tasks, and nothing else. Under a sanitizer the operations are too large for the memory that threads keep.
+    assert_eq!(count, 3 + usize::from(cfg!(sanitized)));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use bowline::stop::StopSource;
 use bowline::task::{Handle, Reason, Report, SpawnOptions, block_on};
 use bowline::task_local;
 use common::everywhere::everywhere;
-use common::{Census, PANIC, quiet_panic};
+use common::{Census, PANIC, Watchdog, quiet_panic};
 
 /// Waits for a stop, and ends with it.
 async fn until_stopped<T: Send + 'static>() -> T {
@@ -313,4 +313,33 @@ fn ten_thousand_are_detached_and_awaited() {
         .collect();
     let sum: u64 = handles.into_iter().map(|handle| block_on(handle).unwrap()).sum();
     assert_eq!(sum, 49_995_000);
+}
+
+/// The await of a handle is in flight when both go: its own end, and the task's, which gives it the result.
+#[test]
+fn a_handle_that_is_dropped_while_its_task_ends_drops_the_result_once() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    let census = Census::new();
+    let pool = ThreadPool::new(2);
+    for round in 0..if cfg!(sanitized) { 500 } else { 10_000 } {
+        let (open, opened) = gate();
+        let value = census.value();
+        let task = Task::new(async move {
+            let mut handle = task::detach(async move {
+                let _ = opened.recv().await;
+                value
+            });
+            assert!(futures_lite::future::poll_once(&mut handle).await.is_none());
+            // The task ends on the global pool, at about the time at which this is dropped.
+            open.try_send(()).expect("there is room");
+            for _ in 0..round % 64 * 8 {
+                std::hint::spin_loop();
+            }
+            drop(handle);
+        });
+        sync_wait(starts_on(pool.scheduler(), task)).unwrap();
+    }
+    while census.alive() != 0 {
+        thread::yield_now();
+    }
 }

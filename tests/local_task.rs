@@ -325,7 +325,8 @@ fn one_allocation_each_and_none_per_await() {
         });
         sync_wait(task).unwrap()
     });
-    assert_eq!((value, allocated), (1, 2));
+    // Under a sanitizer the operation is too large for the memory that threads keep.
+    assert_eq!((value, allocated), (1, 2 + usize::from(cfg!(sanitized))));
 }
 
 #[test]

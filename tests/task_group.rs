@@ -1039,7 +1039,8 @@ impl WaitsFor {
                 let Ok(()) = task::sleep(HOUR).await;
             }
             WaitsFor::Task => {
-                let Ok(()) = Task::new(std::future::pending()).await;
+                // One that ends when it is asked to: outside of a task there is no frame that could drop its future.
+                let Ok(()) = Task::new(until_stopped()).await;
             }
             WaitsFor::LetAsync => task::let_async(until_stopped()).await,
             WaitsFor::ChannelInScopes => {

@@ -74,7 +74,8 @@ pub(super) struct Solo {
     /// | null | it runs, and nobody waits |
     /// | a [`Joiner`], with `STARTING` | it runs, and that begins to wait. Whoever takes it out of here has nothing to do: its start sees that |
     /// | a joiner | it runs, and that waits. Whoever takes it out of here completes it |
-    /// | `DONE` | it has ended; the result is in the frame, for who has the [`Claim`] |
+    /// | `DONE` | it has ended; the result is in the frame, and belongs to the owner of the [`Claim`] |
+    /// | `TAKEN` | it has ended; the result belongs to the joiner that waited |
     /// | `GONE` | nobody will ask: the end drops the result |
     /// | `ORPHAN` | the same, and then wakes the parent, which has counted an await |
     /// | `OVER` | it has ended, and the result was dropped by that |
@@ -84,7 +85,8 @@ pub(super) struct Solo {
     /// | null | a joiner, with `STARTING` | the joiner's start |
     /// | that | the joiner | the same, when it listens to its stop token |
     /// | either of those | null | its stop |
-    /// | null, a joiner | `DONE` | the end |
+    /// | null, a joiner with `STARTING` | `DONE` | the end |
+    /// | a joiner | `TAKEN` | the end, which completes the joiner |
     /// | null, a joiner | `GONE`, `ORPHAN` | the claim, when it is dropped |
     /// | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is gone |
     /// | `GONE`, `ORPHAN` | `OVER` | the end, when the result was dropped |
@@ -97,6 +99,7 @@ const DONE: *mut Joiner = ptr::without_provenance_mut(1);
 const GONE: *mut Joiner = ptr::without_provenance_mut(2);
 const ORPHAN: *mut Joiner = ptr::without_provenance_mut(3);
 const OVER: *mut Joiner = ptr::without_provenance_mut(5);
+const TAKEN: *mut Joiner = ptr::without_provenance_mut(7);
 /// The lowest bit of the address of a joiner.
 const STARTING: usize = 1;
 
@@ -163,7 +166,7 @@ impl SoloRef {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.solo().joiner.load(Acquire) == DONE
+        matches!(self.solo().joiner.load(Acquire), DONE | TAKEN)
     }
 
     /// Makes it at least as urgent, for good.
@@ -420,10 +423,12 @@ impl Solo {
                     _ => Transfer::none(),
                 };
             }
-            let resumed = match solo.joiner.compare_exchange(seen, DONE, AcqRel, Acquire) {
-                Ok(joiner) => waiting(joiner).map_or_else(Transfer::none, |joiner| Joiner::complete(joiner, true)),
-                Err(_) => return Solo::settle(solo),
-            };
+            let joiner = waiting(seen);
+            let next = if joiner.is_some() { TAKEN } else { DONE };
+            if solo.joiner.compare_exchange(seen, next, AcqRel, Acquire).is_err() {
+                return Solo::settle(solo);
+            }
+            let resumed = joiner.map_or_else(Transfer::none, |joiner| Joiner::complete(joiner, true));
             Header::release(frame);
             resumed
         }
@@ -453,7 +458,7 @@ impl Solo {
     fn let_go(&self, counted: bool) -> bool {
         let gone = if counted { ORPHAN } else { GONE };
         let mut seen = self.joiner.load(Acquire);
-        while seen != DONE && seen != ORPHAN && seen != OVER {
+        while !matches!(seen, DONE | TAKEN | ORPHAN | OVER) {
             match self.joiner.compare_exchange(seen, gone, AcqRel, Acquire) {
                 Err(now) => seen = now,
                 Ok(joiner) => {
