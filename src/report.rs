@@ -12,7 +12,7 @@ use crate::sync::Setting;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Report<'a> {
-    /// A [`Continuation`](crate::task::Continuation) was dropped without being resumed, while somebody waited, who is stopped.
+    /// A [`Continuation`](crate::task::Continuation) was dropped without being resumed. The task that waited is stopped.
     #[non_exhaustive]
     ContinuationDropped {
         /// Where [`continuation`](crate::task::continuation()) was called.

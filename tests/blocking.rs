@@ -925,7 +925,7 @@ impl Drop for CancelThenBlock {
     fn drop(&mut self) {
         let handle = self.handle.take().expect("it is dropped once");
         handle.cancel();
-        // Nobody listens any more where the test has failed.
+        // The receiver is gone where the test has failed.
         let _ = self.told.send((self.blocks)(handle));
     }
 }

@@ -341,7 +341,7 @@ unsafe impl<S: Sender, D: Fetch<S::Value, S::Error>> Awaited for Interest<S, D> 
     }
 
     unsafe fn result(self) -> (Completion<S::Value, S::Error>, Transfer) {
-        // SAFETY: the run is over, so the completion is there; the handle keeps it.
+        // SAFETY: the run is over, so the completion was written; the handle keeps it alive.
         let completion = unsafe { D::fetch(self.handle.shared().completion.get()) };
         (completion, self.handle.give_back())
     }

@@ -233,7 +233,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         unsafe { this.as_ref().shared.state.is_done().then(|| Self::take_done(this)) }
     }
 
-    /// [`take`](AwaitBlock::take) where the result is there.
+    /// [`take`](AwaitBlock::take) of a sender that has completed.
     ///
     /// # Safety
     ///

@@ -503,7 +503,7 @@ fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
 }
 
 /// What was moved out of a deadline is its last user, and ends on another thread while the task is cancelled: the scope ends once,
-/// and is there until no stop is being passed on.
+/// and stays alive until no stop is being passed on.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_the_cancel() {
     explore(2, &["ended", "stopped", "cancelled before"], |seen| {

@@ -18,21 +18,21 @@ fn what_is_handed_over_together_is_shared() {
             move || {
                 shelf.fill(&tasks);
                 while let Some(number) = shelf.take_first() {
-                    taken[0].lock().expect("nobody panicked").push(number);
+                    taken[0].lock().expect("no thread panicked").push(number);
                 }
             }
         });
         let thief: Box<dyn FnOnce()> = Box::new({
             let (shelf, taken) = (shelf.clone(), taken.clone());
-            move || *taken[1].lock().expect("nobody panicked") = shelf.take_all()
+            move || *taken[1].lock().expect("no thread panicked") = shelf.take_all()
         });
         Threads::default().run(order, [occupant, thief]);
         assert!(shelf.take_first().is_none());
         assert!(tasks.iter().all(|task| task.runs() == 1));
         let [occupant, thief] = &*taken;
         let (occupant, thief) = (
-            occupant.lock().expect("nobody panicked").clone(),
-            thief.lock().expect("nobody panicked").clone(),
+            occupant.lock().expect("no thread panicked").clone(),
+            thief.lock().expect("no thread panicked").clone(),
         );
         assert_eq!([&occupant[..], &thief[..]].concat(), [1, 2, 3]);
         seen.note(match (occupant.len(), thief.len()) {

@@ -29,8 +29,8 @@ pub(crate) struct Entry {
     /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
     /// it; who reads its place first, and then this, knows which pool the place is in.
     forwarded: AtomicBool,
-    /// What is known of the frame that it is the entry of: [`PLAIN`], [`TRACKED`] or [`LEADS`]. For whoever has the entry to
-    /// itself; who runs it is ordered after who queued it.
+    /// What is known of the frame that it is the entry of: [`PLAIN`], [`TRACKED`] or [`LEADS`]. Accessed with relaxed ordering by
+    /// the thread that has exclusive access to the entry: the queue orders the thread that runs it after the one that queued it.
     mark: AtomicU8,
     /// The number of its turn in the injector, counted by that. Only touched under its lock, so relaxed accesses do.
     pub(super) stamp: AtomicU32,

@@ -15,8 +15,8 @@ use crate::{Job, Transfer};
 ///
 /// | value | the jobs belong to |
 /// |---|---|
-/// | null | nobody, or to the thread that took them |
-/// | a job | whoever takes it, with those that are linked to it |
+/// | null | no thread: there are none; or the thread that took them |
+/// | a job | the thread that takes it next, with those that are linked to it |
 pub(super) struct Shelf(
     /// Made non-null by the occupant alone, with a sequentially consistent swap: that releases the jobs and their links, and
     /// orders the loads of the occupant that come after it. Made null by any thread with a swap that acquires them.

@@ -72,7 +72,7 @@ pub(super) struct Core {
     /// by who spawns, and raised by who raises; it only decides who asks for the lock.
     lowest: AtomicU8,
     /// A child has panicked since the body last began to wait for that; its panic may have been taken. Stored under the lock, and
-    /// loaded without it by the thread that polls the body, which whoever sets it wakes.
+    /// loaded without it by the thread that polls the body, which the thread that sets it wakes.
     has_panic: AtomicBool,
     /// Locked for a few instructions, and never while anything of the user's runs. A child that has ended uses nothing of the
     /// group after it unlocked this, unless it was the last of one that is closed.
@@ -138,7 +138,7 @@ impl PartialEq for CoreRef {
 /// Drops children that have ended, and were taken out of the group, with what they gave.
 fn release_all(mut children: EndedChildren) {
     while let Some(child) = children.pop_front() {
-        // What panics in there was reported by the hook, and there is nobody left to be told.
+        // The panic hook has reported what panics in there, and no code is left that could be told.
         drop(Panic::catch(|| drop(child)));
     }
 }
@@ -462,7 +462,8 @@ impl Core {
         settled.complete().run();
     }
 
-    /// Keeps a child that has ended until its result is taken. `false` where nobody will. Adds what is to be resumed.
+    /// Keeps a child that has ended until its result is taken. `false` where results are not taken any more. Adds what is to be
+    /// resumed.
     ///
     /// # Safety
     ///
