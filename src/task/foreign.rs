@@ -317,7 +317,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
     where
         S: Sender<Value = T, Error = E> + 'static,
     {
-        Polling::with(|polling| Self::start_in(sender, polling.filter(|polling| !polling.is_ending())))
+        Polling::with(|polling| Self::start_in(sender, polling.filter(|polling| !polling.is_unwinding())))
     }
 
     fn start_in<S>(sender: S, polling: Option<Polling<'_>>) -> Self
@@ -658,7 +658,7 @@ pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
         Completion::Error(error) => Err(error),
         Completion::Panicked(payload) => payload.resume(),
         Completion::Stopped => Polling::with(|polling| match polling {
-            Some(polling) if !polling.is_ending() => Stopping::unwind(polling),
+            Some(polling) if !polling.is_unwinding() => Stopping::unwind(polling),
             _ => panic!(
                 "what was awaited outside of a task has stopped, and there is no task to stop with it: \
                  await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"

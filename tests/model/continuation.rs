@@ -1,9 +1,7 @@
 //! Continuations: the end of one against the start of who waits for it, its stop, the drop of its await, and its handler.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, Once};
-use std::task::Poll;
 
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
@@ -11,6 +9,7 @@ use bowline::stop::StopSource;
 use bowline::task::{self, Continuation, SenderFuture, Task, continuation};
 use loom::thread;
 
+use crate::awaits::begin_and_drop;
 use crate::support::{Ended, Root, Watched, World, explore};
 
 type Failure = &'static str;
@@ -93,18 +92,6 @@ fn the_resume_races_with_the_stop() {
         });
         world.end();
     });
-}
-
-/// Polls a future once, and drops it.
-async fn begin_and_drop<F: Future>(future: F) {
-    let mut future = Some(Box::pin(future));
-    poll_fn(|context| {
-        if let Some(mut future) = future.take() {
-            let _ = future.as_mut().poll(context);
-        }
-        Poll::Ready(())
-    })
-    .await;
 }
 
 /// The await is dropped in flight while it is resumed: the value is dropped with the await, or given back. Nobody uses the

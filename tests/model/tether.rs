@@ -20,6 +20,18 @@ fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
+/// Starts a task, and expects that its child is gone when it is done.
+fn begin_parent(parent: Task<Watched, Failure>, gone: Arc<AtomicBool>, root: Root) {
+    begin(
+        task(async move {
+            let value = parent.await;
+            assert!(gone.load(SeqCst), "the parent was done before its child");
+            value
+        }),
+        root,
+    );
+}
+
 /// Says when it is dropped.
 struct Flag(Arc<AtomicBool>);
 
@@ -48,14 +60,7 @@ fn with_child(world: &World, root: Root, take: impl FnOnce(AsyncLet<Watched>) + 
         take(task::let_async(future));
         Ok(value)
     });
-    begin(
-        task(async move {
-            let value = parent.await;
-            assert!(gone.load(SeqCst), "the parent was done before its child");
-            value
-        }),
-        root,
-    );
+    begin_parent(parent, gone, root);
 }
 
 /// The claim is dropped in the parent's poll, and the parent ends, while the child ends on another thread.
@@ -65,6 +70,29 @@ fn the_drop_of_a_claim_races_with_the_end_of_the_child() {
         let world = World::default();
         let (root, report) = world.root();
         with_child(&world, root, drop);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        seen.note(if report.here() {
+            "the child first"
+        } else {
+            "the parent first"
+        });
+    });
+}
+
+/// The claim is dropped while its await is in flight, and the child ends on another thread: the result goes to one of the two.
+#[test]
+fn the_drop_of_a_claim_that_is_awaited_races_with_the_end_of_the_child() {
+    explore(2, &["the child first", "the parent first"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (future, gone) = child(&world);
+        let value = world.census.value(7);
+        let parent = task(async move {
+            begin_and_drop(task::let_async(future)).await;
+            Ok(value)
+        });
+        begin_parent(parent, gone, root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         seen.note(if report.here() {
@@ -105,14 +133,7 @@ fn the_end_of_the_parent_races_with_the_end_of_a_child_that_was_forgotten() {
             })));
             Ok(value)
         });
-        begin(
-            task(async move {
-                let value = parent.await;
-                assert!(gone.load(SeqCst), "the parent was done before its child");
-                value
-            }),
-            root,
-        );
+        begin_parent(parent, gone, root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         seen.note(if report.here() { "here" } else { "there" });
@@ -157,14 +178,7 @@ fn with_child_task(world: &World, root: Root, take: impl FnOnce(Pin<Box<TaskFutu
         begin_and_give_at_once(child.into_future(), take).await;
         Ok(value)
     });
-    begin(
-        task(async move {
-            let value = parent.await;
-            assert!(gone.load(SeqCst), "the parent was done before its child");
-            value
-        }),
-        root,
-    );
+    begin_parent(parent, gone, root);
 }
 
 /// The future of a child task is forgotten, so the end of the parent stops the child, while that ends.

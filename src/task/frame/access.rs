@@ -171,7 +171,7 @@ impl<'p> Polling<'p> {
     }
 
     /// Whether what the call belongs to is being dropped: a scope that it is in, or the frame, has stopped, or the thread unwinds.
-    pub(in super::super) fn is_ending(self) -> bool {
+    pub(in super::super) fn is_unwinding(self) -> bool {
         let mut scope = self.context().scope_in(self.frame);
         while let Some(at) = scope {
             if at.is_stopped() {
