@@ -4,7 +4,7 @@ use core::pin::{Pin, pin};
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::local::LocalTask;
+use super::coroutine::local::LocalTask;
 use crate::{Outcome, sync_wait};
 
 /// Runs a future as a [`LocalTask`] on a run loop of its own, and blocks until it is done.

@@ -3,8 +3,8 @@
 use core::error::Error;
 use core::fmt;
 
-use super::context::Context;
 use super::frame::Polling;
+use super::strand::context::Context;
 use crate::stop::{StopToken, Why};
 use crate::sync::OnceLock;
 

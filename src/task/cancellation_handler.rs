@@ -9,8 +9,8 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::context::Context;
 use super::frame::{self, BlockContent, Header, Polling};
+use super::strand::context::Context;
 use crate::sender::current;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::{

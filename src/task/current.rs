@@ -11,9 +11,9 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use super::cancellation::Reason;
-use super::context::Context;
 use super::frame::Polling;
-use super::unit::Unit;
+use super::strand::context::Context;
+use super::strand::unit::Unit;
 use crate::Priority;
 use crate::memory::Count;
 use crate::stop::Why;

@@ -12,11 +12,11 @@ use core::task::{Context as Cx, Poll};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::await_sender::SenderFuture;
+use super::awaiting::await_sender::SenderFuture;
 use super::cancellation::in_context;
-use super::context::{Context, Scope, Stops};
 use super::frame::{self, Header, Polling};
-use super::inside::{self, Change, Closed, Ended, Inside};
+use super::strand::context::{Context, Scope, Stops};
+use super::strand::inside::{self, Change, Closed, Ended, Inside};
 use crate::scheduler::{Timer, TimerSchedule};
 use crate::sender::{current, start};
 use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};

@@ -10,7 +10,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::frame::{Header, Polling};
 use super::priority::{self, Held, Link, Raising};
-use super::tether::{Tether, Tethered};
+use super::strand::tether::{Tether, Tethered};
 use crate::sender::stage::container_of;
 use crate::sync::Arc;
 use crate::sync::atomic::{

@@ -3,10 +3,10 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
-use super::await_sender::SenderFuture;
+use super::awaiting::await_sender::SenderFuture;
+use super::children::solo::{self, AsItIs, Claim, Join, Start};
+use super::children::spawned::InCache;
 use super::frame::{Header, Polling};
-use super::solo::{self, AsItIs, Claim, Join, Start};
-use super::spawned::InCache;
 use crate::memory::Cached;
 
 /// Starts a child of the current task, and binds it to a variable: it is awaited where it is used.

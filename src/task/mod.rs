@@ -43,64 +43,52 @@
 // | a local task stays on its thread | `!Send` types, and a check at run time that aborts (`task::local`) |
 // | reference counts do not overflow | `memory::Count`, and the check in `frame::state` |
 
-mod allocator;
-mod await_sender;
-mod await_state;
-mod awaitable;
+mod awaiting;
 mod block_on;
-mod builder;
 mod cancellation;
 mod cancellation_handler;
-mod context;
+mod children;
+mod coroutine;
 mod current;
 mod deadline;
 mod error;
 mod escalation_handler;
-mod foreign;
 mod frame;
-mod group;
-mod handle;
-mod home;
-mod hop;
-mod inside;
 mod let_async;
-mod local;
 mod priority;
+mod running;
 mod scope;
 mod shield;
-mod solo;
-mod spawned;
-#[allow(clippy::module_inception, reason = "the file is named for the type in it")]
-mod task;
+mod strand;
 mod task_local;
-mod tether;
 mod tree;
-mod unit;
 
-pub use allocator::{CurrentAllocator, TaskAllocator};
-pub use await_sender::SenderFuture;
-pub use await_state::TaskToken;
+pub use awaiting::await_sender::SenderFuture;
+pub use awaiting::await_state::TaskToken;
 pub use block_on::block_on;
-pub use builder::TaskBuilder;
 pub use cancellation::{Cancelled, Reason, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
-pub use context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv};
-pub use current::{TaskId, TaskRef, current};
-pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
-pub use error::TaskError;
-pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
-pub use group::{
+pub use children::group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
     NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
     discarding_group, gather, group, supervised_group, try_group,
 };
-pub use handle::{Handle, detach, detach_with};
-pub(crate) use hop::{HopTo, HopVtable};
+pub use children::handle::{Handle, detach, detach_with};
+pub use coroutine::allocator::{CurrentAllocator, TaskAllocator};
+pub use coroutine::builder::TaskBuilder;
+pub use coroutine::local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use coroutine::task::{Task, TaskFuture, TaskOperation};
+pub use current::{TaskId, TaskRef, current};
+pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
+pub use error::TaskError;
+pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use let_async::{AsyncLet, let_async};
-pub use local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use priority::{base_priority, current_priority, priority};
+pub(crate) use running::hop::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
-pub use task::{Task, TaskFuture, TaskOperation};
+pub use strand::context::{
+    ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv,
+};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 pub use tree::{TaskNode, TaskState, TaskTree, dump};
 

@@ -9,9 +9,9 @@ use core::mem;
 use core::ptr::{self, NonNull};
 use std::vec::Vec;
 
-use super::context::Context;
 use super::frame::{Header, Polling};
-use super::unit::Unit;
+use super::strand::context::Context;
+use super::strand::unit::Unit;
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::{Priority, Transfer};
 

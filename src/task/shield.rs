@@ -7,8 +7,8 @@ use core::task::{Context as Cx, Poll};
 
 use core::ptr::NonNull;
 
-use super::context::{Context, Scope, Stops};
-use super::inside::{self, Change, Ended, Inside};
+use super::strand::context::{Context, Scope, Stops};
+use super::strand::inside::{self, Change, Ended, Inside};
 use crate::stop::ErasedStopToken;
 
 /// Runs a future, or awaits a sender, inside of which nothing is seen of the task's cancellation.

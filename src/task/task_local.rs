@@ -10,9 +10,9 @@ use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::context::{Context, Scope};
 use super::frame::{Header, Polling};
-use super::inside::{self, Change, Ended, Inside};
+use super::strand::context::{Context, Scope};
+use super::strand::inside::{self, Change, Ended, Inside};
 use crate::Panic;
 use crate::memory::Count;
 use crate::sender::current;

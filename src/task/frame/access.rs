@@ -10,8 +10,8 @@ use super::{FrameSource, Header, frame_of};
 use crate::Transfer;
 use crate::memory::OutOfMemory;
 use crate::sender::current;
-use crate::task::context::Context;
-use crate::task::unit::Unit;
+use crate::task::strand::context::Context;
+use crate::task::strand::unit::Unit;
 
 /// A frame that this thread polls and works for, during a call that the poll makes.
 ///
@@ -19,7 +19,7 @@ use crate::task::unit::Unit;
 /// is beneath the call on this stack, and is not over before the call returns. It neither leaves the thread nor outlives `'p`,
 /// which ends with the call.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Polling<'p> {
+pub(in crate::task) struct Polling<'p> {
     frame: NonNull<Header>,
     _call: PhantomData<(&'p (), *const ())>,
 }
@@ -27,20 +27,20 @@ pub(in super::super) struct Polling<'p> {
 impl<'p> Polling<'p> {
     /// Calls `body` with the frame that this thread polls and works for, if there is one.
     #[inline]
-    pub(in super::super) fn with<T>(body: impl FnOnce(Option<Polling<'_>>) -> T) -> T {
+    pub(in crate::task) fn with<T>(body: impl FnOnce(Option<Polling<'_>>) -> T) -> T {
         // SAFETY: the frame is the current one. `body` cannot keep it beyond this call.
         body(Header::current().map(|frame| unsafe { Polling::new(frame) }))
     }
 
     /// The same for this frame: none where another thread polls it, or this one does not work for it.
     #[inline]
-    pub(in super::super) fn with_frame<T>(frame: NonNull<Header>, body: impl FnOnce(Option<Polling<'_>>) -> T) -> T {
+    pub(in crate::task) fn with_frame<T>(frame: NonNull<Header>, body: impl FnOnce(Option<Polling<'_>>) -> T) -> T {
         Polling::with(|polling| body(polling.filter(|polling| polling.frame == frame)))
     }
 
     /// The frame that this thread polls and works for, if `cx` has its waker: what polls the caller is that frame.
     #[inline]
-    pub(in super::super) fn with_waker_of(cx: &'p Cx<'_>) -> Option<Self> {
+    pub(in crate::task) fn with_waker_of(cx: &'p Cx<'_>) -> Option<Self> {
         // SAFETY: the frame is the current one, and the caller has `cx` from a poll that it makes.
         frame_of(cx.waker()).map(|frame| unsafe { Polling::new(frame) })
     }
@@ -49,7 +49,7 @@ impl<'p> Polling<'p> {
     ///
     /// This thread polls the frame, and works for it, until `'p` is over.
     #[inline]
-    pub(in super::super) unsafe fn new(frame: NonNull<Header>) -> Self {
+    pub(in crate::task) unsafe fn new(frame: NonNull<Header>) -> Self {
         Polling {
             frame,
             _call: PhantomData,
@@ -57,7 +57,7 @@ impl<'p> Polling<'p> {
     }
 
     #[inline]
-    pub(in super::super) fn frame(self) -> NonNull<Header> {
+    pub(in crate::task) fn frame(self) -> NonNull<Header> {
         self.frame
     }
 
@@ -69,14 +69,14 @@ impl<'p> Polling<'p> {
 
     /// The context of the innermost scope that the call is in.
     #[inline]
-    pub(in super::super) fn context(self) -> &'p Context {
+    pub(in crate::task) fn context(self) -> &'p Context {
         // SAFETY: the scope is left when the call is over.
         unsafe { &*self.header().context.get() }
     }
 
     /// The strand of the frame.
     #[inline]
-    pub(in super::super) fn unit(self) -> &'p Unit {
+    pub(in crate::task) fn unit(self) -> &'p Unit {
         // SAFETY: it does not end before the frame does.
         unsafe { &*self.header().unit.get() }
     }
@@ -87,7 +87,7 @@ impl<'p> Polling<'p> {
     ///
     /// The frame's allocator has no memory.
     #[inline]
-    pub(in super::super) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemory> {
+    pub(in crate::task) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemory> {
         // SAFETY: to move a value does nothing else.
         unsafe { self.try_allocate_with(|| content) }
     }
@@ -114,7 +114,7 @@ impl<'p> Polling<'p> {
 
     /// [`try_allocate`](Polling::try_allocate), which panics where there is no memory: the task ends with that.
     #[inline]
-    pub(in super::super) fn allocate<T: BlockContent>(self, content: T) -> NonNull<T> {
+    pub(in crate::task) fn allocate<T: BlockContent>(self, content: T) -> NonNull<T> {
         // SAFETY: to move a value does nothing else.
         unsafe { self.allocate_with(|| content) }
     }
@@ -125,7 +125,7 @@ impl<'p> Polling<'p> {
     ///
     /// `content` neither unwinds nor uses the frame's memory.
     #[inline]
-    pub(in super::super) unsafe fn allocate_with<T: BlockContent>(self, content: impl FnOnce() -> T) -> NonNull<T> {
+    pub(in crate::task) unsafe fn allocate_with<T: BlockContent>(self, content: impl FnOnce() -> T) -> NonNull<T> {
         // SAFETY: the caller's promise.
         match unsafe { self.try_allocate_with(content) } {
             Ok(block) => block,
@@ -135,7 +135,7 @@ impl<'p> Polling<'p> {
 
     /// Counts an await: the frame is not done before it has [ended](Header::end_wait).
     #[inline]
-    pub(in super::super) fn count_wait(self) {
+    pub(in crate::task) fn count_wait(self) {
         self.header().add_pending(1, 0);
     }
 
@@ -145,18 +145,18 @@ impl<'p> Polling<'p> {
     ///
     /// The caller is that await.
     #[inline]
-    pub(in super::super) unsafe fn uncount_wait(self) {
+    pub(in crate::task) unsafe fn uncount_wait(self) {
         self.header().add_pending(-1, 0);
     }
 
     /// Adds a reference for a future that points into the frame's memory.
     #[inline]
-    pub(in super::super) fn hold(self) {
+    pub(in crate::task) fn hold(self) {
         self.header().add_pending(0, 1);
     }
 
     /// Notes an await that was dropped in flight: the frame destroys it when it has ended.
-    pub(in super::super) fn add_orphan(self) {
+    pub(in crate::task) fn add_orphan(self) {
         let header = self.header();
         header.orphans.set(header.orphans.get().saturating_add(1));
         header.sweep_after.set(1);
@@ -164,14 +164,14 @@ impl<'p> Polling<'p> {
 
     /// Runs something when the poll is over.
     #[inline]
-    pub(in super::super) fn resume_later(self, transfer: Transfer) {
+    pub(in crate::task) fn resume_later(self, transfer: Transfer) {
         if !transfer.is_none() {
             current::run_later(transfer).run();
         }
     }
 
     /// Whether what the call belongs to is being dropped: a scope that it is in, or the frame, has stopped, or the thread unwinds.
-    pub(in super::super) fn is_unwinding(self) -> bool {
+    pub(in crate::task) fn is_unwinding(self) -> bool {
         let mut scope = self.context().scope_in(self.frame);
         while let Some(at) = scope {
             if at.is_stopped() {
@@ -184,7 +184,7 @@ impl<'p> Polling<'p> {
 
     /// What is awaited right now has stopped: nothing of the innermost scope that the call is in, or else of the frame, is
     /// polled again.
-    pub(in super::super) fn stop_here(self) {
+    pub(in crate::task) fn stop_here(self) {
         match self.context().scope_in(self.frame) {
             Some(scope) => scope.stop(),
             // SAFETY: the frame is polled.

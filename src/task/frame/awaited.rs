@@ -91,7 +91,7 @@ impl Header {
     ///
     /// The calling thread polls this frame, which is the child's parent. The caller has a reference of the child, or the list has.
     #[inline]
-    pub(in super::super) unsafe fn untie(this: NonNull<Header>, child: NonNull<Header>) -> bool {
+    pub(in crate::task) unsafe fn untie(this: NonNull<Header>, child: NonNull<Header>) -> bool {
         let (header, inner) = (header_of(this), header_of(child));
         let next = inner.siblings.next.replace(ptr::null_mut());
         let previous = inner.siblings.previous.replace(ptr::null_mut());

@@ -45,7 +45,7 @@ struct Chunk {
 
 /// The head of a block. What is in the block follows it.
 #[repr(C, align(16))]
-pub(in super::super) struct Block {
+pub(in crate::task) struct Block {
     vtable: &'static BlockVtable,
     /// The block before it in its chunk, or zero. Padding may lie between the two.
     previous: u32,
@@ -63,7 +63,7 @@ pub(in super::super) struct Block {
 /// # Safety
 ///
 /// What `sweep` says was destroyed is not used any more.
-pub(in super::super) unsafe trait BlockContent: Sized {
+pub(in crate::task) unsafe trait BlockContent: Sized {
     #[doc(hidden)]
     const VTABLE: &'static BlockVtable = &BlockVtable {
         // SAFETY: the block was made for this type.
@@ -92,7 +92,7 @@ pub(in super::super) unsafe trait BlockContent: Sized {
 }
 
 /// What is known of the content of a block.
-pub(in super::super) struct BlockVtable {
+pub(in crate::task) struct BlockVtable {
     abandon: unsafe fn(NonNull<()>, Polling<'_>) -> Transfer,
     sweep: unsafe fn(NonNull<()>) -> bool,
 }
@@ -582,7 +582,7 @@ impl Block {
     /// # Safety
     ///
     /// It is the content of a block, destroyed, and not touched any more. The frame is alive until this returns.
-    pub(in super::super) unsafe fn set_free(content: NonNull<()>) {
+    pub(in crate::task) unsafe fn set_free(content: NonNull<()>) {
         // SAFETY: the caller's promise.
         unsafe { Block::of(content).as_ref() }.end(Release);
     }

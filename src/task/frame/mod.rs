@@ -38,11 +38,11 @@ pub(super) use self::polling::Polled;
 use self::polling::{free, publish_children, resume_here};
 use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
-use super::context::Context;
-use super::unit::Unit;
 use crate::scheduler::thread_pool::{Entry, Kind};
 use crate::sender::current;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::task::strand::context::Context;
+use crate::task::strand::unit::Unit;
 use crate::{Job, Panic, Transfer};
 
 /// What all frames have in common. It comes first in each, so that the address of one is that of the other.

@@ -15,8 +15,8 @@ use super::{Continuation, Header, Polling, header_of};
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::sender::current::{self, Gathered, Poll};
 use crate::sync::per_thread;
-use crate::task::context::Scope;
 use crate::task::priority;
+use crate::task::strand::context::Scope;
 use crate::{Job, Panic, Priority, Transfer};
 
 /// How many frames are polled inside one another before they are polled in turn.
@@ -30,7 +30,7 @@ const TOGETHER: u8 = 32;
 
 /// What a first poll has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Polled {
+pub(in crate::task) enum Polled {
     /// It waits for something.
     Pending,
     /// The result is in the frame.
@@ -46,7 +46,7 @@ impl Header {
     ///
     /// The child was not started. There is room for its result.
     #[inline]
-    pub(in super::super) unsafe fn await_child(
+    pub(in crate::task) unsafe fn await_child(
         polling: Polling<'_>,
         child: NonNull<Header>,
         room: NonNull<()>,
@@ -104,7 +104,7 @@ impl Header {
     ///
     /// The caller polls it.
     #[inline]
-    pub(in super::super) unsafe fn is_alone(this: NonNull<Header>) -> bool {
+    pub(in crate::task) unsafe fn is_alone(this: NonNull<Header>) -> bool {
         let header = header_of(this);
         header.pending.get().is_zero()
             && header.child.get().is_null()
@@ -228,7 +228,7 @@ impl Header {
     ///
     /// The caller owns the child, which was started, and gives up its reference next.
     #[cold]
-    pub(in super::super) unsafe fn abandon(child: NonNull<Header>) {
+    pub(in crate::task) unsafe fn abandon(child: NonNull<Header>) {
         let parent = NonNull::new(header_of(child).continuation.get().whom.cast::<Header>())
             .filter(|parent| Header::is_current(*parent));
         // SAFETY: the caller's promise: a child whose parent is polled by this thread was set aside by that poll, or not at all.

@@ -13,7 +13,7 @@ use super::state::Held;
 ///
 /// The frame is alive as long as this is used.
 #[inline]
-pub(in super::super) unsafe fn waker(frame: NonNull<Header>) -> ManuallyDrop<Waker> {
+pub(in crate::task) unsafe fn waker(frame: NonNull<Header>) -> ManuallyDrop<Waker> {
     // SAFETY: the functions below keep the contract of a waker; this one is not dropped.
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(frame.as_ptr().cast(), &WAKER)) })
 }
@@ -21,7 +21,7 @@ pub(in super::super) unsafe fn waker(frame: NonNull<Header>) -> ManuallyDrop<Wak
 /// The frame whose waker this is, if the calling thread polls that frame. Any other waker is like those of other crates: code
 /// may have kept it, and polls with it wherever it likes.
 #[inline]
-pub(in super::super) fn frame_of(waker: &Waker) -> Option<NonNull<Header>> {
+pub(in crate::task) fn frame_of(waker: &Waker) -> Option<NonNull<Header>> {
     let frame = NonNull::new(waker.data().cast::<Header>().cast_mut())?;
     (ptr::eq(waker.vtable(), &WAKER) && Header::is_current(frame)).then_some(frame)
 }

@@ -4,21 +4,21 @@ use std::boxed::Box;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use super::super::spawned::Place;
-use super::super::task_local::Locals;
 use crate::scheduler::TaskScheduler;
+use crate::task::children::spawned::Place;
+use crate::task::task_local::Locals;
 use crate::{Priority, Scheduler};
 
 /// What a child is started with, where that is not what it would inherit: see
-/// [`TaskGroup::spawn_with`](super::TaskGroup::spawn_with) and [`detach_with`](super::super::detach_with).
+/// [`TaskGroup::spawn_with`](super::TaskGroup::spawn_with) and [`detach_with`](crate::task::detach_with).
 #[derive(Clone)]
 #[must_use = "options do nothing until something is spawned with them"]
 pub struct SpawnOptions<A = Global> {
-    pub(in super::super) priority: Option<Priority>,
-    pub(in super::super) scheduler: Option<TaskScheduler<'static>>,
+    pub(in crate::task) priority: Option<Priority>,
+    pub(in crate::task) scheduler: Option<TaskScheduler<'static>>,
     name: Option<Cow<'static, str>>,
     locals: Option<Locals>,
-    pub(in super::super) allocator: A,
+    pub(in crate::task) allocator: A,
 }
 
 impl SpawnOptions {
@@ -57,7 +57,7 @@ impl<A> SpawnOptions<A> {
         }
     }
 
-    /// What it is called, in a [dump](super::super::dump) and by those who [ask](super::super::TaskRef::name).
+    /// What it is called, in a [dump](crate::task::dump) and by those who [ask](crate::task::TaskRef::name).
     ///
     /// ```
     /// use bowline::task::{self, SpawnOptions};
@@ -74,10 +74,10 @@ impl<A> SpawnOptions<A> {
         }
     }
 
-    /// The [task-local](super::super::TaskLocal) values that are bound where this is called: a copy of none of them, but
+    /// The [task-local](crate::task::TaskLocal) values that are bound where this is called: a copy of none of them, but
     /// each is there as long as the child needs it.
     ///
-    /// For [detached](super::super::detach_with) tasks, which see none otherwise.
+    /// For [detached](crate::task::detach_with) tasks, which see none otherwise.
     ///
     /// ```
     /// use bowline::task::{self, SpawnOptions};
@@ -96,7 +96,7 @@ impl<A> SpawnOptions<A> {
     }
 
     /// What its memory is from. What it awaits finds the allocator with
-    /// [`CurrentAllocator`](super::super::CurrentAllocator).
+    /// [`CurrentAllocator`](crate::task::CurrentAllocator).
     pub fn allocator<B>(self, allocator: B) -> SpawnOptions<B>
     where
         B: Allocator + Clone + Send + Sync + 'static,
@@ -110,7 +110,7 @@ impl<A> SpawnOptions<A> {
         }
     }
 
-    pub(in super::super) fn into_parts(self) -> (Option<Box<Place>>, A) {
+    pub(in crate::task) fn into_parts(self) -> (Option<Box<Place>>, A) {
         let inherits =
             self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none();
         let place = (!inherits).then(|| Box::new(Place::new(self.scheduler, self.priority, self.name, self.locals)));

@@ -9,16 +9,6 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
-use super::context::{Around, Context, Scope, TaskContext};
-use super::current::TaskRef;
-use super::error::TaskError;
-use super::frame::{Continuation, Header, Polling};
-use super::priority::{self, Held, Link};
-use super::spawned::Place;
-use super::task::{Frame, Plain};
-use super::task_local::Locals;
-use super::tether::{Tether, Tethered};
-use super::unit::{Counted, Unit};
 use crate::memory::OutOfMemory;
 use crate::report::{Report, report};
 use crate::sender::stage::container_of;
@@ -27,11 +17,21 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use crate::task::children::spawned::Place;
+use crate::task::coroutine::task::{Frame, Plain};
+use crate::task::current::TaskRef;
+use crate::task::error::TaskError;
+use crate::task::frame::{Continuation, Header, Polling};
+use crate::task::priority::{self, Held, Link};
+use crate::task::strand::context::{Around, Context, Scope, TaskContext};
+use crate::task::strand::tether::{Tether, Tethered};
+use crate::task::strand::unit::{Counted, Unit};
+use crate::task::task_local::Locals;
 use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Sender, Transfer};
 
 /// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
 #[repr(C)]
-pub(super) struct Solo {
+pub(in crate::task) struct Solo {
     unit: Unit,
     /// What stops it. That of one that is not detached is linked to the task's token, until it has ended or was let go.
     relay: Relay,
@@ -109,16 +109,16 @@ fn waiting(word: *mut Joiner) -> Option<NonNull<Joiner>> {
 }
 
 /// What a child is started with.
-pub(super) struct Start<A> {
-    pub(super) place: Option<Box<Place>>,
-    pub(super) allocator: A,
+pub(in crate::task) struct Start<A> {
+    pub(in crate::task) place: Option<Box<Place>>,
+    pub(in crate::task) allocator: A,
 }
 
 /// The frame of such a child.
 type Child<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
 
 /// A counted frame of such a child.
-pub(super) struct SoloRef(NonNull<Header>);
+pub(in crate::task) struct SoloRef(NonNull<Header>);
 
 // SAFETY: a frame is counted by atomics; what is reached through this is made for all threads.
 unsafe impl Send for SoloRef {}
@@ -147,30 +147,30 @@ impl SoloRef {
         unsafe { Solo::of(self.0) }
     }
 
-    pub(super) fn address(&self) -> usize {
+    pub(in crate::task) fn address(&self) -> usize {
         self.0.as_ptr().addr()
     }
 
-    pub(super) fn cancel(&self, why: Why) {
+    pub(in crate::task) fn cancel(&self, why: Why) {
         self.solo().relay.request_stop(why).unwrap_or_default().run();
     }
 
-    pub(super) fn why(&self) -> Option<Why> {
+    pub(in crate::task) fn why(&self) -> Option<Why> {
         self.solo().relay.registry().why()
     }
 
     /// What is known of a task that is detached.
-    pub(super) fn task(&self) -> TaskRef {
+    pub(in crate::task) fn task(&self) -> TaskRef {
         // SAFETY: it has no parent; its context is in the tail, which is counted.
         unsafe { self.solo().unit.task_of_handle() }
     }
 
-    pub(super) fn is_finished(&self) -> bool {
+    pub(in crate::task) fn is_finished(&self) -> bool {
         matches!(self.solo().joiner.load(Acquire), DONE | TAKEN)
     }
 
     /// Makes it at least as urgent, for good.
-    pub(super) fn raise(&self, level: Priority) {
+    pub(in crate::task) fn raise(&self, level: Priority) {
         // SAFETY: it is counted, and the first frame of its strand.
         unsafe { priority::raise(self.0, level) };
     }
@@ -179,7 +179,7 @@ impl SoloRef {
 /// Starts a child by itself.
 ///
 /// With `parent` it is one of the frame that this thread polls, which waits for it; otherwise it is detached.
-pub(super) fn start<T, F, Cx>(
+pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
     start: Start<Cx::Allocator>,
@@ -528,18 +528,18 @@ unsafe impl Tethered for Solo {
 
 /// The right to the result of a child. Dropped, nobody asks for it: one that is detached runs on, and any other is stopped,
 /// and its parent waits for it.
-pub(super) struct Claim<T> {
+pub(in crate::task) struct Claim<T> {
     task: SoloRef,
     _value: PhantomData<fn() -> T>,
 }
 
 impl<T> Claim<T> {
-    pub(super) fn task(&self) -> &SoloRef {
+    pub(in crate::task) fn task(&self) -> &SoloRef {
         &self.task
     }
 
     /// A sender of the result.
-    pub(super) fn join<D: Deliver<T>>(&self) -> Join<T, D> {
+    pub(in crate::task) fn join<D: Deliver<T>>(&self) -> Join<T, D> {
         Join {
             task: self.task.clone(),
             _value: PhantomData,
@@ -585,14 +585,14 @@ impl<T> Drop for Claim<T> {
 }
 
 /// How the result of a child is delivered.
-pub(super) trait Deliver<T>: 'static {
+pub(in crate::task) trait Deliver<T>: 'static {
     type Value: Send;
 
     fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer;
 }
 
 /// As a value, whatever it is.
-pub(super) struct AsResult;
+pub(in crate::task) struct AsResult;
 
 impl<T: Send + 'static> Deliver<T> for AsResult {
     type Value = Result<T, TaskError>;
@@ -603,7 +603,7 @@ impl<T: Send + 'static> Deliver<T> for AsResult {
 }
 
 /// As it is: a child that stopped stops who awaits it, and a panic unwinds there.
-pub(super) struct AsItIs;
+pub(in crate::task) struct AsItIs;
 
 impl<T: Send + 'static> Deliver<T> for AsItIs {
     type Value = T;
@@ -614,7 +614,7 @@ impl<T: Send + 'static> Deliver<T> for AsItIs {
 }
 
 /// A sender of the result of a child.
-pub(super) struct Join<T, D> {
+pub(in crate::task) struct Join<T, D> {
     task: SoloRef,
     _value: PhantomData<fn() -> (T, D)>,
 }
@@ -664,7 +664,7 @@ type Token<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::En
 
 /// The operation of [`Join`]. The joiner comes first, so that its address is that of the whole.
 #[repr(C)]
-pub(super) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
+pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
     joiner: Joiner,
     /// Has the child raised with who awaits it.
     link: Link,

@@ -12,15 +12,6 @@ use std::boxed::Box;
 
 use allocator_api2::alloc::Allocator;
 
-use super::super::context::{Around, Context, Scope, TaskContext};
-use super::super::foreign::Stopping;
-use super::super::frame::{self, Continuation, Header, Polling};
-use super::super::priority::{self, BATCH, Batch, Held, Link, Raising};
-use super::super::spawned::Place;
-use super::super::task::{Frame, Plain};
-use super::super::task_local::Locals;
-use super::super::tether::{Tether, Tethered};
-use super::super::unit::{Counted, Unit};
 use super::Refused;
 use super::child::{EndedChild, EndedChildren, Finished, Member, Room};
 use super::state::{Phase, Settled, State};
@@ -33,6 +24,15 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::{SpinGuard, SpinLock};
+use crate::task::awaiting::foreign::Stopping;
+use crate::task::children::spawned::Place;
+use crate::task::coroutine::task::{Frame, Plain};
+use crate::task::frame::{self, Continuation, Header, Polling};
+use crate::task::priority::{self, BATCH, Batch, Held, Link, Raising};
+use crate::task::strand::context::{Around, Context, Scope, TaskContext};
+use crate::task::strand::tether::{Tether, Tethered};
+use crate::task::strand::unit::{Counted, Unit};
+use crate::task::task_local::Locals;
 use crate::{Completion, Panic, Priority, Transfer};
 
 /// What all handles of a group, and its children, point at.

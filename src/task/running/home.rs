@@ -12,14 +12,14 @@ use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
-use super::context::{Around, Context};
-use super::frame::Header;
-use super::hop::{self, Hop};
 use crate::memory::OutOfMemory;
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::EnvDoor;
 use crate::sender::native::RawNative;
+use crate::task::frame::Header;
+use crate::task::running::hop::{self, Hop};
+use crate::task::strand::context::{Around, Context};
 use crate::{Env, Priority, Scheduler, Transfer};
 
 /// Where a task runs. The tasks that it starts, on the same scheduler, have a copy of it.
@@ -27,7 +27,7 @@ use crate::{Env, Priority, Scheduler, Transfer};
 /// The scheduler and the queue are valid, and stay where they are, for as long as a home is used: the contract of the
 /// functions that make one.
 #[derive(Clone, Copy)]
-pub(super) struct Home {
+pub(in crate::task) struct Home {
     /// Where frames wait. The handle is the scheduler, a part of it, or a hop.
     queue: RawNative,
     place: Place,
@@ -69,7 +69,7 @@ impl Home {
     ///
     /// The scheduler stays where it is for as long as the home is used.
     #[inline]
-    pub(super) unsafe fn of_queue<S: Scheduler>(scheduler: &S) -> Option<Self> {
+    pub(in crate::task) unsafe fn of_queue<S: Scheduler>(scheduler: &S) -> Option<Self> {
         let queue = scheduler.native()?.raw();
         // SAFETY: the scheduler is borrowed, and so is its queue.
         let place = match unsafe { queue.pool() } {
@@ -93,7 +93,7 @@ impl Home {
     /// - The frame is the one that is about to be started, and `owner` the operation that calls
     ///   [`take_back`](Home::take_back) when it is done.
     #[inline]
-    pub(super) unsafe fn of<S: Scheduler>(
+    pub(in crate::task) unsafe fn of<S: Scheduler>(
         scheduler: &S,
         frame: NonNull<Header>,
         owner: NonNull<()>,
@@ -117,7 +117,7 @@ impl Home {
     /// All frames that use the home are done. The operation and the frame are those that the home was made with, if it has
     /// a hop of its own; another operation than that is allowed.
     #[inline]
-    pub(super) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
+    pub(in crate::task) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
         if let Some(hop) = self.hop() {
             // SAFETY: by the caller's promise.
             unsafe { hop::free(hop, operation, frame) };
@@ -126,7 +126,7 @@ impl Home {
 
     /// Nowhere in particular.
     #[inline]
-    pub(super) fn anywhere() -> Self {
+    pub(in crate::task) fn anywhere() -> Self {
         let scheduler = const { &InlineScheduler };
         let queue = RawNative::of(NonNull::from(scheduler));
         // SAFETY: it is a constant.
@@ -134,7 +134,7 @@ impl Home {
     }
 
     /// The global pool.
-    pub(super) fn global_pool() -> Self {
+    pub(in crate::task) fn global_pool() -> Self {
         #[cfg(not(loom))]
         {
             use crate::scheduler::{PoolScheduler, ThreadPool};
@@ -155,7 +155,7 @@ impl Home {
     ///
     /// It is used only until the receiver completes that gave the environment.
     #[inline]
-    pub(super) unsafe fn behind(door: &EnvDoor<'_>) -> Option<Self> {
+    pub(in crate::task) unsafe fn behind(door: &EnvDoor<'_>) -> Option<Self> {
         // SAFETY: by the caller's promise; what is there is a home.
         unsafe { door.home().map(|home| *home.cast().as_ref()) }
     }
@@ -168,13 +168,13 @@ impl Home {
     /// Whether a frame waits in a queue until a driver of the scheduler takes it. Otherwise a frame that is resumed is where it
     /// belongs: on the inline scheduler, or at the end of its hop.
     #[inline]
-    pub(super) fn has_queue(&self) -> bool {
+    pub(in crate::task) fn has_queue(&self) -> bool {
         matches!(self.place, Place::Pool(_) | Place::Queue)
     }
 
     /// Whether the calling thread runs the work of the scheduler.
     #[inline]
-    pub(super) fn is_here(&self) -> bool {
+    pub(in crate::task) fn is_here(&self) -> bool {
         if let Place::Pool(pool) = self.place {
             return Worker::current().is_some_and(|worker| worker.place() == pool);
         }
@@ -187,7 +187,7 @@ impl Home {
     }
 
     /// Whether it is a pool all of whose threads are at work, as far as can be told.
-    pub(super) fn is_busy_pool(&self) -> bool {
+    pub(in crate::task) fn is_busy_pool(&self) -> bool {
         // SAFETY: the queue is valid while the home is used.
         matches!(self.place, Place::Pool(_)) && unsafe { self.queue.is_busy() }
     }
@@ -198,7 +198,7 @@ impl Home {
     ///
     /// It is not used once what the scheduler borrows is gone.
     #[inline]
-    pub(super) unsafe fn scheduler(&self) -> TaskScheduler<'static> {
+    pub(in crate::task) unsafe fn scheduler(&self) -> TaskScheduler<'static> {
         // SAFETY: the scheduler is valid while the home is used.
         unsafe { (self.own)(self.scheduler) }
     }
@@ -209,7 +209,7 @@ impl Home {
     ///
     /// The entry is that of a frame that is busy and in no queue, and whose home this is. It may run before this returns.
     #[inline]
-    pub(super) unsafe fn enqueue(self, entry: NonNull<Entry>) -> Transfer {
+    pub(in crate::task) unsafe fn enqueue(self, entry: NonNull<Entry>) -> Transfer {
         // SAFETY: by the caller's promise. The job is the first field of an entry.
         unsafe { self.queue.enqueue(entry.cast()) }
     }
@@ -220,7 +220,7 @@ impl Home {
     ///
     /// The entry is that of a frame which was queued here, or is about to be and says so. It is not resumed before this
     /// returns.
-    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, level: Priority) -> Transfer {
+    pub(in crate::task) unsafe fn raise(self, entry: NonNull<Entry>, level: Priority) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe { self.queue.raise(entry.cast(), level) }
     }
@@ -250,7 +250,7 @@ impl Around {
     ///
     /// It is used only until the receiver completes that gave the environment.
     #[inline]
-    pub(super) unsafe fn of<N: Env>(env: &N) -> Option<Self> {
+    pub(in crate::task) unsafe fn of<N: Env>(env: &N) -> Option<Self> {
         // SAFETY: by the caller's promise. What is behind a door are a frame and a context.
         let awaiting = unsafe { env.door().awaiting() }?;
         Some(Around {

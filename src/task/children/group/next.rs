@@ -7,18 +7,18 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, Waker, ready};
 
-use super::super::await_sender::SenderFuture;
-use super::super::error::TaskError;
-use super::super::foreign::Stopping;
-use super::super::frame::Polling;
-use super::super::priority::current_priority;
-use super::super::spawned::InCache;
 use super::core::{CoreRef, TryNext};
 use super::wait::{Kind, Wait, Waited};
 use super::{Refused, Spawned};
 use crate::Completion;
 use crate::memory::Cached;
 use crate::stop::StopToken;
+use crate::task::awaiting::await_sender::SenderFuture;
+use crate::task::awaiting::foreign::Stopping;
+use crate::task::children::spawned::InCache;
+use crate::task::error::TaskError;
+use crate::task::frame::Polling;
+use crate::task::priority::current_priority;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
 struct Waiting {

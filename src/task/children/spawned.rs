@@ -3,16 +3,16 @@
 use core::ptr::NonNull;
 use std::borrow::Cow;
 
-use super::context::{Context, TaskContext};
-use super::frame::Header;
-use super::home::Home;
-use super::task_local::Locals;
 use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
+use crate::task::frame::Header;
+use crate::task::running::home::Home;
+use crate::task::strand::context::{Context, TaskContext};
+use crate::task::task_local::Locals;
 use crate::{Env, Panic, Priority};
 
 /// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
-pub(super) struct InCache;
+pub(in crate::task) struct InCache;
 
 impl TaskContext for InCache {
     type Allocator = Cached;
@@ -25,7 +25,7 @@ impl TaskContext for InCache {
 }
 
 /// A context of a child's own, and the scheduler in that. It does not move once it is settled.
-pub(super) struct Place {
+pub(in crate::task) struct Place {
     scheduler: Option<TaskScheduler<'static>>,
     priority: Option<Priority>,
     name: Option<Cow<'static, str>>,
@@ -38,7 +38,7 @@ pub(super) struct Place {
 unsafe impl Send for Place {}
 
 impl Place {
-    pub(super) fn new(
+    pub(in crate::task) fn new(
         scheduler: Option<TaskScheduler<'static>>,
         priority: Option<Priority>,
         name: Option<Cow<'static, str>>,
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    pub(super) fn take_name(&mut self) -> Option<Cow<'static, str>> {
+    pub(in crate::task) fn take_name(&mut self) -> Option<Cow<'static, str>> {
         self.name.take()
     }
 
@@ -66,7 +66,7 @@ impl Place {
     /// # Safety
     ///
     /// This stays where it is until the child is done. The frame is the child, which is about to be started.
-    pub(super) unsafe fn settle(
+    pub(in crate::task) unsafe fn settle(
         &mut self,
         outside: &Context,
         frame: NonNull<Header>,
@@ -98,7 +98,7 @@ impl Place {
     /// # Safety
     ///
     /// The child is done, or was not started, and its frame is alive.
-    pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) {
+    pub(in crate::task) unsafe fn take_back(&self, frame: NonNull<Header>) {
         if let (Some(_), Some(context)) = (&self.scheduler, &self.context) {
             // SAFETY: the caller's promise. Only the child used the home.
             unsafe { context.home.take_back(frame.cast(), frame) };

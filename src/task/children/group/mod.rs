@@ -26,11 +26,11 @@ use self::core::{CoreRef, TryNext};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
-use super::cancellation::Reason;
-use super::context::InAllocator;
-use super::priority::current_priority;
 use super::spawned::InCache;
 use crate::memory::Cached;
+use crate::task::cancellation::Reason;
+use crate::task::priority::current_priority;
+use crate::task::strand::context::InAllocator;
 use crate::{Completion, Panic};
 
 /// Runs `body` with a group, into which it can spawn children; returns what it returns, when all of them have ended.
@@ -284,7 +284,7 @@ impl<T> TaskGroup<T> {
         self.cancel_all_for(Reason::Requested);
     }
 
-    /// The same, for a reason, which the children [can read](super::cancellation_reason).
+    /// The same, for a reason, which the children [can read](crate::task::cancellation_reason).
     pub fn cancel_all_for(&self, reason: Reason) {
         self.core.cancel(reason.into()).run();
     }

@@ -9,11 +9,11 @@ use core::pin::{Pin, pin};
 use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
-use super::await_state::AwaitState;
-use super::context::{Context, TaskEnv};
-use super::foreign::{self, Foreign};
-use super::frame::{BlockContent, Header, Polling};
 use crate::sender::start;
+use crate::task::awaiting::await_state::AwaitState;
+use crate::task::awaiting::foreign::{self, Foreign};
+use crate::task::frame::{BlockContent, Header, Polling};
+use crate::task::strand::context::{Context, TaskEnv};
 use crate::{Completion, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
@@ -63,7 +63,7 @@ use crate::{Completion, Panic, Receiver, Sender, Transfer};
 /// In another executor it runs what is queued, and leaves the rest to itself: the operation goes on until it has completed, and
 /// its result is dropped. What it schedules from then on runs on the [global
 /// pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at; the futures of [local
-/// tasks](super::LocalTask) are dropped right there.
+/// tasks](crate::task::LocalTask) are dropped right there.
 ///
 /// # Allocation
 ///
@@ -455,7 +455,7 @@ where
 
 /// A future that began in one task is polled in another, or in none.
 #[cold]
-pub(super) fn sent_elsewhere() -> ! {
+pub(in crate::task) fn sent_elsewhere() -> ! {
     panic!("a sender that is awaited in a task was sent elsewhere: await it in the task where that began")
 }
 
@@ -502,7 +502,7 @@ impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for Awaiting<S> {
 }
 
 /// The receiver of a sender that is awaited.
-pub(super) struct AwaitReceiver<T, E> {
+pub(in crate::task) struct AwaitReceiver<T, E> {
     shared: NonNull<Await<T, E>>,
 }
 

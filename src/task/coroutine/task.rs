@@ -13,18 +13,18 @@ use std::format;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use super::builder::{TaskBuilder, or_panic};
-use super::context::{Around, Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext};
-use super::foreign::{self, Foreign, Stopping};
-use super::frame::{self, Continuation, Header, Polled, Polling, Vtable};
-use super::home::Home;
-use super::unit::Unit;
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemory;
 use crate::sender::demand::demand;
 use crate::sender::env::look_in;
 use crate::sender::unwind::AbortOnUnwind;
 use crate::stop::ErasedStopToken;
+use crate::task::awaiting::foreign::{self, Foreign, Stopping};
+use crate::task::coroutine::builder::{TaskBuilder, or_panic};
+use crate::task::frame::{self, Continuation, Header, Polled, Polling, Vtable};
+use crate::task::running::home::Home;
+use crate::task::strand::context::{Around, Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext};
+use crate::task::strand::unit::Unit;
 use crate::{Completes, Completion, Env, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// A coroutine: an `async` block that is a sender.
@@ -60,9 +60,9 @@ use crate::{Completes, Completion, Env, Operation, Panic, Priority, Receiver, Sc
 /// not compile. Awaited in another task, it runs as part of that.
 ///
 /// `Cx` is its [context](TaskContext): what it is allocated with, where it runs, and what it adds to the environment of
-/// what it awaits. The default changes nothing. A future that is not `Send` makes a [`LocalTask`](super::LocalTask); a
+/// what it awaits. The default changes nothing. A future that is not `Send` makes a [`LocalTask`](crate::task::LocalTask); a
 /// `main` that awaits is made by [`#[bowline::main]`](crate::main), and a call that blocks by
-/// [`block_on`](super::block_on).
+/// [`block_on`](crate::task::block_on).
 ///
 /// # Completions
 ///
@@ -130,7 +130,7 @@ impl<T: Send + 'static> Task<T> {
     /// The one allocation of the task, header, future and result, is from there, and given back there, by a clone of the
     /// allocator that is kept in it. So is the room that a task on a scheduler of your own needs to come back to it, which
     /// is allocated when it starts: without memory it completes with a panic then. What the task awaits finds the
-    /// allocator with [`CurrentAllocator`](super::CurrentAllocator); a task that is made inside uses it if it is told to.
+    /// allocator with [`CurrentAllocator`](crate::task::CurrentAllocator); a task that is made inside uses it if it is told to.
     ///
     /// ```
     /// use std::alloc::Layout;
@@ -181,7 +181,7 @@ impl<T: Send + 'static> Task<T> {
     ///
     /// What the future borrows outlives the task's completion, or the task's drop where it is not started.
     #[track_caller]
-    pub(super) unsafe fn of_borrowing<F>(future: F) -> Self
+    pub(in crate::task) unsafe fn of_borrowing<F>(future: F) -> Self
     where
         F: Future<Output = T> + Send,
     {
@@ -223,7 +223,7 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
 
 impl<T: Send + 'static, Cx: TaskContext> Task<T, Infallible, Cx> {
     #[inline]
-    pub(super) fn of_plain<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
+    pub(in crate::task) fn of_plain<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -233,7 +233,7 @@ impl<T: Send + 'static, Cx: TaskContext> Task<T, Infallible, Cx> {
 
 impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
     #[inline]
-    pub(super) fn of_result<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
+    pub(in crate::task) fn of_result<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
@@ -242,7 +242,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
 
     /// That of a local task: what it spawns does not stay on its thread.
     #[inline]
-    pub(super) fn of_local<F>(future: F) -> Self
+    pub(in crate::task) fn of_local<F>(future: F) -> Self
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
         Cx: TaskContext<Allocator = Global>,
@@ -260,14 +260,14 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
 }
 
 /// A future, and how its output is a completion.
-pub(super) trait Produce<T, E> {
+pub(in crate::task) trait Produce<T, E> {
     /// It stays on its thread.
     const IS_LOCAL: bool = false;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
 }
 
-pub(super) struct Plain<F>(pub(super) F);
+pub(in crate::task) struct Plain<F>(pub(in crate::task) F);
 struct Try<F>(F);
 struct Local<F>(F);
 
@@ -299,7 +299,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Local<F> {
 
 /// A frame, and what it is of: a future, its result, a context, and a tail for whoever owns it.
 #[repr(C)]
-pub(super) struct Frame<P, T, E, Cx: TaskContext, X> {
+pub(in crate::task) struct Frame<P, T, E, Cx: TaskContext, X> {
     header: Header,
     stage: FrameStage<P, T, E>,
     /// What the memory is from.
@@ -331,7 +331,7 @@ enum FrameStage<P, T, E> {
 impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// Makes a frame that was not started. Its owner is the caller.
     #[inline]
-    pub(super) fn make(future: P, allocator: Cx::Allocator, tail: X) -> Result<NonNull<Header>, OutOfMemory> {
+    pub(in crate::task) fn make(future: P, allocator: Cx::Allocator, tail: X) -> Result<NonNull<Header>, OutOfMemory> {
         let Ok(memory) = allocator.allocate(Self::LAYOUT) else {
             return Err(OutOfMemory::new(Self::LAYOUT));
         };
@@ -356,7 +356,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     ///
     /// The header is that of such a frame.
     #[inline]
-    pub(super) unsafe fn tail(header: NonNull<Header>) -> NonNull<X> {
+    pub(in crate::task) unsafe fn tail(header: NonNull<Header>) -> NonNull<X> {
         // SAFETY: by the caller's promise.
         unsafe { NonNull::new_unchecked(&raw mut (*header.cast::<Whole<P, T, E, Cx, X>>().as_ptr()).tail) }
     }
@@ -366,7 +366,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// # Safety
     ///
     /// The header is that of such a frame, which is done, and which the caller owns.
-    pub(super) unsafe fn result<'a>(header: NonNull<Header>) -> Option<&'a Completion<T, E>> {
+    pub(in crate::task) unsafe fn result<'a>(header: NonNull<Header>) -> Option<&'a Completion<T, E>> {
         // SAFETY: by the caller's promise.
         match unsafe { &(*header.cast::<Self>().as_ptr()).stage } {
             FrameStage::Result(completion) => Some(completion),
@@ -701,7 +701,7 @@ impl<T, E, Cx> Drop for Task<T, E, Cx> {
 }
 
 impl<T, E, Cx> Task<T, E, Cx> {
-    pub(super) fn frame(&self) -> NonNull<Header> {
+    pub(in crate::task) fn frame(&self) -> NonNull<Header> {
         self.frame
     }
 }
@@ -973,7 +973,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
 /// A task that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
 ///
 /// In another task it runs as part of that, on the same scheduler. In an executor of another crate it runs as a sender
-/// does there, see [`SenderFuture`](super::SenderFuture): the executor is its scheduler.
+/// does there, see [`SenderFuture`](crate::task::SenderFuture): the executor is its scheduler.
 ///
 /// Dropped before it is done, it ends the task: its future is dropped where it runs, which asks what it awaits to stop. The drop
 /// returns at once, and the task that awaited it does not end before that. In an executor of another crate the task goes no
@@ -1011,7 +1011,7 @@ impl<T, E> Drop for TaskFuture<T, E> {
 
 impl<T, E> TaskFuture<T, E> {
     /// Takes the task back, if it was not started.
-    pub(super) fn take_unstarted(&mut self) -> Option<Task<T, E>> {
+    pub(in crate::task) fn take_unstarted(&mut self) -> Option<Task<T, E>> {
         match mem::replace(&mut *self.stage, Stage::Over) {
             Stage::Unstarted(task) => Some(task),
             other => {

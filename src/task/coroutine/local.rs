@@ -13,12 +13,12 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::foreign::{self, Foreign, LocalHome, Noted};
-use super::frame;
-use super::task::Task;
 use crate::sender::demand::demand;
 use crate::sender::stage::Stage;
 use crate::sync::{per_thread, thread};
+use crate::task::awaiting::foreign::{self, Foreign, LocalHome, Noted};
+use crate::task::coroutine::task::Task;
+use crate::task::frame;
 use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// A [`Task`] of a future that need not be `Send`: it runs on the thread it was made on.
@@ -436,7 +436,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
 ///
 /// In another local task it runs as part of that, on the same loop. In an executor of another crate, which has to be one
 /// that polls on this very thread, and under something that polls with wakers of its own (`FuturesUnordered`, say), that is
-/// its scheduler, as it is for [any sender](super::SenderFuture); and it takes one more allocation.
+/// its scheduler, as it is for [any sender](crate::task::SenderFuture); and it takes one more allocation.
 ///
 /// ```
 /// use bowline::prelude::*;

@@ -8,12 +8,12 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
-use super::super::frame::{self, Polling};
-use super::super::priority::current_priority;
 use super::TaskGroup;
 use super::core::{CoreRef, Policy};
 use crate::Panic;
 use crate::report::{Report, report};
+use crate::task::frame::{self, Polling};
+use crate::task::priority::current_priority;
 
 /// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
 #[must_use = "futures do nothing until they are awaited"]

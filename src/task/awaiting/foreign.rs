@@ -16,12 +16,6 @@ use core::task::{Context as Cx, Poll, Waker};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::await_sender::sent_elsewhere;
-use super::context::{Around, Context, TaskEnv};
-use super::frame::{self, Header, Polling};
-use super::home::Home;
-use super::priority;
-use super::tether::{Tether, Tethered};
 use crate::memory::Count;
 use crate::scheduler::elsewhere;
 use crate::scheduler::thread_pool::Entry;
@@ -32,6 +26,12 @@ use crate::sender::stage::container_of;
 use crate::sender::start;
 use crate::stop::{ErasedStopToken, NeverStop, Relay, StopToken, Why};
 use crate::sync::{Mutex, OnceLock, lock, thread_id};
+use crate::task::awaiting::await_sender::sent_elsewhere;
+use crate::task::frame::{self, Header, Polling};
+use crate::task::priority;
+use crate::task::running::home::Home;
+use crate::task::strand::context::{Around, Context, TaskEnv};
+use crate::task::strand::tether::{Tether, Tethered};
 use crate::{Completion, Env, Identity, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// How often one poll looks for more in the queue before it lets the executor poll something else.
@@ -302,7 +302,7 @@ impl<S: Sender<Value: Send, Error: Send>> Block<S> {
 }
 
 /// A sender that was started outside of a task.
-pub(super) struct Foreign<T, E> {
+pub(in crate::task) struct Foreign<T, E> {
     block: Handle,
     _result: PhantomData<fn() -> (T, E)>,
 }
@@ -313,7 +313,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
     /// Where this thread polls a task, it begins as part of that: it sees the task's cancellation, values and deadline, and the
     /// task does not end before it has. Only its scheduler is that of the code that polls it. A destructor of a task that ends by
     /// a stop or a panic may block on something: that is no part of the task, which could not be stopped once more.
-    pub(super) fn start<S>(sender: S) -> Self
+    pub(in crate::task) fn start<S>(sender: S) -> Self
     where
         S: Sender<Value = T, Error = E> + 'static,
     {
@@ -411,7 +411,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
     }
 
     /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
-    pub(super) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
+    pub(in crate::task) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
         let core = self.block.core();
         if let Some(around) = core.around
             && !Header::is_current(around.frame)
@@ -583,7 +583,7 @@ impl<T, E> fmt::Debug for Foreign<T, E> {
 }
 
 /// The receiver of a sender that is awaited outside of a task. It keeps the block.
-pub(super) struct ForeignReceiver<T, E> {
+pub(in crate::task) struct ForeignReceiver<T, E> {
     block: Handle,
     _result: PhantomData<fn() -> (T, E)>,
 }
@@ -652,7 +652,7 @@ impl<T, E> fmt::Debug for ForeignReceiver<T, E> {
 }
 
 /// What whoever awaits outside of a task gets to see.
-pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
+pub(in crate::task) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
     match completion {
         Completion::Value(value) => Ok(value),
         Completion::Error(error) => Err(error),
@@ -671,12 +671,12 @@ pub(super) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
 ///
 /// That code would not be polled again, and may even block the thread until it was. So it is left by unwinding, which the
 /// scope or the frame takes for the stop that it is.
-pub(super) struct Stopping;
+pub(in crate::task) struct Stopping;
 
 impl Stopping {
     /// Stops the innermost scope of the task that this thread polls, or else the task. What polls with the task's own waker is
     /// pending next.
-    pub(super) fn stop(polling: Polling<'_>, waker: &Waker) {
+    pub(in crate::task) fn stop(polling: Polling<'_>, waker: &Waker) {
         if frame::frame_of(waker) != Some(polling.frame()) {
             Stopping::unwind(polling);
         }
@@ -689,13 +689,13 @@ impl Stopping {
     }
 
     /// Whether something was unwound by this.
-    pub(super) fn is(payload: &Panic) -> bool {
+    pub(in crate::task) fn is(payload: &Panic) -> bool {
         payload.is::<Stopping>()
     }
 }
 
 /// The environment of the inline scheduler, which nothing stops.
-pub(super) fn anywhere() -> TaskEnv {
+pub(in crate::task) fn anywhere() -> TaskEnv {
     struct Anywhere(Context);
     // SAFETY: it does not change.
     unsafe impl Send for Anywhere {}
@@ -734,7 +734,7 @@ fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> 
 }
 
 /// Where a local task notes its frame: in the block whose scheduler it runs on. It finds it in the environment there.
-pub(super) struct LocalHome(Handle);
+pub(in crate::task) struct LocalHome(Handle);
 
 impl Clone for LocalHome {
     fn clone(&self) -> Self {
@@ -762,13 +762,13 @@ impl LocalHome {
     /// Whether this is the scheduler of the block.
     ///
     /// A wrapper that forwards its queue counts too: frames come to the same place.
-    pub(super) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
+    pub(in crate::task) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
         let own = Identity::of_queue([self.0.0.as_ptr().addr(), 0]);
         scheduler.native().is_some_and(|queue| queue.identity() == own)
     }
 
     /// Whether the calling thread is the one that polls.
-    pub(super) fn is_here(&self) -> bool {
+    pub(in crate::task) fn is_here(&self) -> bool {
         lock(&self.0.core().queue).driver == thread_id()
     }
 
@@ -777,7 +777,7 @@ impl LocalHome {
     /// # Safety
     ///
     /// Until then the frame is not done, or is just being completed on the thread that polls.
-    pub(super) unsafe fn note(self, frame: NonNull<Header>) -> Noted {
+    pub(in crate::task) unsafe fn note(self, frame: NonNull<Header>) -> Noted {
         {
             let mut queue = lock(&self.0.core().queue);
             queue.homed.push(frame);
@@ -792,7 +792,7 @@ impl LocalHome {
 }
 
 /// A frame that is noted.
-pub(super) struct Noted {
+pub(in crate::task) struct Noted {
     home: LocalHome,
     frame: NonNull<Header>,
 }

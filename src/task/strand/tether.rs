@@ -4,20 +4,20 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::frame::{BlockContent, Header, Polling};
 use crate::Transfer;
 use crate::memory::OutOfMemory;
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::task::frame::{BlockContent, Header, Polling};
 
 /// Something that can be tethered to a frame.
 ///
 /// # Safety
 ///
 /// [`release`](Tethered::release) gives up what keeps the value alive, and nothing else does so for the tether.
-pub(super) unsafe trait Tethered {
+pub(in crate::task) unsafe trait Tethered {
     /// The future of the frame is gone: ends what was not ended. May be called when that is just happening on another thread.
     ///
     /// # Safety
@@ -34,7 +34,7 @@ pub(super) unsafe trait Tethered {
 }
 
 /// A tether: a block in the memory of the frame, which has a reference of what it ties.
-pub(super) struct Tether<T: Tethered> {
+pub(in crate::task) struct Tether<T: Tethered> {
     what: NonNull<T>,
     frame: NonNull<Header>,
     /// Ended on another thread, or with the frame, which gives up the reference. Stored with release by the party that ends it; the
@@ -53,7 +53,7 @@ impl<T: Tethered> Tether<T> {
     /// # Safety
     ///
     /// The caller gives the tether a reference of `what`, unless this fails.
-    pub(super) unsafe fn tie(what: NonNull<T>, polling: Polling<'_>) -> Result<NonNull<Self>, OutOfMemory> {
+    pub(in crate::task) unsafe fn tie(what: NonNull<T>, polling: Polling<'_>) -> Result<NonNull<Self>, OutOfMemory> {
         polling.try_allocate(Tether {
             what,
             frame: polling.frame(),
@@ -67,7 +67,7 @@ impl<T: Tethered> Tether<T> {
     /// # Safety
     ///
     /// The caller is what the frame's poll is running. It was not untied or abandoned.
-    pub(super) unsafe fn untie(this: NonNull<Self>) {
+    pub(in crate::task) unsafe fn untie(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         unsafe {
             let what = this.as_ref().what;
@@ -81,7 +81,7 @@ impl<T: Tethered> Tether<T> {
     /// # Safety
     ///
     /// It was not untied.
-    pub(super) unsafe fn is_loose(this: NonNull<Self>) -> bool {
+    pub(in crate::task) unsafe fn is_loose(this: NonNull<Self>) -> bool {
         // SAFETY: the caller's promise.
         unsafe { this.as_ref() }.is_loose.load(Acquire)
     }
@@ -91,7 +91,7 @@ impl<T: Tethered> Tether<T> {
     /// # Safety
     ///
     /// It was not untied. The frame is not done before this returns.
-    pub(super) unsafe fn loosen(this: NonNull<Self>) {
+    pub(in crate::task) unsafe fn loosen(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         unsafe { this.as_ref() }.is_loose.store(true, Release);
     }

@@ -4,13 +4,13 @@ use core::cell::Cell;
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::context::Context;
-use super::frame::{Header, Polling};
 use crate::stop::{ErasedStopToken, Raw, Registry, Relay, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::task::frame::{Header, Polling};
+use crate::task::strand::context::Context;
 use crate::{Transfer, stop};
 
 /// What the receiver of an awaited sender, and its stop token, point at. It lives in a block of the frame's memory.
@@ -21,12 +21,12 @@ use crate::{Transfer, stop};
 /// leaves that to the frame: the polling thread, or the thread that frees the frame, destroys what is both gone and done. The
 /// completion touches nothing once it has set `done` but the frame, which counts the await until then.
 #[repr(C)]
-pub(super) struct AwaitState {
+pub(in crate::task) struct AwaitState {
     /// First, so that its address is that of the whole. It is linked to the task's token when something listens.
     relay: Relay,
-    pub(super) frame: NonNull<Header>,
+    pub(in crate::task) frame: NonNull<Header>,
     /// Where the await began. Valid until this is done.
-    pub(super) context: NonNull<Context>,
+    pub(in crate::task) context: NonNull<Context>,
     /// The sender has completed, the result is there, and no stop is on its way. Stored with release by the last of the
     /// completion and a stop that is passed on; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
@@ -34,7 +34,7 @@ pub(super) struct AwaitState {
     /// future; the frame loads it with acquire. Then it belongs to the frame, which clears it.
     gone: AtomicBool,
     /// `start` is running. Belongs to the thread that runs it.
-    pub(super) starting: Cell<bool>,
+    pub(in crate::task) starting: Cell<bool>,
     /// The sender completes where it was started, by its own promise, and no other party has to do with it. Cleared by such a
     /// party, before it gives its hold up.
     stays: AtomicBool,
@@ -43,7 +43,7 @@ pub(super) struct AwaitState {
 impl AwaitState {
     /// It is a user of the context where it begins, which the caller enters.
     #[inline]
-    pub(super) fn new(polling: Polling<'_>, stays: bool) -> Self {
+    pub(in crate::task) fn new(polling: Polling<'_>, stays: bool) -> Self {
         AwaitState {
             relay: Relay::new(AwaitState::deliver),
             frame: polling.frame(),
@@ -57,17 +57,17 @@ impl AwaitState {
 
     /// Whether the result is there, and the operation may be destroyed.
     #[inline]
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::task) fn is_done(&self) -> bool {
         self.done.load(Acquire)
     }
 
     /// Leaves the operation to the frame: the future goes before the sender has completed.
-    pub(super) fn set_gone(&self) {
+    pub(in crate::task) fn set_gone(&self) {
         self.gone.store(true, Release);
     }
 
     /// Whether the operation is the frame's to destroy. `true` once: what is destroyed may make the frame look again.
-    pub(super) fn take_orphan(&self) -> bool {
+    pub(in crate::task) fn take_orphan(&self) -> bool {
         let is_orphaned = self.gone.load(Acquire) && self.is_done();
         if is_orphaned {
             // No other thread looks at it any more.
@@ -77,7 +77,7 @@ impl AwaitState {
     }
 
     /// Asks the sender to stop, and nothing else.
-    pub(super) fn request_stop(&self) -> Transfer {
+    pub(in crate::task) fn request_stop(&self) -> Transfer {
         self.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default()
     }
 
@@ -87,7 +87,7 @@ impl AwaitState {
     ///
     /// It does so once. This may be gone when it returns.
     #[inline]
-    pub(super) unsafe fn completed(this: NonNull<AwaitState>, promised: bool) -> Transfer {
+    pub(in crate::task) unsafe fn completed(this: NonNull<AwaitState>, promised: bool) -> Transfer {
         if !promised {
             // It was dropped somewhere, uncompleted.
             // SAFETY: the frame waits for the completion.
@@ -122,7 +122,7 @@ impl AwaitState {
 /// The stop token of what a task awaits: it sees the stop of the task, and that of this await alone, which is requested
 /// when the future is dropped before the sender has completed.
 ///
-/// It is that of a [`TaskEnv`](super::TaskEnv). It costs nothing until somebody listens to it; asking looks at two flags.
+/// It is that of a [`TaskEnv`](crate::task::TaskEnv). It costs nothing until somebody listens to it; asking looks at two flags.
 #[derive(Clone, Copy)]
 pub struct TaskToken {
     task: ErasedStopToken,
@@ -140,7 +140,7 @@ impl TaskToken {
     ///
     /// It is used only while the sender has not completed.
     #[inline]
-    pub(super) unsafe fn new(task: ErasedStopToken, state: Option<NonNull<AwaitState>>) -> Self {
+    pub(in crate::task) unsafe fn new(task: ErasedStopToken, state: Option<NonNull<AwaitState>>) -> Self {
         TaskToken { task, state }
     }
 

@@ -7,8 +7,6 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::frame::{Header, Polling};
-use super::priority;
 use crate::memory::OutOfMemory;
 use crate::scheduler::hop_to;
 use crate::sender::native::Queue;
@@ -18,6 +16,8 @@ use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use crate::task::frame::{Header, Polling};
+use crate::task::priority;
 use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// What a hop is, whatever the scheduler.
@@ -88,7 +88,7 @@ pub(crate) struct HopVtable {
 /// - The scheduler stays where it is until [`free`].
 /// - The frame is the one that is about to be started; the owner is the operation that frees the hop.
 #[cold]
-pub(super) unsafe fn make<S: Scheduler>(
+pub(in crate::task) unsafe fn make<S: Scheduler>(
     scheduler: &S,
     frame: NonNull<Header>,
     owner: NonNull<()>,
@@ -119,7 +119,7 @@ pub(super) unsafe fn make<S: Scheduler>(
 ///
 /// All frames that use the hop are done. The frame is that which it was made for, if it was made for the operation.
 #[cold]
-pub(super) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) {
+pub(in crate::task) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) {
     // SAFETY: by the caller's promise. The hop is idle, and its last arrival touches nothing of it.
     unsafe {
         if hop.as_ref().owner != operation {

@@ -10,11 +10,11 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 use std::vec::Vec;
 
-use super::super::error::TaskError;
-use super::super::foreign::Stopping;
 use super::body::{Body, Flavour, Supervising};
 use super::{NextEnded, TaskGroup};
 use crate::Panic;
+use crate::task::awaiting::foreign::Stopping;
+use crate::task::error::TaskError;
 
 /// Runs children side by side until a policy has enough of them, cancels the others, and returns what the policy makes of
 /// it, when all have ended.

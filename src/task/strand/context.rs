@@ -9,12 +9,6 @@ use std::time::Instant;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use super::allocator::TaskAllocator;
-use super::await_state::{AwaitState, TaskToken};
-use super::frame::Header;
-use super::home::Home;
-use super::priority;
-use super::task_local::Binding;
 use crate::scheduler::thread_pool::Entry;
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::sender::env::{Awaiting, Beneath, EnvDoor, Look};
@@ -23,32 +17,38 @@ use crate::sync::atomic::{
     AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
+use crate::task::awaiting::await_state::{AwaitState, TaskToken};
+use crate::task::coroutine::allocator::TaskAllocator;
+use crate::task::frame::Header;
+use crate::task::priority;
+use crate::task::running::home::Home;
+use crate::task::task_local::Binding;
 use crate::{Env, Panic, Priority, Scheduler, Transfer};
 
 /// What a task has from the receiver it was connected to. It lives in the operation, and the frames point at it.
 #[derive(Clone, Copy)]
 pub(crate) struct Context {
-    pub(super) home: Home,
-    pub(super) token: ErasedStopToken,
+    pub(in crate::task) home: Home,
+    pub(in crate::task) token: ErasedStopToken,
     /// Asks the receiver's environment for a value of the user's own.
-    pub(super) outside: (NonNull<()>, Look),
+    pub(in crate::task) outside: (NonNull<()>, Look),
     /// How urgent the work is, where the environment says so.
-    pub(super) priority: Option<Priority>,
+    pub(in crate::task) priority: Option<Priority>,
     /// The task that awaits the operation, if it is known.
-    pub(super) around: Option<Around>,
+    pub(in crate::task) around: Option<Around>,
     /// When the work is to be over.
-    pub(super) deadline: Option<Instant>,
+    pub(in crate::task) deadline: Option<Instant>,
     /// The innermost of the task-local values. Whoever made this keeps it.
-    pub(super) locals: Option<NonNull<Binding>>,
+    pub(in crate::task) locals: Option<NonNull<Binding>>,
     /// The innermost scope inside a frame that this is of, or is used in. It is there as long as this is.
-    pub(super) scope: Option<NonNull<Scope>>,
+    pub(in crate::task) scope: Option<NonNull<Scope>>,
     /// It is that of a local task, which stays on its thread. What it spawns need not, and runs on the global pool.
-    pub(super) is_local: bool,
+    pub(in crate::task) is_local: bool,
 }
 
 /// How a stop outside of a scope reaches what is inside.
 #[derive(Clone, Copy)]
-pub(super) enum Stops {
+pub(in crate::task) enum Stops {
     /// The token is the same.
     Same,
     /// The scope has a source of its own, which passes on the stop of this token.
@@ -59,7 +59,7 @@ pub(super) enum Stops {
 
 /// A part of a task that sees another context: a shield, a deadline, or a task-local value. It lives in the memory of its frame,
 /// beside the context, for as long as anything uses that.
-pub(super) struct Scope {
+pub(in crate::task) struct Scope {
     /// One for the future that is polled in here, and one for each frame, await, group and scope that began in here and is not
     /// over. Added with relaxed ordering by a user; subtracted with release, and the last acquires, and ends the scope.
     users: AtomicUsize,
@@ -81,7 +81,7 @@ impl Scope {
     /// # Safety
     ///
     /// It stays where it is until `end` is called with its address. It is a user of the scope around it, which the caller enters.
-    pub(super) unsafe fn new(
+    pub(in crate::task) unsafe fn new(
         frame: NonNull<Header>,
         outer: Option<NonNull<Scope>>,
         end: unsafe fn(NonNull<Scope>) -> Option<NonNull<Scope>>,
@@ -97,20 +97,20 @@ impl Scope {
     }
 
     /// Says that the token inside is another than that outside. The caller makes the scope.
-    pub(super) fn set_stops(&self, stops: Stops) {
+    pub(in crate::task) fn set_stops(&self, stops: Stops) {
         self.stops.set(stops);
     }
 
-    pub(super) fn stop(&self) {
+    pub(in crate::task) fn stop(&self) {
         self.stopped.set(true);
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(in crate::task) fn is_stopped(&self) -> bool {
         self.stopped.get()
     }
 
     /// The scope around this one, if it is one inside of this frame.
-    pub(super) fn outer_in(&self, frame: NonNull<Header>) -> Option<&Scope> {
+    pub(in crate::task) fn outer_in(&self, frame: NonNull<Header>) -> Option<&Scope> {
         // SAFETY: this one is a user of it.
         self.outer
             .map(|outer| unsafe { outer.as_ref() })
@@ -118,24 +118,24 @@ impl Scope {
     }
 
     /// The frame that the scope is in.
-    pub(super) fn frame(&self) -> NonNull<Header> {
+    pub(in crate::task) fn frame(&self) -> NonNull<Header> {
         self.frame
     }
 
     /// Adds a user. The caller is one, or is polled in here.
-    pub(super) fn enter(&self) {
+    pub(in crate::task) fn enter(&self) {
         self.users.fetch_add(1, Relaxed);
     }
 
     /// Adds a user, unless the scope has none any more. Its memory is alive.
-    pub(super) fn try_enter(&self) -> bool {
+    pub(in crate::task) fn try_enter(&self) -> bool {
         self.users
             .fetch_update(Relaxed, Relaxed, |users| (users != 0).then_some(users + 1))
             .is_ok()
     }
 
     /// Enters the scope around it, once, for as long as this one has users.
-    pub(super) fn enter_outer(&self) {
+    pub(in crate::task) fn enter_outer(&self) {
         if let Some(outer) = self.outer {
             // SAFETY: the caller polls the frame in the scope around it, whose frame waits for the one that this is in.
             unsafe {
@@ -148,12 +148,12 @@ impl Scope {
     }
 
     /// The scope around it.
-    pub(super) fn outer(&self) -> Option<NonNull<Scope>> {
+    pub(in crate::task) fn outer(&self) -> Option<NonNull<Scope>> {
         self.outer
     }
 
     /// Ends a use. The scope may be gone when this returns, and those around it.
-    pub(super) fn exit(&self) {
+    pub(in crate::task) fn exit(&self) {
         // SAFETY: the caller was a user, so this is alive.
         unsafe { Scope::exit_from(self.frame, Some(NonNull::from(self))) };
     }
@@ -164,7 +164,7 @@ impl Scope {
     /// # Safety
     ///
     /// There is such a use, and such a reference.
-    pub(super) unsafe fn exit_from(mut inner: NonNull<Header>, mut at: Option<NonNull<Scope>>) {
+    pub(in crate::task) unsafe fn exit_from(mut inner: NonNull<Header>, mut at: Option<NonNull<Scope>>) {
         while let Some(scope) = at {
             // SAFETY: the use keeps it alive, and the reference its frame. Each is a user of the one around it.
             unsafe {
@@ -184,9 +184,9 @@ impl Scope {
 
 /// A frame that awaits what is asked in an environment, and is not done before that is; and the context that it does so in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Around {
-    pub(super) frame: NonNull<Header>,
-    pub(super) context: NonNull<Context>,
+pub(in crate::task) struct Around {
+    pub(in crate::task) frame: NonNull<Header>,
+    pub(in crate::task) context: NonNull<Context>,
 }
 
 // SAFETY: these are addresses. What is looked at there does not change once the frame was started.
@@ -197,12 +197,12 @@ unsafe impl Sync for Around {}
 impl Context {
     /// Whether the calling thread is where the task runs.
     #[inline]
-    pub(super) fn is_here(&self) -> bool {
+    pub(in crate::task) fn is_here(&self) -> bool {
         self.home.is_here()
     }
 
     /// That of what begins outside of a task: it runs on the global pool, and nothing stops it.
-    pub(super) fn of_global_pool() -> Self {
+    pub(in crate::task) fn of_global_pool() -> Self {
         /// There is nothing to be found.
         unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
             None
@@ -222,7 +222,7 @@ impl Context {
     }
 
     /// That of what is spawned from here.
-    pub(super) fn of_child(&self) -> Self {
+    pub(in crate::task) fn of_child(&self) -> Self {
         let mut context = *self;
         // It may outlive the scope that this is in: the frame waits for it.
         context.scope = None;
@@ -235,7 +235,7 @@ impl Context {
 
     /// Something begins that uses this, and tells when it is over.
     #[inline]
-    pub(super) fn enter(&self) {
+    pub(in crate::task) fn enter(&self) {
         if let Some(scope) = self.scope {
             // SAFETY: it is there as long as this is.
             unsafe { scope.as_ref() }.enter();
@@ -244,7 +244,7 @@ impl Context {
 
     /// It is over. This may be gone when it returns.
     #[inline]
-    pub(super) fn exit(&self) {
+    pub(in crate::task) fn exit(&self) {
         if let Some(scope) = self.scope {
             // SAFETY: as above.
             unsafe { scope.as_ref() }.exit();
@@ -252,12 +252,12 @@ impl Context {
     }
 
     #[inline]
-    pub(super) fn scope(&self) -> Option<NonNull<Scope>> {
+    pub(in crate::task) fn scope(&self) -> Option<NonNull<Scope>> {
         self.scope
     }
 
     /// The outermost token whose stop reaches this context: that of the task, unless there is a shield between.
-    pub(super) fn reaching_token(&self) -> ErasedStopToken {
+    pub(in crate::task) fn reaching_token(&self) -> ErasedStopToken {
         let (mut token, mut at) = (self.token, self.scope);
         while let Some(scope) = at {
             // SAFETY: it is alive as long as this is, and a user of the one around it.
@@ -273,7 +273,7 @@ impl Context {
     }
 
     /// The innermost scope, if it is one inside of this frame.
-    pub(super) fn scope_in(&self, frame: NonNull<Header>) -> Option<&Scope> {
+    pub(in crate::task) fn scope_in(&self, frame: NonNull<Header>) -> Option<&Scope> {
         // SAFETY: it is there as long as this is.
         self.scope
             .map(|scope| unsafe { scope.as_ref() })
@@ -286,7 +286,7 @@ impl Context {
     ///
     /// The entry is that of a frame that is busy and in no queue, and whose context this is.
     #[inline]
-    pub(super) unsafe fn enqueue(this: NonNull<Context>, entry: NonNull<Entry>) -> Transfer {
+    pub(in crate::task) unsafe fn enqueue(this: NonNull<Context>, entry: NonNull<Entry>) -> Transfer {
         // SAFETY: the frame is not done, so its context is there.
         let (home, priority) = unsafe { ((*this.as_ptr()).home, (*this.as_ptr()).priority) };
         // SAFETY: by the caller's promise. An entry is the first field of its frame.
@@ -301,7 +301,7 @@ impl Context {
     /// # Safety
     ///
     /// It is queued with its scheduler, or about to be and says so; it is not resumed before this returns.
-    pub(super) unsafe fn raise(frame: NonNull<Header>, level: Priority) -> Transfer {
+    pub(in crate::task) unsafe fn raise(frame: NonNull<Header>, level: Priority) -> Transfer {
         // SAFETY: by the caller's promise, it is not done, so its context is there, and the scheduler.
         unsafe {
             let home = Header::context(frame).as_ref().home;
@@ -350,7 +350,7 @@ impl TaskEnv {
     ///
     /// The context, and the state, are there for as long as this is used.
     #[inline]
-    pub(super) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
+    pub(in crate::task) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
         TaskEnv {
             context,
             state,
@@ -363,7 +363,7 @@ impl TaskEnv {
     /// # Safety
     ///
     /// The context is valid for as long as this is used.
-    pub(super) unsafe fn of_foreign(context: NonNull<Context>) -> Self {
+    pub(in crate::task) unsafe fn of_foreign(context: NonNull<Context>) -> Self {
         TaskEnv {
             context,
             state: None,
@@ -471,13 +471,13 @@ impl fmt::Debug for TaskEnv {
 }
 
 /// What a task is made with, and what it adds to the environment of all that it awaits: the third parameter of
-/// [`Task`](super::Task).
+/// [`Task`](crate::task::Task).
 ///
 /// [`DefaultContext`] is the default, and needs no code. To change one thing, name one type:
 ///
 /// | to change | write |
 /// |---|---|
-/// | the allocator of the frame | [`Task::new_in`](super::Task::new_in), or the context [`InAllocator<A>`] |
+/// | the allocator of the frame | [`Task::new_in`](crate::task::Task::new_in), or the context [`InAllocator<A>`] |
 /// | the scheduler: none, to run wherever something completes | the context [`Inline`] |
 /// | the environment: a value that is made of the receiver's | the context [`Providing<V>`], with `V:` [`FromEnv`] |
 ///
@@ -624,7 +624,7 @@ impl TaskContext for DefaultContext {
 
 /// A context with another allocator: the frame is from it, and what the task awaits [finds it](TaskAllocator).
 ///
-/// [`Task::new_in`](super::Task::new_in) makes a task with it.
+/// [`Task::new_in`](crate::task::Task::new_in) makes a task with it.
 pub struct InAllocator<A, C = DefaultContext> {
     context: C,
     _allocator: PhantomData<fn() -> A>,
@@ -755,7 +755,7 @@ impl<V: FromEnv, C: TaskContext> TaskContext for Providing<V, C> {
 }
 
 /// The context of one frame, where that does not use another's. It lives in the frame, and does not move.
-pub(super) struct Own<C: TaskContext> {
+pub(in crate::task) struct Own<C: TaskContext> {
     /// Dropped before the rest, of which its destructor may make use.
     user: C,
     context: Context,
@@ -774,7 +774,7 @@ impl<C: TaskContext> Own<C> {
     /// # Safety
     ///
     /// The place is empty, and does not move; the context outside and the allocator are there until it is empty again.
-    pub(super) unsafe fn adopt(
+    pub(in crate::task) unsafe fn adopt(
         place: *mut Option<Self>,
         outer: NonNull<Context>,
         allocator: NonNull<C::Allocator>,

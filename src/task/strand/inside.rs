@@ -11,14 +11,14 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::context::{Context, Scope};
-use super::foreign::Stopping;
-use super::frame::{BlockContent, Header, Polling};
 use crate::sender::current;
+use crate::task::awaiting::foreign::Stopping;
+use crate::task::frame::{BlockContent, Header, Polling};
+use crate::task::strand::context::{Context, Scope};
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
-pub(super) struct Inside<F, C: Change> {
+pub(in crate::task) struct Inside<F, C: Change> {
     phase: Phase<C>,
     future: ManuallyDrop<F>,
     _pinned: PhantomPinned,
@@ -36,7 +36,7 @@ enum Phase<C> {
 }
 
 /// What a scope changes. It lives in the frame's memory until nothing uses the scope any more.
-pub(super) trait Change: Send {
+pub(in crate::task) trait Change: Send {
     /// Changes the context of the scope, which is a copy of the one outside.
     ///
     /// # Safety
@@ -82,7 +82,7 @@ pub(super) trait Change: Send {
 
 /// What is left of a change when its scope has no user any more.
 #[derive(Debug)]
-pub(super) enum Closed {
+pub(in crate::task) enum Closed {
     /// Nothing.
     Over,
     /// Nothing, and the await that the frame counted for it is to be ended.
@@ -101,7 +101,7 @@ struct ScopeBlock<C> {
 
 /// How such a future ended.
 #[derive(Debug)]
-pub(super) enum Ended<T> {
+pub(in crate::task) enum Ended<T> {
     Value(T),
     /// Something that it awaited has stopped. It was dropped. The flag says that [the scope's own change](Change::has_stopped)
     /// has stopped it.
@@ -112,7 +112,7 @@ pub(super) enum Ended<T> {
 unsafe impl<F: Send, C: Change> Send for Inside<F, C> {}
 
 impl<F: Future, C: Change> Inside<F, C> {
-    pub(super) fn new(future: F) -> Self {
+    pub(in crate::task) fn new(future: F) -> Self {
         Inside {
             phase: Phase::Unpolled,
             future: ManuallyDrop::new(future),
@@ -121,7 +121,11 @@ impl<F: Future, C: Change> Inside<F, C> {
     }
 
     /// Polls the future. `change` is called at the first poll in a task.
-    pub(super) fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>, change: impl FnOnce() -> C) -> Poll<Ended<F::Output>> {
+    pub(in crate::task) fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Cx<'_>,
+        change: impl FnOnce() -> C,
+    ) -> Poll<Ended<F::Output>> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         match &this.phase {
@@ -169,7 +173,7 @@ impl<F: Future, C: Change> Inside<F, C> {
 
 impl<F, C: Change> Inside<F, C> {
     /// Whether the future is gone.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::task) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }
 
@@ -207,7 +211,7 @@ impl<F, C: Change> Inside<F, C> {
     }
 
     /// Drops the future, if that was not done, and leaves the scope.
-    pub(super) fn end(&mut self) {
+    pub(in crate::task) fn end(&mut self) {
         /// Also when the future's destructor unwinds.
         struct Leave<C: Change>(Option<NonNull<ScopeBlock<C>>>);
         impl<C: Change> Drop for Leave<C> {
@@ -341,7 +345,7 @@ impl<C: Change> ScopeBlock<C> {
 /// # Safety
 ///
 /// The scope is one with such a change, and was closed. Its frame is not done before this returns.
-pub(super) unsafe fn end<C: Change>(scope: NonNull<Scope>) {
+pub(in crate::task) unsafe fn end<C: Change>(scope: NonNull<Scope>) {
     // SAFETY: the caller's promise. The scope was a user of the one around it.
     unsafe {
         let frame = scope.as_ref().frame();
@@ -356,7 +360,7 @@ pub(super) unsafe fn end<C: Change>(scope: NonNull<Scope>) {
 /// # Safety
 ///
 /// The frame counts that await.
-pub(super) unsafe fn end_await(frame: NonNull<Header>) -> Transfer {
+pub(in crate::task) unsafe fn end_await(frame: NonNull<Header>) -> Transfer {
     // SAFETY: the caller's promise. The thread whose poll is beneath is the one that polls the frame.
     unsafe {
         if Header::is_beneath(frame) {
@@ -384,7 +388,7 @@ unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
 }
 
 /// Passes a stop inside on to what is around it, in the frame that this thread polls.
-pub(super) fn stop_outside<T>(cx: &Cx<'_>) -> Poll<T> {
+pub(in crate::task) fn stop_outside<T>(cx: &Cx<'_>) -> Poll<T> {
     Polling::with(|polling| {
         if let Some(polling) = polling {
             Stopping::stop(polling, cx.waker());

@@ -8,10 +8,10 @@ use core::ptr::NonNull;
 use core::task::Waker;
 use std::vec::Vec;
 
-use super::super::frame::Header;
 use super::child::{ChildFrame, EndedChild, EndedChildren};
 use super::wait::{Given, Kind, Waiter};
 use crate::memory::{Linked, List};
+use crate::task::frame::Header;
 use crate::{Panic, Priority, Transfer};
 
 pub(super) struct State {

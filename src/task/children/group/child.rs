@@ -9,13 +9,13 @@ use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
-use super::super::frame::Header;
-use super::super::spawned::Place;
-use super::super::unit::Unit;
 use super::core::{Core, CoreRef};
 use super::state::Settled;
 use crate::Completion;
 use crate::memory::{Beside, Linked, Links, List};
+use crate::task::children::spawned::Place;
+use crate::task::frame::Header;
+use crate::task::strand::unit::Unit;
 
 /// The tail of a child's frame. The unit comes first: a frame points at that, and so at the rest.
 #[repr(C)]

@@ -7,9 +7,9 @@ use core::marker::PhantomData;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use super::context::{DefaultContext, InAllocator, TaskContext};
-use super::task::Task;
 use crate::scheduler::OutOfMemory;
+use crate::task::coroutine::task::Task;
+use crate::task::strand::context::{DefaultContext, InAllocator, TaskContext};
 
 /// Makes tasks with another context or allocator. Made by [`Task::builder`].
 ///
@@ -33,7 +33,7 @@ pub struct TaskBuilder<C = DefaultContext, A = <C as TaskContext>::Allocator> {
 }
 
 impl TaskBuilder {
-    pub(super) const fn new() -> Self {
+    pub(in crate::task) const fn new() -> Self {
         TaskBuilder::of(Global)
     }
 }
@@ -140,7 +140,7 @@ impl<C, A> fmt::Debug for TaskBuilder<C, A> {
 /// The task, or a panic that says why there is none.
 #[track_caller]
 #[inline]
-pub(super) fn or_panic<T>(task: Result<T, OutOfMemory>) -> T {
+pub(in crate::task) fn or_panic<T>(task: Result<T, OutOfMemory>) -> T {
     match task {
         Ok(task) => task,
         Err(error) => no_memory(error),

@@ -6,12 +6,12 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
-use super::super::context::Around;
 use super::child::{EndedChild, Finished, Room};
 use super::core::{CoreRef, Waits};
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
+use crate::task::strand::context::Around;
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
 /// What is waited for.

@@ -6,15 +6,15 @@ use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
-use super::context::Context;
-use super::current::{Facts, Record, TaskRef};
-use super::priority::Escalation;
 use crate::memory::{Links, List, links};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sync::{SpinGuard, SpinLock};
+use crate::task::current::{Facts, Record, TaskRef};
+use crate::task::priority::Escalation;
+use crate::task::strand::context::Context;
 
 /// What all frames of one strand share. It lives in the operation, or in the frame that was spawned, and is there until
 /// that is done.
@@ -37,7 +37,7 @@ pub(crate) struct Unit {
     /// What counts children of this strand, by its links. Protected by the lock.
     counted: UnsafeCell<List<Counted>>,
     /// What raises it.
-    pub(super) escalation: Escalation,
+    pub(in crate::task) escalation: Escalation,
     /// Protects the lists. Held for a few instructions, and never while anything of the user's runs.
     lock: SpinLock<()>,
 }
@@ -50,7 +50,7 @@ unsafe impl Sync for Unit {}
 impl Unit {
     /// A strand that was connected, or detached. It [gets its context](Unit::set_context) before it is started.
     #[inline]
-    pub(super) fn new(parent: *const Unit) -> Self {
+    pub(in crate::task) fn new(parent: *const Unit) -> Self {
         Unit {
             parent,
             context: Cell::new(ptr::null()),
@@ -64,14 +64,14 @@ impl Unit {
 
     /// A child that is [counted](Counted) with the parent.
     #[inline]
-    pub(super) fn spawned(parent: *const Unit) -> Self {
+    pub(in crate::task) fn spawned(parent: *const Unit) -> Self {
         let mut unit = Unit::new(parent);
         unit.spawned = true;
         unit
     }
 
     /// The strand that waits for this one to end, or null.
-    pub(super) fn parent(&self) -> *const Unit {
+    pub(in crate::task) fn parent(&self) -> *const Unit {
         self.parent
     }
 
@@ -81,7 +81,7 @@ impl Unit {
     ///
     /// Nobody else knows the strand yet. The context is there until its end; if there is a handle, until that is gone.
     #[inline]
-    pub(super) unsafe fn set_context(&self, context: NonNull<Context>) {
+    pub(in crate::task) unsafe fn set_context(&self, context: NonNull<Context>) {
         self.context.set(context.as_ptr());
     }
 
@@ -91,7 +91,7 @@ impl Unit {
     ///
     /// The strand has not ended, and does not before this returns.
     #[inline]
-    pub(super) unsafe fn task(&self) -> TaskRef {
+    pub(in crate::task) unsafe fn task(&self) -> TaskRef {
         match self.known() {
             Some(task) => task,
             // SAFETY: by the caller's promise.
@@ -105,7 +105,7 @@ impl Unit {
     ///
     /// It has its context, was not started, and nobody has asked about it. The parent has not ended, and does not before
     /// this one has.
-    pub(super) unsafe fn set_name(&self, name: Cow<'static, str>) {
+    pub(in crate::task) unsafe fn set_name(&self, name: Cow<'static, str>) {
         // SAFETY: by the caller's promise.
         drop(unsafe { self.begin_record(Some(name)) });
     }
@@ -115,7 +115,7 @@ impl Unit {
     /// # Safety
     ///
     /// It has no parent, and ends by [`end_with_handle`](Unit::end_with_handle). The context is there.
-    pub(super) unsafe fn task_of_handle(&self) -> TaskRef {
+    pub(in crate::task) unsafe fn task_of_handle(&self) -> TaskRef {
         loop {
             let seen = self.record.load(Acquire);
             if !seen.is_null() && seen != ENDED {
@@ -195,7 +195,7 @@ impl Unit {
     }
 
     /// Whether it is counted with the parent.
-    pub(super) fn is_spawned(&self) -> bool {
+    pub(in crate::task) fn is_spawned(&self) -> bool {
         self.spawned
     }
 
@@ -204,13 +204,13 @@ impl Unit {
     /// # Safety
     ///
     /// The context is there until this returns: it has not ended, or there is a handle.
-    pub(super) unsafe fn facts(&self) -> Facts {
+    pub(in crate::task) unsafe fn facts(&self) -> Facts {
         // SAFETY: the caller's promise.
         Facts::of(unsafe { &*self.context.get() }, self.escalation.raised())
     }
 
     /// How many strands beneath this one are children of groups, or single ones, and have not ended.
-    pub(super) fn running(&self) -> usize {
+    pub(in crate::task) fn running(&self) -> usize {
         let _lock = self.lock();
         let mut running = 0;
         // SAFETY: the lock is held, and what is in the list is alive.
@@ -230,7 +230,7 @@ impl Unit {
     ///
     /// It is called once, when the last frame of the strand is done, while the context and the parent are still there.
     #[inline]
-    pub(super) unsafe fn end(&self) {
+    pub(in crate::task) unsafe fn end(&self) {
         if let Some(record) = NonNull::new(self.record.load(Acquire)) {
             // SAFETY: by the caller's promise.
             unsafe { Record::end(record, self.facts()) };
@@ -243,7 +243,7 @@ impl Unit {
     ///
     /// As above.
     #[inline]
-    pub(super) unsafe fn end_with_handle(&self) {
+    pub(in crate::task) unsafe fn end_with_handle(&self) {
         let asked = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire);
         if let Some(record) = asked.err().and_then(NonNull::new) {
             // SAFETY: by the caller's promise.
@@ -251,7 +251,7 @@ impl Unit {
         }
     }
 
-    pub(super) fn lock(&self) -> UnitLock<'_> {
+    pub(in crate::task) fn lock(&self) -> UnitLock<'_> {
         UnitLock(self.lock.lock())
     }
 }
@@ -272,11 +272,11 @@ impl Drop for Unit {
 }
 
 /// The lock of a unit is held.
-pub(super) struct UnitLock<'a>(#[allow(dead_code, reason = "it is held")] SpinGuard<'a, ()>);
+pub(in crate::task) struct UnitLock<'a>(#[allow(dead_code, reason = "it is held")] SpinGuard<'a, ()>);
 
 /// A link to a unit that counts running children for it: that of a group, or of a single child. It only informs: see
-/// [`dump`](super::dump).
-pub(super) struct Counted {
+/// [`dump`](crate::task::dump).
+pub(in crate::task) struct Counted {
     /// Protected by the unit's lock, as is the flag.
     links: Links<Counted>,
     is_linked: Cell<bool>,
@@ -287,7 +287,7 @@ pub(super) struct Counted {
 links!(Counted, links);
 
 impl Counted {
-    pub(super) fn new(running: unsafe fn(NonNull<Counted>) -> usize) -> Self {
+    pub(in crate::task) fn new(running: unsafe fn(NonNull<Counted>) -> usize) -> Self {
         Counted {
             links: Links::new(),
             is_linked: Cell::new(false),
@@ -300,7 +300,7 @@ impl Counted {
     /// # Safety
     ///
     /// It was not linked before, stays where it is, and is [unlinked](Counted::unlink) before it or the unit is gone.
-    pub(super) unsafe fn link(this: NonNull<Counted>, unit: &Unit) {
+    pub(in crate::task) unsafe fn link(this: NonNull<Counted>, unit: &Unit) {
         let _lock = unit.lock();
         // SAFETY: the lock is held. The node is in no list, and stays where it is until it is unlinked, by the caller's promise.
         unsafe {
@@ -314,7 +314,7 @@ impl Counted {
     /// # Safety
     ///
     /// The unit is the one that it was linked to, and alive.
-    pub(super) unsafe fn unlink(&self, unit: *const Unit) {
+    pub(in crate::task) unsafe fn unlink(&self, unit: *const Unit) {
         // SAFETY: the caller's promise.
         let Some(unit) = (unsafe { unit.as_ref() }) else { return };
         let _lock = unit.lock();

@@ -1,0 +1,6 @@
+//! Awaiting: senders in tasks and in other executors.
+
+pub(super) mod await_sender;
+pub(super) mod await_state;
+pub(super) mod awaitable;
+pub(super) mod foreign;

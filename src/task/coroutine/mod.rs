@@ -1,0 +1,6 @@
+//! Tasks with their types: `Task`, `LocalTask`, and the frames behind them.
+
+pub(super) mod allocator;
+pub(super) mod builder;
+pub(super) mod local;
+pub(super) mod task;
