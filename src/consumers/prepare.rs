@@ -4,7 +4,7 @@ use core::mem::{self, ManuallyDrop};
 use core::pin::pin;
 use core::ptr::NonNull;
 
-use crate::scheduler::{Driver, RunLoop, RunLoopScheduler, Until};
+use crate::scheduler::{Driver, RunLoop, RunLoopScheduler, RunUntil};
 use crate::sender::stage::container_of;
 use crate::sender::start;
 use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
@@ -150,7 +150,7 @@ impl<T, E> WaitSlot<T, E> {
 
     fn drive(&self, driver: &Driver<'_>) {
         while !self.done.get() {
-            driver.run_one(Until::NextJob);
+            driver.run_one(RunUntil::NextJob);
         }
     }
 

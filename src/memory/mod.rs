@@ -8,6 +8,8 @@ mod cache;
 #[cfg(feature = "alloc")]
 mod count;
 mod list;
+#[cfg(feature = "alloc")]
+mod owned;
 mod words;
 
 #[cfg(feature = "alloc")]
@@ -21,4 +23,6 @@ pub(crate) use count::Count;
 #[cfg(feature = "std")]
 pub(crate) use list::Beside;
 pub(crate) use list::{Linked, Links, List, links};
+#[cfg(feature = "alloc")]
+pub(crate) use owned::OwnedMemory;
 pub(crate) use words::Words;

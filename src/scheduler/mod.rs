@@ -35,7 +35,7 @@ pub use infallible::OrAbort;
 pub use infallible::{OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
 #[cfg(feature = "std")]
-pub(crate) use run_loop::{Driver, Until};
+pub(crate) use run_loop::{Driver, RunUntil};
 #[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]

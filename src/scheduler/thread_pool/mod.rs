@@ -8,13 +8,14 @@
 //! | `party.rs` | work that several workers take part in |
 //! | `shared.rs` | what all workers share: push, raise |
 //! | `seat.rs` | the states of seats and threads |
-//! | `worker.rs` | what a worker does: pick, search, sleep |
+//! | `worker.rs` | the thread of a worker: its seat, its main loop |
+//! | `push.rs`, `pick.rs`, `search.rs` | what a worker queues on its seat, runs next, and finds elsewhere |
 //! | `block.rs`, `spare.rs` | what it does while it waits in a job: its seat goes to a spare thread |
 //! | `entry.rs` | the nodes of the queues |
 //! | `ring.rs` | the queue of one seat |
 //! | `shelf.rs` | what was handed over to one seat together |
 //! | `injector.rs` | the queues of all, one per priority |
-//! | `idle.rs` | which threads sleep, and which has which seat |
+//! | `idle/` | which threads search and sleep, and which has which seat |
 //! | `model.rs` | all of this as the models in `tests/model/` see it |
 
 mod affinity;
@@ -27,10 +28,13 @@ mod join;
 #[cfg(loom)]
 pub(crate) mod model;
 mod party;
+mod pick;
 mod pool;
+mod push;
 mod ring;
 mod schedule;
 mod scope;
+mod search;
 mod seat;
 mod shared;
 mod shelf;

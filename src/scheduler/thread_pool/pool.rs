@@ -85,7 +85,7 @@ pub struct ThreadPool {
 
 impl ThreadPool {
     /// Of each level of priority, and of its own queue, a worker takes the oldest job at least once in so many picks.
-    pub const FAIRNESS: usize = super::worker::FAIRNESS as usize;
+    pub const FAIRNESS: usize = super::pick::FAIRNESS as usize;
 
     /// A pool of so many threads.
     ///

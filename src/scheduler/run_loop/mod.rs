@@ -1,24 +1,25 @@
+//! [`RunLoop`]: a FIFO queue of jobs that one thread at a time drives.
+
+mod driver;
+mod schedule;
+
 use core::cell::Cell;
-use core::convert::Infallible;
 use core::fmt;
-use core::marker::{PhantomData, PhantomPinned};
-use core::ops::Deref;
-use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
 use super::thread_pool::Worker;
 use super::timer::Pending;
 use crate::consumers::WaitSlot;
 use crate::sender::current;
-use crate::sender::native::{Native, Queue};
-use crate::sender::stage::container_of;
-use crate::stop::StopToken;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::{Arc, Mutex, const_unless_loom, lock, park, per_thread, thread, thread_id, try_lock};
-use crate::{Env, Job, Operation, Outcome, Receiver, Scheduler, Sender, Transfer};
+use crate::sync::{Arc, Mutex, const_unless_loom, lock, per_thread, thread, thread_id, try_lock};
+use crate::{Job, Outcome, Sender};
+
+pub(crate) use driver::{Driver, RunUntil};
+pub use schedule::{RunLoopSchedule, RunLoopScheduler};
 
 /// A queue of work that one thread at a time drives, first in, first out.
 ///
@@ -78,10 +79,10 @@ pub struct RunLoop {
     /// pairs with the acquire loads of [`RunLoop::run`], so that what was pushed before `finish` is seen after the flag.
     finishing: AtomicBool,
     /// What only the driver touches.
-    own: Own,
+    own: DriverCells,
 }
 
-struct Own {
+struct DriverCells {
     /// Taken from `pushed` and turned round: oldest first.
     ready: Cell<*mut Job>,
     /// The odd number of the last sleep.
@@ -105,7 +106,7 @@ impl RunLoop {
                 driving: Mutex::new(()),
                 driver: AtomicUsize::new(0),
                 finishing: AtomicBool::new(false),
-                own: Own {
+                own: DriverCells {
                     ready: Cell::new(ptr::null_mut()),
                     sleep: Cell::new(1),
                 },
@@ -124,7 +125,7 @@ impl RunLoop {
     pub fn run(&self) {
         self.drive(|driver| {
             while !self.finishing.load(Acquire) {
-                driver.run_one(Until::NextJobOrFinish);
+                driver.run_one(RunUntil::NextJobOrFinish);
             }
             driver.drain();
         });
@@ -279,127 +280,6 @@ impl RunLoop {
     }
 }
 
-/// The right to run the jobs of a loop: that of its one driver, on the thread that drives.
-pub(crate) struct Driver<'a> {
-    run_loop: &'a RunLoop,
-    /// Stays on its thread.
-    _thread: PhantomData<*const ()>,
-}
-
-impl Deref for Driver<'_> {
-    type Target = RunLoop;
-
-    #[inline]
-    fn deref(&self) -> &RunLoop {
-        self.run_loop
-    }
-}
-
-impl<'a> Driver<'a> {
-    /// Called with the loop's lock, or where the loop has no other driver.
-    fn of(run_loop: &'a RunLoop) -> Self {
-        Driver {
-            run_loop,
-            _thread: PhantomData,
-        }
-    }
-
-    /// Runs the oldest job, and what it resumes; sleeps until there is one. A worker of a pool gives its place there to
-    /// another thread meanwhile.
-    pub(crate) fn run_one(&self, until: Until) {
-        let over = || until == Until::NextJobOrFinish && self.finishing.load(Acquire);
-        loop {
-            if self.try_run_one() || over() {
-                return;
-            }
-            let worker = Worker::current();
-            if worker.is_some_and(|worker| worker.look(|| !self.pushed.load(Relaxed).is_null())) {
-                continue;
-            }
-            // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
-            let sleep = self.own.sleep.get().wrapping_add(2);
-            self.own.sleep.set(sleep);
-            let asleep = ptr::without_provenance_mut(sleep);
-            if self
-                .pushed
-                .compare_exchange(ptr::null_mut(), asleep, AcqRel, Relaxed)
-                .is_err()
-            {
-                continue;
-            }
-            let due = Cell::new(ptr::null_mut::<Job>());
-            let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
-            let nap = || match self.served().map(Pending::take_due_or_park) {
-                None => park(None),
-                Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
-            };
-            match worker {
-                None => {
-                    while !awake() {
-                        nap();
-                    }
-                }
-                Some(worker) => worker.block_until(awake, nap),
-            }
-            // The sleep ends, unless a producer has ended it already.
-            self.own.ready.set(due.get());
-            let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
-        }
-    }
-
-    /// Runs the oldest job, and what it resumes, where there is one.
-    fn try_run_one(&self) -> bool {
-        if self.own.ready.get().is_null() {
-            // A driver is awake, so what was pushed is null or a list.
-            let mut newest = if self.pushed.load(Relaxed).is_null() {
-                ptr::null_mut()
-            } else {
-                self.pushed.swap(ptr::null_mut(), Acquire)
-            };
-            let mut ready = ptr::null_mut();
-            while let Some(job) = NonNull::new(newest) {
-                // SAFETY: a job in the queue is alive, and the list is ours.
-                let job = unsafe { job.as_ref() };
-                newest = job.next();
-                job.set_next(ready);
-                ready = ptr::from_ref(job).cast_mut();
-            }
-            // A queue that is never empty does not keep timers waiting, nor the other way round.
-            if let Some(due) = self.served().and_then(Pending::take_due) {
-                due.append(ready);
-                ready = due.head;
-            }
-            self.own.ready.set(ready);
-        }
-        let Some(job) = NonNull::new(self.own.ready.get()) else {
-            return false;
-        };
-        // SAFETY: a job in the queue is alive.
-        self.own.ready.set(unsafe { job.as_ref() }.next());
-        // SAFETY: it is out of the queue, and this is its one run. A `Transfer` does not unwind.
-        unsafe { Transfer::to(job) }.run();
-        true
-    }
-
-    /// Runs jobs until there are none, and returns how many they were.
-    fn drain(&self) -> usize {
-        let mut jobs = 0;
-        while self.try_run_one() {
-            jobs += 1;
-        }
-        jobs
-    }
-}
-
-/// What ends [`RunLoop::run_one`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// A job has run.
-    NextJob,
-    /// A job has run, or [`RunLoop::finish`] was called.
-    NextJobOrFinish,
-}
-
 fn is_sleep(pushed: *mut Job) -> bool {
     pushed.addr() & 1 == 1
 }
@@ -458,163 +338,5 @@ impl fmt::Debug for RunLoop {
             .field("driven", &(self.driver.load(Relaxed) != 0))
             .field("finishing", &self.finishing.load(Relaxed))
             .finish_non_exhaustive()
-    }
-}
-
-/// A handle to a [`RunLoop`]. Equal to another when both are of one loop.
-#[derive(Clone, Copy)]
-pub struct RunLoopScheduler<'a> {
-    run_loop: &'a RunLoop,
-}
-
-impl<'a> RunLoopScheduler<'a> {
-    /// Calls [`RunLoop::finish`].
-    pub fn finish(&self) {
-        self.run_loop.finish();
-    }
-}
-
-impl<'a> Scheduler for RunLoopScheduler<'a> {
-    type Schedule = RunLoopSchedule<'a>;
-    const INFALLIBLE: bool = true;
-
-    #[inline]
-    fn schedule(&self) -> RunLoopSchedule<'a> {
-        RunLoopSchedule {
-            run_loop: self.run_loop,
-        }
-    }
-
-    #[inline]
-    fn native(&self) -> Option<Native<'_>> {
-        Some(Native::of(self))
-    }
-}
-
-impl Queue for RunLoopScheduler<'_> {
-    #[inline]
-    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the handle is valid until the job is queued, and copied before.
-        let run_loop = unsafe { this.as_ref() }.run_loop;
-        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue`.
-        unsafe { run_loop.push(job) };
-        Transfer::none()
-    }
-
-    /// The loop runs in the order of the pushes. Nothing but the job is looked at.
-    #[inline]
-    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the contract but for the frame is the same.
-        unsafe { Self::enqueue(this, job) }
-    }
-
-    /// A loop further out waits for its job to end, and nothing of it goes on before that.
-    #[inline]
-    fn is_here(&self) -> bool {
-        ptr::eq(INNERMOST.with(Cell::get), self.run_loop)
-    }
-
-    fn identity(&self) -> [usize; 2] {
-        [ptr::from_ref(self.run_loop).addr(), 0]
-    }
-}
-
-impl PartialEq for RunLoopScheduler<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        ptr::eq(self.run_loop, other.run_loop)
-    }
-}
-
-impl Eq for RunLoopScheduler<'_> {}
-
-impl fmt::Debug for RunLoopScheduler<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RunLoopScheduler")
-            .field(&ptr::from_ref(self.run_loop))
-            .finish()
-    }
-}
-
-/// The schedule sender of a [`RunLoop`].
-///
-/// # Completions
-///
-/// The value, on the thread that drives the loop, in the order of the starts. Stopped, there too, when the stop was
-/// requested by then.
-///
-/// # Panics
-///
-/// None: it runs no user code.
-///
-/// # Cancellation
-///
-/// The stop token is asked when its turn comes; waiting is not cut short.
-///
-/// # Allocation
-///
-/// None: the operation is the queue's node.
-///
-/// # Stack
-///
-/// Constant.
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct RunLoopSchedule<'a> {
-    run_loop: &'a RunLoop,
-}
-
-// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
-unsafe impl<'a> Sender for RunLoopSchedule<'a> {
-    type Value = ();
-    type Error = Infallible;
-    type Operation<R: Receiver<(), Infallible>> = RunLoopOperation<'a, R>;
-
-    #[inline]
-    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> RunLoopOperation<'a, R> {
-        RunLoopOperation {
-            job: Job::new(RunLoopOperation::<'a, R>::run),
-            run_loop: self.run_loop,
-            receiver: Some(receiver),
-            _pinned: PhantomPinned,
-        }
-    }
-}
-
-/// The operation of [`RunLoopSchedule`].
-pub struct RunLoopOperation<'a, R> {
-    job: Job,
-    run_loop: &'a RunLoop,
-    receiver: Option<R>,
-    _pinned: PhantomPinned,
-}
-
-impl<R: Receiver<(), Infallible>> RunLoopOperation<'_, R> {
-    /// # Safety
-    ///
-    /// The job is that of a started operation, and runs once.
-    unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation. It is out of the queue, so this has exclusive access.
-        match unsafe { container_of!(job, Self, job).as_mut() }.receiver.take() {
-            Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
-            Some(receiver) => receiver.set_value(()),
-            None => Transfer::none(),
-        }
-    }
-}
-
-impl<R: Receiver<(), Infallible>> Operation for RunLoopOperation<'_, R> {
-    #[inline]
-    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
-        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: the job is pinned with the operation, which stays until the job has completed it.
-        unsafe { (*this).run_loop.push(NonNull::new_unchecked(&raw mut (*this).job)) };
-        Transfer::none()
-    }
-}
-
-impl<R> fmt::Debug for RunLoopOperation<'_, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunLoopOperation").finish_non_exhaustive()
     }
 }

@@ -1,0 +1,399 @@
+use core::alloc::Layout;
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{self, ManuallyDrop};
+use core::ptr::NonNull;
+
+#[cfg(feature = "alloc")]
+use allocator_api2::alloc::Allocator;
+
+use super::inline::InlineRoom;
+use super::schedule::TaskSchedule;
+#[cfg(not(feature = "alloc"))]
+use super::vtable::OperationOf;
+use super::vtable::{SchedulerVtable, VtableOf, type_id};
+use crate::memory::Words;
+#[cfg(feature = "alloc")]
+use crate::memory::{AnyAllocator, Count, OutOfMemory, OwnedMemory};
+use crate::sender::demand::demand;
+use crate::sender::native::Native;
+#[cfg(feature = "std")]
+use crate::task::{HopTo, HopVtable};
+use crate::{Identity, Scheduler};
+
+/// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
+/// over where work runs.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::{InlineScheduler, RunLoop, TaskScheduler};
+///
+/// let run_loop = RunLoop::new();
+/// let choose = |there: bool| {
+///     if there {
+///         TaskScheduler::new(run_loop.scheduler())
+///     } else {
+///         TaskScheduler::new(InlineScheduler)
+///     }
+/// };
+/// assert!(choose(true) == run_loop.scheduler());
+/// assert!(choose(false) == InlineScheduler);
+/// assert!(choose(true) != choose(false));
+/// assert_eq!(run_loop.run_until(just(1).continues_on(choose(true))).unwrap(), 1);
+/// ```
+///
+/// - It equals what it was made of, and every other `TaskScheduler` made of the same scheduler: one of the same type,
+///   but for lifetimes, that has the same [`identity`](Scheduler::identity). The erased one stands on the left. A
+///   scheduler of your own that does not tell its identity equals nothing once it is erased.
+/// - A `TaskScheduler` made of another is that one, not one inner it.
+/// - A scheduler that can fail is refused at compile time: [`or_inline`](Scheduler::or_inline) and
+///   [`or_abort`](Scheduler::or_abort) make one that cannot.
+/// - `'a` is what the scheduler borrows: `TaskScheduler<'static>` for a pool, `TaskScheduler<'a>` for a run loop
+///   on somebody's stack.
+///
+/// # Allocation
+///
+/// None for a scheduler of up to three words whose operation is no larger than
+/// [`INLINE_OPERATION`](TaskScheduler::INLINE_OPERATION), which is every scheduler of this crate. A larger scheduler is
+/// kept in one allocation, which clones share; a larger operation is allocated when its sender is connected, so that
+/// starting cannot fail. Both use the allocator that was given, or else the global one. An allocator larger than a word
+/// keeps itself in one more allocation, from itself.
+///
+/// Without the `alloc` feature a scheduler or an operation that is too large is refused at compile time, and with them
+/// another `TaskScheduler`, of which a clone does.
+pub struct TaskScheduler<'a> {
+    pub(super) vtable: &'static SchedulerVtable,
+    /// The scheduler, where it fits; else a pointer to a count, with the scheduler behind it.
+    words: Words<3>,
+    #[cfg(feature = "alloc")]
+    pub(super) allocator: AnyAllocator<'a>,
+    _scheduler: PhantomData<&'a ()>,
+}
+
+// SAFETY: every scheduler is `Send` and `Sync`.
+unsafe impl Send for TaskScheduler<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for TaskScheduler<'_> {}
+
+impl<'a> TaskScheduler<'a> {
+    /// The size, in bytes, up to which the operation of the scheduler inside is kept in that of its user: sixteen words.
+    ///
+    /// It is a queue's link, a few words of a scheduler's own, and a receiver of one word; with room for a place in a
+    /// stop source's list.
+    pub const INLINE_OPERATION: usize = size_of::<InlineRoom>();
+
+    /// Erases the type of a scheduler that cannot fail.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory for a scheduler of more than three words.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
+        const { refuse_fallible::<S>() }
+        TaskScheduler::new_unchecked(scheduler)
+    }
+
+    /// The same, where somebody else has looked at the scheduler, and said what is wrong with it.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub(crate) fn new_unchecked<S: Scheduler + 'a>(scheduler: S) -> Self {
+        match unwrap(scheduler) {
+            Ok(erased) => erased,
+            Err(scheduler) => match Self::erase(scheduler, AnyAllocator::global()) {
+                Ok(erased) => erased,
+                Err(error) => panic!("cannot erase a scheduler: {error}"),
+            },
+        }
+    }
+
+    /// Erases the type of a scheduler that cannot fail.
+    #[cfg(not(feature = "alloc"))]
+    pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
+        const {
+            refuse_fallible::<S>();
+            demand(
+                type_fits::<S>(),
+                "without the `alloc` feature a `TaskScheduler` holds schedulers of up to three words, whose operation is no larger than `TaskScheduler::INLINE_OPERATION`",
+            );
+        }
+        unwrap(scheduler).unwrap_or_else(|scheduler| {
+            let words = Words::empty();
+            // SAFETY: it fits.
+            unsafe { words.place().cast().write(scheduler) };
+            TaskScheduler {
+                vtable: VtableOf::<S>::VTABLE,
+                words,
+                _scheduler: PhantomData,
+            }
+        })
+    }
+
+    /// Erases the type of a scheduler that cannot fail. What does not fit is kept in memory from `allocator`.
+    ///
+    /// Made of a `TaskScheduler`, it is a copy that uses this allocator from here on.
+    ///
+    /// # Panics
+    ///
+    /// When the allocator has no memory. [`try_new_in`](TaskScheduler::try_new_in) says so instead.
+    #[cfg(feature = "alloc")]
+    #[track_caller]
+    pub fn new_in<S, A>(scheduler: S, allocator: A) -> Self
+    where
+        S: Scheduler + 'a,
+        A: Allocator + Clone + Send + Sync + 'a,
+    {
+        match Self::try_new_in(scheduler, allocator) {
+            Ok(erased) => erased,
+            Err(error) => panic!("cannot erase a scheduler: {error}"),
+        }
+    }
+
+    /// The same as [`new_in`](TaskScheduler::new_in), for an allocator that may have no memory.
+    ///
+    /// # Errors
+    ///
+    /// The allocator had none.
+    #[cfg(feature = "alloc")]
+    pub fn try_new_in<S, A>(scheduler: S, allocator: A) -> Result<Self, OutOfMemory>
+    where
+        S: Scheduler + 'a,
+        A: Allocator + Clone + Send + Sync + 'a,
+    {
+        const { refuse_fallible::<S>() }
+        let allocator = AnyAllocator::new(allocator)?;
+        match unwrap(scheduler) {
+            Ok(erased) => erased.move_to(allocator),
+            Err(scheduler) => Self::erase(scheduler, allocator),
+        }
+    }
+
+    #[cfg(feature = "alloc")]
+    fn erase<S: Scheduler + 'a>(scheduler: S, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
+        let vtable = VtableOf::<S>::VTABLE;
+        let words = if Words::<3>::fit(Layout::new::<S>()) {
+            let words = Words::empty();
+            // SAFETY: it fits.
+            unsafe { words.place().cast().write(scheduler) };
+            words
+        } else {
+            let shared = allocator.allocate(vtable.shared_layout().0)?.cast();
+            // SAFETY: the memory is new, and has room for a count and the scheduler behind it.
+            unsafe {
+                shared.write(Count::one());
+                vtable.behind_count(shared).cast().write(scheduler);
+            }
+            Words::of(shared)
+        };
+        Ok(TaskScheduler {
+            vtable,
+            words,
+            allocator,
+            _scheduler: PhantomData,
+        })
+    }
+
+    /// The same scheduler, with another allocator.
+    #[cfg(feature = "alloc")]
+    fn move_to(self, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
+        let (words, allocator) = if self.is_inline() {
+            // SAFETY: the scheduler inside is of the vtable's type, and fits.
+            (unsafe { self.vtable.copy(self.scheduler()) }, allocator)
+        } else {
+            // The user's `clone` may panic: the memory is freed then.
+            let memory = OwnedMemory::new(allocator, self.vtable.shared_layout().0)?;
+            let shared = memory.as_ptr().cast();
+            // SAFETY: the scheduler inside is of the vtable's type. The memory has room for a count and another scheduler.
+            unsafe {
+                (self.vtable.clone)(self.scheduler(), self.vtable.behind_count(shared));
+                shared.write(Count::one());
+            }
+            (Words::of(shared), memory.into_allocator())
+        };
+        Ok(TaskScheduler {
+            vtable: self.vtable,
+            words,
+            allocator,
+            _scheduler: PhantomData,
+        })
+    }
+
+    #[inline]
+    fn is_inline(&self) -> bool {
+        Words::<3>::fit(self.vtable.layout)
+    }
+
+    /// Where the scheduler is. It is one of the vtable's type.
+    #[inline]
+    pub(super) fn scheduler(&self) -> NonNull<()> {
+        #[cfg(feature = "alloc")]
+        if !self.is_inline() {
+            // SAFETY: a scheduler that does not fit is shared.
+            return unsafe { self.vtable.behind_count(self.shared()) };
+        }
+        self.words.place()
+    }
+
+    /// # Safety
+    ///
+    /// The scheduler does not fit into the words.
+    #[cfg(feature = "alloc")]
+    unsafe fn shared(&self) -> NonNull<Count> {
+        // SAFETY: then they hold a pointer.
+        unsafe { self.words.place().cast().read() }
+    }
+}
+
+impl Clone for TaskScheduler<'_> {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Both clones may run a user's code, which may panic: the first is dropped then, and nothing is counted.
+        #[cfg(feature = "alloc")]
+        let allocator = self.allocator.clone();
+        let words = if self.is_inline() {
+            // SAFETY: the scheduler inside is of the vtable's type, and fits.
+            unsafe { self.vtable.copy(self.scheduler()) }
+        } else {
+            #[cfg(feature = "alloc")]
+            {
+                // SAFETY: the scheduler does not fit, so the words hold a pointer to its count.
+                let shared = unsafe { self.shared() };
+                // SAFETY: this handle is counted, so the count is valid.
+                unsafe { shared.as_ref() }.add();
+                Words::of(shared)
+            }
+            #[cfg(not(feature = "alloc"))]
+            unreachable!("`new` refuses what does not fit")
+        };
+        TaskScheduler {
+            vtable: self.vtable,
+            words,
+            #[cfg(feature = "alloc")]
+            allocator,
+            _scheduler: PhantomData,
+        }
+    }
+}
+
+impl Drop for TaskScheduler<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        #[cfg(feature = "alloc")]
+        if !self.is_inline() {
+            /// Frees the memory, also when the user's destructor panics.
+            struct FreeShared<'a, 'b>(&'a AnyAllocator<'b>, NonNull<Count>, Layout);
+            impl Drop for FreeShared<'_, '_> {
+                fn drop(&mut self) {
+                    // SAFETY: this was the last handle, so nothing uses the memory. Every handle has a clone of the
+                    // allocator that the memory is from.
+                    unsafe { self.0.deallocate(self.1.cast(), self.2) };
+                }
+            }
+
+            // SAFETY: the scheduler does not fit, so the words hold a pointer to its count, in which this handle is
+            // counted. The last handle has exclusive access to what is behind the count.
+            unsafe {
+                let shared = self.shared();
+                if shared.as_ref().give_back() {
+                    let _free = FreeShared(&self.allocator, shared, self.vtable.shared_layout().0);
+                    self.vtable.drop(self.scheduler());
+                }
+            }
+            return;
+        }
+        // SAFETY: the scheduler is owned by this handle, and not used any more.
+        unsafe { self.vtable.drop(self.scheduler()) };
+    }
+}
+
+/// Compares the types, without their lifetimes, and the [identities](Scheduler::identity).
+///
+/// The two may borrow for different lifetimes, so no code of theirs ever sees both.
+impl<S: Scheduler> PartialEq<S> for TaskScheduler<'_> {
+    fn eq(&self, other: &S) -> bool {
+        let id = match as_erased(other) {
+            Some(other) => (other.vtable.id)(),
+            None => type_id::<S>(),
+        };
+        (self.vtable.id)() == id && self.identity() == other.identity()
+    }
+}
+
+impl fmt::Debug for TaskScheduler<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TaskScheduler")
+            .field(&format_args!("{}", (self.vtable.name)()))
+            .finish()
+    }
+}
+
+impl<'a> Scheduler for TaskScheduler<'a> {
+    type Schedule = TaskSchedule<'a>;
+    const INFALLIBLE: bool = true;
+
+    #[inline]
+    fn schedule(&self) -> TaskSchedule<'a> {
+        TaskSchedule::new(self.clone())
+    }
+
+    fn identity(&self) -> Identity {
+        // SAFETY: the scheduler inside is of the vtable's type, and valid while this is borrowed.
+        unsafe { (self.vtable.identity)(self.scheduler()) }
+    }
+
+    #[inline]
+    fn native(&self) -> Option<Native<'_>> {
+        // SAFETY: the scheduler inside is of the vtable's type. It is valid, and stays where it is, while this is borrowed.
+        unsafe { (self.vtable.native)(self.scheduler()).map(|native| Native::from_raw(native)) }
+    }
+}
+
+/// Says at compile time what cannot be erased.
+#[track_caller]
+const fn refuse_fallible<S: Scheduler>() {
+    demand(
+        S::PRESENT,
+        "`TaskScheduler` needs a scheduler, and `NoScheduler` is none: start the work on one with `starts_on(scheduler, sender)`",
+    );
+    demand(
+        S::INFALLIBLE,
+        "`TaskScheduler` needs a scheduler that cannot fail: erase `scheduler.or_inline()` or `scheduler.or_abort()`",
+    );
+}
+
+#[cfg(not(feature = "alloc"))]
+const fn type_fits<S: Scheduler>() -> bool {
+    Words::<3>::fit(Layout::new::<S>()) && InlineRoom::fit(Layout::new::<OperationOf<S>>())
+}
+
+/// The scheduler, where it is erased already.
+fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
+    if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
+        // SAFETY: `S` is a `TaskScheduler`, of a lifetime that outlives the borrow.
+        Some(unsafe { &*(&raw const *scheduler).cast() })
+    } else {
+        None
+    }
+}
+
+/// Returns what a task needs to get to a scheduler by its schedule sender, and that scheduler: the one inside, where it is
+/// erased. It is valid as long as the given one is, and stays where it is.
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> (&'static HopVtable, NonNull<()>) {
+    match as_erased(scheduler) {
+        Some(erased) => (erased.vtable.hop, erased.scheduler()),
+        None => (HopTo::<S>::VTABLE, NonNull::from(scheduler).cast()),
+    }
+}
+
+/// The scheduler by value, where it is erased already.
+fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
+    if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
+        let scheduler = ManuallyDrop::new(scheduler);
+        // SAFETY: `S` is a `TaskScheduler` of a lifetime that is at least `'a`, since `S` outlives `'a`; it is moved.
+        Ok(unsafe { mem::transmute_copy(&scheduler) })
+    } else {
+        Err(scheduler)
+    }
+}

@@ -1,0 +1,241 @@
+//! Which job a worker picks next.
+
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+
+use super::entry::{Entry, Item};
+use super::injector::Levels;
+use super::worker::Seated;
+use crate::Priority;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// How often a worker serves its queues in turn instead of by urgency. Every other time it is the default level of the
+/// injector, which is where work from outside comes in.
+const FAIR_EVERY: u32 = 32;
+/// What takes turns the other times: the worker's own queue, and the other levels of the injector.
+const TURNS: [Option<Priority>; 5] = [
+    None,
+    Some(Priority::Background),
+    Some(Priority::Utility),
+    Some(Priority::UserInitiated),
+    Some(Priority::UserInteractive),
+];
+/// How often in a row the slot may go before the ring.
+const SLOT_RUNS: u32 = 16;
+/// How often in a row the newest child of the ring may go before the oldest entry.
+const CHILD_RUNS: u32 = 64;
+
+/// How many picks take what was queued last, where many threads are blocked.
+const NEWEST_RUNS: u32 = 64;
+
+/// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
+/// much there is in more urgent ones. Entries that were handed over together count as one.
+pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
+
+/// The counters of one worker that decide which queue it picks from next. Only its own thread accesses them.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// The number of jobs picked on the seat. A new occupant continues the count, so each queue keeps its turn.
+    picks: Cell<u32>,
+    /// The number of consecutive picks from the slot.
+    pub(super) from_slot: Cell<u32>,
+    /// The number of consecutive children taken from the newer end of the ring.
+    children: Cell<u32>,
+    /// The number of picks left that take the newest job instead of the oldest.
+    newest: Cell<u32>,
+}
+
+impl Turns {
+    /// Resets the counters for a thread that was just given a seat on which `picks` jobs have been picked.
+    pub(super) fn begin(&self, picks: u32, crowded: bool) {
+        self.picks.set(picks);
+        self.from_slot.set(0);
+        self.children.set(0);
+        self.newest.set(if crowded { NEWEST_RUNS } else { 0 });
+    }
+}
+
+impl Seated<'_> {
+    /// The next job that is there to be run without looking for it.
+    #[inline]
+    pub(super) fn pick(self) -> Option<Item> {
+        if !self.seat.shelf.is_empty()
+            && let Some(item) = self.pick_from_shelf()
+        {
+            return Some(item);
+        }
+        let picks = self.worker.turns.picks.get().wrapping_add(1);
+        self.worker.turns.picks.set(picks);
+        self.seat.picks.store(picks, Relaxed);
+        if picks.is_multiple_of(FAIR_EVERY)
+            && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)
+        {
+            return Some(item);
+        }
+        if self.worker.turns.newest.get() != 0
+            && let Some(item) = self.pick_newest()
+        {
+            return Some(item);
+        }
+        let occupied = self.shared().injector.occupied();
+        if !occupied.and(Levels::URGENT).is_empty()
+            && let Some(entry) = self.shared().injector.pop(Levels::URGENT)
+        {
+            return Some(self.not_from_slot(Item::entry(entry)));
+        }
+        if let Some(item) = self.pick_from_slot(occupied) {
+            return Some(item);
+        }
+        let own = self.pick_child().or_else(|| {
+            self.worker.turns.children.set(0);
+            self.seat.ring.pop_oldest()
+        });
+        if let Some(item) = own {
+            return Some(self.not_from_slot(item));
+        }
+        if occupied.is_empty() {
+            return None;
+        }
+        self.pick_injected(occupied)
+    }
+
+    /// The next entry of the injector, after the queues of the workers.
+    fn pick_injected(self, occupied: Levels) -> Option<Item> {
+        let injected = |levels| {
+            let entry = self.shared().injector.pop(levels)?;
+            Some(self.not_from_slot(Item::entry(entry)))
+        };
+        if !occupied.and(Levels::DEFAULT).is_empty()
+            && let Some(item) = injected(Levels::DEFAULT)
+        {
+            return Some(item);
+        }
+        self.steal().or_else(|| injected(Levels::ALL))
+    }
+
+    /// What was queued last, as far as can be told. Of the jobs that many blocked threads wait for, the last to be queued
+    /// is the likeliest to be one, and the oldest would rather block in turn.
+    #[cold]
+    fn pick_newest(self) -> Option<Item> {
+        let newest = &self.worker.turns.newest;
+        let item = self
+            .empty_slot()
+            .or_else(|| self.seat.ring.take_newest_entry())
+            .or_else(|| self.shared().injector.pop_newest().map(Item::entry));
+        newest.set(if item.is_some() { newest.get() - 1 } else { 0 });
+        item.map(|item| self.not_from_slot(item))
+    }
+
+    /// The oldest of the queue whose turn it is.
+    #[cold]
+    fn pick_in_turn(self, turn: u32) -> Option<Item> {
+        let queue = if turn.is_multiple_of(2) {
+            Some(Priority::Default)
+        } else {
+            TURNS[turn as usize / 2 % TURNS.len()]
+        };
+        let item = match queue {
+            Some(level) => {
+                let levels = Levels::of(level);
+                if self.shared().injector.occupied().and(levels).is_empty() {
+                    return None;
+                }
+                Item::entry(self.shared().injector.pop(levels)?)
+            }
+            None => match self.seat.ring.pop_oldest() {
+                Some(item) => item,
+                None => return self.empty_slot(),
+            },
+        };
+        Some(self.not_from_slot(item))
+    }
+
+    /// The newest of the ring, if that is a child, or waits for such, and it is not the turn of something else.
+    #[inline]
+    fn pick_child(self) -> Option<Item> {
+        let children = self.worker.turns.children.get();
+        if children == CHILD_RUNS {
+            return None;
+        }
+        let child = self.seat.ring.pop_newest_if(Item::is_family)?;
+        self.worker.turns.children.set(children + 1);
+        Some(child)
+    }
+
+    #[inline]
+    fn pick_from_slot(self, occupied: Levels) -> Option<Item> {
+        // It is not ours yet, so no more is looked at than its bits.
+        let item = Item::from_raw(self.seat.slot.load(Relaxed))?;
+        if item.is_parent()
+            && let Some(child) = self.pick_child()
+        {
+            return Some(child);
+        }
+        let item = self.empty_slot()?;
+        let run = self.worker.turns.from_slot.get().wrapping_add(1);
+        self.worker.turns.from_slot.set(run);
+        if run.is_multiple_of(SLOT_RUNS)
+            && let Some(other) = self.pick_in_stead(occupied)
+        {
+            self.push_displaced(item);
+            return Some(self.not_from_slot(other));
+        }
+        Some(item)
+    }
+
+    /// What has waited long enough while the slot went first.
+    #[cold]
+    fn pick_in_stead(self, occupied: Levels) -> Option<Item> {
+        let own = self.seat.ring.pop_oldest();
+        if own.is_some() || occupied.and(Levels::DEFAULT).is_empty() {
+            return own;
+        }
+        self.shared().injector.pop(Levels::DEFAULT).map(Item::entry)
+    }
+
+    #[inline]
+    pub(super) fn empty_slot(self) -> Option<Item> {
+        Item::from_raw(self.seat.slot.swap(ptr::null_mut(), Acquire))
+    }
+
+    #[inline]
+    pub(super) fn not_from_slot(self, item: Item) -> Item {
+        self.worker.turns.from_slot.set(0);
+        item
+    }
+
+    /// The first of the entries on the shelf.
+    #[cold]
+    fn pick_from_shelf(self) -> Option<Item> {
+        let first = self.seat.shelf.take_first()?;
+        if !self.seat.shelf.is_empty() {
+            // It was filled again: a worker that has gone to sleep meanwhile may have found it empty.
+            self.wake_another();
+        }
+        Some(Item::entry(first.cast()))
+    }
+
+    /// Takes the newest closure of the ring, or that in the slot, if it is one of a scope, and `own` says so too.
+    pub(super) fn take_scoped(self, own: impl Fn(NonNull<Entry>) -> bool) -> Option<Item> {
+        let is_own = |item: Item| item.as_entry().is_some_and(&own);
+        // Another thread may have it, so no more is looked at than its bits.
+        if Item::from_raw(self.seat.slot.load(Relaxed)).is_some_and(Item::is_scoped)
+            && let Some(item) = self.empty_slot()
+        {
+            if is_own(item) {
+                return Some(item);
+            }
+            // The occupant alone fills the slot, so it is empty.
+            self.seat.slot.swap(item.into_raw(), SeqCst);
+        }
+        let item = self.seat.ring.pop_newest_if(Item::is_scoped)?;
+        if is_own(item) {
+            return Some(item);
+        }
+        // There is room: it has its number again. A searcher may have missed it meanwhile.
+        let pushed = self.seat.ring.push(item, true);
+        debug_assert!(pushed.is_some(), "it was the newest");
+        self.wake_another();
+        None
+    }
+}
