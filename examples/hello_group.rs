@@ -1,14 +1,15 @@
-//! The first program of the README: children that run side by side, and are always awaited.
+//! The first program of the README: children that run concurrently and are always awaited.
 
 use bowline::prelude::*;
 
 #[bowline::main]
 async fn main() -> Result<(), KitchenError> {
     let meal = task::try_group(async |kitchen| {
-        kitchen.spawn(chop_vegetables()); // Children run side by side on the pool,
-        kitchen.spawn(marinate_meat()); // and inherit priority, deadline, task-locals and cancellation.
+        // Children run concurrently on the pool. They inherit priority, deadline, task-locals and cancellation.
+        kitchen.spawn(chop_vegetables());
+        kitchen.spawn(marinate_meat());
         let mut plate = Plate::new();
-        // The first error leaves: the others are cancelled, and awaited.
+        // On the first error `?` returns it; the other children are cancelled and awaited.
         while let Some(step) = kitchen.next().await.transpose()? {
             plate.push(step);
         }
