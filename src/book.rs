@@ -20,6 +20,12 @@
 #[doc = "[Tasks]: tasks"]
 #[doc = "[Structured concurrency]: structured_concurrency"]
 #[doc = "[every algorithm]: algorithms"]
+#[doc = "[Where a task runs]: tasks#where-a-task-runs"]
+#[doc = "[Dropping a future in flight]: tasks#dropping-a-future-in-flight"]
+#[doc = "[Blocking in a task]: tasks#blocking-in-a-task"]
+#[doc = "[Futures of other crates]: tasks#futures-of-other-crates"]
+#[doc = "[Cancellation]: structured_concurrency#cancellation"]
+#[doc = "[Destructors that panic]: concepts#destructors-that-panic"]
 #[doc = ""]
 #[doc = include_str!("../docs/getting-started.md")]
 pub mod getting_started {}
