@@ -37,7 +37,10 @@ pub mod getting_started {}
 pub mod concepts {}
 
 #[doc = "[`Scheduler`]: crate::Scheduler"]
+#[doc = "[own scheduler]: writing_your_own#a-scheduler"]
 #[doc = "[every algorithm]: algorithms"]
+#[doc = "[Blocking in a task]: tasks#blocking-in-a-task"]
+#[doc = "[abort]: concepts#destructors-that-panic"]
 #[doc = ""]
 #[doc = include_str!("../docs/schedulers.md")]
 pub mod schedulers {}
