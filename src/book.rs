@@ -80,6 +80,8 @@ pub mod structured_concurrency {}
 #[doc = include_str!("../docs/scopes.md")]
 pub mod scopes {}
 
+#[doc = "[destructors that panic]: concepts#destructors-that-panic"]
+#[doc = ""]
 #[doc = include_str!("../docs/algorithms.md")]
 pub mod algorithms {}
 
