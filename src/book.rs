@@ -48,6 +48,9 @@ pub mod schedulers {}
 #[doc = "[`Task`]: crate::task::Task"]
 #[doc = "[`LocalTask`]: crate::task::LocalTask"]
 #[doc = "[Structured concurrency]: structured_concurrency"]
+#[doc = "[own scheduler]: writing_your_own#a-scheduler"]
+#[doc = "[blocking]: schedulers#blocking"]
+#[doc = "[abort]: concepts#destructors-that-panic"]
 #[doc = ""]
 #[doc = include_str!("../docs/tasks.md")]
 pub mod tasks {}
