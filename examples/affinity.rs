@@ -62,7 +62,7 @@ fn main() {
     println!("-- with the inline scheduler, which opts out: it goes on where the things it awaits complete");
     let wanders = Task::new(async move {
         say("begins here");
-        let Ok(()) = Timer::global().schedule_after(Duration::from_millis(10)).await;
+        Timer::global().schedule_after(Duration::from_millis(10)).await;
         say("goes on where the timer completed");
     });
     sync_wait(wanders.write_env(WithScheduler(InlineScheduler))).unwrap();

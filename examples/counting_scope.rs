@@ -23,7 +23,7 @@ impl Service {
     fn serve(&self, request: u64) -> Task<()> {
         let service = self.clone();
         Task::new(async move {
-            let Ok(()) = Timer::global().schedule_after(Duration::from_millis(request % 5)).await;
+            Timer::global().schedule_after(Duration::from_millis(request % 5)).await;
             let served = service.served.fetch_add(1, Ordering::Relaxed) + 1;
             // Refused, where the service has been closed by now.
             service.token.spawn(just_from(move || {

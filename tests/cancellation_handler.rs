@@ -675,7 +675,7 @@ fn a_sender_may_be_the_operation_and_still_stops() {
         let work = Task::new({
             let handler = calls.handler();
             async move {
-                let Ok(()) = with_cancellation_handler(handler, Timer::global().schedule_after(Duration::MAX)).await;
+                with_cancellation_handler(handler, Timer::global().schedule_after(Duration::MAX)).await;
             }
         });
         let outcome = thread::scope(|scope| {
@@ -696,7 +696,7 @@ fn the_operation_may_borrow_and_stay_on_its_thread() {
         let borrowed = &local;
         let operation = async {
             borrowed.set(borrowed.get() + 1);
-            let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+            Timer::global().schedule_after(Duration::from_millis(1)).await;
             borrowed.get()
         };
         with_cancellation_handler(|| {}, operation).await

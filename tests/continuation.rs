@@ -530,7 +530,7 @@ fn a_task_is_resumed_by_its_scheduler_and_not_by_who_resumes() {
                 match take.try_recv() {
                     Ok(continuation) => break continuation,
                     Err(_) => {
-                        let Ok(()) = yield_now().await;
+                        yield_now().await;
                     }
                 }
             };

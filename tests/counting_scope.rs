@@ -529,7 +529,7 @@ fn tasks_are_spawned_and_joined_in_tasks() {
             }
             let Ok(()) = scope.associate(just(())).await;
             let Ok(answer) = scope.spawn_future(starts_on(inner.clone(), just(42))).await;
-            let Ok(()) = scope.join().await;
+            scope.join().await;
             answer
         });
         assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 42);

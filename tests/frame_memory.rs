@@ -210,19 +210,19 @@ impl Crew {
 fn awaits_that_suspend_allocate_nothing_once_a_task_has_its_memory() {
     let crew = Crew::new();
     crew.expect_none("a schedule", |pool| async move {
-        let Ok(()) = pool.schedule().await;
+        pool.schedule().await;
     });
     crew.expect_none("several, one after the other, of different sizes", |pool| async move {
-        let Ok(()) = pool.schedule().await;
+        pool.schedule().await;
         let Ok(_) = padded(pool.schedule(), [0_u8; 500]).into_async().await;
         let Ok(_) = when_all((pool.schedule(), pool.schedule(), just(7))).await;
     });
     crew.expect_none("a timer", |_| async {
-        let Ok(()) = Timer::global().schedule_after(Duration::ZERO).await;
+        Timer::global().schedule_after(Duration::ZERO).await;
     });
     crew.expect_none("a scope in a scope", |pool| async move {
         let inside = async move {
-            let Ok(()) = pool.schedule().await;
+            pool.schedule().await;
         };
         let inside = task::with_timeout(HOUR, task::shield(inside));
         task::with_cancellation_handler(|| {}, inside)
@@ -391,7 +391,7 @@ fn what_is_dropped_in_flight_in_every_poll_stays_in_bounded_memory() {
         for _ in 0..ROUNDS / 10 {
             drop(begin_unless_ready(awaited(scheduler.schedule().unstoppable())).await);
             // So that they do not pile up in the pool.
-            let Ok(()) = scheduler.schedule().await;
+            scheduler.schedule().await;
         }
     });
     assert!(peak <= 64 * 1024, "{given} times, {peak} bytes");
@@ -496,7 +496,7 @@ fn a_custom_allocator_serves_the_memory_and_gets_all_of_it_back() {
         let (arena, value) = (In::new(), census.value());
         let work = async move {
             let _value = value;
-            let Ok(()) = scheduler.schedule().await;
+            scheduler.schedule().await;
             let kept = begin(awaited(never::<(), Infallible>())).await;
             let left = begin_unless_ready(awaited(padded(scheduler.schedule().unstoppable(), Aligned::FULL))).await;
             task::shield(KEY.scope(1, awaited(scheduler.schedule()))).await.unwrap();

@@ -228,7 +228,7 @@ fn cases() -> Vec<Case> {
         case("boxed", false, || hang().boxed()),
         case("boxed fan", false, || when_all((hang().boxed(), nap().boxed())).boxed()),
         case("task", false, || Task::new(async { hang().await.unwrap() })),
-        case("task that ends", true, || Task::new(async { nap().await.unwrap() })),
+        case("task that ends", true, || Task::new(async { nap().await })),
         case("task that awaits a future", false, || {
             Task::try_new(async { from_future(pending::<()>()).await })
         }),
@@ -236,7 +236,7 @@ fn cases() -> Vec<Case> {
             Task::new(async { task::let_async(async { hang().await.unwrap() }).await })
         }),
         case("task that awaits a handle", true, || {
-            Task::new(async { task::detach(async { nap().await.unwrap() }).await })
+            Task::new(async { task::detach(async { nap().await }).await })
         }),
         case("group", false, || {
             Task::new(task::group(async |group: TaskGroup<()>| {
@@ -255,7 +255,7 @@ fn cases() -> Vec<Case> {
         }),
         case("group that ends", true, || {
             Task::new(task::group(async |group: TaskGroup<()>| {
-                group.spawn(async { nap().await.unwrap() });
+                group.spawn(async { nap().await });
                 group.wait_for_all().await;
             }))
         }),

@@ -165,7 +165,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
         match random.below(if deeper { 26 } else { 12 }) {
             0 => hops(random.below(4) as usize).await,
             1 => {
-                let Ok(()) = task::yield_now().await;
+                task::yield_now().await;
             }
             2 => starts_on(tree.away, just(())).infallible_into::<Error>().await?,
             3 if random.below(6) == 0 => return Err(seed),

@@ -65,8 +65,7 @@ fn one_that_is_not_awaited_is_cancelled_and_awaited() {
                 let stopped = never::<(), Infallible>().stopped_as_option().await;
                 assert_eq!(stopped, Ok(None));
                 // It takes its time, and is waited for.
-                let nap = task::shield(task::sleep(Duration::from_millis(2))).await;
-                assert_eq!(nap, Ok(()));
+                task::shield(task::sleep(Duration::from_millis(2))).await;
             });
             "done"
         });

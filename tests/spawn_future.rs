@@ -216,7 +216,7 @@ fn it_can_be_awaited_and_is_send() {
             );
             let Ok(six) = future.await;
             let error = failed.await.expect_err("it fails");
-            let Ok(()) = scope.join().await;
+            scope.join().await;
             (six * 7, error)
         });
         assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), (42, "no"));

@@ -10,9 +10,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop, RunLoopSchedule, RunLoopScheduler, ThreadPool};
+use bowline::scheduler::{
+    InlineScheduler, RunLoop, RunLoopSchedule, RunLoopScheduler, TaskScheduler, ThreadPool, Timer,
+};
 use bowline::stop::{StopSlot, StopSource};
 use bowline::task::{SenderFuture, Task};
 use bowline::{Completes, Operation, Receiver, Transfer, WithStopToken};
@@ -62,6 +65,27 @@ fn a_sender_that_is_awaited_gives_its_value() {
         one + two
     });
     assert_eq!(sync_wait(task).unwrap(), 3);
+}
+
+/// The awaits of what never fails and gives nothing are of type `()`.
+#[test]
+fn a_schedule_sender_a_sleep_a_yield_and_a_join_give_nothing_to_unwrap() {
+    let (pool, run_loop) = (ThreadPool::new(1), RunLoop::new());
+    let away = pool.scheduler();
+    let task = Task::new(async move {
+        let () = away.schedule().await;
+        let () = InlineScheduler.schedule().await;
+        let () = Timer::global().schedule_after(Duration::ZERO).await;
+        let () = TaskScheduler::new(away).schedule().await;
+        let () = away.or_abort().schedule().await;
+        let () = task::yield_now().await;
+        let () = task::sleep(Duration::ZERO).await;
+        let () = task::sleep_until(Instant::now()).await;
+        let scope = CountingScope::new();
+        let () = scope.join().await;
+        let () = task::shield(task::sleep(Duration::ZERO)).await;
+    });
+    run_loop.run_until(task).unwrap();
 }
 
 #[test]
@@ -1422,7 +1446,7 @@ fn a_task_in_a_pool_allocates_nothing_when_it_is_resumed() {
                     // The task has its memory from here on.
                     before = crew.so_far();
                 }
-                let Ok(()) = scheduler.schedule().await;
+                scheduler.schedule().await;
                 yield_now().await;
             }
             crew.so_far() - before

@@ -331,9 +331,9 @@ fn an_inline_task_goes_on_where_what_it_awaits_completes() {
     let worker = sync_wait(starts_on(scheduler, just_from(here))).unwrap();
     let task = Task::builder().context::<Inline>().task(async move {
         let before = here();
-        let Ok(()) = scheduler.schedule().await;
+        scheduler.schedule().await;
         let Ok(inherited) = Task::new(async move {
-            let Ok(()) = scheduler.schedule().await;
+            scheduler.schedule().await;
             here()
         })
         .await;
@@ -372,7 +372,7 @@ fn around_a_wanderer(home: impl Scheduler, pool: &ThreadPool) -> (ThreadId, Thre
     let parent = Task::new(async move {
         let before = here();
         let child = Task::builder().context::<Inline>().task(async move {
-            let Ok(()) = scheduler.schedule().await;
+            scheduler.schedule().await;
             here()
         });
         let Ok(child) = child.await;

@@ -1036,7 +1036,7 @@ impl WaitsFor {
                 FuturesUnordered::from_iter([receive]).next().await;
             }
             WaitsFor::SleepOfAnHour => {
-                let Ok(()) = task::sleep(HOUR).await;
+                task::sleep(HOUR).await;
             }
             WaitsFor::Task => {
                 // One that ends when it is asked to: outside of a task there is no frame that could drop its future.
@@ -1152,7 +1152,7 @@ fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
                     "all" => group.wait_for_all().await,
                     "a channel" => opened.recv().await.expect("the child sends"),
                     "a sleep" => {
-                        let Ok(()) = task::sleep(Duration::from_millis(1)).await;
+                        task::sleep(Duration::from_millis(1)).await;
                     }
                     "a task" => {
                         let Ok(()) = Task::new(async move { opened.recv().await.expect("the child sends") }).await;

@@ -15,7 +15,8 @@ use bowline::stop::{
 use bowline::task::{
     AsyncLet, Continuation, Gather, GroupFuture, Handle, LocalTask, LocalTaskFuture, Next, NextEnded, Quorum, Scope,
     SenderFuture, Shield, Sleep, SpawnWhenReady, Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture, TaskRef,
-    TaskToken, TaskTree, WaitForAll, WithCancellationHandler, WithDeadline, WithEscalationHandler, YieldNow,
+    TaskToken, TaskTree, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline, WithEscalationHandler,
+    YieldNow,
 };
 use bowline::{Completion, Job, Outcome, Panic, Prepared, Transfer, WaitSlot};
 use std::cell::Cell;
@@ -142,6 +143,7 @@ is! {
     SpawnFuture<Sent, WithStop>: Send Unpin;
     Associated<Sent, WithStop>: Send Sync Unpin;
     SenderFuture<Sent>: Send Unpin;
+    ValueFuture<Sent>: Send Unpin;
     Shield<Movable>: Send;
     WithDeadline<Ready<Movable>>: Send;
     WithCancellationHandler<fn(), Ready<Movable>>: Send;
@@ -174,6 +176,7 @@ is_not! {
     BoxedSender<'static, u8, u8>: Sync;
     Split<Fixed>: Send Sync;
     EnsureStarted<Fixed>: Send Sync;
+    ValueFuture<Fixed, ()>: Send;
     Shield<Fixed>: Send;
     WithDeadline<Ready<Fixed>>: Send;
     WithCancellationHandler<fn(), Ready<Fixed>>: Send;

@@ -47,11 +47,11 @@ fn makes_way<C: Scheduler + 'static>(scheduler: C, log: Log) -> Task<Vec<&'stati
             let log = log.clone();
             execute(scheduler.clone(), move || log.note(event));
         }
-        let Ok(()) = yield_now().await;
+        yield_now().await;
         log.note("back");
         let other = log.clone();
         execute(scheduler.clone(), move || other.note("fourth"));
-        let Ok(()) = yield_now().await;
+        yield_now().await;
         log.note("back again");
         log.events()
     })
@@ -104,7 +104,7 @@ fn on_a_pool_what_came_from_outside_runs_first() {
             }
             let log = inside.clone();
             execute(scheduler, move || log.note("own"));
-            let Ok(()) = yield_now().await;
+            yield_now().await;
             inside.note("back");
         });
         sync_wait(starts_on(scheduler, task)).unwrap();
@@ -123,7 +123,7 @@ fn on_a_pool_those_that_make_way_take_turns() {
             Task::new(async move {
                 for _ in 0..20 {
                     log.note(name);
-                    let Ok(()) = yield_now().await;
+                    yield_now().await;
                 }
             })
         };
@@ -153,7 +153,7 @@ fn at_every_priority_what_is_queued_there_runs_first() {
             let task = Task::new(async move {
                 let log = inside.clone();
                 execute(scheduler, move || log.note("other"));
-                let Ok(()) = yield_now().await;
+                yield_now().await;
                 inside.note("back");
             });
             sync_wait(starts_on(scheduler, task)).unwrap();
@@ -171,7 +171,7 @@ fn who_waits_for_a_flag_lets_it_be_set() {
                 let other = flag.clone();
                 execute(scheduler.clone(), move || other.store(true, SeqCst));
                 while !flag.load(SeqCst) {
-                    let Ok(()) = yield_now().await;
+                    yield_now().await;
                 }
             }
         })
@@ -194,7 +194,7 @@ fn goes_on_where_it_was() {
             let pool = pool.clone();
             async move {
                 for _ in 0..1_000 {
-                    let Ok(()) = yield_now().await;
+                    yield_now().await;
                     assert!(pool.worker_index().is_some());
                 }
             }
@@ -205,7 +205,7 @@ fn goes_on_where_it_was() {
     let task = LocalTask::new(async move {
         let kept = std::rc::Rc::new(());
         for _ in 0..1_000 {
-            let Ok(()) = yield_now().await;
+            yield_now().await;
             assert_eq!(thread::current().id(), home);
         }
         drop(kept);
@@ -238,12 +238,12 @@ fn a_stop_that_was_requested_before_stops_it() {
         let task = Task::new({
             let (source, after) = (source.clone(), after.clone());
             async move {
-                let Ok(()) = yield_now().await;
+                yield_now().await;
                 source.request_stop();
                 let stopped = yield_now().stopped_as_option().await;
                 assert_eq!(stopped, Ok(None));
                 after.fetch_add(1, SeqCst);
-                let Ok(()) = yield_now().await;
+                yield_now().await;
                 after.fetch_add(1, SeqCst);
             }
         });
@@ -327,18 +327,18 @@ fn pends(rounds: usize, future: impl Future<Output = ()>) {
 #[test]
 fn in_another_executor_it_wakes_and_is_pending_once() {
     pends(1, async {
-        let Ok(()) = yield_now().await;
+        yield_now().await;
     });
     pends(3, async {
         for _ in 0..3 {
-            let Ok(()) = yield_now().await;
+            yield_now().await;
         }
     });
     // In a task, and in a sender, that are awaited there.
     pends(3, async {
         let task = Task::new(async {
             for _ in 0..3 {
-                let Ok(()) = yield_now().await;
+                yield_now().await;
             }
         });
         let Ok(()) = task.await;
@@ -372,7 +372,7 @@ fn in_another_executor_others_run_first() {
         async move {
             for _ in 0..3 {
                 log.note(name);
-                let Ok(()) = yield_now().await;
+                yield_now().await;
             }
         }
     };
@@ -389,10 +389,10 @@ fn allocates_nothing_in_a_task() {
     let rounds = |times: usize| {
         Task::new(async move {
             // The frame gets its memory when it first waits.
-            let Ok(()) = yield_now().await;
+            yield_now().await;
             let before = allocations_so_far();
             for _ in 0..times {
-                let Ok(()) = yield_now().await;
+                yield_now().await;
             }
             allocations_so_far() - before
         })
@@ -406,10 +406,10 @@ fn allocates_nothing_in_a_task() {
             .build()
             .expect("a pool");
         let task = Task::new(async move {
-            let Ok(()) = yield_now().await;
+            yield_now().await;
             let before = crew.so_far();
             for _ in 0..1_000 {
-                let Ok(()) = yield_now().await;
+                yield_now().await;
             }
             crew.so_far() - before
         });
@@ -423,7 +423,7 @@ fn a_million_times_in_a_small_stack() {
         Task::new(async {
             let mut rounds = 0;
             for _ in 0..ROUNDS {
-                let Ok(()) = yield_now().await;
+                yield_now().await;
                 rounds += 1;
             }
             rounds
@@ -454,7 +454,7 @@ fn a_panic_in_schedule_is_the_completion() {
     assert_eq!(panic_message(|| sync_wait(erased)), "in schedule");
     // In a task it unwinds from the `.await`.
     let task = Task::new(async move {
-        let Ok(()) = yield_now().await;
+        yield_now().await;
     });
     assert_eq!(
         panic_message(|| sync_wait(task.write_env(WithScheduler(touchy())))),
@@ -497,7 +497,7 @@ fn a_wrapper_that_forwards_its_queue_makes_way_there() {
         let scheduler = Fickle(pool.scheduler(), Arc::default());
         let task = Task::new(async move {
             for _ in 0..100 {
-                let Ok(()) = yield_now().await;
+                yield_now().await;
             }
         });
         let outcome = sync_wait(starts_on(scheduler.clone(), task));

@@ -22,7 +22,7 @@ pub(crate) async fn change_ones_mind() -> &'static str {
     let _oven = task::let_async(async {
         let _cook = Cook::at_work();
         // Nobody would ever end this, if it were not for the structure.
-        let Ok(()) = task::sleep(Duration::MAX).await;
+        task::sleep(Duration::MAX).await;
     });
     "let us go out"
 }

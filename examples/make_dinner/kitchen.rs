@@ -34,7 +34,7 @@ impl Vegetable {
     /// Chops it, which takes some time.
     pub(crate) async fn chopped(self) -> Result<Vegetable, KitchenError> {
         let _cook = Cook::at_work();
-        let Ok(()) = task::sleep(HOUR).await;
+        task::sleep(HOUR).await;
         Ok(self)
     }
 }
@@ -50,7 +50,7 @@ pub(crate) struct Meat {
 
 pub(crate) async fn marinate_meat() -> Meat {
     let _cook = Cook::at_work();
-    let Ok(()) = task::sleep(2 * HOUR).await;
+    task::sleep(2 * HOUR).await;
     Meat { is_marinated: true }
 }
 
@@ -61,14 +61,14 @@ pub(crate) struct Oven {
 
 pub(crate) async fn preheat_oven(temperature: u32) -> Result<Oven, KitchenError> {
     let _cook = Cook::at_work();
-    let Ok(()) = task::sleep(HOUR).await;
+    task::sleep(HOUR).await;
     Ok(Oven { temperature })
 }
 
 impl Oven {
     pub(crate) async fn cook(self, dish: Dish, duration: Duration) -> Result<Meal, KitchenError> {
         let _cook = Cook::at_work();
-        let Ok(()) = task::sleep(duration).await;
+        task::sleep(duration).await;
         Ok(Meal {
             dish,
             temperature: self.temperature,

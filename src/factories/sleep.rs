@@ -15,7 +15,7 @@ use crate::{Receiver, Sender};
 /// let nap = Duration::from_millis(2);
 /// let begin = Instant::now();
 /// let slept = Task::new(async move {
-///     let Ok(()) = task::sleep(nap).await;
+///     task::sleep(nap).await;
 ///     begin.elapsed()
 /// });
 /// assert!(sync_wait(slept).unwrap() >= nap);

@@ -23,7 +23,7 @@ use crate::{Completes, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, 
 ///     for round in 0..10_000u64 {
 ///         sum += round;
 ///         if round % 1_000 == 0 {
-///             let Ok(()) = task::yield_now().await;
+///             task::yield_now().await;
 ///         }
 ///     }
 ///     sum

@@ -63,7 +63,7 @@ mod strand;
 mod task_local;
 mod tree;
 
-pub use awaiting::await_sender::SenderFuture;
+pub use awaiting::await_sender::{SenderFuture, ValueFuture};
 pub use awaiting::await_state::TaskToken;
 pub use block_on::block_on;
 pub use cancellation::{Cancelled, Reason, cancellation_reason, check_cancellation, is_cancelled};

@@ -27,7 +27,7 @@ impl<'scope> Scope<'scope> {
     /// task::scope(|scope| {
     ///     for (name, loud) in names.iter().zip(&mut loud) {
     ///         scope.spawn_async(async move {
-    ///             let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+    ///             Timer::global().schedule_after(Duration::from_millis(1)).await;
     ///             *loud = name.to_uppercase();
     ///         });
     ///     }

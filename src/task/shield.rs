@@ -31,7 +31,7 @@ use crate::stop::ErasedStopToken;
 ///     assert!(task::is_cancelled());
 ///     let flushed = task::shield(async {
 ///         // Anything that listens to the cancellation would stop right here.
-///         let Ok(()) = Timer::global().schedule_after(Duration::from_millis(1)).await;
+///         Timer::global().schedule_after(Duration::from_millis(1)).await;
 ///         !task::is_cancelled()
 ///     })
 ///     .await;

@@ -259,7 +259,7 @@ fn hops_of_bowline(pool: &ThreadPool, hops: usize) -> Sample {
     let task = Task::new(async move {
         let mut count = 0;
         while black_box(count) < hops {
-            scheduler.schedule().await.unwrap();
+            scheduler.schedule().await;
             count += 1;
         }
         count
@@ -307,7 +307,7 @@ fn wakes_at(pool: &ThreadPool, depth: usize, wakes: usize) -> Sample {
     let leaf = Task::new(async move {
         let watch = Stopwatch::start();
         for _ in 0..wakes {
-            scheduler.schedule().await.unwrap();
+            scheduler.schedule().await;
         }
         watch.stop()
     });

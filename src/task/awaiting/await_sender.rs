@@ -1,6 +1,7 @@
 //! Awaiting a sender: the bridge from senders to futures.
 
 use core::cell::UnsafeCell;
+use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
@@ -115,6 +116,52 @@ impl<S, A: Future> Future for SenderFuture<S, A> {
 impl<S, A> fmt::Debug for SenderFuture<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SenderFuture").finish_non_exhaustive()
+    }
+}
+
+/// A sender that is awaited and cannot fail: a [`SenderFuture`] that gives the value itself. Made by `.await` on
+/// [`sleep`](crate::task::sleep), [`yield_now`](crate::task::yield_now), schedule senders and joins of scopes; see
+/// [`awaitable!`](crate::awaitable) for senders of your own.
+///
+/// The second parameter follows from the first, and is left out.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::scheduler::ThreadPool;
+/// use bowline::task::ValueFuture;
+///
+/// let work = async {
+///     ThreadPool::global().scheduler().schedule().await;
+///     ValueFuture::new(just(42)).await
+/// };
+/// assert_eq!(pollster::block_on(work), 42);
+/// ```
+#[must_use = "futures do nothing until they are awaited"]
+pub struct ValueFuture<S, A = Awaiting<S>>(SenderFuture<S, A>);
+
+impl<S: Sender<Value: Send, Error = Infallible>> ValueFuture<S> {
+    /// Awaits a sender that cannot fail.
+    #[inline]
+    pub fn new(sender: S) -> Self {
+        ValueFuture(SenderFuture::new(sender))
+    }
+}
+
+impl<S, A: Future<Output = Result<T, Infallible>>, T> Future for ValueFuture<S, A> {
+    type Output = T;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<T> {
+        match Pin::new(&mut self.0).poll(cx) {
+            Poll::Ready(Ok(value)) => Poll::Ready(value),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S, A> fmt::Debug for ValueFuture<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueFuture").finish_non_exhaustive()
     }
 }
 

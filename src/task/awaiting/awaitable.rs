@@ -19,6 +19,30 @@
 /// bowline::awaitable!([S] Twice<S>);
 /// ```
 ///
+/// The await gives a `Result` of the sender's value and error. A sender that cannot fail, whatever its parameters are, is listed
+/// after the word `infallible`: its await gives the value itself, by [`ValueFuture`](crate::task::ValueFuture).
+///
+/// ```
+/// # use bowline::prelude::*;
+/// # use bowline::{Completes, Receiver};
+/// # use bowline::scheduler::{InlineSchedule, InlineScheduler};
+/// # use std::convert::Infallible;
+/// # pub struct Pause(InlineSchedule);
+/// # unsafe impl Sender for Pause {
+/// #     type Value = ();
+/// #     type Error = Infallible;
+/// #     const COMPLETES: Completes = InlineSchedule::COMPLETES;
+/// #     type Operation<R: Receiver<(), Infallible>> = <InlineSchedule as Sender>::Operation<R>;
+/// #     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> Self::Operation<R> {
+/// #         self.0.connect(receiver)
+/// #     }
+/// # }
+/// bowline::awaitable!(infallible [] Pause);
+///
+/// # let pause = Pause(InlineScheduler.schedule());
+/// let () = pollster::block_on(async { pause.await });
+/// ```
+///
 /// It holds where the sender is `'static`, and its value and error are `Send`: a future can be forgotten, so what it
 /// awaits must not borrow while other threads can see it.
 #[macro_export]
@@ -34,6 +58,20 @@ macro_rules! awaitable {
             #[inline]
             fn into_future(self) -> Self::IntoFuture {
                 $crate::task::SenderFuture::new(self)
+            }
+        }
+    )+};
+    (infallible $([$($parameter:tt)*] $sender:ty),+ $(,)?) => {$(
+        impl<$($parameter)*> ::core::future::IntoFuture for $sender
+        where
+            Self: $crate::Sender<Value: ::core::marker::Send, Error = ::core::convert::Infallible> + 'static,
+        {
+            type Output = <Self as $crate::Sender>::Value;
+            type IntoFuture = $crate::task::ValueFuture<Self>;
+
+            #[inline]
+            fn into_future(self) -> Self::IntoFuture {
+                $crate::task::ValueFuture::new(self)
             }
         }
     )+};
@@ -89,17 +127,21 @@ awaitable!(
     [T, E] Never<T, E>,
     [Q] ReadEnv<Q>,
     [F] FromFuture<F>,
+    [S] Timeout<S>,
+    [T, E, F] ContinuationSender<T, E, F>,
+    [S, K: Kind] Associated<S, K>,
+    [S, K: Kind] SpawnFuture<S, K>,
+);
+
+awaitable!(
+    infallible
     [] InlineSchedule,
     [] PoolSchedule,
     [] RunLoopSchedule<'static>,
     [] TaskSchedule<'static>,
     [] TimerSchedule,
-    [S] Timeout<S>,
     [S, A] OrElseSchedule<S, A>,
     [] YieldNow,
     [] Sleep,
-    [T, E, F] ContinuationSender<T, E, F>,
-    [S, K: Kind] Associated<S, K>,
-    [S, K: Kind] SpawnFuture<S, K>,
     [K: Kind] Join<K>,
 );
