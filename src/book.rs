@@ -79,6 +79,7 @@ pub mod structured_concurrency {}
 #[doc = "[`CountingScope`]: crate::scope::CountingScope"]
 #[doc = "[`SimpleCountingScope`]: crate::scope::SimpleCountingScope"]
 #[doc = "[`task::scope`]: crate::task::scope"]
+#[doc = "[group]: structured_concurrency#groups"]
 #[doc = ""]
 #[doc = include_str!("../docs/scopes.md")]
 pub mod scopes {}
