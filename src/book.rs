@@ -71,6 +71,7 @@ pub mod tasks {}
 #[doc = "[local task]: tasks#local-tasks"]
 #[doc = "[in every task]: tasks#stopping"]
 #[doc = "[pool]: schedulers"]
+#[doc = "[foreign]: tasks#futures-of-other-crates"]
 #[doc = "[scopes]: scopes"]
 #[doc = ""]
 #[doc = include_str!("../docs/structured-concurrency.md")]
