@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bowline::prelude::*;
 
-use crate::kitchen::{Cook, Dish, HOUR, KitchenError, Meal, marinate_meat, preheat_oven};
-use crate::throwing::chop_vegetables;
+use super::kitchen::{Cook, Dish, HOUR, KitchenError, Meal, marinate_meat, preheat_oven};
+use super::throwing::chop_vegetables;
 
 pub(crate) async fn make_dinner() -> Result<Meal, KitchenError> {
     let veggies = task::let_async(chop_vegetables());

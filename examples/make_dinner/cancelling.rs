@@ -5,8 +5,8 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::task::{DeadlineExceeded, Reason, Refused};
 
-use crate::grouped;
-use crate::kitchen::{Cook, KitchenError, Meal, Vegetable};
+use super::grouped;
+use super::kitchen::{Cook, KitchenError, Meal, Vegetable};
 
 /// Chops with care. A cancellation is cooperative: it is seen where somebody looks.
 async fn chop(vegetable: Vegetable) -> Result<Vegetable, KitchenError> {

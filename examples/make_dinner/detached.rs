@@ -3,8 +3,8 @@
 use bowline::prelude::*;
 use bowline::task::{Handle, TaskError};
 
-use crate::kitchen::{KitchenError, Meal};
-use crate::{grouped, sequential};
+use super::kitchen::{KitchenError, Meal};
+use super::{grouped, sequential};
 
 /// Waits for the meal, and eats it. That dinner was called off, or the cook panicked, is not an error of the kitchen.
 async fn eat(meal_handle: Handle<Result<Meal, KitchenError>>) -> Result<Result<(), KitchenError>, TaskError> {

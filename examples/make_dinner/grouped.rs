@@ -2,8 +2,8 @@
 
 use bowline::prelude::*;
 
-use crate::kitchen::{Dish, HOUR, KitchenError, Meal, Meat, Oven, Vegetable, marinate_meat, preheat_oven};
-use crate::sequential::chop_vegetables;
+use super::kitchen::{Dish, HOUR, KitchenError, Meal, Meat, Oven, Vegetable, marinate_meat, preheat_oven};
+use super::sequential::chop_vegetables;
 
 /// All children of a group give the same type.
 enum CookingStep {

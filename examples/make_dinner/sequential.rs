@@ -1,6 +1,6 @@
 //! One step after the other: asynchronous, and nothing runs side by side.
 
-use crate::kitchen::{Dish, HOUR, KitchenError, Meal, Vegetable, gather_raw_veggies, marinate_meat, preheat_oven};
+use super::kitchen::{Dish, HOUR, KitchenError, Meal, Vegetable, gather_raw_veggies, marinate_meat, preheat_oven};
 
 /// Sequentially chops the vegetables.
 pub(crate) async fn chop_vegetables() -> Result<Vec<Vegetable>, KitchenError> {

@@ -2,7 +2,7 @@
 
 use bowline::prelude::*;
 
-use crate::kitchen::{KitchenError, Vegetable, gather_raw_veggies};
+use super::kitchen::{KitchenError, Vegetable, gather_raw_veggies};
 
 /// Concurrently chops the vegetables.
 pub(crate) async fn chop_vegetables() -> Result<Vec<Vegetable>, KitchenError> {

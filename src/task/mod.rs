@@ -39,7 +39,7 @@
 // | a frame's memory is alive while anything points into it | the two counts of `frame::state`; blocks and their parties in `frame::memory` |
 // | a context is alive while anything uses it | the frame's awaits; inside a scope, `context::Scope`'s users |
 // | the current task is the one that the thread polls | `sender::current`: pushed by the poll, hidden by every driver and callback |
-// | a value that is taken with `T` was stored with `T` | handles that take and give `T` are invariant (`tests/variance.rs`) |
+// | a value that is taken with `T` was stored with `T` | handles that take and give `T` are invariant (`tests/foundation/variance.rs`) |
 // | a local task stays on its thread | `!Send` types, and a check at run time that aborts (`task::local`) |
 // | reference counts do not overflow | `memory::Count`, and the check in `frame::state` |
 

@@ -3,17 +3,23 @@
 
 pub mod everywhere;
 pub mod hostile;
+pub mod tasks;
 pub mod touchy;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::io::Write as _;
+use std::panic::Location;
+use std::path::Path;
 use std::pin::Pin;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, ThreadPool};
+use bowline::task::{self, Report};
 use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
 
 thread_local! {
@@ -39,9 +45,7 @@ pub struct CrewAllocations(&'static AtomicUsize);
 impl CrewAllocations {
     pub fn new() -> Self {
         // A thread of the crew may end after the test, so they are not on anybody's stack.
-        static CREWS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        CrewAllocations(&CREWS[NEXT.fetch_add(1, Ordering::SeqCst)])
+        CrewAllocations(for_good(AtomicUsize::new(0)))
     }
 
     /// The calling thread is counted from now on.
@@ -301,27 +305,77 @@ impl bowline::Scheduler for HandleScheduler {
     }
 }
 
+/// Runs a test of the caller's file once more, in a process of its own with more in its environment.
+///
+/// `test` is the name of the function. The harness knows it by its module too, which is the file it is in.
+#[track_caller]
+pub fn in_own_process(test: &str, variables: &[(&str, &str)]) -> Output {
+    let file = Path::new(Location::caller().file());
+    let module = file.file_stem().and_then(OsStr::to_str).expect("the name of a file");
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        .envs(variables.iter().copied())
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test"), "there is no such test: {output:?}");
+    output
+}
+
+/// Runs `test`, a function of the caller's file, in a process of its own, and expects it to pass.
+#[track_caller]
+pub fn passes_in_own_process(test: &str, variables: &[(&str, &str)]) {
+    let output = in_own_process(test, variables);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{variables:?}: {output:?}"
+    );
+}
+
 /// Runs `f` in a process of its own, expects it to abort, and returns what it said. `test` is the name of the test that
 /// calls this, which is what the process runs.
+#[track_caller]
 pub fn aborts(test: &str, f: impl FnOnce()) -> String {
     aborts_with(test, &[], f)
 }
 
 /// [`aborts`], in a process with more in its environment.
+#[track_caller]
 pub fn aborts_with(test: &str, variables: &[(&str, &str)], f: impl FnOnce()) -> String {
     const INSIDE: &str = "BOWLINE_ABORTS";
     if std::env::var_os(INSIDE).is_some() {
         f();
         std::process::exit(0);
     }
-    let output = std::process::Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", test, "--nocapture"])
-        .env(INSIDE, "1")
-        .envs(variables.iter().copied())
-        .output()
-        .expect("a process");
+    let output = in_own_process(test, &[&[(INSIDE, "1")], variables].concat());
     assert_eq!(output.status.code(), None, "it ended by itself: {output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Holds the report hook, of which a process has one: one test at a time sets it. It is reset at the end.
+///
+/// Tests that run beside the one that holds it may be reported too, so the hook tells its own reports from others.
+#[derive(Debug)]
+pub struct ReportHook {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl ReportHook {
+    /// Waits until no other test holds the hook, and sets it.
+    pub fn set(hook: impl Fn(&Report<'_>) + Send + Sync + 'static) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        // A test that failed while it held the hook has reset it all the same.
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        task::set_report_hook(hook);
+        ReportHook { _alone }
+    }
+}
+
+impl Drop for ReportHook {
+    fn drop(&mut self) {
+        task::reset_report_hook();
+    }
 }
 
 /// What a [`Record`] was completed with.

@@ -1,5 +1,4 @@
 //! What the tests of structured concurrency share: places where tasks run, and what they do there.
-#![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

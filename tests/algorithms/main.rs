@@ -1,0 +1,53 @@
+//! The algorithms: factories, adaptors and consumers, a file for each.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod affine;
+mod boxed;
+mod bulk;
+mod chain_of_all;
+mod continues_on;
+mod ensure_started;
+mod err_into;
+mod execute;
+mod finally;
+mod from_future;
+mod infallible_into;
+mod into_option;
+mod into_outcome;
+mod just;
+mod just_error;
+mod just_from;
+mod just_stopped;
+mod let_error;
+mod let_stopped;
+mod let_value;
+mod map_err;
+mod never;
+mod on;
+mod prepare;
+mod read_env;
+mod repeat_n;
+mod repeat_until;
+mod retry;
+mod sequence;
+mod split;
+mod start_detached;
+mod starts_on;
+mod stop_when;
+mod stopped_as_error;
+mod stopped_as_option;
+mod submit;
+mod sync_wait;
+mod then;
+mod timeout;
+mod try_then;
+mod unstoppable;
+mod upon_error;
+mod upon_stopped;
+mod variants;
+mod when_all;
+mod when_all_iter;
+mod when_any;
+mod write_env;

@@ -1,0 +1,16 @@
+//! The foundation: environments, stop tokens, transfers, outcomes, and what types promise.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod auto_traits;
+mod drop_order;
+mod env;
+mod fresh_tokens;
+mod outcome;
+mod own_sender;
+mod receiver_dropped;
+mod sizes;
+mod stop;
+mod transfer;
+mod variance;

@@ -1,0 +1,13 @@
+//! Children of a task: groups, single children, and the policies that await several.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod awaited;
+mod gather;
+mod group_send;
+mod let_async;
+mod make_dinner;
+mod task_group;
+mod task_group_cost;
+mod task_group_end;

@@ -1,0 +1,17 @@
+//! The schedulers: run loop, pool, timer, inline, and any of them with its type erased.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod blocking;
+mod infallible_schedulers;
+mod inline_scheduler;
+mod join;
+mod run_loop;
+mod task_scheduler;
+mod thread_pool;
+mod thread_pool_build;
+mod thread_pool_end;
+mod thread_pool_global;
+mod thread_pool_priorities;
+mod timer;

@@ -1,0 +1,254 @@
+//! How a `ThreadPool` is made, and what becomes of wishes that cannot be granted.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+
+use crate::common::*;
+use bowline::prelude::*;
+use bowline::scheduler::{BuildError, ThreadPool};
+
+thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
+
+/// Counts the calling thread until it ends.
+fn counts_me(census: &Census) {
+    PRESENT.with(|present| *present.borrow_mut() = Some(census.value()));
+}
+
+#[test]
+fn has_the_threads_that_were_asked_for() {
+    assert_eq!(ThreadPool::new(3).threads(), 3);
+    assert_eq!(ThreadPool::builder().threads(5).build().unwrap().threads(), 5);
+    let machine = thread::available_parallelism().unwrap().get();
+    assert_eq!(ThreadPool::builder().build().unwrap().threads(), machine);
+}
+
+#[test]
+fn threads_have_names_by_their_index() {
+    let names = |pool: &ThreadPool| {
+        let indexed = pool.install(|| (pool.worker_index(), thread::current().name().map(str::to_owned)));
+        (indexed.0.unwrap(), indexed.1.unwrap())
+    };
+    let pool = ThreadPool::new(2);
+    let (index, name) = names(&pool);
+    assert_eq!(name, format!("bowline-{index}"));
+    let pool = ThreadPool::builder()
+        .threads(2)
+        .names(|n| format!("baker {n}"))
+        .build()
+        .unwrap();
+    let (index, name) = names(&pool);
+    assert_eq!(name, format!("baker {index}"));
+}
+
+#[test]
+fn every_thread_starts_with_the_hook_before_its_first_job() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let on_start = {
+        let seen = seen.clone();
+        move |index| lock(&seen).push((index, thread::current().id()))
+    };
+    let pool = ThreadPool::builder().threads(3).on_start(on_start).build().unwrap();
+    // All hooks have run when the pool is there.
+    let mut seen = std::mem::take(&mut *lock(&seen));
+    seen.sort_unstable_by_key(|&(index, _)| index);
+    assert_eq!(seen.iter().map(|&(index, _)| index).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(seen.iter().map(|&(_, id)| id).collect::<HashSet<_>>().len(), 3);
+    let (index, id) = pool.install(|| (pool.worker_index().unwrap(), thread::current().id()));
+    assert_eq!(seen[index].1, id);
+}
+
+#[test]
+fn stacks_are_as_large_as_was_asked_for() {
+    // More than the usual stack of a thread, which is two megabytes.
+    #[inline(never)]
+    fn deep(n: usize) -> usize {
+        let kilobyte = std::hint::black_box([n; 128]);
+        if n == 0 { 0 } else { deep(n - 1) + kilobyte[n % 128] / n }
+    }
+    let pool = ThreadPool::builder().threads(1).stack_size(64 << 20).build().unwrap();
+    assert_eq!(pool.install(|| deep(8 << 10)), 8 << 10);
+}
+
+#[test]
+fn zero_threads_are_refused() {
+    let error = ThreadPool::builder().threads(0).build().unwrap_err();
+    assert!(matches!(error, BuildError::NoThreads), "{error:?}");
+    assert_eq!(error.to_string(), "a thread pool needs at least one thread");
+    assert_eq!(panic_message(|| ThreadPool::new(0)), error.to_string());
+}
+
+#[test]
+fn more_than_can_be_counted_are_refused_before_any_is_started() {
+    for wanted in [1 << 15, usize::MAX] {
+        let error = ThreadPool::builder()
+            .threads(wanted)
+            .names(|_| panic!("nobody is to be named"))
+            .build()
+            .unwrap_err();
+        assert!(
+            matches!(error, BuildError::TooMany { wanted: w } if w == wanted),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("at most 32767 threads"), "{error}");
+    }
+}
+
+/// Runs in a process of its own, which may have less memory than 64 such stacks.
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(sanitized)))]
+#[test]
+fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
+    const NAME: &str = "a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end";
+    const INSIDE: &str = "BOWLINE_LITTLE_MEMORY";
+    const STACK: usize = 64 << 20;
+    const RLIMIT_AS: i32 = 9;
+
+    unsafe extern "C" {
+        fn setrlimit(resource: i32, limits: *const [u64; 2]) -> i32;
+    }
+
+    if std::env::var_os(INSIDE).is_none() {
+        return passes_in_own_process(NAME, &[(INSIDE, "1")]);
+    }
+    // SAFETY: two words, as the C library wants them.
+    assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
+    let census = Census::new();
+    let counted = census.clone();
+    let error = ThreadPool::builder()
+        .threads(64)
+        .stack_size(STACK)
+        .on_start(move |_| counts_me(&counted))
+        .build()
+        .unwrap_err();
+    let BuildError::Spawn {
+        started,
+        wanted,
+        ref source,
+    } = error
+    else {
+        panic!("{error:?}");
+    };
+    assert!(started > 0 && started < 64, "{started} were started: nothing was shown");
+    assert_eq!(wanted, 64);
+    assert!(
+        error.to_string().contains(&format!("gave {started} of 64 threads")),
+        "{error}"
+    );
+    assert_eq!(error.source().unwrap().to_string(), source.to_string());
+    assert_eq!(census.alive(), 0);
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
+    // The harness has its own, and this test.
+    assert!(tasks <= 2, "{tasks} threads are left");
+    // As many as there is memory for are given.
+    assert_eq!(
+        ThreadPool::builder()
+            .threads(2)
+            .stack_size(STACK)
+            .build()
+            .unwrap()
+            .threads(),
+        2
+    );
+}
+
+#[test]
+fn a_panic_in_the_hook_is_an_error_and_all_threads_end() {
+    let census = Census::new();
+    let counted = census.clone();
+    let error = ThreadPool::builder()
+        .threads(3)
+        .on_start(move |index| {
+            counts_me(&counted);
+            if index == 1 {
+                std::panic::resume_unwind(Box::new("no dough"));
+            }
+        })
+        .build()
+        .unwrap_err();
+    assert_eq!(census.alive(), 0);
+    let text = error.to_string();
+    assert!(text.contains("worker 1") && text.contains("no dough"), "{text}");
+    assert!(error.source().is_none());
+    let BuildError::OnStart { index: 1, payload } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(payload.message(), Some("no dough"));
+}
+
+#[test]
+fn a_panic_in_names_passes_before_any_thread_is_started() {
+    let builder = ThreadPool::builder()
+        .threads(3)
+        .on_start(|_| std::process::abort())
+        .names(|index| if index < 2 { String::new() } else { panic!("no name") });
+    assert_eq!(panic_message(|| builder.build()), "no name");
+}
+
+#[test]
+fn a_name_that_cannot_be_one_is_an_error_before_any_thread_is_started() {
+    let error = ThreadPool::builder()
+        .threads(3)
+        .on_start(|_| std::process::abort())
+        .names(|index| if index < 2 { String::new() } else { "a\0b".to_owned() })
+        .build()
+        .unwrap_err();
+    assert!(matches!(error, BuildError::Name { index: 2 }), "{error:?}");
+    assert_eq!(error.to_string(), "the name of worker 2 has a zero byte in it");
+}
+
+#[test]
+fn a_pool_can_be_built_where_one_could_not() {
+    // Its memory was given back, and is whole.
+    for _ in 0..3 {
+        let failed = ThreadPool::builder()
+            .threads(7)
+            .on_start(|index| {
+                if index == 6 {
+                    std::panic::resume_unwind(Box::new("the last"));
+                }
+            })
+            .build();
+        assert!(failed.is_err());
+        let pool = ThreadPool::new(7);
+        assert_eq!(
+            sync_wait(when_all([pool.scheduler().schedule(); 100])).unwrap().len(),
+            100
+        );
+    }
+}
+
+/// The processors that the calling thread may use, as the kernel prints them.
+#[cfg(target_os = "linux")]
+fn allowed() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap().trim().to_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pinned_worker_stays_on_one_processor() {
+    let workers = thread::available_parallelism().unwrap().get();
+    let barrier = std::sync::Barrier::new(workers);
+    let pool = ThreadPool::builder()
+        .threads(workers)
+        .pin_to_cores(true)
+        .build()
+        .unwrap();
+    let work = (0..workers).map(|_| {
+        pool.scheduler().schedule().then(|()| {
+            barrier.wait();
+            allowed()
+        })
+    });
+    let processors = sync_wait(when_all_iter(work)).unwrap();
+    assert!(
+        processors.iter().all(|list| list.parse::<usize>().is_ok()),
+        "{processors:?}"
+    );
+    // Each has its own, where there is one for each.
+    assert_eq!(processors.iter().collect::<HashSet<_>>().len(), workers);
+    let free = ThreadPool::new(1);
+    assert_eq!(free.install(allowed), allowed());
+}

@@ -1,0 +1,483 @@
+//! Random trees of groups, whose children fail, panic, are cancelled, given up and leaked at random, on pools and on a run
+//! loop.
+//!
+//! Every run checks, by counts that all children of a group and of what is beneath it share, that each has ended before its
+//! parent; that a group gives as many ends as it took children; that everything was dropped; and that nothing hangs.
+//!
+//! `BOWLINE_SEED` chooses another sequence, and `BOWLINE_ROUNDS` how many trees there are.
+
+use std::future::{Future, pending};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::common::tasks::*;
+use crate::common::*;
+use bowline::prelude::*;
+use bowline::scheduler::{PoolScheduler, ThreadPool};
+use bowline::stop::StopSource;
+use bowline::task::{self, SpawnOptions, Task, TaskError, TaskGroup};
+
+/// How long nothing may come to an end, on a machine that does a lot besides.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What all of one tree know.
+#[derive(Clone)]
+struct Tree {
+    /// Everything that is held, and every result.
+    census: Census,
+    /// The same of detached tasks, which may outlive the tree.
+    detached: Census,
+    source: StopSource,
+    /// Where some children run.
+    away: PoolScheduler,
+    /// All that ever began.
+    begun: Arc<AtomicU64>,
+}
+
+/// A group, or a task that is awaited: it counts who is beneath it and has not ended.
+struct Node {
+    alive: AtomicUsize,
+    parent: Option<Arc<Node>>,
+}
+
+impl Node {
+    fn new(parent: Option<&Arc<Node>>) -> Arc<Node> {
+        Arc::new(Node {
+            alive: AtomicUsize::new(0),
+            parent: parent.cloned(),
+        })
+    }
+
+    fn is_over(&self) {
+        assert_eq!(self.alive.load(SeqCst), 0, "a child outlived its parent");
+    }
+}
+
+/// Somebody beneath a node, and all nodes above that.
+struct Alive(Arc<Node>);
+
+impl Alive {
+    fn new(node: &Arc<Node>) -> Self {
+        let mut at = Some(node);
+        while let Some(node) = at {
+            node.alive.fetch_add(1, SeqCst);
+            at = node.parent.as_ref();
+        }
+        Alive(node.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        let mut at = Some(&self.0);
+        while let Some(node) = at {
+            node.alive.fetch_sub(1, SeqCst);
+            at = node.parent.as_ref();
+        }
+    }
+}
+
+type Error = u64;
+/// What a child gives: something that is counted, and the node that it was.
+type Given = Result<(Counted, Arc<Node>), Error>;
+type Child = Pin<Box<dyn Future<Output = Given> + Send>>;
+/// A part of a task. It owns what it uses: the compiler does not see that a borrow of it is `Send` for every lifetime.
+type Part = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+/// A group, as those see it that are in it.
+#[derive(Clone)]
+struct Scope {
+    group: TaskGroup<Given>,
+    node: Arc<Node>,
+    /// How many children it took, and how many ends it gave.
+    taken: Arc<AtomicUsize>,
+    given: Arc<AtomicUsize>,
+}
+
+impl Scope {
+    fn new(group: TaskGroup<Given>, node: Arc<Node>) -> Self {
+        Scope {
+            group,
+            node,
+            taken: Arc::default(),
+            given: Arc::default(),
+        }
+    }
+
+    fn took(&self, spawned: task::Spawned) {
+        self.taken.fetch_add(usize::from(spawned.is_ok()), SeqCst);
+    }
+
+    /// Looks at how a child has ended.
+    fn ended(&self, ended: Option<Result<Given, TaskError>>) -> bool {
+        let Some(ended) = ended else { return false };
+        self.given.fetch_add(1, SeqCst);
+        match ended {
+            Ok(Ok((_value, node))) => node.is_over(),
+            Ok(Err(_)) | Err(TaskError::Cancelled) => {}
+            Err(error) => {
+                let payload = error.into_panic().expect("a panic");
+                assert_eq!(payload.message(), Some(PANIC));
+            }
+        }
+        true
+    }
+}
+
+/// A child, or a task that is awaited.
+fn grow(tree: &Tree, above: &Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Child {
+    tree.begun.fetch_add(1, SeqCst);
+    // Both are held from here on, whether or not it runs.
+    let (tree, held) = (tree.clone(), tree.census.value());
+    let node = Node::new(Some(above));
+    let alive = Alive::new(above);
+    Box::pin(async move {
+        let _held = (held, alive);
+        let mut random = XorShift::new(seed);
+        for _ in 0..random.below(4) {
+            step(tree.clone(), node.clone(), random.next(), depth, outer.clone()).await?;
+        }
+        Ok((tree.census.value(), node))
+    })
+}
+
+/// A group with one child, whose body does not end.
+fn endless(child: Child) -> impl Future<Output = ()> + Send + 'static {
+    task::group(async move |group| {
+        group.spawn(child);
+        pending::<()>().await;
+    })
+}
+
+/// Anything that may happen in a task.
+fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Part {
+    Box::pin(async move {
+        let (tree, node) = (&tree, &node);
+        let mut random = XorShift::new(seed);
+        let deeper = depth < 5;
+        match random.below(if deeper { 26 } else { 12 }) {
+            0 => hops(random.below(4) as usize).await,
+            1 => {
+                task::yield_now().await;
+            }
+            2 => starts_on(tree.away, just(())).infallible_into::<Error>().await?,
+            3 if random.below(6) == 0 => return Err(seed),
+            4 if random.below(6) == 0 => quiet_panic(),
+            5 if random.below(6) == 0 => just_stopped::<(), Error>().await?,
+            6 if random.below(40) == 0 => {
+                tree.source.request_stop();
+            }
+            7 => {
+                if let Some(outer) = &outer {
+                    match random.below(8) {
+                        0 => outer.group.cancel_all(),
+                        1 => _ = outer.ended(poll_once(outer.group.next_ended()).await.flatten()),
+                        _ => outer.took(outer.group.spawn(grow(
+                            tree,
+                            &outer.node,
+                            random.next(),
+                            depth + 1,
+                            Some(outer.clone()),
+                        ))),
+                    }
+                }
+            }
+            8 => {
+                let value = tree.census.value();
+                let handled = task::with_cancellation_handler(move || drop(value), hops(random.below(3) as usize));
+                handled.await;
+            }
+            9 => {
+                task::shield(async {
+                    // Nothing stops it here.
+                    starts_on(tree.away, just(())).infallible_into::<Error>().await
+                })
+                .await?
+            }
+            10 | 11 => {
+                let _ = task::check_cancellation();
+            }
+            12..=17 => group(tree.clone(), node.clone(), random.next(), depth, outer).await?,
+            18 => {
+                // A task that is awaited.
+                let inner = Node::new(Some(node));
+                let awaited = Task::try_new(grow(tree, &inner, random.next(), depth + 1, None));
+                let result = awaited.await;
+                inner.is_over();
+                result?;
+            }
+            19 => {
+                // A group that is dropped half-way.
+                let (scope, seed) = (Node::new(Some(node)), random.next());
+                let child = grow(tree, &scope, seed, depth + 1, None);
+                let mut group = Box::pin(endless(child));
+                for _ in 0..=random.below(3) {
+                    assert!(poll_once(group.as_mut()).await.is_none());
+                    hops(random.below(3) as usize).await;
+                }
+                drop(group);
+            }
+            20 if random.below(8) == 0 => {
+                // One that is leaked.
+                let child = grow(tree, node, random.next(), depth + 1, None);
+                let group = begin(endless(child)).await;
+                hops(random.below(3) as usize).await;
+                forget(group);
+            }
+            21 => {
+                // Children that are bound to variables, and awaited or not.
+                let inner = Node::new(Some(node));
+                let first = task::let_async(grow(tree, &inner, random.next(), depth + 1, None));
+                let second = task::let_async(grow(tree, &inner, random.next(), depth + 1, None));
+                match random.below(3) {
+                    0 => drop((first, second)),
+                    1 => _ = first.await,
+                    _ => {
+                        let results = (first.await, second.await);
+                        inner.is_over();
+                        results.0.and(results.1)?;
+                    }
+                }
+            }
+            22 => {
+                let detached = Tree {
+                    census: tree.detached.clone(),
+                    source: StopSource::new(),
+                    ..tree.clone()
+                };
+                let root = Node::new(None);
+                let handle = task::detach(grow(&detached, &root, random.next(), depth + 2, None));
+                match random.below(3) {
+                    0 => drop(handle),
+                    1 => {
+                        handle.cancel();
+                        drop(handle.await);
+                        root.is_over();
+                    }
+                    _ => {
+                        let result = handle.await;
+                        root.is_over();
+                        drop(result);
+                    }
+                }
+            }
+            23 => {
+                // A deadline that has come, may come, and never comes.
+                let inner = Node::new(Some(node));
+                let after =
+                    [Duration::ZERO, Duration::from_micros(50), Duration::from_secs(3600)][random.below(3) as usize];
+                let limited = Task::try_new(grow(tree, &inner, random.next(), depth + 1, None));
+                let result = task::with_deadline(Instant::now() + after, async move { limited.await }).await;
+                inner.is_over();
+                if let Ok(result) = result {
+                    result?;
+                }
+            }
+            24 => {
+                let inner = Node::new(Some(node));
+                let shielded = Task::try_new(grow(tree, &inner, random.next(), depth + 1, None));
+                let result = task::shield(async move { shielded.await }).await;
+                inner.is_over();
+                result?;
+            }
+            25 => {
+                // A group that gives nothing.
+                let inner = Node::new(Some(node));
+                let children: Vec<_> = (0..random.below(4))
+                    .map(|_| grow(tree, &inner, random.next(), depth + 1, None))
+                    .collect();
+                task::discarding_group(async move |group| {
+                    for child in children {
+                        group.spawn(async move { drop(child.await) });
+                    }
+                })
+                .await;
+                inner.is_over();
+            }
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+/// Cancels a group when it is dropped, however its body ends.
+struct CancelsAll(TaskGroup<Given>);
+
+impl Drop for CancelsAll {
+    fn drop(&mut self) {
+        self.0.cancel_all();
+    }
+}
+
+/// A group of some kind, with a body that does anything.
+fn group(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Part {
+    Box::pin(async move {
+        let mut random = XorShift::new(seed);
+        let inner = Node::new(Some(&node));
+        let (held, beneath) = (tree.census.value(), inner.clone());
+        let (kind, seed) = (random.below(3), random.next());
+        let run = async move |group: TaskGroup<Given>| {
+            let _held = held;
+            body(tree, node, Scope::new(group, beneath), seed, depth, outer).await
+        };
+        let result: Result<(), Error> = match kind {
+            0 => task::group(run).await,
+            1 => task::try_group(run).await,
+            _ => task::supervised_group(run).await,
+        };
+        inner.is_over();
+        match random.below(4) {
+            0 => result,
+            _ => Ok(()),
+        }
+    })
+}
+
+/// What the body itself does it does as part of the task that it is in, which is `node`.
+fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer: Option<Scope>) -> Part {
+    Box::pin(async move {
+        let tree = &tree;
+        let mut random = XorShift::new(seed);
+        let group = &scope.group;
+        // A child that only a cancel ends: then nothing waits before that.
+        let doomed = random.below(4) == 0;
+        let cancels = doomed.then(|| CancelsAll(group.clone()));
+        if doomed {
+            let (held, alive) = (tree.census.value(), Alive::new(&scope.node));
+            scope.took(group.spawn(async move {
+                let _held = (held, alive);
+                until_stopped().await
+            }));
+        } else if random.below(2) == 0 {
+            group.set_limit(1 + random.below(3) as usize);
+        }
+        for _ in 0..random.below(8) {
+            let child = |random: &mut XorShift| grow(tree, &scope.node, random.next(), depth + 1, Some(scope.clone()));
+            match random.below(12) {
+                0..=2 => scope.took(group.spawn(child(&mut random))),
+                3 if !doomed => scope.took(group.spawn_when_ready(child(&mut random)).await),
+                4 => {
+                    let options = SpawnOptions::new().priority(Priority::Background);
+                    scope.took(group.spawn_with(options, child(&mut random)));
+                }
+                5 => {
+                    let options = SpawnOptions::new().scheduler(tree.away);
+                    scope.took(group.spawn_with(options, child(&mut random)));
+                }
+                6 => {
+                    // A sender.
+                    let (value, node) = (tree.census.value(), Node::new(None));
+                    scope.took(group.spawn(starts_on(tree.away, just((value, node))).infallible_into::<Error>()));
+                }
+                7 if !doomed => _ = scope.ended(group.next_ended().await),
+                8 => _ = scope.ended(poll_once(group.next_ended()).await.flatten()),
+                9 if random.below(6) == 0 => group.cancel_all(),
+                10 if !doomed => group.wait_for_all().await,
+                _ => step(tree.clone(), node.clone(), random.next(), depth + 1, outer.clone()).await?,
+            }
+        }
+        drop(cancels);
+        if random.below(2) == 0 {
+            while scope.ended(group.next_ended().await) {}
+            if group.is_empty() {
+                let (given, taken) = (scope.given.load(SeqCst), scope.taken.load(SeqCst));
+                assert_eq!(given, taken, "an end was lost, or came twice");
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Aborts when nothing has come to an end for long.
+fn watch(rounds: Arc<AtomicU64>) {
+    thread::spawn(move || {
+        let (mut last, mut since) = (0, Instant::now());
+        loop {
+            thread::sleep(Duration::from_millis(500));
+            let now = rounds.load(SeqCst);
+            if now == u64::MAX {
+                return;
+            }
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
+                eprintln!("round {now} hangs: nothing has ended for {PATIENCE:?}");
+                std::process::abort();
+            }
+        }
+    });
+}
+
+#[test]
+fn random_trees_of_groups_end_after_their_children_and_leave_nothing_behind() {
+    let seed = number("BOWLINE_SEED").unwrap_or(1);
+    let rounds = number("BOWLINE_ROUNDS").unwrap_or(if cfg!(sanitized) { 500 } else { 10_000 });
+    let _hook = ReportHook::set(|_| {});
+    let pools = WORKERS.map(ThreadPool::new);
+    let away = ThreadPool::new(1);
+    let (watched, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    watch(watched.clone());
+    let mut seen = [0; 4];
+    for round in 0..rounds {
+        watched.store(round, SeqCst);
+        let tree = Tree {
+            census: Census::new(),
+            detached: Census::new(),
+            source: StopSource::new(),
+            away: away.scheduler(),
+            begun: begun.clone(),
+        };
+        let root = Node::new(None);
+        let token = tree.source.token();
+        let inside = (tree.clone(), root.clone());
+        let seed = seed.wrapping_mul(1 << 32).wrapping_add(round);
+        let work = Task::try_new(async move {
+            let mut random = XorShift::new(seed);
+            for _ in 0..4 {
+                group(inside.0.clone(), inside.1.clone(), random.next(), 0, None).await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .write_env(WithStopToken(token));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| match round % 4 {
+            0 => sync_wait(work),
+            place => {
+                let (record, recorded) = Record::new();
+                let work = starts_on(pools[place as usize - 1].scheduler(), work);
+                submit(work, record);
+                if round % 5 == 0 {
+                    tree.source.request_stop();
+                }
+                match recorded.recv().expect("it completes") {
+                    Recorded::Value(()) => Outcome::Value(()),
+                    Recorded::Error(error) => Outcome::Error(error),
+                    Recorded::Stopped => Outcome::Stopped,
+                    Recorded::Panicked(message) if message == PANIC => quiet_panic(),
+                    other => panic!("round {round}: {other:?}"),
+                }
+            }
+        }));
+        root.is_over();
+        assert_eq!(tree.census.alive(), 0, "round {round}: something is left");
+        while tree.detached.alive() != 0 {
+            thread::yield_now();
+        }
+        seen[match outcome {
+            Ok(Outcome::Value(())) => 0,
+            Ok(Outcome::Error(_)) => 1,
+            Ok(Outcome::Stopped) => 2,
+            Err(payload) => {
+                let message = payload.downcast::<&'static str>().expect("that of a task");
+                assert_eq!(*message, PANIC, "round {round}");
+                3
+            }
+        }] += 1;
+    }
+    watched.store(u64::MAX, SeqCst);
+    assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
+    println!("{} tasks in {rounds} trees: {seen:?}", begun.load(SeqCst));
+}

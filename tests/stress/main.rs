@@ -1,0 +1,10 @@
+//! Random work on everything at once, seeded, and counted at the end.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod group_stress;
+mod scope_stress;
+mod stress;
+mod task_stress;
+mod thread_pool_stress;

@@ -1,0 +1,304 @@
+//! Pools under everything at once: producers from outside, jobs that queue, wait, join, raise, stop and panic, at all
+//! priorities, while the pool is being dropped.
+//!
+//! Each round is made from a seed, which is printed when something goes wrong. `BOWLINE_STRESS_SEED` runs it again,
+//! `BOWLINE_STRESS_POOLS` changes how many there are.
+
+use std::convert::Infallible;
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use crate::common::*;
+use bowline::prelude::*;
+use bowline::scheduler::{PoolSchedule, PoolScheduler, ThreadPool};
+use bowline::stop::{SharedStopToken, StopSource};
+use bowline::{EmptyEnv, Operation, Panic, Patched, Transfer};
+
+/// Enough for a few seconds.
+const POOLS: u64 = if cfg!(sanitized) { 40 } else { 600 };
+
+/// How many jobs a round may have.
+const JOBS: usize = if cfg!(sanitized) { 500 } else { 2_000 };
+
+/// More looks than anything here takes. It only makes a failure that names the seed of what would hang.
+const PATIENCE: usize = 10_000_000;
+
+/// The numbers of workers that are tried.
+const WORKERS: [usize; 6] = [1, 2, 3, 8, 16, 64];
+
+/// What a round shares.
+struct Round {
+    seed: u64,
+    scheduler: PoolScheduler,
+    /// Another pool, to which jobs hop and which they wait for.
+    other: PoolScheduler,
+    /// How many jobs may still be made.
+    left: AtomicUsize,
+    made: AtomicUsize,
+    /// How many completed with a value, stopped, panicked.
+    ends: [AtomicUsize; 3],
+    census: Census,
+    /// What was started by hand, to be raised by whoever likes, and freed at the end.
+    queued: Mutex<Vec<Queued>>,
+}
+
+impl Round {
+    fn ended(&self) -> usize {
+        self.ends.iter().map(|count| count.load(SeqCst)).sum()
+    }
+
+    /// The right to make one more job; a number that is its own.
+    fn admit(&self) -> Option<u64> {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(SeqCst, SeqCst, one_less).ok()?;
+        Some(self.made.fetch_add(1, SeqCst) as u64)
+    }
+}
+
+/// Counts how one job ends.
+struct End {
+    round: Arc<Round>,
+    token: SharedStopToken,
+    value: Counted,
+}
+
+impl End {
+    fn new(round: &Arc<Round>, token: SharedStopToken) -> Self {
+        End {
+            round: round.clone(),
+            token,
+            value: round.census.value(),
+        }
+    }
+
+    fn end(self, how: usize) -> Transfer {
+        let End { round, value, .. } = self;
+        drop(value);
+        round.ends[how].fetch_add(1, SeqCst);
+        Transfer::none()
+    }
+}
+
+impl Receiver<(), Infallible> for End {
+    type Env = Patched<WithStopToken<SharedStopToken>, EmptyEnv>;
+
+    fn env(&self) -> Self::Env {
+        Patched::new(WithStopToken(self.token.clone()), EmptyEnv)
+    }
+
+    fn set_value(self, (): ()) -> Transfer {
+        self.end(0)
+    }
+
+    fn set_error(self, error: Infallible) -> Transfer {
+        match error {}
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.end(1)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        assert_eq!(payload.message(), Some(PANIC));
+        self.end(2)
+    }
+}
+
+/// An operation that was started by hand. It is freed when the round is over.
+struct Queued(NonNull<<PoolSchedule as Sender>::Operation<End>>);
+
+// SAFETY: an operation may be started, raised and freed anywhere.
+unsafe impl Send for Queued {}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        // SAFETY: every job of the round has completed, and nobody raises any more.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+fn level(random: &mut XorShift) -> Priority {
+    Priority::ALL[random.below(5) as usize]
+}
+
+/// One of the pool's schedulers.
+fn somewhere(round: &Round, random: &mut XorShift) -> PoolScheduler {
+    match random.below(8) {
+        0 => round.other,
+        1..4 => round.scheduler.with_priority(level(random)),
+        _ => round.scheduler,
+    }
+}
+
+/// Makes a job, unless there are enough.
+fn make(round: &Arc<Round>) {
+    let Some(number) = round.admit() else { return };
+    let mut random = XorShift::new(round.seed.wrapping_mul(1_000_003).wrapping_add(number));
+    let source = StopSource::new();
+    let end = End::new(round, source.token());
+    let stops = random.below(8) == 0;
+    let scheduler = somewhere(round, &mut random);
+    match random.below(12) {
+        0..3 => {
+            // Raised right here, while it waits, runs or has run, and by others.
+            let operation = Queued(NonNull::from(Box::leak(Box::new(scheduler.schedule().connect(end)))));
+            let pointer = operation.0;
+            // SAFETY: it stays where it is until the round is over, and is started once.
+            unsafe { Pin::new_unchecked(&mut *pointer.as_ptr()).start() }.run();
+            // SAFETY: it was started.
+            unsafe { Operation::raise(pointer, level(&mut random)) };
+            lock(&round.queued).push(operation);
+        }
+        3..5 => {
+            let there = somewhere(round, &mut random);
+            let hops = scheduler
+                .schedule()
+                .continues_on(there)
+                .repeat_n(random.below(20) as usize);
+            submit(hops, end);
+        }
+        _ => {
+            let inner = round.clone();
+            submit(scheduler.schedule().then(move |()| act(&inner, random)), end);
+        }
+    }
+    if stops {
+        source.request_stop();
+    }
+}
+
+/// What a job does.
+fn act(round: &Arc<Round>, mut random: XorShift) {
+    match random.below(12) {
+        0 => quiet_panic(),
+        1..5 => (0..random.below(4)).for_each(|_| make(round)),
+        5 => {
+            let there = somewhere(round, &mut random);
+            sync_wait(when_all((there.schedule(), round.scheduler.schedule()))).unwrap();
+        }
+        6 => {
+            // Waits for work that makes more, and may panic.
+            let there = somewhere(round, &mut random);
+            let work = there.schedule().then(|()| make(round));
+            sync_wait(work).unwrap();
+            make(round);
+        }
+        7 => {
+            fn tree(depth: u64, round: &Arc<Round>) -> u64 {
+                if depth == 0 {
+                    make(round);
+                    return 1;
+                }
+                let (a, b) = bowline::join(|| tree(depth - 1, round), || tree(depth - 1, round));
+                a + b
+            }
+            let depth = random.below(5);
+            assert_eq!(tree(depth, round), 1 << depth);
+        }
+        8 => {
+            let joined = AssertUnwindSafe(|| bowline::join(|| make(round), || quiet_panic()));
+            assert!(panic::catch_unwind(joined).is_err());
+        }
+        9 => {
+            // Takes one out of those that can be raised, raises it, and puts it back.
+            let taken = lock(&round.queued).pop();
+            if let Some(queued) = taken {
+                // SAFETY: it was started, and is freed when the round is over.
+                unsafe { Operation::raise(queued.0, level(&mut random)) };
+                lock(&round.queued).push(queued);
+            }
+        }
+        10 if random.below(20) == 0 => {
+            let pool = ThreadPool::new(1 + random.below(2) as usize);
+            pool.install(|| make(round));
+            submit(pool.scheduler().schedule(), {
+                round.made.fetch_add(1, SeqCst);
+                End::new(round, StopSource::new().token())
+            });
+        }
+        _ => {}
+    }
+}
+
+fn run(seed: u64) -> [usize; 3] {
+    let mut random = XorShift::new(seed);
+    let pool = ThreadPool::new(WORKERS[random.below(WORKERS.len() as u64) as usize]);
+    let other = ThreadPool::new(1 + random.below(2) as usize);
+    let round = Arc::new(Round {
+        seed,
+        scheduler: pool.scheduler(),
+        other: other.scheduler(),
+        left: AtomicUsize::new(1 + random.below(JOBS as u64) as usize),
+        made: AtomicUsize::new(0),
+        ends: [const { AtomicUsize::new(0) }; 3],
+        census: Census::new(),
+        queued: Mutex::new(Vec::new()),
+    });
+    let producers = random.below(4);
+    thread::scope(|scope| {
+        for _ in 0..producers {
+            scope.spawn(|| {
+                while round.left.load(SeqCst) > 0 {
+                    make(&round);
+                }
+            });
+        }
+        (0..20).for_each(|_| make(&round));
+        // The end may come in the midst of it, from anywhere.
+        match random.below(4) {
+            0 => drop(pool),
+            1 => other.install(move || drop(pool)),
+            2 => execute(pool.scheduler().with_priority(level(&mut random)), move || drop(pool)),
+            _ => {
+                while round.left.load(SeqCst) > 0 {
+                    make(&round);
+                }
+                drop(pool);
+            }
+        }
+    });
+    // What came too late for the pool is on its way through the global one.
+    let mut looks = 0;
+    while round.ended() < round.made.load(SeqCst) {
+        looks += 1;
+        assert!(
+            looks < PATIENCE,
+            "a completion was lost: {:?} of {:?}",
+            round.ended(),
+            round.made
+        );
+        thread::yield_now();
+    }
+    drop(other);
+    assert_eq!(round.ended(), round.made.load(SeqCst), "a job completed twice");
+    assert_eq!(round.census.alive(), 0);
+    round.ends.each_ref().map(|count| count.load(SeqCst))
+}
+
+#[test]
+fn every_job_completes_exactly_once() {
+    let seeds = match number("BOWLINE_STRESS_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("BOWLINE_STRESS_POOLS").unwrap_or(POOLS),
+    };
+    let mut sum = [0; 3];
+    for seed in seeds.clone() {
+        match panic::catch_unwind(|| run(seed)) {
+            Ok(ends) => sum.iter_mut().zip(ends).for_each(|(sum, count)| *sum += count),
+            Err(payload) => {
+                eprintln!("BOWLINE_STRESS_SEED={seed} fails");
+                panic::resume_unwind(payload);
+            }
+        }
+    }
+    if seeds.end - seeds.start > 20 {
+        // Otherwise the jobs are not what they should be.
+        assert!(
+            sum.iter().all(|&count| count > 100),
+            "{sum:?} of value, stopped, panicked"
+        );
+    }
+}

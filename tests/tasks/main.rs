@@ -1,0 +1,28 @@
+//! Tasks: what they await, where they run, and what they know of themselves.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod await_allocations;
+mod await_send;
+mod cancellation;
+mod cancellation_handler;
+mod continuation;
+mod current;
+mod deadline;
+mod detach;
+mod dropped_in_flight;
+mod foreign_executors;
+mod frame_memory;
+mod hostile_futures;
+mod local_task;
+mod macros;
+mod priority;
+mod shield;
+mod sleep;
+mod task;
+mod task_allocator;
+mod task_context;
+mod task_hop;
+mod task_local;
+mod yield_now;
