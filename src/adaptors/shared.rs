@@ -87,7 +87,7 @@ impl<S: Sender> Deref for Reference<S> {
 
 impl<S: Sender> Drop for Reference<S> {
     fn drop(&mut self) {
-        if self.references.give_back() {
+        if self.references.release() {
             // SAFETY: that was the last. The sender is `'static`, or has run and is gone.
             unsafe { DropNode::destroy(NonNull::new_unchecked(&raw mut (*self.0.as_ptr()).node)) };
         }
@@ -147,7 +147,7 @@ impl<S: Sender> Shared<S> {
     unsafe fn lose_interest(this: NonNull<()>) -> Transfer {
         let this = this.cast::<Self>();
         // SAFETY: the interest is counted until here.
-        if !unsafe { this.as_ref() }.interested.give_back() {
+        if !unsafe { this.as_ref() }.interested.release() {
             return Transfer::none();
         }
         // That of those who were interested.

@@ -636,7 +636,7 @@ impl Clone for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.references.give_back() {
+        if self.references.release() {
             // SAFETY: that was the last.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }

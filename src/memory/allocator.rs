@@ -37,29 +37,29 @@ impl core::error::Error for OutOfMemory {}
 /// An allocator whose type is erased: in two words where it is no larger than one, else shared, in memory of its own.
 pub(crate) struct AnyAllocator<'a> {
     /// None for the global allocator, which takes nothing to clone and to drop.
-    vtable: Option<&'static Vtable>,
-    /// The allocator, or a pointer to a [`Shared`] one.
+    vtable: Option<&'static AllocatorVtable>,
+    /// The allocator, or a pointer to a [`SharedAllocator`] one.
     word: Words<1>,
     _allocator: PhantomData<&'a ()>,
 }
 
-struct Vtable {
+struct AllocatorVtable {
     allocate: unsafe fn(&Words<1>, Layout) -> Option<NonNull<u8>>,
     deallocate: unsafe fn(&Words<1>, NonNull<u8>, Layout),
     clone: unsafe fn(&Words<1>) -> Words<1>,
     drop: unsafe fn(&Words<1>),
 }
 
-struct Shared<A> {
+struct SharedAllocator<A> {
     count: Count,
     allocator: A,
 }
 
-struct Of<A>(PhantomData<A>);
+struct AllocatorOf<A>(PhantomData<A>);
 
-impl<A: Allocator + Clone> Of<A> {
+impl<A: Allocator + Clone> AllocatorOf<A> {
     const INLINE: bool = Words::<1>::fit(Layout::new::<A>());
-    const VTABLE: &'static Vtable = &Vtable {
+    const VTABLE: &'static AllocatorVtable = &AllocatorVtable {
         allocate: Self::allocate,
         deallocate: Self::deallocate,
         clone: Self::clone,
@@ -69,7 +69,7 @@ impl<A: Allocator + Clone> Of<A> {
     /// # Safety
     ///
     /// The word was made for an `A`, by [`AnyAllocator::new`].
-    unsafe fn shared(word: &Words<1>) -> NonNull<Shared<A>> {
+    unsafe fn shared(word: &Words<1>) -> NonNull<SharedAllocator<A>> {
         // SAFETY: an allocator that does not fit is shared.
         unsafe { word.place().cast().read() }
     }
@@ -131,9 +131,9 @@ impl<A: Allocator + Clone> Of<A> {
                 drop(word.place().cast::<A>().read());
             } else {
                 let shared = Self::shared(word);
-                if shared.as_ref().count.give_back() {
-                    let Shared { allocator, .. } = shared.read();
-                    allocator.deallocate(shared.cast(), Layout::new::<Shared<A>>());
+                if shared.as_ref().count.release() {
+                    let SharedAllocator { allocator, .. } = shared.read();
+                    allocator.deallocate(shared.cast(), Layout::new::<SharedAllocator<A>>());
                 }
             }
         }
@@ -147,18 +147,18 @@ impl<'a> AnyAllocator<'a> {
     {
         let word = Words::empty();
         let place = word.place();
-        if Of::<A>::INLINE {
+        if AllocatorOf::<A>::INLINE {
             // SAFETY: it fits.
             unsafe { place.cast().write(allocator) };
         } else {
-            let layout = Layout::new::<Shared<A>>();
-            let shared: NonNull<Shared<A>> = match allocator.allocate(layout) {
+            let layout = Layout::new::<SharedAllocator<A>>();
+            let shared: NonNull<SharedAllocator<A>> = match allocator.allocate(layout) {
                 Ok(memory) => memory.cast(),
                 Err(_) => return Err(OutOfMemory { layout }),
             };
             // SAFETY: the memory is ours, and of this layout; a pointer fits into a word.
             unsafe {
-                shared.write(Shared {
+                shared.write(SharedAllocator {
                     count: Count::one(),
                     allocator,
                 });
@@ -166,7 +166,7 @@ impl<'a> AnyAllocator<'a> {
             }
         }
         Ok(AnyAllocator {
-            vtable: Some(Of::<A>::VTABLE),
+            vtable: Some(AllocatorOf::<A>::VTABLE),
             word,
             _allocator: PhantomData,
         })

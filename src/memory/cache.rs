@@ -27,15 +27,15 @@ struct Blocks {
     number: Cell<u32>,
 }
 
-struct Kept([Blocks; CLASSES]);
+struct ThreadCache([Blocks; CLASSES]);
 
 std::thread_local! {
-    static KEPT_BLOCKS: Kept = const {
-        Kept([const { Blocks { first: Cell::new(ptr::null_mut()), number: Cell::new(0) } }; CLASSES])
+    static KEPT_BLOCKS: ThreadCache = const {
+        ThreadCache([const { Blocks { first: Cell::new(ptr::null_mut()), number: Cell::new(0) } }; CLASSES])
     };
 }
 
-impl Drop for Kept {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         for (class, blocks) in self.0.iter().enumerate() {
             while let Some(block) = blocks.pop() {

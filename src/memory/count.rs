@@ -47,7 +47,7 @@ impl Count {
 
     /// Gives a reference back. Returns whether it was the last: the caller destroys what is counted.
     #[inline]
-    pub(crate) fn give_back(&self) -> bool {
+    pub(crate) fn release(&self) -> bool {
         if self.references.fetch_sub(1, Release) != 1 {
             return false;
         }
@@ -97,8 +97,8 @@ mod tests {
         let count = Count::one();
         count.add();
         assert!(count.add_unless_zero());
-        assert!(!count.give_back() && !count.give_back() && !count.is_zero());
-        assert!(count.give_back() && count.is_zero());
+        assert!(!count.release() && !count.release() && !count.is_zero());
+        assert!(count.release() && count.is_zero());
         assert!(!count.add_unless_zero(), "it is not brought back");
     }
 

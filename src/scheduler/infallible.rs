@@ -14,9 +14,9 @@ pub trait OnFailure: Clone + Send + Sync {
 
 /// Goes on where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inline;
+pub struct FallbackInline;
 
-impl OnFailure for Inline {
+impl OnFailure for FallbackInline {
     fn failed<R: Receiver<(), Infallible>>(receiver: R) -> Transfer {
         receiver.set_value(())
     }
@@ -25,10 +25,10 @@ impl OnFailure for Inline {
 /// Ends the process.
 #[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abort;
+pub struct FallbackAbort;
 
 #[cfg(feature = "std")]
-impl OnFailure for Abort {
+impl OnFailure for FallbackAbort {
     fn failed<R: Receiver<(), Infallible>>(_: R) -> Transfer {
         std::eprintln!("bowline: a scheduler wrapped in `or_abort` could not schedule; aborting");
         std::process::abort();
@@ -43,17 +43,17 @@ pub struct OrElse<C, A> {
 }
 
 /// A scheduler that goes on where it is when the one beneath fails.
-pub type OrInline<C> = OrElse<C, Inline>;
+pub type OrInline<C> = OrElse<C, FallbackInline>;
 
 /// A scheduler that ends the process when the one beneath fails.
 #[cfg(feature = "std")]
-pub type OrAbort<C> = OrElse<C, Abort>;
+pub type OrAbort<C> = OrElse<C, FallbackAbort>;
 
 impl<C> OrInline<C> {
     pub(crate) fn inline(scheduler: C) -> Self {
         OrElse {
             scheduler,
-            action: Inline,
+            action: FallbackInline,
         }
     }
 }
@@ -63,7 +63,7 @@ impl<C> OrAbort<C> {
     pub(crate) fn abort(scheduler: C) -> Self {
         OrElse {
             scheduler,
-            action: Abort,
+            action: FallbackAbort,
         }
     }
 }

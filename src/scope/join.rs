@@ -2,7 +2,7 @@ use core::convert::Infallible;
 use core::fmt;
 
 use super::kind::Kind;
-use super::state::Handle;
+use super::state::ScopeRef;
 use crate::adaptors::Affine;
 use crate::adaptors::waiters::{Awaited, Begin, WaitOperation, Waiters};
 use crate::sender::demand::demand;
@@ -58,11 +58,11 @@ use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender, Transfer};
 /// Constant.
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Join<K: Kind> {
-    handle: Handle<K>,
+    handle: ScopeRef<K>,
 }
 
 impl<K: Kind> Join<K> {
-    pub(super) fn new(handle: Handle<K>) -> Self {
+    pub(super) fn new(handle: ScopeRef<K>) -> Self {
         Join { handle }
     }
 }
@@ -83,8 +83,8 @@ impl<K: Kind> fmt::Debug for Join<K> {
 unsafe impl<K: Kind> Sender for Join<K> {
     type Value = ();
     type Error = Infallible;
-    const COMPLETES: Completes = Affine::<Wait<K>>::COMPLETES;
-    type Operation<R: Receiver<(), Infallible>> = <Affine<Wait<K>> as Sender>::Operation<R>;
+    const COMPLETES: Completes = Affine::<JoinWait<K>>::COMPLETES;
+    type Operation<R: Receiver<(), Infallible>> = <Affine<JoinWait<K>> as Sender>::Operation<R>;
 
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> Self::Operation<R> {
         const {
@@ -97,18 +97,18 @@ unsafe impl<K: Kind> Sender for Join<K> {
                 "`join` needs a scheduler that cannot fail: start it on `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        Affine::new(Wait { handle: self.handle }).operation(receiver)
+        Affine::new(JoinWait { handle: self.handle }).operation(receiver)
     }
 }
 
 /// The same, but where the last association ended is where it completes.
 #[derive(Debug)]
-pub struct Wait<K: Kind> {
-    handle: Handle<K>,
+pub struct JoinWait<K: Kind> {
+    handle: ScopeRef<K>,
 }
 
 // SAFETY: the operation touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
-unsafe impl<K: Kind> Sender for Wait<K> {
+unsafe impl<K: Kind> Sender for JoinWait<K> {
     type Value = ();
     type Error = Infallible;
     type Operation<R: Receiver<(), Infallible>> = WaitOperation<Self, R>;
@@ -120,7 +120,7 @@ unsafe impl<K: Kind> Sender for Wait<K> {
 
 // SAFETY: a handle keeps the state, and so the list. The waiters are taken when the scope is joined, which `begin` says too.
 // A handle may be used on any thread.
-unsafe impl<K: Kind> Awaited for Wait<K> {
+unsafe impl<K: Kind> Awaited for JoinWait<K> {
     type Value = ();
     type Error = Infallible;
     type Run = Infallible;

@@ -3,7 +3,7 @@ use crate::stop::{InplaceStopSource, InplaceStopToken, NeverStop};
 use crate::{Sender, Transfer};
 
 /// What kind a [`Scope`](super::Scope) is of: [`WithStop`] or [`WithoutStop`].
-pub trait Kind: private::Kind {}
+pub trait Kind: private::RawKind {}
 
 /// The kind of a [`CountingScope`](super::CountingScope), whose work can be asked to stop.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) mod private {
     use crate::{Sender, Transfer};
 
     /// What the kinds differ in. It seals [`Kind`](super::Kind).
-    pub trait Kind: Send + Sync + Sized + 'static {
+    pub trait RawKind: Send + Sync + Sized + 'static {
         type Source: Default + fmt::Debug + Send + Sync;
         type Token: StopToken + 'static;
 
@@ -50,7 +50,7 @@ pub(super) mod private {
     }
 }
 
-impl private::Kind for WithStop {
+impl private::RawKind for WithStop {
     type Source = InplaceStopSource;
     type Token = InplaceStopToken<'static>;
     type Wrapped<S: Sender<Value: Send, Error: Send>> = AlsoStops<S, InplaceStopToken<'static>>;
@@ -78,7 +78,7 @@ impl private::Kind for WithStop {
     }
 }
 
-impl private::Kind for WithoutStop {
+impl private::RawKind for WithoutStop {
     type Source = ();
     type Token = NeverStop;
     type Wrapped<S: Sender<Value: Send, Error: Send>> = S;

@@ -6,10 +6,10 @@ mod with_std {
     use crate::sync::{Arc, SpinLock};
 
     pub(crate) struct Panics {
-        first: SpinLock<First>,
+        first: SpinLock<FirstPanic>,
     }
 
-    enum First {
+    enum FirstPanic {
         None,
         /// The first to join gets it. Those who join later get a copy of the second.
         Kept(Panic, Arc<Panic>),
@@ -19,7 +19,7 @@ mod with_std {
     impl Panics {
         pub(crate) fn new() -> Self {
             Panics {
-                first: SpinLock::new(First::None),
+                first: SpinLock::new(FirstPanic::None),
             }
         }
 
@@ -27,8 +27,8 @@ mod with_std {
         pub(crate) fn keep(&self, payload: Panic) {
             let echo = Arc::new(payload.echo());
             let mut first = self.first.lock();
-            if let First::None = *first {
-                *first = First::Kept(payload, echo);
+            if let FirstPanic::None = *first {
+                *first = FirstPanic::Kept(payload, echo);
             } else {
                 // A payload may do anything when it is dropped, so not under the lock.
                 drop(first);
@@ -39,17 +39,17 @@ mod with_std {
         /// The panic that a join completes with.
         pub(crate) fn take(&self) -> Option<Panic> {
             let mut first = self.first.lock();
-            match core::mem::replace(&mut *first, First::None) {
-                First::Kept(payload, echo) => {
-                    *first = First::Taken(echo);
+            match core::mem::replace(&mut *first, FirstPanic::None) {
+                FirstPanic::Kept(payload, echo) => {
+                    *first = FirstPanic::Taken(echo);
                     Some(payload)
                 }
-                First::Taken(echo) => {
-                    *first = First::Taken(Arc::clone(&echo));
+                FirstPanic::Taken(echo) => {
+                    *first = FirstPanic::Taken(Arc::clone(&echo));
                     drop(first);
                     Some(echo.echo())
                 }
-                First::None => None,
+                FirstPanic::None => None,
             }
         }
     }

@@ -5,7 +5,7 @@ use super::join::Join;
 use super::kind::{Kind, WithStop, WithoutStop};
 use super::spawn::NoValue;
 use super::spawn_future::SpawnFuture;
-use super::state::Handle;
+use super::state::ScopeRef;
 use super::token::ScopeToken;
 use crate::Sender;
 use crate::adaptors::Handled;
@@ -53,7 +53,9 @@ impl<K: Kind> Scope<K> {
     /// A scope that is open, and in which nothing runs. It allocates once.
     pub fn new() -> Self {
         Scope {
-            token: ScopeToken { handle: Handle::new() },
+            token: ScopeToken {
+                handle: ScopeRef::new(),
+            },
         }
     }
 

@@ -15,11 +15,11 @@ pub trait NoValue {}
 impl NoValue for () {}
 
 /// The receiver of spawned work. Its operation is gone when it completes.
-pub(super) struct Spawned<K: Kind> {
+pub(super) struct SpawnedReceiver<K: Kind> {
     pub(super) association: Association<K>,
 }
 
-impl<T, E, K: Kind> Receiver<T, E> for Spawned<K> {
+impl<T, E, K: Kind> Receiver<T, E> for SpawnedReceiver<K> {
     type Env = Patched<WithStopToken<K::Token>, EmptyEnv>;
 
     fn env(&self) -> Self::Env {

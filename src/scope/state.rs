@@ -19,7 +19,7 @@ use crate::sync::atomic::{
 use crate::{Job, Panic, Transfer};
 
 /// The state that a scope, its tokens, its joins and its associations share.
-pub(super) struct State<K: Kind> {
+pub(super) struct ScopeState<K: Kind> {
     /// How many associations there are, in steps of `ONE`, and beneath it four bits:
     ///
     /// | bit | set by | cleared by | means |
@@ -65,7 +65,7 @@ const fn count(word: usize) -> usize {
     word / ONE
 }
 
-impl<K: Kind> State<K> {
+impl<K: Kind> ScopeState<K> {
     /// Counts one more, unless the scope refuses.
     fn try_associate(&self) -> bool {
         let mut word = self.word.load(Acquire);
@@ -147,7 +147,7 @@ impl<K: Kind> State<K> {
     /// The job is that of a state, with a reference.
     unsafe fn stop(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is a field of a state; the reference that came with it is given back.
-        let handle = Handle(unsafe { container_of!(job, Self, stop) });
+        let handle = ScopeRef(unsafe { container_of!(job, Self, stop) });
         K::request_stop_later(&handle.source)
     }
 
@@ -178,25 +178,25 @@ impl<K: Kind> State<K> {
     }
 }
 
-/// One reference to a [`State`].
-pub(super) struct Handle<K: Kind>(NonNull<State<K>>);
+/// One reference to a [`ScopeState`].
+pub(super) struct ScopeRef<K: Kind>(NonNull<ScopeState<K>>);
 
 // SAFETY: the state is atomics, a source, and what is under a lock: waiters, which complete on any thread, and panics.
-unsafe impl<K: Kind> Send for Handle<K> {}
+unsafe impl<K: Kind> Send for ScopeRef<K> {}
 // SAFETY: as above.
-unsafe impl<K: Kind> Sync for Handle<K> {}
+unsafe impl<K: Kind> Sync for ScopeRef<K> {}
 
-impl<K: Kind> Handle<K> {
+impl<K: Kind> ScopeRef<K> {
     pub(super) fn new() -> Self {
-        let state = Box::new(State {
+        let state = Box::new(ScopeState {
             word: AtomicUsize::new(0),
             references: Count::one(),
             source: K::Source::default(),
             waiters: SpinLock::new(Waiters::new()),
             panics: Panics::new(),
-            stop: Job::new(State::<K>::stop),
+            stop: Job::new(ScopeState::<K>::stop),
         });
-        Handle(NonNull::from(Box::leak(state)))
+        ScopeRef(NonNull::from(Box::leak(state)))
     }
 
     /// A part of the scope, unless it refuses.
@@ -219,7 +219,7 @@ impl<K: Kind> Handle<K> {
     pub(super) unsafe fn abandon(&self) {
         self.close();
         if self.in_use() != 0 && !self.stop_requested() {
-            let Handle(state) = *mem::ManuallyDrop::new(self.clone());
+            let ScopeRef(state) = *mem::ManuallyDrop::new(self.clone());
             // SAFETY: the job's reference keeps the state until it has run. It is handed out this once.
             let stop = unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*state.as_ptr()).stop)) };
             outermost(stop);
@@ -227,46 +227,46 @@ impl<K: Kind> Handle<K> {
     }
 }
 
-impl<K: Kind> core::ops::Deref for Handle<K> {
-    type Target = State<K>;
+impl<K: Kind> core::ops::Deref for ScopeRef<K> {
+    type Target = ScopeState<K>;
 
     #[inline]
-    fn deref(&self) -> &State<K> {
+    fn deref(&self) -> &ScopeState<K> {
         // SAFETY: a handle is a reference that counts.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl<K: Kind> Clone for Handle<K> {
+impl<K: Kind> Clone for ScopeRef<K> {
     fn clone(&self) -> Self {
         self.references.add();
-        Handle(self.0)
+        ScopeRef(self.0)
     }
 }
 
-impl<K: Kind> Drop for Handle<K> {
+impl<K: Kind> Drop for ScopeRef<K> {
     fn drop(&mut self) {
-        if self.references.give_back() {
+        if self.references.release() {
             // SAFETY: that was the last.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
 }
 
-impl<K: Kind> PartialEq for Handle<K> {
+impl<K: Kind> PartialEq for ScopeRef<K> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<K: Kind> fmt::Debug for Handle<K> {
+impl<K: Kind> fmt::Debug for ScopeRef<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.debug("Handle", f)
+        self.debug("ScopeRef", f)
     }
 }
 
 /// A part of a scope: what it counts.
-pub(super) struct Association<K: Kind>(NonNull<State<K>>);
+pub(super) struct Association<K: Kind>(NonNull<ScopeState<K>>);
 
 // SAFETY: as for a handle.
 unsafe impl<K: Kind> Send for Association<K> {}
@@ -274,7 +274,7 @@ unsafe impl<K: Kind> Send for Association<K> {}
 unsafe impl<K: Kind> Sync for Association<K> {}
 
 impl<K: Kind> Association<K> {
-    fn state(&self) -> &State<K> {
+    fn state(&self) -> &ScopeState<K> {
         // SAFETY: while it is counted, the associations have a reference.
         unsafe { self.0.as_ref() }
     }
@@ -315,7 +315,7 @@ impl<K: Kind> Association<K> {
         }
         if count(word) == 1 {
             // The reference of the associations.
-            drop(Handle(this.0));
+            drop(ScopeRef(this.0));
         }
         Transfer::none()
     }
@@ -325,7 +325,7 @@ impl<K: Kind> Association<K> {
     fn end_joining(&self) -> Transfer {
         // Where it is not the last after all, the lock is given back after the association. So this has a reference.
         self.state().references.add();
-        let state = Handle(self.0);
+        let state = ScopeRef(self.0);
         let mut list = state.waiters.lock();
         let mut word = state.word.load(Relaxed);
         let (last, joined) = loop {
@@ -345,7 +345,7 @@ impl<K: Kind> Association<K> {
         drop(list);
         if last {
             // The reference of the associations.
-            drop(Handle(self.0));
+            drop(ScopeRef(self.0));
         }
         waiters.map_or_else(Transfer::none, Taken::deliver)
     }

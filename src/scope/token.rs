@@ -2,9 +2,9 @@ use core::fmt;
 
 use super::associate::Associated;
 use super::kind::{Kind, WithStop};
-use super::spawn::{NoValue, Spawned};
+use super::spawn::{NoValue, SpawnedReceiver};
 use super::spawn_future::SpawnFuture;
-use super::state::Handle;
+use super::state::ScopeRef;
 use crate::adaptors::Handled;
 use crate::{Sender, consumers};
 
@@ -30,7 +30,7 @@ use crate::{Sender, consumers};
 /// assert_eq!(received.recv().unwrap(), 7);
 /// ```
 pub struct ScopeToken<K: Kind = WithStop> {
-    pub(super) handle: Handle<K>,
+    pub(super) handle: ScopeRef<K>,
 }
 
 impl<K: Kind> ScopeToken<K> {
@@ -41,7 +41,7 @@ impl<K: Kind> ScopeToken<K> {
     {
         match self.handle.associate() {
             Some(association) => {
-                consumers::submit(sender, Spawned { association });
+                consumers::submit(sender, SpawnedReceiver { association });
                 true
             }
             None => false,

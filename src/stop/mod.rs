@@ -29,7 +29,7 @@ mod token;
 pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;
 #[cfg(feature = "std")]
-pub(crate) use registry::{Entry, Registry, Why};
+pub(crate) use registry::{Registry, StopEntry, Why};
 #[cfg(feature = "std")]
 pub(crate) use relay::Relay;
 #[cfg(feature = "alloc")]

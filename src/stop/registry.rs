@@ -1,6 +1,6 @@
 //! The state of every stop source: a flag, and an intrusive list of the entries that listen.
 //!
-//! [`Registry`] is that state, and [`Entry`] one listener. A source owns the registry; a
+//! [`Registry`] is that state, and [`StopEntry`] one listener. A source owns the registry; a
 //! [`StopSlot`](super::StopSlot) owns the entry, and what keeps the registry alive as long as the entry may use it.
 
 use core::cell::UnsafeCell;
@@ -38,7 +38,7 @@ pub struct Registry {
     /// is set. With two words a listener would look at the flag twice.
     state: AtomicUsize,
     /// Newest first. Protected by the lock bit.
-    list: UnsafeCell<List<Entry>>,
+    list: UnsafeCell<List<StopEntry>>,
 }
 
 /// The word as it will be when the lock is given back.
@@ -216,32 +216,32 @@ impl fmt::Debug for Registry {
 /// IDLE ──enter──▶ LISTED ──request_stop──▶ FIRING ──release──▶ RELEASED
 ///                   └────────────withdraw────────────────────────▲
 /// ```
-pub struct Entry {
+pub struct StopEntry {
     /// Written once by `enter`, before the entry is listed; null while it is idle. Read by the owner of the entry, which
     /// also called `enter`. Valid for as long as the owner may call `withdraw`, by the contract of `enter`.
     registry: UnsafeCell<*const Registry>,
     /// Protected by the registry's lock bit.
-    links: Links<Entry>,
+    links: Links<StopEntry>,
     /// `LISTED` and `FIRING` are stored, and `LISTED` is left, under the registry's lock only. `RELEASED` is stored by
     /// the callback, with release, when it uses neither the entry nor what is around it any more. From then on the owner
     /// may be dropped, even while the callback is still running. Pairs with the acquire load in `is_released`.
     state: AtomicU8,
-    /// Called once, outside the lock. It calls [`Entry::release`] once, and completes what it completes after that, so
+    /// Called once, outside the lock. It calls [`StopEntry::release`] once, and completes what it completes after that, so
     /// that no completion ever waits for itself.
-    fire: unsafe fn(NonNull<Entry>) -> Transfer,
+    fire: unsafe fn(NonNull<StopEntry>) -> Transfer,
     _pinned: PhantomPinned,
 }
 
-links!(Entry, links);
+links!(StopEntry, links);
 
 const IDLE: u8 = 0;
 const LISTED: u8 = 1;
 const FIRING: u8 = 2;
 const RELEASED: u8 = 3;
 
-impl Entry {
-    pub(crate) fn new(fire: unsafe fn(NonNull<Entry>) -> Transfer) -> Self {
-        Entry {
+impl StopEntry {
+    pub(crate) fn new(fire: unsafe fn(NonNull<StopEntry>) -> Transfer) -> Self {
+        StopEntry {
             registry: UnsafeCell::new(ptr::null()),
             links: Links::new(),
             state: AtomicU8::new(IDLE),
@@ -255,8 +255,8 @@ impl Entry {
     /// # Safety
     ///
     /// The entry is pinned and idle, and withdrawn or released before it is dropped. The registry is valid until then,
-    /// and until the last [`withdraw`](Entry::withdraw) has returned.
-    pub(crate) unsafe fn enter(this: NonNull<Entry>, registry: NonNull<Registry>) -> bool {
+    /// and until the last [`withdraw`](StopEntry::withdraw) has returned.
+    pub(crate) unsafe fn enter(this: NonNull<StopEntry>, registry: NonNull<Registry>) -> bool {
         // SAFETY: the registry is valid, by the caller's promise. Once it is unlocked, with the entry in it, the entry may
         // be released and both be gone.
         unsafe {
@@ -329,7 +329,7 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for StopEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state.load(Relaxed) {
             IDLE => "idle",
@@ -337,6 +337,6 @@ impl fmt::Debug for Entry {
             FIRING => "firing",
             _ => "released",
         };
-        f.debug_tuple("Entry").field(&state).finish()
+        f.debug_tuple("StopEntry").field(&state).finish()
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Relay {
     /// So the registry is there until the stop was passed on, though what is stopped ends in the midst of that.
     holds: AtomicUsize,
     /// Made by whoever links.
-    outside: UnsafeCell<MaybeUninit<Outside>>,
+    outside: UnsafeCell<MaybeUninit<OuterLink>>,
     /// Why the source outside was stopped. Belongs to the thread that passes the stop on, while it has a hold.
     why: Cell<Why>,
     /// Passes the stop on where many are, one inside the other: a stop that travels through nested tasks does not recurse.
@@ -54,7 +54,7 @@ pub(crate) struct Relay {
 
 /// The link to the source outside.
 #[repr(C)]
-struct Outside {
+struct OuterLink {
     /// First, so that its address is that of the whole.
     slot: StopSlot<ErasedStopToken>,
     token: ErasedStopToken,
@@ -140,8 +140,8 @@ impl Relay {
         // SAFETY: nobody else touches the slot now. It is pinned with this, and left before that goes.
         let listening = unsafe {
             // It leads back to this, so its address is made from this one's.
-            let place = (&raw mut (*this.as_ptr()).outside).cast::<Outside>();
-            place.write(Outside {
+            let place = (&raw mut (*this.as_ptr()).outside).cast::<OuterLink>();
+            place.write(OuterLink {
                 slot: StopSlot::new(Relay::stop_requested_outside),
                 token: outer,
             });
@@ -211,7 +211,7 @@ impl Relay {
     unsafe fn stop_requested_outside(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
         // SAFETY: the slot comes first in a field of a relay, which is there until the slot is released. A cell has the
         // address of its content.
-        let this = unsafe { container_of!(slot.cast::<Outside>(), Relay, outside) };
+        let this = unsafe { container_of!(slot.cast::<OuterLink>(), Relay, outside) };
         // SAFETY: as above.
         let relay = unsafe { this.as_ref() };
         let held = relay
@@ -221,7 +221,7 @@ impl Relay {
         if held {
             // The source outside need not be there any more when it is this one's turn.
             // SAFETY: it was made before it was listed.
-            let why = unsafe { slot.cast::<Outside>().as_ref() }.token.why();
+            let why = unsafe { slot.cast::<OuterLink>().as_ref() }.token.why();
             relay.why.set(why.unwrap_or_default().passed());
         }
         // SAFETY: as above.

@@ -3,7 +3,7 @@ use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
-use super::registry::{Entry, Registry};
+use super::registry::{Registry, StopEntry};
 use super::slot::StopSlot;
 use super::token::{ErasedStopToken, StopToken, private};
 use crate::memory::Count;
@@ -27,21 +27,21 @@ use crate::{Job, Transfer};
 /// assert!(other.stop_requested());
 /// ```
 pub struct StopSource {
-    shared: Handle,
+    shared: SourceRef,
 }
 
 impl StopSource {
     /// A source whose stop has not been requested.
     pub fn new() -> Self {
         StopSource {
-            shared: Handle::new(None),
+            shared: SourceRef::new(None),
         }
     }
 
     /// A source that stops when `token`'s does. Its own stop leaves the other alone.
     pub fn linked_to(token: &SharedStopToken) -> Self {
         let source = StopSource {
-            shared: Handle::new(Some(token.clone())),
+            shared: SourceRef::new(Some(token.clone())),
         };
         // SAFETY: the shared state does not move, and leaves the slot before it drops its own token of the parent.
         let listening = unsafe {
@@ -94,7 +94,7 @@ impl Clone for StopSource {
 
 impl Drop for StopSource {
     fn drop(&mut self) {
-        self.shared.sources.give_back();
+        self.shared.sources.release();
     }
 }
 
@@ -116,7 +116,7 @@ impl fmt::Debug for StopSource {
 /// stop can come any more.
 #[derive(Clone)]
 pub struct SharedStopToken {
-    shared: Handle,
+    shared: SourceRef,
 }
 
 impl SharedStopToken {
@@ -142,7 +142,7 @@ impl SharedStopToken {
 
 // SAFETY: the token is a reference that counts, and `keep` is the token itself.
 unsafe impl private::Raw for SharedStopToken {
-    type Entry = Entry;
+    type Entry = StopEntry;
     type Keep = Option<SharedStopToken>;
 
     #[inline]
@@ -185,7 +185,7 @@ impl fmt::Debug for SharedStopToken {
     }
 }
 
-struct Shared {
+struct SharedSource {
     /// Sources, tokens (those that slots own too), and a stop on its way from the parent. The last one frees. The parent's
     /// callback adds one unless the count is zero, which is why this is not an `Arc`.
     references: Count,
@@ -193,7 +193,7 @@ struct Shared {
     sources: Count,
     registry: Registry,
     /// In the parent's list, where there is a parent. It owns no token, since `parent` is one. So a long line of links is
-    /// dropped by the loop in `Handle::drop`, and not by recursion.
+    /// dropped by the loop in `SourceRef::drop`, and not by recursion.
     slot: StopSlot<ErasedStopToken>,
     /// Requests the stop of this source after the parent's callbacks have run, so that a stop which runs down a long
     /// line of links does not recurse.
@@ -201,15 +201,15 @@ struct Shared {
     parent: Option<SharedStopToken>,
 }
 
-impl Shared {
+impl SharedSource {
     /// The parent's callback.
     ///
     /// # Safety
     ///
-    /// The slot is that of a `Shared` that listens to its parent.
+    /// The slot is that of a `SharedSource` that listens to its parent.
     unsafe fn parent_stopped(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of a `Shared`, which waits for the slot to be released before it goes.
-        let this = unsafe { container_of!(slot, Shared, slot) };
+        // SAFETY: the slot is a field of a `SharedSource`, which waits for the slot to be released before it goes.
+        let this = unsafe { container_of!(slot, SharedSource, slot) };
         // SAFETY: as above.
         let shared = unsafe { this.as_ref() };
         let held = shared.references.add_unless_zero();
@@ -224,57 +224,57 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The job is that of a `Shared` on which `parent_stopped` took a reference.
+    /// The job is that of a `SharedSource` on which `parent_stopped` took a reference.
     unsafe fn pass_on(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a `Shared`; the reference that `parent_stopped` took is given back here.
-        let shared = Handle(unsafe { container_of!(job, Shared, job) });
+        // SAFETY: the job is a field of a `SharedSource`; the reference that `parent_stopped` took is given back here.
+        let shared = SourceRef(unsafe { container_of!(job, SharedSource, job) });
         shared.registry.request_stop().unwrap_or_default()
     }
 }
 
-/// One reference to a [`Shared`].
-struct Handle(NonNull<Shared>);
+/// One reference to a [`SharedSource`].
+struct SourceRef(NonNull<SharedSource>);
 
-// SAFETY: `Shared` is atomics, a registry, and a slot and a job that only the one callback touches.
-unsafe impl Send for Handle {}
+// SAFETY: `SharedSource` is atomics, a registry, and a slot and a job that only the one callback touches.
+unsafe impl Send for SourceRef {}
 // SAFETY: as above.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for SourceRef {}
 
-impl Handle {
+impl SourceRef {
     fn new(parent: Option<SharedStopToken>) -> Self {
-        let shared = Box::new(Shared {
+        let shared = Box::new(SharedSource {
             references: Count::one(),
             sources: Count::one(),
             registry: Registry::new(),
-            slot: StopSlot::new(Shared::parent_stopped),
-            job: Job::new(Shared::pass_on),
+            slot: StopSlot::new(SharedSource::parent_stopped),
+            job: Job::new(SharedSource::pass_on),
             parent,
         });
-        Handle(NonNull::from(Box::leak(shared)))
+        SourceRef(NonNull::from(Box::leak(shared)))
     }
 }
 
-impl core::ops::Deref for Handle {
-    type Target = Shared;
+impl core::ops::Deref for SourceRef {
+    type Target = SharedSource;
 
     #[inline]
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &SharedSource {
         // SAFETY: a handle is a reference that counts.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Clone for Handle {
+impl Clone for SourceRef {
     fn clone(&self) -> Self {
         self.references.add();
-        Handle(self.0)
+        SourceRef(self.0)
     }
 }
 
-impl Handle {
+impl SourceRef {
     /// Gives the reference back. Where it was the last, the memory, which may hold the last reference to a parent.
-    fn give_back(&self) -> Option<Box<Shared>> {
-        if !self.references.give_back() {
+    fn release(&self) -> Option<Box<SharedSource>> {
+        if !self.references.release() {
             return None;
         }
         self.slot.leave();
@@ -283,14 +283,14 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for SourceRef {
     fn drop(&mut self) {
-        let mut shared = self.give_back();
+        let mut shared = self.release();
         // A loop, so that a long line of links, each of which held the last reference to the next, takes no stack.
         while let Some(mut last) = shared {
             shared = last.parent.take().and_then(|SharedStopToken { shared: parent }| {
                 let parent = mem::ManuallyDrop::new(parent);
-                parent.give_back()
+                parent.release()
             });
         }
     }

@@ -4,7 +4,7 @@ use core::mem;
 use core::ptr::NonNull;
 
 use super::StopToken;
-use super::registry::Entry;
+use super::registry::StopEntry;
 use super::token::private::RawEntry;
 use crate::Transfer;
 
@@ -38,7 +38,7 @@ impl<K: StopToken> StopSlot<K> {
         // SAFETY: both take one thin pointer, and the entry is the first field of the `repr(C)` slot, so what the
         // registry passes is the slot's address.
         let fire = unsafe {
-            mem::transmute::<unsafe fn(NonNull<StopSlot<K>>) -> Transfer, unsafe fn(NonNull<Entry>) -> Transfer>(
+            mem::transmute::<unsafe fn(NonNull<StopSlot<K>>) -> Transfer, unsafe fn(NonNull<StopEntry>) -> Transfer>(
                 callback,
             )
         };
@@ -65,11 +65,11 @@ impl<K: StopToken> StopSlot<K> {
             return true;
         };
         // SAFETY: the slot is alive and not listed, so no other thread uses it. The entry is pinned, idle and withdrawn in
-        // time, by the caller's promise. A token with a registry has an `Entry`, at the address of the slot. What
+        // time, by the caller's promise. A token with a registry has an `StopEntry`, at the address of the slot. What
         // `keep` made keeps the registry valid, by the contract of `Raw`.
         unsafe {
             (*this.as_ptr()).kept = token.keep();
-            Entry::enter(this.cast(), registry)
+            StopEntry::enter(this.cast(), registry)
         }
     }
 
@@ -97,7 +97,7 @@ impl<K: StopToken> StopSlot<K> {
     /// Returns whether the callback has released the slot, or the slot has left.
     #[cfg(feature = "std")]
     pub(crate) fn is_released(&self) -> bool {
-        self.entry.get().is_none_or(Entry::is_released)
+        self.entry.get().is_none_or(StopEntry::is_released)
     }
 
     /// Returns whether the source's stop has reached this slot: its callback is running, or has run.
@@ -105,7 +105,7 @@ impl<K: StopToken> StopSlot<K> {
     /// Asked by the operation where it has not left.
     #[cfg(feature = "alloc")]
     pub(crate) fn has_fired(&self) -> bool {
-        self.entry.get().is_some_and(Entry::has_fired)
+        self.entry.get().is_some_and(StopEntry::has_fired)
     }
 
     /// Called by the callback, once: the callback does not use the operation any more.

@@ -2,7 +2,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::registry::{Entry, Registry};
+use super::registry::{Registry, StopEntry};
 use crate::Transfer;
 
 /// How work learns that it should stop.
@@ -21,7 +21,7 @@ pub trait StopToken: Clone + Send + Sync + private::Raw {
 }
 
 pub(crate) mod private {
-    use super::{Entry, NonNull, Registry, Transfer};
+    use super::{NonNull, Registry, StopEntry, Transfer};
 
     /// The representation of a token: a registry, or nothing. It seals [`StopToken`](super::StopToken).
     ///
@@ -44,17 +44,17 @@ pub(crate) mod private {
     }
 
     pub trait RawEntry {
-        fn new(fire: unsafe fn(NonNull<Entry>) -> Transfer) -> Self;
-        fn get(&self) -> Option<&Entry>;
+        fn new(fire: unsafe fn(NonNull<StopEntry>) -> Transfer) -> Self;
+        fn get(&self) -> Option<&StopEntry>;
     }
 
-    impl RawEntry for Entry {
-        fn new(fire: unsafe fn(NonNull<Entry>) -> Transfer) -> Self {
-            Entry::new(fire)
+    impl RawEntry for StopEntry {
+        fn new(fire: unsafe fn(NonNull<StopEntry>) -> Transfer) -> Self {
+            StopEntry::new(fire)
         }
 
         #[inline]
-        fn get(&self) -> Option<&Entry> {
+        fn get(&self) -> Option<&StopEntry> {
             Some(self)
         }
     }
@@ -65,12 +65,12 @@ pub(crate) mod private {
 
     impl RawEntry for NoEntry {
         #[inline]
-        fn new(_: unsafe fn(NonNull<Entry>) -> Transfer) -> Self {
+        fn new(_: unsafe fn(NonNull<StopEntry>) -> Transfer) -> Self {
             NoEntry
         }
 
         #[inline]
-        fn get(&self) -> Option<&Entry> {
+        fn get(&self) -> Option<&StopEntry> {
             None
         }
     }
@@ -177,7 +177,7 @@ impl<'a> InplaceStopToken<'a> {
 
 // SAFETY: the source is borrowed for the lifetime in the type, or is valid by the contract of `extend`.
 unsafe impl private::Raw for InplaceStopToken<'_> {
-    type Entry = Entry;
+    type Entry = StopEntry;
     type Keep = ();
 
     #[inline]
@@ -276,7 +276,7 @@ impl ErasedStopToken {
 
 // SAFETY: the registry is valid for as long as the token is used, by the contracts of `new` and `of`.
 unsafe impl private::Raw for ErasedStopToken {
-    type Entry = Entry;
+    type Entry = StopEntry;
     type Keep = ();
 
     #[inline]

@@ -160,7 +160,7 @@ impl Drop for TaskRef {
         while let Some(record) = last {
             // SAFETY: it is counted, and this gives a count back. The last frees it.
             unsafe {
-                if !record.as_ref().count.give_back() {
+                if !record.as_ref().count.release() {
                     return;
                 }
                 let mut record = Box::from_raw(record.as_ptr());

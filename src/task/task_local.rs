@@ -376,7 +376,7 @@ impl Drop for Locals {
         while let Some(binding) = last {
             // SAFETY: it is counted, and this gives a count back. The last frees it, and has its count of the next.
             unsafe {
-                if !binding.as_ref().count.give_back() {
+                if !binding.as_ref().count.release() {
                     return;
                 }
                 last = *binding.as_ref().next.get();

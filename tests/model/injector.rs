@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bowline::Priority::{self, Background, Default, UserInitiated, UserInteractive, Utility};
-use bowline::model::{PoolModel, Task};
+use bowline::model::{ModelTask as Task, PoolModel};
 
 use crate::support::{Threads, explore_both_ways};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bowline::Priority::{Background, Default, UserInitiated, UserInteractive};
-use bowline::model::{Member, PoolModel, Task as Job};
+use bowline::model::{ModelTask as Job, ModelWorker as Member, PoolModel};
 use bowline::prelude::*;
 use bowline::task::{self, Handle, SpawnOptions};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bowline::model::{As, RingModel, Task};
+use bowline::model::{As, ModelTask as Task, RingModel};
 
 use crate::support::{Order, Threads, explore_both_ways};
 

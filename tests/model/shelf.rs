@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bowline::model::{ShelfModel, Task};
+use bowline::model::{ModelTask as Task, ShelfModel};
 
 use crate::support::{Threads, explore_both_ways};
 

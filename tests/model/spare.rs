@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bowline::model::{LatchModel, PoolModel, Task};
+use bowline::model::{LatchModel, ModelTask as Task, PoolModel};
 use bowline::prelude::*;
 
 use crate::support::{Ended, Order, Threads, World, explore_both_ways};

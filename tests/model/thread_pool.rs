@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bowline::Priority::{Background, UserInteractive};
-use bowline::model::{Member, PoolModel, Task};
+use bowline::model::{ModelTask as Task, ModelWorker as Member, PoolModel};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 

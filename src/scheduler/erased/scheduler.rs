@@ -294,7 +294,7 @@ impl Drop for TaskScheduler<'_> {
             // counted. The last handle has exclusive access to what is behind the count.
             unsafe {
                 let shared = self.shared();
-                if shared.as_ref().give_back() {
+                if shared.as_ref().release() {
                     let _free = FreeShared(&self.allocator, shared, self.vtable.shared_layout().0);
                     self.vtable.drop(self.scheduler());
                 }

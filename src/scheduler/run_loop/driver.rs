@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 
 use super::RunLoop;
 use crate::scheduler::thread_pool::Worker;
-use crate::scheduler::timer::Pending;
+use crate::scheduler::timer::PendingTimers;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::park;
 use crate::{Job, Transfer};
@@ -60,7 +60,7 @@ impl<'a> Driver<'a> {
             }
             let due = Cell::new(ptr::null_mut::<Job>());
             let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
-            let nap = || match self.served().map(Pending::take_due_or_park) {
+            let nap = || match self.served().map(PendingTimers::take_due_or_park) {
                 None => park(None),
                 Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
             };
@@ -96,7 +96,7 @@ impl<'a> Driver<'a> {
                 ready = ptr::from_ref(job).cast_mut();
             }
             // A queue that is never empty does not keep timers waiting, nor the other way round.
-            if let Some(due) = self.served().and_then(Pending::take_due) {
+            if let Some(due) = self.served().and_then(PendingTimers::take_due) {
                 due.append(ready);
                 ready = due.head;
             }

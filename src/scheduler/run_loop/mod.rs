@@ -8,7 +8,7 @@ use core::fmt;
 use core::ptr::{self, NonNull};
 
 use super::thread_pool::Worker;
-use super::timer::Pending;
+use super::timer::PendingTimers;
 use crate::consumers::WaitSlot;
 use crate::sender::current;
 use crate::sync::atomic::{
@@ -66,7 +66,7 @@ pub struct RunLoop {
     /// The timers that are served here: an `Arc` that the loop holds, or null. Set once, by [`RunLoop::timers`], which
     /// then swings `pushed` to what it is, with release, so that a driver that sleeps is seen and woken, and one that
     /// goes to sleep afterwards sees the timers.
-    timers: AtomicPtr<Pending>,
+    timers: AtomicPtr<PendingTimers>,
     /// Who is woken. Written by the driver before it publishes an odd number, so whoever saw that number sees the
     /// thread; a producer that reads a later one fails to swing.
     driver_thread: Mutex<Option<thread::Thread>>,
@@ -237,16 +237,16 @@ impl RunLoop {
     }
 
     /// The timers that are served here, if there are any.
-    fn served(&self) -> Option<&Pending> {
+    fn served(&self) -> Option<&PendingTimers> {
         // SAFETY: the loop holds them until it goes.
         unsafe { self.timers.load(Acquire).as_ref() }
     }
 
     /// The timers that are served here, from now on.
-    pub(super) fn timers(&self) -> Arc<Pending> {
+    pub(super) fn timers(&self) -> Arc<PendingTimers> {
         let mut timers = self.timers.load(Acquire);
         if timers.is_null() {
-            let new = Arc::into_raw(Arc::new(Pending::new())).cast_mut();
+            let new = Arc::into_raw(Arc::new(PendingTimers::new())).cast_mut();
             match self.timers.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
                 Ok(_) => {
                     timers = new;

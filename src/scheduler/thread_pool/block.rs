@@ -6,7 +6,7 @@
 
 use super::idle::{Resumed, Stuck};
 use super::seat::{Seat, ThreadRecord};
-use super::shared::Shared;
+use super::shared::PoolShared;
 use super::worker::{Seated, Worker};
 use crate::sync::atomic::Ordering::Acquire;
 
@@ -159,7 +159,7 @@ impl Seated<'_> {
     }
 }
 
-impl Shared {
+impl PoolShared {
     /// Makes a searcher a running thread. Another one takes over, if there is more to do.
     pub(super) fn pass_search_on(&self) {
         let idle = &self.idle.0;

@@ -10,8 +10,8 @@ use std::vec::Vec;
 use super::affinity;
 use super::idle::MAX_WORKERS;
 use super::pool::ThreadPool;
-use super::shared::{self, Shared};
-use super::spare::{self, Start};
+use super::shared::{self, PoolShared};
+use super::spare::{self, SpareConfig};
 use super::worker::Worker;
 use crate::Panic;
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
@@ -145,7 +145,7 @@ impl ThreadPoolBuilder {
         }
         let shared = shared::obtain(wanted);
         let gate = Arc::new(Gate::new());
-        let mut threads = Started {
+        let mut threads = StartedThreads {
             threads: Vec::with_capacity(wanted),
             gate: gate.clone(),
             shared,
@@ -174,7 +174,7 @@ impl ThreadPoolBuilder {
         if let Some(error) = refused.or(failed) {
             return Err(error);
         }
-        let start = Arc::new(Start {
+        let start = Arc::new(SpareConfig {
             names,
             stack_size: self.stack_size,
             on_start: self.on_start,
@@ -182,21 +182,21 @@ impl ThreadPoolBuilder {
             handles: Mutex::new(Vec::new()),
         });
         let generation = shared.open(Some(start.clone()));
-        gate.open(Verdict::Work(generation));
+        gate.open(GateVerdict::Work(generation));
         Ok(ThreadPool::assemble(shared, generation, threads.into_working(), start))
     }
 }
 
 /// The threads of a pool that is being built. Dropped, it sends them away and waits until they have ended: also when the
 /// system's way to start a thread panics.
-struct Started {
+struct StartedThreads {
     threads: Vec<thread::JoinHandle<()>>,
     gate: Arc<Gate>,
-    shared: &'static Shared,
+    shared: &'static PoolShared,
     work: bool,
 }
 
-impl Started {
+impl StartedThreads {
     /// They have gone to work.
     fn into_working(mut self) -> Vec<thread::JoinHandle<()>> {
         self.work = true;
@@ -204,12 +204,12 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedThreads {
     fn drop(&mut self) {
         if self.work {
             return;
         }
-        self.gate.open(Verdict::Leave);
+        self.gate.open(GateVerdict::Leave);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -218,13 +218,15 @@ impl Drop for Started {
 }
 
 /// The life of a worker's thread.
-fn work(shared: &'static Shared, index: usize, gate: &Gate, on_start: Arc<dyn Fn(usize) + Send + Sync>, pin: bool) {
+fn work(shared: &'static PoolShared, index: usize, gate: &Gate, on_start: Arc<dyn Fn(usize) + Send + Sync>, pin: bool) {
     if pin {
         affinity::pin_to(index);
     }
     let started = Panic::catch(|| on_start(index));
     drop(on_start);
-    if let Verdict::Work(generation) = gate.report(started.map_err(|payload| BuildError::OnStart { index, payload })) {
+    if let GateVerdict::Work(generation) =
+        gate.report(started.map_err(|payload| BuildError::OnStart { index, payload }))
+    {
         Worker::new(shared, generation, index).run();
         shared::part(shared, generation);
     }
@@ -239,11 +241,11 @@ struct Gate {
 struct GateState {
     arrived: usize,
     failed: Option<BuildError>,
-    verdict: Option<Verdict>,
+    verdict: Option<GateVerdict>,
 }
 
 #[derive(Clone, Copy)]
-enum Verdict {
+enum GateVerdict {
     /// All are there: the pool begins, in this generation.
     Work(u32),
     /// There will be no pool.
@@ -263,7 +265,7 @@ impl Gate {
     }
 
     /// A thread is there. It learns what is to become of it.
-    fn report(&self, started: Result<(), BuildError>) -> Verdict {
+    fn report(&self, started: Result<(), BuildError>) -> GateVerdict {
         self.when(
             |state| {
                 state.arrived += 1;
@@ -280,7 +282,7 @@ impl Gate {
         self.when(|_| (), |state| (state.arrived == threads).then(|| state.failed.take()))
     }
 
-    fn open(&self, verdict: Verdict) {
+    fn open(&self, verdict: GateVerdict) {
         self.when(|state| state.verdict = Some(verdict), |_| Some(()));
     }
 

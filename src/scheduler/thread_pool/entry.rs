@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     /// by whoever raises it; they are read when it is put into a list of the injector, under the lock, which orders the
     /// two.
     level: AtomicU8,
-    /// What it is to the entries around it in the queue of a worker: see [`Kind`]. Written while it is in no queue, by
+    /// What it is to the entries around it in the queue of a worker: see [`EntryKind`]. Written while it is in no queue, by
     /// whoever queues it, which publishes it.
     kind: AtomicU8,
     /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     mark: AtomicU8,
     /// The number of its turn in the injector, counted by that. Only touched under its lock, so relaxed accesses do.
     pub(super) stamp: AtomicU32,
-    /// Where the entry waits: see [`Place`].
+    /// Where the entry waits: see [`EntryPlace`].
     ///
     /// Written by whoever has the entry to itself: who queues it, before it can be found there; who takes it out to run
     /// it, before it runs. Between, it may be read by who raises it, who is the only one to touch an entry that it
@@ -73,7 +73,7 @@ unsafe impl Linked for Entry {
 /// children when none of those are left at the newer end of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     Plain = 0,
     /// A child that was spawned, and did not run yet.
     Child = 0b010,
@@ -85,7 +85,7 @@ pub(crate) enum Kind {
 
 /// Where an entry waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum EntryPlace {
     Nowhere,
     /// Nowhere yet: who has it is about to queue it, and says where.
     Coming,
@@ -109,32 +109,32 @@ const LEADS: u8 = 2;
 /// What one level that an entry was raised to is worth in its word.
 const FLOOR: u8 = 8;
 
-impl Place {
+impl EntryPlace {
     fn encode(self) -> usize {
         match self {
-            Place::Nowhere => 0,
-            Place::Coming => 4,
-            Place::Injector(level) => (level as usize) << 2 | 1,
-            Place::Slot(worker) => worker << 2 | 2,
-            Place::Ring(worker, number) => (worker << RING_BITS | number & ((1 << RING_BITS) - 1)) << 2 | 3,
+            EntryPlace::Nowhere => 0,
+            EntryPlace::Coming => 4,
+            EntryPlace::Injector(level) => (level as usize) << 2 | 1,
+            EntryPlace::Slot(worker) => worker << 2 | 2,
+            EntryPlace::Ring(worker, number) => (worker << RING_BITS | number & ((1 << RING_BITS) - 1)) << 2 | 3,
         }
     }
 
-    fn decode(place: usize) -> Place {
+    fn decode(place: usize) -> EntryPlace {
         let rest = place >> 2;
         match place & 3 {
-            0 if rest == 0 => Place::Nowhere,
-            0 => Place::Coming,
-            1 => Place::Injector(level(rest)),
-            2 => Place::Slot(rest),
-            _ => Place::Ring(rest >> RING_BITS, rest & ((1 << RING_BITS) - 1)),
+            0 if rest == 0 => EntryPlace::Nowhere,
+            0 => EntryPlace::Coming,
+            1 => EntryPlace::Injector(level(rest)),
+            2 => EntryPlace::Slot(rest),
+            _ => EntryPlace::Ring(rest >> RING_BITS, rest & ((1 << RING_BITS) - 1)),
         }
     }
 }
 
 /// The bits of an item that are not of its address.
 const BITS: usize = 0b111;
-/// Those of them that hold the [`Kind`] of an entry.
+/// Those of them that hold the [`EntryKind`] of an entry.
 const KINDS: usize = 0b110;
 const _: () = assert!(align_of::<Job>() > BITS);
 const _: () = assert!(super::ring::CAPACITY <= 1 << RING_BITS);
@@ -163,11 +163,11 @@ impl Entry {
             job: Job::new(run),
             previous: AtomicPtr::new(ptr::null_mut()),
             level: AtomicU8::new(Priority::Default as u8),
-            kind: AtomicU8::new(Kind::Plain as u8),
+            kind: AtomicU8::new(EntryKind::Plain as u8),
             forwarded: AtomicBool::new(false),
             mark: AtomicU8::new(PLAIN),
             stamp: AtomicU32::new(0),
-            place: AtomicUsize::new(Place::Nowhere.encode()),
+            place: AtomicUsize::new(EntryPlace::Nowhere.encode()),
         }
     }
 
@@ -209,7 +209,7 @@ impl Entry {
 
     /// Says what it is, while the entry is in no queue.
     #[inline]
-    pub(crate) fn set_kind(&self, kind: Kind) {
+    pub(crate) fn set_kind(&self, kind: EntryKind) {
         self.kind.store(kind as u8, Relaxed);
     }
 
@@ -232,7 +232,7 @@ impl Entry {
     /// Says that it is about to be queued, before somebody who may raise it knows.
     #[inline]
     pub(crate) fn set_coming(&self) {
-        self.set_place(Place::Coming);
+        self.set_place(EntryPlace::Coming);
     }
 
     /// Whether it is tracked, or leads others.
@@ -274,18 +274,18 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn place(&self) -> Place {
-        Place::decode(self.place.load(Acquire))
+    pub(super) fn place(&self) -> EntryPlace {
+        EntryPlace::decode(self.place.load(Acquire))
     }
 
     /// Says where it is going to wait, or that it waits no more.
     #[inline]
-    pub(super) fn set_place(&self, place: Place) {
+    pub(super) fn set_place(&self, place: EntryPlace) {
         self.place.store(place.encode(), Release);
     }
 }
 
-/// What the queues of a worker hold: the address of an [`Entry`], with the lowest bit set and its [`Kind`] in the two
+/// What the queues of a worker hold: the address of an [`Entry`], with the lowest bit set and its [`EntryKind`] in the two
 /// above, or that of a plain [`Job`], which is a fork that its owner waits for and nobody raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item(NonNull<Job>);
@@ -314,7 +314,7 @@ impl Item {
         Item(entry.cast::<Job>().map_addr(|address| address | usize::from(kind) | 1))
     }
 
-    /// The bits of its [`Kind`].
+    /// The bits of its [`EntryKind`].
     #[inline]
     fn kind(self) -> usize {
         self.0.addr().get() & KINDS
@@ -324,19 +324,19 @@ impl Item {
     #[inline]
     pub(super) fn is_family(self) -> bool {
         // Of the four numbers these are the two between the first and the last.
-        self.kind().wrapping_sub(Kind::Child as usize) <= Kind::Parent as usize - Kind::Child as usize
+        self.kind().wrapping_sub(EntryKind::Child as usize) <= EntryKind::Parent as usize - EntryKind::Child as usize
     }
 
     /// Whether it is a task that waited for its children.
     #[inline]
     pub(super) fn is_parent(self) -> bool {
-        self.kind() == Kind::Parent as usize
+        self.kind() == EntryKind::Parent as usize
     }
 
     /// Whether it is a closure of a scope.
     #[inline]
     pub(super) fn is_scoped(self) -> bool {
-        self.kind() == Kind::Scoped as usize
+        self.kind() == EntryKind::Scoped as usize
     }
 
     #[inline]
@@ -376,8 +376,8 @@ impl Item {
         if let Some(entry) = self.as_entry() {
             // SAFETY: the caller's promise: it is alive until it runs.
             let entry = unsafe { entry.as_ref() };
-            entry.set_place(Place::Nowhere);
-            entry.set_kind(Kind::Plain);
+            entry.set_place(EntryPlace::Nowhere);
+            entry.set_kind(EntryKind::Plain);
         }
         // SAFETY: the caller's promise.
         unsafe { Job::run(self.job()) }.run();

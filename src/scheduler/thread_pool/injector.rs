@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{Entry, Place};
+use super::entry::{Entry, EntryPlace};
 use crate::Priority;
 use crate::memory::{Beside, List};
 use crate::sync::Mutex;
@@ -57,7 +57,7 @@ struct Lists {
     lists: [List<Entry, Beside<Entry>>; 5],
     /// The levels that have entries.
     occupied: Levels,
-    /// Which life of the pool's memory this is; see `Shared`. A push for another one is refused.
+    /// Which life of the pool's memory this is; see `PoolShared`. A push for another one is refused.
     generation: u32,
     /// No worker will look any more.
     closed: bool,
@@ -70,7 +70,7 @@ unsafe impl Send for Lists {}
 
 /// The pool is gone, so the entry is still the caller's.
 #[derive(Debug)]
-pub(super) struct Closed;
+pub(super) struct InjectorClosed;
 
 impl Injector {
     /// One that refuses everything until it is opened.
@@ -113,10 +113,10 @@ impl Injector {
     /// # Safety
     ///
     /// The entry is in no queue, and stays where it is until it runs.
-    pub(super) unsafe fn push(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
+    pub(super) unsafe fn push(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
         let mut lists = lock(&self.lists);
         if lists.closed || lists.generation != generation {
-            return Err(Closed);
+            return Err(InjectorClosed);
         }
         let before = lists.occupied;
         // SAFETY: the caller's promise.
@@ -165,7 +165,7 @@ impl Injector {
         // SAFETY: the caller's promise.
         unsafe {
             lists.unlink(entry, level);
-            entry.as_ref().set_place(Place::Nowhere);
+            entry.as_ref().set_place(EntryPlace::Nowhere);
         }
         self.publish(before, lists.occupied);
     }
@@ -180,7 +180,7 @@ impl Injector {
         let mut lists = lock(&self.lists);
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
-        let Place::Injector(level) = this.place() else {
+        let EntryPlace::Injector(level) = this.place() else {
             return false;
         };
         // Somebody who raised it higher may have moved it before us; it keeps its turn then.
@@ -216,7 +216,7 @@ impl Lists {
         let level = this.level();
         this.stamp.store(self.stamp, Relaxed);
         self.stamp = self.stamp.wrapping_add(1);
-        this.set_place(Place::Injector(level));
+        this.set_place(EntryPlace::Injector(level));
         // SAFETY: the caller's promise.
         unsafe { self.lists[level as usize].push_back(entry) };
         self.occupied.0 |= 1 << level as usize;

@@ -136,14 +136,14 @@ struct Fork<F, T> {
     work: UnsafeCell<Work<F, T>>,
     /// Where the thief puts the forks that it makes while it runs this one. Written by the thief before it says in the
     /// latch which seat it has.
-    taken: UnsafeCell<MaybeUninit<Taken>>,
+    taken: UnsafeCell<MaybeUninit<TakenFork>>,
     latch: Latch,
     _pinned: PhantomPinned,
 }
 
 /// What tells the forks that a thief makes for a fork from the others in the ring of its seat.
 #[derive(Clone, Copy)]
-struct Taken {
+struct TakenFork {
     /// They have this number or a later one.
     since: usize,
     /// The thief has the seat as long as this is its number.
@@ -176,7 +176,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Fork<F, T> {
         // SAFETY: its owner waits for the latch, and nobody else has it.
         let fork = unsafe { this.as_ref() };
         if let Some(thief) = Worker::current().and_then(Worker::seated) {
-            let taken = Taken {
+            let taken = TakenFork {
                 since: thief.seat.ring.next_number(),
                 tenure: thief.seat.tenure.load(Relaxed),
             };

@@ -42,7 +42,7 @@ mod spare;
 mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};
-pub(crate) use entry::{Entry, Kind};
+pub(crate) use entry::{Entry, EntryKind};
 pub use join::join;
 pub(crate) use party::Party;
 pub use pool::ThreadPool;

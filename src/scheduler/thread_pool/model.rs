@@ -9,15 +9,15 @@ use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 
-use super::entry::{Entry, Item, Place};
-use super::idle::Rest;
+use super::entry::{Entry, EntryPlace, Item};
+use super::idle::SleepKind;
 use super::injector::Levels;
 use super::join::Latch;
 use super::pool::forward;
 use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::seat::ThreadRecord;
-use super::shared::Shared;
+use super::shared::PoolShared;
 use super::shelf::Shelf;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
@@ -26,7 +26,7 @@ use crate::{Job, Priority, Transfer};
 ///
 /// The entry comes first, so that the address of one, of its job and of the task are the same.
 #[repr(C)]
-pub struct Task {
+pub struct ModelTask {
     entry: Entry,
     /// What makes the task: written by who made it, read by who runs it. `loom` refuses what is not ordered.
     number: UnsafeCell<usize>,
@@ -35,16 +35,16 @@ pub struct Task {
     action: Box<dyn Fn()>,
 }
 
-impl Task {
+impl ModelTask {
     /// A task that does nothing.
-    pub fn new(number: usize) -> Arc<Task> {
-        Task::with(number, || ())
+    pub fn new(number: usize) -> Arc<ModelTask> {
+        ModelTask::with(number, || ())
     }
 
     /// A task that does this.
-    pub fn with(number: usize, action: impl Fn() + 'static) -> Arc<Task> {
-        Arc::new(Task {
-            entry: Entry::new(Task::run),
+    pub fn with(number: usize, action: impl Fn() + 'static) -> Arc<ModelTask> {
+        Arc::new(ModelTask {
+            entry: Entry::new(ModelTask::run),
             number: UnsafeCell::new(number),
             runs: AtomicUsize::new(0),
             action: Box::new(action),
@@ -52,7 +52,7 @@ impl Task {
     }
 
     /// The same at a level.
-    pub fn at(self: Arc<Task>, level: Priority) -> Arc<Task> {
+    pub fn at(self: Arc<ModelTask>, level: Priority) -> Arc<ModelTask> {
         self.entry.set_level(level);
         self
     }
@@ -64,11 +64,11 @@ impl Task {
 
     /// Whether it says that it waits somewhere.
     pub fn waits(&self) -> bool {
-        self.entry.place() != Place::Nowhere
+        self.entry.place() != EntryPlace::Nowhere
     }
 
     /// The address of the whole, as that of its entry.
-    fn entry(self: &Arc<Task>) -> NonNull<Entry> {
+    fn entry(self: &Arc<ModelTask>) -> NonNull<Entry> {
         // SAFETY: the pointer of an `Arc` is not null.
         unsafe { NonNull::new_unchecked(Arc::as_ptr(self).cast_mut().cast()) }
     }
@@ -82,7 +82,7 @@ impl Task {
 
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job comes first in a task; the models keep all tasks until the end.
-        let this = unsafe { job.cast::<Task>().as_ref() };
+        let this = unsafe { job.cast::<ModelTask>().as_ref() };
         this.take();
         (this.action)();
         Transfer::none()
@@ -96,7 +96,7 @@ impl Task {
 
     fn of(item: Item) -> usize {
         // SAFETY: as above.
-        unsafe { item.job().cast::<Task>().as_ref() }.take()
+        unsafe { item.job().cast::<ModelTask>().as_ref() }.take()
     }
 }
 
@@ -110,7 +110,7 @@ pub enum As {
 }
 
 impl As {
-    fn item(self, task: &Arc<Task>) -> Item {
+    fn item(self, task: &Arc<ModelTask>) -> Item {
         match self {
             As::Entry => Item::entry(task.entry()),
             As::Fork => Item::fork(task.entry().cast()),
@@ -127,7 +127,7 @@ impl ShelfModel {
     }
 
     /// Puts tasks there. The caller is the occupant, and it is empty.
-    pub fn fill(&self, tasks: &[Arc<Task>]) {
+    pub fn fill(&self, tasks: &[Arc<ModelTask>]) {
         let mut jobs = Transfer::none();
         for task in tasks {
             task.write();
@@ -139,13 +139,13 @@ impl ShelfModel {
 
     /// Takes the first, as the occupant does.
     pub fn take_first(&self) -> Option<usize> {
-        self.0.take_first().map(|job| Task::of(Item::fork(job)))
+        self.0.take_first().map(|job| ModelTask::of(Item::fork(job)))
     }
 
     /// Takes all, as a thief does.
     pub fn take_all(&self) -> Vec<usize> {
         let mut jobs = self.0.take();
-        core::iter::from_fn(|| jobs.pop().map(|job| Task::of(Item::fork(job)))).collect()
+        core::iter::from_fn(|| jobs.pop().map(|job| ModelTask::of(Item::fork(job)))).collect()
     }
 }
 
@@ -159,43 +159,43 @@ impl RingModel {
     }
 
     /// Pushes, and gives the number that it has there; `None` if there is no room.
-    pub fn push(&self, task: &Arc<Task>, how: As) -> Option<usize> {
+    pub fn push(&self, task: &Arc<ModelTask>, how: As) -> Option<usize> {
         task.write();
         self.0.push(how.item(task), true)
     }
 
     /// As the owner: the newest, if it is an entry.
     pub fn pop_newest(&self) -> Option<usize> {
-        self.0.pop_newest_if(|_| true).map(Task::of)
+        self.0.pop_newest_if(|_| true).map(ModelTask::of)
     }
 
     /// As the owner: the newest entry, wherever it is.
     pub fn take_newest_entry(&self) -> Option<usize> {
-        self.0.take_newest_entry().map(Task::of)
+        self.0.take_newest_entry().map(ModelTask::of)
     }
 
     /// As the owner, which pushed the fork.
-    pub fn take_back(&self, number: usize, task: &Arc<Task>) -> Option<usize> {
+    pub fn take_back(&self, number: usize, task: &Arc<ModelTask>) -> Option<usize> {
         let item = As::Fork.item(task);
-        self.0.take_back_fork(number, item).then(|| Task::of(item))
+        self.0.take_back_fork(number, item).then(|| ModelTask::of(item))
     }
 
     /// As one that waits for a fork which the owner has taken: the oldest, if it is a fork with such a number.
     pub fn pop_fork_since(&self, since: usize) -> Option<usize> {
-        self.0.pop_fork_since(since, || true).map(Task::of)
+        self.0.pop_fork_since(since, || true).map(ModelTask::of)
     }
 
     /// As anybody.
     pub fn pop_oldest(&self) -> Option<usize> {
-        self.0.pop_oldest().map(Task::of)
+        self.0.pop_oldest().map(ModelTask::of)
     }
 
     /// As a thread that raises an entry, or as the pusher of a fork that is not the owner any more.
-    pub fn remove(&self, number: usize, task: &Arc<Task>, how: As) -> bool {
+    pub fn remove(&self, number: usize, task: &Arc<ModelTask>, how: As) -> bool {
         let item = how.item(task);
         let removed = self.0.remove(number, item);
         if removed {
-            Task::of(item);
+            ModelTask::of(item);
         }
         removed
     }
@@ -209,14 +209,14 @@ impl RingModel {
 /// The shared part of a pool, in one of its lives.
 #[derive(Clone, Copy)]
 pub struct PoolModel {
-    shared: &'static Shared,
+    shared: &'static PoolShared,
     generation: u32,
 }
 
 impl PoolModel {
     /// One that is open, and has nobody in its seats.
     pub fn new(workers: usize) -> Self {
-        let shared: &'static Shared = Box::leak(Box::new(Shared::new(workers)));
+        let shared: &'static PoolShared = Box::leak(Box::new(PoolShared::new(workers)));
         PoolModel {
             shared,
             generation: shared.open(None),
@@ -238,19 +238,19 @@ impl PoolModel {
     }
 
     /// The calling thread takes a seat.
-    pub fn worker(self, index: usize) -> Member {
-        Member {
+    pub fn worker(self, index: usize) -> ModelWorker {
+        ModelWorker {
             worker: Box::new(Worker::new(self.shared, self.generation, index)),
         }
     }
 
     /// A spare thread that is about to park. The pool waits for it to do so.
-    pub fn spare(self) -> Member {
+    pub fn spare(self) -> ModelWorker {
         let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
         self.shared.arrive();
         self.shared.idle.0.expect_spare();
         self.shared.idle.0.arrive();
-        Member {
+        ModelWorker {
             worker: Box::new(Worker::spare(
                 self.shared,
                 self.generation,
@@ -266,7 +266,7 @@ impl PoolModel {
     }
 
     /// As a scheduler does. `false` if it was refused.
-    pub fn push(self, task: &Arc<Task>) -> bool {
+    pub fn push(self, task: &Arc<ModelTask>) -> bool {
         task.write();
         // SAFETY: the models push a task once, and keep it until the end.
         unsafe { self.shared.push(task.entry(), self.generation) }.is_ok()
@@ -278,7 +278,7 @@ impl PoolModel {
     }
 
     /// As a scheduler's operation does. If the pool has ended meanwhile, the task runs here.
-    pub fn raise(self, task: &Arc<Task>, level: Priority) {
+    pub fn raise(self, task: &Arc<ModelTask>, level: Priority) {
         // SAFETY: the models keep a task until the end, and push it to one pool.
         if unsafe { self.scheduler().raise(task.entry(), level) }.is_err() {
             // SAFETY: it was taken out of its queue, and is in none now.
@@ -289,7 +289,7 @@ impl PoolModel {
     /// Takes the oldest of a level from the injector.
     pub fn pop(self, level: Priority) -> Option<usize> {
         let entry = self.shared.injector.pop(Levels::of(level))?;
-        Some(Task::of(Item::entry(entry)))
+        Some(ModelTask::of(Item::entry(entry)))
     }
 
     /// How many workers sleep.
@@ -309,7 +309,7 @@ impl PoolModel {
 
     /// A worker comes to rest. Whether it is the last, and asks for the end.
     pub fn lie_down(self, worker: usize) -> bool {
-        self.shared.idle.0.lie_down(&self.shared.seats[worker], false) == Rest::Last
+        self.shared.idle.0.lie_down(&self.shared.seats[worker], false) == SleepKind::Last
     }
 
     /// It goes back to work.
@@ -338,11 +338,11 @@ impl PoolModel {
 }
 
 /// The worker that the calling thread is.
-pub struct Member {
+pub struct ModelWorker {
     worker: Box<Worker>,
 }
 
-impl Member {
+impl ModelWorker {
     /// Until the end of the pool.
     pub fn run(&self) {
         self.worker.run();

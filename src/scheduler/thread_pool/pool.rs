@@ -7,10 +7,10 @@ use std::vec::Vec;
 #[cfg(not(loom))]
 use super::builder::BuildError;
 use super::builder::ThreadPoolBuilder;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, EntryPlace};
 use super::schedule::PoolScheduler;
-use super::shared::Shared;
-use super::spare::Start;
+use super::shared::PoolShared;
+use super::spare::SpareConfig;
 use super::worker::Worker;
 use crate::sync::{lock, thread};
 use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
@@ -77,10 +77,10 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 /// A panic of user code travels down the panic channel of its sender. The worker goes on. Where there is no such channel,
 /// as for a destructor that panics inside a completion, the process aborts with a message.
 pub struct ThreadPool {
-    shared: &'static Shared,
+    shared: &'static PoolShared,
     generation: u32,
     threads: Vec<thread::JoinHandle<()>>,
-    start: Arc<Start>,
+    start: Arc<SpareConfig>,
 }
 
 impl ThreadPool {
@@ -105,10 +105,10 @@ impl ThreadPool {
     }
 
     pub(super) fn assemble(
-        shared: &'static Shared,
+        shared: &'static PoolShared,
         generation: u32,
         threads: Vec<thread::JoinHandle<()>>,
-        start: Arc<Start>,
+        start: Arc<SpareConfig>,
     ) -> Self {
         ThreadPool {
             shared,
@@ -255,7 +255,7 @@ pub(super) use global::{forward, forwarded_to};
 unsafe fn resume_here(entry: NonNull<Entry>) -> Transfer {
     // It may come from a queue that somebody else, who raises it, still looks for it in.
     // SAFETY: the caller's promise.
-    unsafe { entry.as_ref() }.set_place(Place::Nowhere);
+    unsafe { entry.as_ref() }.set_place(EntryPlace::Nowhere);
     // SAFETY: as above.
     unsafe { Transfer::to(entry.cast::<Job>()) }
 }

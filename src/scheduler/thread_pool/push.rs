@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{Entry, Item, Place};
+use super::entry::{Entry, EntryPlace, Item};
 use super::worker::Seated;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::{Job, Transfer};
@@ -20,7 +20,7 @@ impl Seated<'_> {
     pub(super) unsafe fn push(self, entry: NonNull<Entry>) {
         // SAFETY: the caller's promise.
         let item = unsafe {
-            entry.as_ref().set_place(Place::Slot(self.seat.index));
+            entry.as_ref().set_place(EntryPlace::Slot(self.seat.index));
             Item::queued(entry)
         };
         let displaced = self.seat.slot.swap(item.into_raw(), SeqCst);
@@ -56,7 +56,7 @@ impl Seated<'_> {
         let Some(entry) = item.as_entry() else { return };
         let ring = &self.seat.ring;
         // SAFETY: it was taken out of the slot, so the caller has exclusive access until it is queued.
-        unsafe { entry.as_ref() }.set_place(Place::Ring(self.seat.index, ring.next_number()));
+        unsafe { entry.as_ref() }.set_place(EntryPlace::Ring(self.seat.index, ring.next_number()));
         if ring.push(item, true).is_some() {
             self.wake_another();
         } else {

@@ -6,10 +6,10 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::entry::{Entry, Place};
-use super::injector::Closed;
+use super::entry::{Entry, EntryPlace};
+use super::injector::InjectorClosed;
 use super::pool::{forward, forwarded_to};
-use super::shared::Shared;
+use super::shared::PoolShared;
 use crate::sender::native::{Native, Queue};
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
@@ -23,13 +23,13 @@ use crate::{Env, Job, Operation, Priority, Receiver, Scheduler, Sender, Transfer
 /// [global](super::ThreadPool::global) one: scheduling never fails, and nothing is lost.
 #[derive(Clone, Copy)]
 pub struct PoolScheduler {
-    pub(super) shared: &'static Shared,
+    pub(super) shared: &'static PoolShared,
     pub(super) generation: u32,
     priority: Option<Priority>,
 }
 
 impl PoolScheduler {
-    pub(super) fn new(shared: &'static Shared, generation: u32) -> Self {
+    pub(super) fn new(shared: &'static PoolShared, generation: u32) -> Self {
         PoolScheduler {
             shared,
             generation,
@@ -85,7 +85,7 @@ impl PoolScheduler {
     /// # Safety
     ///
     /// The entry is alive until this returns, and was pushed by a scheduler of this pool, if at all.
-    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) -> Result<(), Closed> {
+    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) -> Result<(), InjectorClosed> {
         // SAFETY: the caller's promise.
         let this = unsafe { entry.as_ref() };
         if !this.raise(priority) {
@@ -94,7 +94,7 @@ impl PoolScheduler {
         let mut rounds = 0;
         loop {
             let place = this.place();
-            if place == Place::Nowhere {
+            if place == EntryPlace::Nowhere {
                 return Ok(());
             }
             // Asked after the place: what waits in the injector of another pool was forwarded before it came there.

@@ -3,7 +3,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::entry::{Entry, Kind};
+use super::entry::{Entry, EntryKind};
 use super::join::{Latch, elsewhere};
 use super::pool::ThreadPool;
 use super::schedule::PoolScheduler;
@@ -111,22 +111,22 @@ impl<'scope> Scope<'scope> {
     where
         F: FnOnce(&Scope<'scope>) + Send + 'scope,
     {
-        let spawned = Box::new(Spawned {
+        let spawned = Box::new(ScopedClosure {
             head: Head {
-                entry: Entry::new(Spawned::<'scope, F>::run),
+                entry: Entry::new(ScopedClosure::<'scope, F>::run),
                 scope: NonNull::from(self).cast(),
             },
             function,
             _scope: PhantomData,
         });
-        spawned.head.entry.set_kind(Kind::Scoped);
+        spawned.head.entry.set_kind(EntryKind::Scoped);
         self.begin();
         let entry = NonNull::from(Box::leak(spawned)).cast::<Entry>();
         // SAFETY: the entry stays where it is until it runs.
         unsafe { self.pool.push(entry) }.run();
     }
 
-    /// Whether an entry of [`Kind::Scoped`], which the caller has taken out of a queue, was spawned here.
+    /// Whether an entry of [`EntryKind::Scoped`], which the caller has taken out of a queue, was spawned here.
     fn owns(&self, entry: NonNull<Entry>) -> bool {
         // SAFETY: `spawn` alone makes entries of that kind, each the first field of a head; it is alive until it runs.
         let scope = unsafe { entry.cast::<Head>().as_ref() }.scope;
@@ -181,20 +181,20 @@ struct Head {
 
 /// A spawned closure. The head comes first, so that the address of one is that of the other.
 #[repr(C)]
-struct Spawned<'scope, F> {
+struct ScopedClosure<'scope, F> {
     head: Head,
     function: F,
     _scope: PhantomData<&'scope Scope<'scope>>,
 }
 
-impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> Spawned<'scope, F> {
+impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> ScopedClosure<'scope, F> {
     /// # Safety
     ///
-    /// The job is that of a `Spawned` on the heap, and runs once.
+    /// The job is that of a `ScopedClosure` on the heap, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: it was leaked from a box, and this is its one run.
         let spawned = unsafe { Box::from_raw(job.cast::<Self>().as_ptr()) };
-        let Spawned { head, function, .. } = *spawned;
+        let ScopedClosure { head, function, .. } = *spawned;
         let scope = head.scope.cast::<Scope<'scope>>();
         // SAFETY: the scope waits for the count that this closure has.
         if let Err(payload) = Panic::catch(|| function(unsafe { scope.as_ref() })) {

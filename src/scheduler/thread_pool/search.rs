@@ -4,7 +4,7 @@ use core::ptr;
 use core::time::Duration;
 
 use super::entry::Item;
-use super::idle::Rest;
+use super::idle::SleepKind;
 use super::seat::Seat;
 use super::worker::Seated;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -148,7 +148,7 @@ impl Seated<'_> {
         let (seat, record) = (self.seat, self.worker.record);
         let rest = idle.lie_down(seat, searched);
         // From here on whoever adds a job may wake us; what was added before must be seen now.
-        if shared.has_work() || rest == Rest::Last && !idle.end(&shared.seats, || shared.injector.close()) {
+        if shared.has_work() || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close()) {
             return idle.get_up(seat, record);
         }
         loop {

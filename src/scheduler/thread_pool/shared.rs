@@ -4,12 +4,12 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::entry::{Entry, Item, Place};
+use super::entry::{Entry, EntryPlace, Item};
 use super::idle::Idle;
-use super::injector::{Closed, Injector, Levels};
+use super::injector::{Injector, InjectorClosed, Levels};
 use super::ring::Line;
 use super::seat::Seat;
-use super::spare::{Spares, Start};
+use super::spare::{SpareConfig, Spares};
 use super::worker::Worker;
 use crate::sync::atomic::{
     AtomicU32, AtomicUsize,
@@ -22,7 +22,7 @@ use crate::sync::{Mutex, lock, park, thread};
 /// It is never freed, only used again by a later pool of the same size, one *generation* after the other. So a handle is a
 /// plain pointer and a generation, free to copy, and nobody who pushes has to fear that the memory is gone. A
 /// push of an older generation is refused under the lock of the injector.
-pub(super) struct Shared {
+pub(super) struct PoolShared {
     pub(super) seats: Box<[Seat]>,
     pub(super) injector: Injector,
     pub(super) idle: Line<Idle>,
@@ -38,9 +38,9 @@ pub(super) struct Shared {
     awaited_by: Mutex<Option<thread::Thread>>,
 }
 
-impl Shared {
+impl PoolShared {
     pub(super) fn new(workers: usize) -> Self {
-        Shared {
+        PoolShared {
             seats: (0..workers).map(Seat::new).collect(),
             injector: Injector::new(),
             idle: Line(Idle::new(workers)),
@@ -52,7 +52,7 @@ impl Shared {
     }
 
     /// Begins a new life, in which spare threads are started so, if at all, and returns its number.
-    pub(super) fn open(&'static self, start: Option<Arc<Start>>) -> u32 {
+    pub(super) fn open(&'static self, start: Option<Arc<SpareConfig>>) -> u32 {
         self.idle.0.open(&self.seats);
         self.spares.open(start);
         self.present.store(self.seats.len(), SeqCst);
@@ -66,7 +66,7 @@ impl Shared {
     ///
     /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
     #[inline]
-    pub(super) unsafe fn push(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
+    pub(super) unsafe fn push(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
         // SAFETY: the caller's promise: the entry is ours until it is queued.
         if unsafe { entry.as_ref() }.is_default()
             && let Some(worker) = Worker::current()
@@ -89,8 +89,12 @@ impl Shared {
     ///
     /// # Safety
     ///
-    /// As for [`Shared::push`].
-    pub(super) unsafe fn push_last(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
+    /// As for [`PoolShared::push`].
+    pub(super) unsafe fn push_last(
+        &'static self,
+        entry: NonNull<Entry>,
+        generation: u32,
+    ) -> Result<(), InjectorClosed> {
         // SAFETY: the caller's promise: the entry is ours until it is queued.
         if unsafe { entry.as_ref() }.is_default()
             && self.injector.occupied().and(Levels::DEFAULT).is_empty()
@@ -110,8 +114,8 @@ impl Shared {
     ///
     /// # Safety
     ///
-    /// As for [`Shared::push`].
-    pub(super) unsafe fn inject(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), Closed> {
+    /// As for [`PoolShared::push`].
+    pub(super) unsafe fn inject(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
         // SAFETY: the caller's promise.
         unsafe { self.injector.push(entry, generation) }?;
         self.idle.0.wake(&self.seats);
@@ -125,16 +129,23 @@ impl Shared {
     /// # Safety
     ///
     /// The entry is alive until this returns. If it is in an injector, it is in this one.
-    pub(super) unsafe fn move_up(&self, entry: NonNull<Entry>, place: Place, generation: u32) -> Result<bool, Closed> {
+    pub(super) unsafe fn move_up(
+        &self,
+        entry: NonNull<Entry>,
+        place: EntryPlace,
+        generation: u32,
+    ) -> Result<bool, InjectorClosed> {
         // SAFETY: the caller's promise.
         let item = unsafe { Item::queued(entry) };
         // The place is old news, perhaps from before it came here, so there may be no such worker.
         let taken = match place {
-            Place::Nowhere | Place::Coming => false,
+            EntryPlace::Nowhere | EntryPlace::Coming => false,
             // SAFETY: the caller's promise.
-            Place::Injector(_) => return Ok(unsafe { self.injector.raise(entry) }),
-            Place::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.take_from_slot(item)),
-            Place::Ring(worker, number) => (self.seats.get(worker)).is_some_and(|seat| seat.ring.remove(number, item)),
+            EntryPlace::Injector(_) => return Ok(unsafe { self.injector.raise(entry) }),
+            EntryPlace::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.take_from_slot(item)),
+            EntryPlace::Ring(worker, number) => {
+                (self.seats.get(worker)).is_some_and(|seat| seat.ring.remove(number, item))
+            }
         };
         if taken {
             // SAFETY: we took it, so it is in no queue, and nobody else runs it.
@@ -160,7 +171,7 @@ impl Shared {
         self.seats.iter().any(|seat| !seat.slot.load(SeqCst).is_null())
     }
 
-    /// Counts a thread that is about to be started, until it [leaves](Shared::leave). The caller is one that is counted.
+    /// Counts a thread that is about to be started, until it [leaves](PoolShared::leave). The caller is one that is counted.
     pub(super) fn arrive(&self) {
         self.present.fetch_add(1, Relaxed);
     }
@@ -193,7 +204,7 @@ impl Shared {
 }
 
 /// The last that a thread of a pool does: it leaves, and retires the memory if it is the last one.
-pub(super) fn part(shared: &'static Shared, generation: u32) {
+pub(super) fn part(shared: &'static PoolShared, generation: u32) {
     if shared.leave(generation) {
         let start = shared.spares.close();
         retire(shared);
@@ -204,10 +215,10 @@ pub(super) fn part(shared: &'static Shared, generation: u32) {
 
 /// The memory of pools that have ended.
 #[cfg(not(loom))]
-static RETIRED: Mutex<std::vec::Vec<&'static Shared>> = Mutex::new(std::vec::Vec::new());
+static RETIRED: Mutex<std::vec::Vec<&'static PoolShared>> = Mutex::new(std::vec::Vec::new());
 
 /// Memory for a pool: that of one that has ended, or new.
-pub(super) fn obtain(workers: usize) -> &'static Shared {
+pub(super) fn obtain(workers: usize) -> &'static PoolShared {
     #[cfg(not(loom))]
     {
         let mut retired = lock(&RETIRED);
@@ -215,11 +226,11 @@ pub(super) fn obtain(workers: usize) -> &'static Shared {
             return retired.swap_remove(at);
         }
     }
-    Box::leak(Box::new(Shared::new(workers)))
+    Box::leak(Box::new(PoolShared::new(workers)))
 }
 
 /// Keeps the memory of a pool whose threads have all left for a later one.
-pub(super) fn retire(shared: &'static Shared) {
+pub(super) fn retire(shared: &'static PoolShared) {
     #[cfg(not(loom))]
     lock(&RETIRED).push(shared);
     #[cfg(loom)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 use super::seat::ThreadRecord;
-use super::shared::{self, Shared};
+use super::shared::{self, PoolShared};
 use super::worker::Worker;
 use crate::Panic;
 use crate::sync::{Mutex, lock, thread};
@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock, thread};
 pub(super) const MOST: usize = 512;
 
 /// How the spare threads of one pool are started.
-pub(super) struct Start {
+pub(super) struct SpareConfig {
     /// The names of the workers.
     pub(super) names: Vec<String>,
     pub(super) stack_size: Option<usize>,
@@ -30,22 +30,22 @@ pub(super) struct Start {
 
 /// The spare threads that a pool has started.
 pub(super) struct Spares {
-    inner: Mutex<Inner>,
+    inner: Mutex<SpareState>,
 }
 
-struct Inner {
+struct SpareState {
     /// One for each spare thread of this pool and of earlier ones in the same memory, by its number.
     records: Vec<&'static ThreadRecord>,
     /// How many threads the pool has started.
     started: usize,
     /// `None` when there is no pool, or in a model, which starts its threads itself.
-    start: Option<Arc<Start>>,
+    start: Option<Arc<SpareConfig>>,
 }
 
 impl Spares {
     pub(super) fn new() -> Self {
         Spares {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(SpareState {
                 records: Vec::new(),
                 started: 0,
                 start: None,
@@ -54,19 +54,19 @@ impl Spares {
     }
 
     /// Begins a new life of the pool's memory, without a spare thread.
-    pub(super) fn open(&self, start: Option<Arc<Start>>) {
+    pub(super) fn open(&self, start: Option<Arc<SpareConfig>>) {
         let mut inner = lock(&self.inner);
         inner.started = 0;
         inner.start = start;
     }
 
     /// Ends that life. What is returned holds a function of the user.
-    pub(super) fn close(&self) -> Option<Arc<Start>> {
+    pub(super) fn close(&self) -> Option<Arc<SpareConfig>> {
         lock(&self.inner).start.take()
     }
 }
 
-impl Shared {
+impl PoolShared {
     /// Starts a spare thread, which takes a stuck seat or parks. `false` when there are as many as there may be, or the
     /// system does not give one.
     ///
@@ -125,7 +125,7 @@ fn discard<T>(outcome: Result<T, Panic>) {
 
 /// The life of a spare thread.
 fn work(
-    shared: &'static Shared,
+    shared: &'static PoolShared,
     generation: u32,
     record: &'static ThreadRecord,
     index: usize,

@@ -8,7 +8,7 @@ use super::pick::Turns;
 use super::schedule::PoolScheduler;
 use super::search::Idled;
 use super::seat::{Seat, ThreadRecord};
-use super::shared::Shared;
+use super::shared::PoolShared;
 use crate::Transfer;
 use crate::sender::current;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ per_thread! {
 ///
 /// It has a seat, or not: see `seat.rs`. What needs one is in [`Seated`].
 pub(crate) struct Worker {
-    pub(super) shared: &'static Shared,
+    pub(super) shared: &'static PoolShared,
     pub(super) generation: u32,
     /// This thread, as others reach it.
     pub(super) record: &'static ThreadRecord,
@@ -57,7 +57,7 @@ pub(super) struct Seated<'a> {
 
 impl Worker {
     /// The thread that is started with a seat.
-    pub(super) fn new(shared: &'static Shared, generation: u32, index: usize) -> Self {
+    pub(super) fn new(shared: &'static PoolShared, generation: u32, index: usize) -> Self {
         let worker = Worker::spare(shared, generation, &shared.seats[index].first, index);
         worker.sit_down(index);
         worker
@@ -65,7 +65,7 @@ impl Worker {
 
     /// A thread that is about to be a spare one, and counts as one without a seat. Each thread of a pool has another number.
     pub(super) fn spare(
-        shared: &'static Shared,
+        shared: &'static PoolShared,
         generation: u32,
         record: &'static ThreadRecord,
         number: usize,
@@ -130,7 +130,7 @@ impl Worker {
 
     /// Whether this is a worker of that pool: the memory alone does not tell, as it is used again.
     #[inline]
-    pub(super) fn works_for(&self, shared: &'static Shared, generation: u32) -> bool {
+    pub(super) fn works_for(&self, shared: &'static PoolShared, generation: u32) -> bool {
         ptr::eq(self.shared, shared) && self.generation == generation
     }
 
@@ -265,7 +265,7 @@ impl Worker {
 
 impl Seated<'_> {
     #[inline]
-    pub(super) fn shared(self) -> &'static Shared {
+    pub(super) fn shared(self) -> &'static PoolShared {
         self.worker.shared
     }
 

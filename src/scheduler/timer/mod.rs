@@ -9,6 +9,6 @@ mod schedule;
 mod timer;
 mod wheel;
 
-pub(super) use pending::Pending;
+pub(super) use pending::PendingTimers;
 pub use schedule::{TimerSchedule, TimerScheduler};
 pub use timer::Timer;

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::boxed::Box;
 use std::time::Instant;
 
-use super::wheel::{Entry, State, Wheel};
+use super::wheel::{TimerEntry, TimerState, Wheel};
 use crate::Job;
 #[cfg(loom)]
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -32,17 +32,17 @@ const BATCH: usize = 64;
 const PACE: u64 = 250_000;
 
 /// Timers that somebody serves. Nothing here knows who that is: it is enough to know which thread sleeps.
-pub(crate) struct Pending {
+pub(crate) struct PendingTimers {
     clock: Clock,
     /// Held for the insertion or the removal of one timer, or the removal of a batch; never while one completes.
-    inner: Mutex<Inner>,
+    inner: Mutex<TimerQueue>,
     /// Touched by whoever holds the lock: the half of a `Mutex` that waits is in the standard library, where
     /// ThreadSanitizer does not see it.
     #[cfg(sanitized)]
     seen: AtomicUsize,
 }
 
-struct Inner {
+struct TimerQueue {
     wheel: Box<Wheel>,
     /// The driver, from when it found nothing due until it looks again, or is woken. Whoever inserts an earlier deadline
     /// takes it and wakes it; nobody else has to. A thread that is gone, or does not sleep, is woken in vain at most
@@ -72,11 +72,11 @@ impl Due {
     }
 }
 
-impl Pending {
+impl PendingTimers {
     pub(crate) fn new() -> Self {
-        Pending {
+        PendingTimers {
             clock: Clock::new(),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(TimerQueue {
                 wheel: Wheel::new(),
                 sleeper: None,
                 paced: 0,
@@ -86,7 +86,7 @@ impl Pending {
         }
     }
 
-    fn lock(&self) -> impl DerefMut<Target = Inner> + '_ {
+    fn lock(&self) -> impl DerefMut<Target = TimerQueue> + '_ {
         let inner = lock(&self.inner);
         #[cfg(sanitized)]
         let inner = Seen::new(inner, &self.seen);
@@ -103,18 +103,18 @@ impl Pending {
     ///
     /// # Safety
     ///
-    /// The entry is inserted once, and stays where it is until its job has run or [`Pending::remove`] gave it back. The
+    /// The entry is inserted once, and stays where it is until its job has run or [`PendingTimers::remove`] gave it back. The
     /// caller keeps the timers alive until this has returned.
-    pub(super) unsafe fn insert(&self, entry: NonNull<Entry>) -> bool {
+    pub(super) unsafe fn insert(&self, entry: NonNull<TimerEntry>) -> bool {
         let mut inner = self.lock();
         // SAFETY: the entry is alive, and its cells are ours under the lock.
         let wake_at = unsafe {
-            if entry.as_ref().state() != State::Idle {
+            if entry.as_ref().state() != TimerState::Idle {
                 return false;
             }
             let deadline = entry.as_ref().deadline();
             inner.wheel.insert(entry);
-            entry.as_ref().set_state(State::Linked);
+            entry.as_ref().set_state(TimerState::Linked);
             if deadline == NOW {
                 NOW
             } else {
@@ -137,21 +137,21 @@ impl Pending {
     /// # Safety
     ///
     /// The entry is alive, and so are the timers, until this has returned.
-    pub(super) unsafe fn remove(&self, entry: NonNull<Entry>) -> bool {
+    pub(super) unsafe fn remove(&self, entry: NonNull<TimerEntry>) -> bool {
         let mut inner = self.lock();
         // SAFETY: the entry is alive, and its cells are ours under the lock; it is in the wheel while it is linked.
         unsafe {
             match entry.as_ref().state() {
-                State::Linked => {
+                TimerState::Linked => {
                     inner.wheel.remove(entry);
-                    entry.as_ref().set_state(State::Gone);
+                    entry.as_ref().set_state(TimerState::Gone);
                     true
                 }
-                State::Idle => {
-                    entry.as_ref().set_state(State::Gone);
+                TimerState::Idle => {
+                    entry.as_ref().set_state(TimerState::Gone);
                     false
                 }
-                State::Due | State::Gone => false,
+                TimerState::Due | TimerState::Gone => false,
             }
         }
     }
@@ -188,14 +188,14 @@ impl Pending {
         None
     }
 
-    fn take(&self, inner: &mut Inner, now: u64) -> Option<Due> {
+    fn take(&self, inner: &mut TimerQueue, now: u64) -> Option<Due> {
         // Whoever calls this is awake.
         inner.sleeper = None;
         let mut due: Option<Due> = None;
         for _ in 0..BATCH {
             let Some(entry) = inner.wheel.pop(now) else { break };
             // SAFETY: it was in the wheel, so it is alive.
-            unsafe { entry.as_ref() }.set_state(State::Due);
+            unsafe { entry.as_ref() }.set_state(TimerState::Due);
             let job = entry.cast::<Job>();
             // SAFETY: as above; an entry begins with its job.
             unsafe { job.as_ref() }.set_next(ptr::null_mut());
@@ -216,9 +216,9 @@ impl Pending {
     }
 }
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingTimers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").finish_non_exhaustive()
+        f.debug_struct("PendingTimers").finish_non_exhaustive()
     }
 }
 
@@ -307,7 +307,7 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 }
 
 #[cfg(loom)]
-impl Pending {
+impl PendingTimers {
     /// Moves the clock of a model, and ends a sleep that is over by then, as the system would.
     pub(super) fn advance_to(&self, now: u64) {
         self.clock.now.store(now, SeqCst);

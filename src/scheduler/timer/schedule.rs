@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::pending::NOW;
 use super::timer::Timer;
-use super::wheel::Entry;
+use super::wheel::TimerEntry;
 use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
 use crate::{Completion, Env, Identity, Job, Operation, Receiver, Scheduler, Sender, Transfer};
@@ -124,7 +124,7 @@ unsafe impl Sender for TimerSchedule {
     #[inline]
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> TimerOperation<R> {
         TimerOperation {
-            entry: Entry::new(self.time, TimerOperation::<R>::due),
+            entry: TimerEntry::new(self.time, TimerOperation::<R>::due),
             after: self.after,
             timer: self.timer,
             slot: StopSlot::new(TimerOperation::<R>::stop_requested),
@@ -137,7 +137,7 @@ unsafe impl Sender for TimerSchedule {
 /// The operation of [`TimerSchedule`].
 pub struct TimerOperation<R: Receiver<(), Infallible>> {
     /// Its deadline is a delay before the start, where `after` says so.
-    entry: Entry,
+    entry: TimerEntry,
     after: bool,
     timer: Timer,
     slot: StopSlot<<R::Env as Env>::StopToken>,
@@ -150,7 +150,7 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
     ///
     /// The job is that of an operation that was taken out because it is due.
     unsafe fn due(job: NonNull<Job>) -> Transfer {
-        let entry = job.cast::<Entry>();
+        let entry = job.cast::<TimerEntry>();
         // SAFETY: an entry begins with its job, and is a field of an operation, which this job completes. A callback that is
         // running finds that the timer is due, and releases the slot. From then on this has exclusive access.
         let (stopped, receiver) = unsafe {

@@ -4,7 +4,7 @@ use std::borrow::ToOwned;
 use std::io;
 use std::time::Instant;
 
-use super::pending::{Pending, nanoseconds};
+use super::pending::{PendingTimers, nanoseconds};
 use super::schedule::{TimerSchedule, TimerScheduler};
 use crate::scheduler::RunLoop;
 use crate::sync::{Arc, OnceLock, thread};
@@ -49,17 +49,17 @@ use crate::sync::{Arc, OnceLock, thread};
 /// then, or started afterwards, completes only when it is stopped.
 #[derive(Clone)]
 pub struct Timer {
-    home: Arc<Home>,
+    home: Arc<TimerShared>,
 }
 
 /// What every handle shares.
-struct Home {
-    pending: Arc<Pending>,
+struct TimerShared {
+    pending: Arc<PendingTimers>,
     /// The loop of the timer's own thread, which goes with the last handle.
     own: Option<Arc<RunLoop>>,
 }
 
-impl Drop for Home {
+impl Drop for TimerShared {
     fn drop(&mut self) {
         if let Some(run_loop) = &self.own {
             run_loop.finish();
@@ -93,7 +93,7 @@ impl Timer {
             move || own.run()
         })?;
         Ok(Timer {
-            home: Arc::new(Home {
+            home: Arc::new(TimerShared {
                 pending,
                 own: Some(own),
             }),
@@ -127,7 +127,7 @@ impl Timer {
     /// ```
     pub fn on(run_loop: &RunLoop) -> Self {
         Timer {
-            home: Arc::new(Home {
+            home: Arc::new(TimerShared {
                 pending: run_loop.timers(),
                 own: None,
             }),
@@ -152,7 +152,7 @@ impl Timer {
     }
 
     #[inline]
-    pub(super) fn pending(&self) -> &Pending {
+    pub(super) fn pending(&self) -> &PendingTimers {
         &self.home.pending
     }
 }

@@ -20,16 +20,16 @@ const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 
 /// A timer's place among the others: the part of an operation that is linked.
 #[repr(C)]
-pub(super) struct Entry {
+pub(super) struct TimerEntry {
     /// First, so that a job's address is its entry's. Its link is the forward link of the list that the entry is in: a
     /// slot of the wheel, or what is due.
     job: Job,
-    previous: Cell<*mut Entry>,
+    previous: Cell<*mut TimerEntry>,
     /// In nanoseconds of the timer's clock.
     deadline: Cell<u64>,
-    /// See [`State`]. All of the cells belong to the lock of the timers, from the first time that the entry is handed to
+    /// See [`TimerState`]. All of the cells belong to the lock of the timers, from the first time that the entry is handed to
     /// them.
-    state: Cell<State>,
+    state: Cell<TimerState>,
     _pinned: PhantomPinned,
 }
 
@@ -44,21 +44,21 @@ pub(super) struct Entry {
 ///
 /// A stop that finds an entry `DUE` leaves it to its job, which sees the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TimerState {
     Idle,
     Linked,
     Due,
     Gone,
 }
 
-impl Entry {
+impl TimerEntry {
     /// An entry that is nowhere. `run` is called when it is due.
     pub(super) fn new(deadline: u64, run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
-        Entry {
+        TimerEntry {
             job: Job::new(run),
             previous: Cell::new(ptr::null_mut()),
             deadline: Cell::new(deadline),
-            state: Cell::new(State::Idle),
+            state: Cell::new(TimerState::Idle),
             _pinned: PhantomPinned,
         }
     }
@@ -74,35 +74,35 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> TimerState {
         self.state.get()
     }
 
     #[inline]
-    pub(super) fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: TimerState) {
         self.state.set(state);
     }
 }
 
 // SAFETY: each getter reads what its setter wrote. The job is in no other list while the entry is in the wheel.
-unsafe impl Linked for Entry {
+unsafe impl Linked for TimerEntry {
     #[inline]
-    fn next(&self) -> *mut Entry {
+    fn next(&self) -> *mut TimerEntry {
         self.job.next().cast()
     }
 
     #[inline]
-    fn set_next(&self, next: *mut Entry) {
+    fn set_next(&self, next: *mut TimerEntry) {
         self.job.set_next(next.cast());
     }
 
     #[inline]
-    fn previous(&self) -> *mut Entry {
+    fn previous(&self) -> *mut TimerEntry {
         self.previous.get()
     }
 
     #[inline]
-    fn set_previous(&self, previous: *mut Entry) {
+    fn set_previous(&self, previous: *mut TimerEntry) {
         self.previous.set(previous);
     }
 }
@@ -131,7 +131,7 @@ pub(super) struct Wheel {
     occupied: [[u64; WORDS]; LEVELS],
     /// One bit per word of those that is not zero.
     words: [u16; LEVELS],
-    slots: [[List<Entry, Beside<Entry>>; SLOTS]; LEVELS],
+    slots: [[List<TimerEntry, Beside<TimerEntry>>; SLOTS]; LEVELS],
 }
 
 // SAFETY: the wheel's owner hands its entries from thread to thread with it; an entry's operation is made for that.
@@ -151,7 +151,7 @@ impl Wheel {
     ///
     /// The entry is in no list, and stays where it is, and alive, until it was taken out.
     #[inline]
-    pub(super) unsafe fn insert(&mut self, entry: NonNull<Entry>) {
+    pub(super) unsafe fn insert(&mut self, entry: NonNull<TimerEntry>) {
         // SAFETY: the entry is alive, by the caller's promise.
         let deadline = unsafe { entry.as_ref() }.deadline().max(self.floor);
         // SAFETY: as above.
@@ -164,7 +164,7 @@ impl Wheel {
     ///
     /// As for [`Wheel::insert`]; the deadline is not before the cursor.
     #[inline]
-    unsafe fn link(&mut self, entry: NonNull<Entry>) {
+    unsafe fn link(&mut self, entry: NonNull<TimerEntry>) {
         // SAFETY: the entry is alive, by the caller's promise.
         let (level, slot) = self.place(unsafe { entry.as_ref() }.deadline());
         let list = &mut self.slots[level][slot];
@@ -182,7 +182,7 @@ impl Wheel {
     /// # Safety
     ///
     /// The entry is in this wheel.
-    pub(super) unsafe fn remove(&mut self, entry: NonNull<Entry>) {
+    pub(super) unsafe fn remove(&mut self, entry: NonNull<TimerEntry>) {
         // SAFETY: the entry is in the wheel, by the caller's promise, and so valid; it is in the list of its place.
         unsafe {
             let (level, slot) = self.place(entry.as_ref().deadline());
@@ -195,7 +195,7 @@ impl Wheel {
     }
 
     /// Takes the first entry out, if its deadline is not after `now`.
-    pub(super) fn pop(&mut self, now: u64) -> Option<NonNull<Entry>> {
+    pub(super) fn pop(&mut self, now: u64) -> Option<NonNull<TimerEntry>> {
         self.floor = self.floor.max(now);
         loop {
             let Some((level, slot)) = self.first() else {

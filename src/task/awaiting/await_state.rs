@@ -152,7 +152,7 @@ impl TaskToken {
 
 // SAFETY: the await, and the task's source, are valid for as long as the token is used, by the contract of `new`.
 unsafe impl Raw for TaskToken {
-    type Entry = stop::Entry;
+    type Entry = stop::StopEntry;
     type Keep = ();
 
     #[inline]

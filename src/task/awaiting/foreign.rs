@@ -250,7 +250,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.core().count.give_back() {
+        if self.core().count.release() {
             // SAFETY: that was the last count.
             unsafe { (self.core().vtable.free)(self.0) };
         }

@@ -38,7 +38,7 @@ pub(super) use self::polling::Polled;
 use self::polling::{free, publish_children, resume_here};
 use self::state::{Held, Pending, State, Wake};
 pub(super) use self::waker::{frame_of, waker};
-use crate::scheduler::thread_pool::{Entry, Kind};
+use crate::scheduler::thread_pool::{Entry, EntryKind};
 use crate::sender::current;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::task::strand::context::Context;
@@ -521,7 +521,7 @@ impl Header {
         // SAFETY: by the caller's promise. The thread that made it busy has the entry to itself.
         unsafe {
             Header::end_wait(this, |_| {
-                this.as_ref().entry.set_kind(Kind::Parent);
+                this.as_ref().entry.set_kind(EntryKind::Parent);
                 false
             })
         }
@@ -535,7 +535,7 @@ impl Header {
     pub(super) unsafe fn enqueue_child(this: NonNull<Header>) -> Transfer {
         // SAFETY: the caller's promise.
         unsafe {
-            this.as_ref().entry.set_kind(Kind::Child);
+            this.as_ref().entry.set_kind(EntryKind::Child);
             Header::enqueue(this)
         }
     }

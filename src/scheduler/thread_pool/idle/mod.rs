@@ -24,7 +24,7 @@ use sleepers::{Sleepers, pass_on};
 /// there is work for it.
 ///
 /// Nothing is lost. A thread that adds a job publishes it, then looks at `state`. A worker that goes to sleep, or stops to
-/// search, changes `state`, then looks at all queues ([`Shared::has_work`](super::shared::Shared::has_work)). All four are
+/// search, changes `state`, then looks at all queues ([`PoolShared::has_work`](super::shared::PoolShared::has_work)). All four are
 /// sequentially consistent, so one of the two sees the other.
 ///
 /// There is one place where no worker is woken for each job: the slot of a seat, which its occupant as a rule empties
@@ -79,7 +79,7 @@ pub(super) const MAX_WORKERS: usize = (1 << 15) - 1;
 
 /// How a worker lay down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum SleepKind {
     /// It may be woken.
     Asleep,
     /// It sleeps, and it is the last: the pool is closing, and all are at rest. It decides whether this is the end.
@@ -209,7 +209,7 @@ impl Idle {
     }
 
     /// Puts the caller, which has no job, among the sleepers. It looks at all queues afterwards, and only then parks.
-    pub(super) fn lie_down(&self, seat: &Seat, searched: bool) -> Rest {
+    pub(super) fn lie_down(&self, seat: &Seat, searched: bool) -> SleepKind {
         let mut sleepers = lock(&self.sleepers);
         seat.woken.store(false, SeqCst);
         seat.at_rest.store(true, SeqCst);
@@ -223,7 +223,7 @@ impl Idle {
         }
         drop(sleepers);
         sequenced();
-        if last { Rest::Last } else { Rest::Asleep }
+        if last { SleepKind::Last } else { SleepKind::Asleep }
     }
 
     /// Takes the caller back from the list; it searches then. Another thread may have woken it meanwhile, which is the

@@ -388,7 +388,7 @@ impl Core {
     /// The caller gives back a count, and does not use the group any more.
     unsafe fn release(this: NonNull<Core>) {
         // SAFETY: the caller has a count.
-        if unsafe { this.as_ref() }.count.give_back() {
+        if unsafe { this.as_ref() }.count.release() {
             // SAFETY: that was the last, and it was made there.
             unsafe {
                 this.drop_in_place();
