@@ -65,5 +65,5 @@ fn main() {
         Timer::global().schedule_after(Duration::from_millis(10)).await;
         say("goes on where the timer completed");
     });
-    sync_wait(wanders.write_env(WithScheduler(InlineScheduler))).unwrap();
+    sync_wait(wanders.with_scheduler(InlineScheduler)).unwrap();
 }

@@ -102,5 +102,5 @@ fn main() {
         let Ok(()) = log("begins".to_owned()).await;
         let Ok(()) = log("ends".to_owned()).await;
     });
-    sync_wait(handler.write_env(With(RequestId(7)))).unwrap();
+    sync_wait(handler.with_env(RequestId(7))).unwrap();
 }

@@ -87,7 +87,7 @@ fn main() {
     thread::scope(|scope| {
         scope.spawn(|| source.request_stop());
         let endless = Server::new(u32::MAX, Ok("never"));
-        let outcome = sync_wait(endless.call().retry().write_env(WithStopToken(source.token())));
+        let outcome = sync_wait(endless.call().retry().with_stop_token(source.token()));
         println!("stopped from outside: {}", outcome.is_stopped());
     });
 }

@@ -60,8 +60,8 @@ impl<E: Env> Fan<E> {
 
     /// Links the children's stop to the receiver's. Called once, before the children start.
     ///
-    /// `listen` is `false` where every child completes inside its `start`: a stop that has been requested is passed on,
-    /// and none that comes later could be seen.
+    /// `listen` is `false` where every child is [`Inline`](crate::Completes::Inline): a stop that was requested before is
+    /// passed on, and no child looks for one that comes later.
     ///
     /// # Safety
     ///
@@ -85,7 +85,6 @@ impl<E: Env> Fan<E> {
     }
 
     /// Asks the children to stop. Called before they start.
-    #[cfg(feature = "alloc")]
     pub(crate) fn stop(&self) -> Transfer {
         self.source.request_stop_later()
     }

@@ -58,6 +58,7 @@ mod when_all;
 #[cfg(feature = "alloc")]
 mod when_all_iter;
 mod when_any;
+mod with_stop_token;
 mod write_env;
 
 pub use affine::Affine;
@@ -102,4 +103,5 @@ pub use when_all_iter::{WhenAllIter, when_all_iter};
 pub use when_any::{WhenAny, when_any};
 #[cfg(feature = "alloc")]
 pub use when_any::{WhenAnyIter, when_any_iter};
+pub use with_stop_token::AlsoStops;
 pub use write_env::WriteEnv;

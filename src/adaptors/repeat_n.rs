@@ -49,14 +49,15 @@ impl<S> RepeatN<S> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
+// token between rounds, so it is never `Inline`.
 unsafe impl<S> Sender for RepeatN<S>
 where
     S: Sender + Clone + Send,
 {
     type Value = ();
     type Error = S::Error;
-    const COMPLETES: Completes = S::COMPLETES;
+    const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
     type Operation<R: Receiver<(), S::Error>> = RoundsOperation<S, Count, R>;
 
     #[inline]

@@ -48,7 +48,8 @@ impl<S, F> RepeatUntil<S, F> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
+// token between rounds, so it is never `Inline`.
 unsafe impl<S, F> Sender for RepeatUntil<S, F>
 where
     S: Sender + Clone + Send,
@@ -56,7 +57,7 @@ where
 {
     type Value = S::Value;
     type Error = S::Error;
-    const COMPLETES: Completes = S::COMPLETES;
+    const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
     type Operation<R: Receiver<S::Value, S::Error>> = RoundsOperation<S, Until<F>, R>;
 
     #[inline]

@@ -55,14 +55,15 @@ impl<S> Retry<S> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
+// token between rounds, so it is never `Inline`.
 unsafe impl<S> Sender for Retry<S>
 where
     S: Sender + Clone + Send,
 {
     type Value = S::Value;
     type Error = Infallible;
-    const COMPLETES: Completes = S::COMPLETES;
+    const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
     type Operation<R: Receiver<S::Value, Infallible>> = RoundsOperation<S, Always, R>;
 
     #[inline]
@@ -139,7 +140,8 @@ impl<S, F> RetryIf<S, F> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed.
+// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
+// token between rounds, so it is never `Inline`.
 unsafe impl<S, F> Sender for RetryIf<S, F>
 where
     S: Sender + Clone + Send,
@@ -147,7 +149,7 @@ where
 {
     type Value = S::Value;
     type Error = S::Error;
-    const COMPLETES: Completes = S::COMPLETES;
+    const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
     type Operation<R: Receiver<S::Value, S::Error>> = RoundsOperation<S, While<F>, R>;
 
     #[inline]

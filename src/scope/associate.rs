@@ -96,9 +96,10 @@ where
         match self.inside {
             None => AssociatedOperation::Refused(Some(receiver)),
             Some((sender, association)) => {
-                // SAFETY: the receiver keeps the association until it has been completed, or is dropped.
-                let sender = unsafe { K::wrap(sender, association.token()) };
-                AssociatedOperation::Accepted(sender.connect(Part { receiver, association }))
+                // SAFETY: the operation has the token, and `Part`, its receiver, keeps the association until it is completed or
+                // dropped. The operation uses the token no later.
+                let token = unsafe { association.token() };
+                AssociatedOperation::Accepted(K::wrap(sender, token).connect(Part { receiver, association }))
             }
         }
     }

@@ -1,4 +1,4 @@
-use super::also_stops::AlsoStops;
+use crate::adaptors::AlsoStops;
 use crate::stop::{InplaceStopSource, InplaceStopToken, NeverStop};
 use crate::{Sender, Transfer};
 
@@ -35,10 +35,8 @@ pub(super) mod private {
         /// The token is not used once the source is gone.
         unsafe fn token(source: &Self::Source) -> Self::Token;
 
-        /// # Safety
-        ///
-        /// The token can be used until the receiver that the result is connected to has been completed, or is dropped.
-        unsafe fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S>;
+        /// Makes the sender stop with the scope too.
+        fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S>;
 
         /// `true` for the first request.
         fn request_stop(source: &Self::Source) -> bool;
@@ -60,9 +58,8 @@ impl private::RawKind for WithStop {
         unsafe { source.token().extend() }
     }
 
-    unsafe fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S> {
-        // SAFETY: by the caller's promise.
-        unsafe { AlsoStops::new(sender, token) }
+    fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S> {
+        AlsoStops::new(sender, token)
     }
 
     fn request_stop(source: &InplaceStopSource) -> bool {
@@ -87,7 +84,7 @@ impl private::RawKind for WithoutStop {
         NeverStop
     }
 
-    unsafe fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, _: NeverStop) -> S {
+    fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, _: NeverStop) -> S {
         sender
     }
 

@@ -32,7 +32,6 @@
 //! [`SimpleCountingScope`] is the same without a stop of its own. A [`ScopeToken`] is a handle with which others
 //! spawn, and which neither closes the scope nor joins it.
 
-mod also_stops;
 mod associate;
 mod join;
 mod kind;

@@ -5,7 +5,12 @@
 /// part of an `unsafe` trait, because code that need not be `Send` relies on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completes {
-    /// Inside `start`, on the thread that called it, before it returns.
+    /// Inside `start`, on the thread that called it, before it returns, and soon: the operation does not ask its stop token
+    /// again once it runs.
+    ///
+    /// Algorithms that pass a stop on to their children ([`when_all`](crate::when_all), a scope) ask the outer token only
+    /// when such a child is started. A loop, which looks for a stop between its rounds, promises
+    /// [`OnStartScheduler`](Completes::OnStartScheduler) instead, even where it never leaves `start`.
     Inline,
     /// On the scheduler of the receiver's environment, whenever that may be.
     OnStartScheduler,

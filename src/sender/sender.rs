@@ -5,14 +5,15 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::dismantle::DropList;
-use super::{Completes, Operation, Patch, Receiver, Scheduler};
+use super::{Completes, Operation, Patch, Receiver, Scheduler, With, WithScheduler};
 use crate::adaptors::{
-    Affine, Bulk, BulkChunked, ContinuesOn, ErrInto, ErrorIs, Finally, Handled, InfallibleInto, IntoOption,
+    Affine, AlsoStops, Bulk, BulkChunked, ContinuesOn, ErrInto, ErrorIs, Finally, Handled, InfallibleInto, IntoOption,
     IntoOutcome, LetError, LetStopped, LetValue, MapErr, On, RepeatN, RepeatUntil, Retry, RetryIf, Sequence, StartsOn,
     StopWhen, StoppedAsError, StoppedAsOption, Then, TryThen, Unstoppable, UponError, UponStopped, ValueIs, WriteEnv,
 };
 #[cfg(feature = "alloc")]
 use crate::adaptors::{BoxedSender, EnsureStarted, Split};
+use crate::stop::StopToken;
 #[cfg(feature = "std")]
 use crate::{adaptors::Timeout, scheduler::Timer};
 
@@ -305,6 +306,28 @@ pub unsafe trait Sender: Sized {
     #[inline]
     fn write_env<P: Patch>(self, patch: P) -> WriteEnv<Self, P> {
         WriteEnv::new(self, patch)
+    }
+
+    /// Stops the sender when its receiver's token or the given one is stopped.
+    #[inline]
+    fn with_stop_token<K: StopToken>(self, token: K) -> AlsoStops<Self, K>
+    where
+        Self::Value: Send,
+        Self::Error: Send,
+    {
+        AlsoStops::new(self, token)
+    }
+
+    /// Shows the sender another scheduler.
+    #[inline]
+    fn with_scheduler<C: Scheduler>(self, scheduler: C) -> WriteEnv<Self, WithScheduler<C>> {
+        WriteEnv::new(self, WithScheduler(scheduler))
+    }
+
+    /// Shows the sender a value of the user's own.
+    #[inline]
+    fn with_env<V: Clone + Send + Sync + 'static>(self, value: V) -> WriteEnv<Self, With<V>> {
+        WriteEnv::new(self, With(value))
     }
 
     /// Starts this on a scheduler. See [`StartsOn`].

@@ -50,4 +50,5 @@ mod variants;
 mod when_all;
 mod when_all_iter;
 mod when_any;
+mod with_stop_token;
 mod write_env;

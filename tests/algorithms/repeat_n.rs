@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::common::*;
+use bowline::Completes;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
@@ -132,4 +133,10 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
         run_loop.run_until(round.repeat_n(ROUNDS)).unwrap();
         assert_eq!(count.load(SeqCst), ROUNDS);
     });
+}
+
+#[test]
+fn stays_on_the_scheduler_and_is_never_inline() {
+    assert_eq!(completes(&just(1).repeat_n(1)), Completes::OnStartScheduler);
+    assert_eq!(completes(&never::<(), ()>().repeat_n(1)), Completes::Anywhere);
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::common::*;
+use bowline::Completes;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
@@ -228,4 +229,13 @@ fn rounds_may_complete_on_other_threads() {
         }));
         assert_eq!(last.unwrap(), 1);
     });
+}
+
+#[test]
+fn stays_on_the_scheduler_and_is_never_inline() {
+    assert_eq!(completes(&just(1).repeat_until(|_| true)), Completes::OnStartScheduler);
+    assert_eq!(
+        completes(&never::<(), ()>().repeat_until(|()| true)),
+        Completes::Anywhere
+    );
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::common::*;
+use bowline::Completes;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
@@ -196,4 +197,11 @@ fn a_million_tries_on_a_run_loop_take_constant_stack() {
         assert_eq!(run_loop.run_until(work).error(), Some(0));
         assert_eq!(tries.load(SeqCst), ROUNDS);
     });
+}
+
+#[test]
+fn stays_on_the_scheduler_and_is_never_inline() {
+    assert_eq!(completes(&just(1).retry()), Completes::OnStartScheduler);
+    assert_eq!(completes(&just(1).retry_if(|_| true)), Completes::OnStartScheduler);
+    assert_eq!(completes(&never::<(), ()>().retry()), Completes::Anywhere);
 }

@@ -391,3 +391,27 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
         assert_eq!(last.unwrap().error(), Some("failed"));
     });
 }
+
+#[test]
+fn a_stop_from_another_thread_ends_an_inline_loop() {
+    for _ in 0..100 {
+        let source = InplaceStopSource::new();
+        let runs = AtomicBool::new(false);
+        let endless = || {
+            just(()).repeat_until(|()| {
+                runs.store(true, SeqCst);
+                false
+            })
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !runs.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+                source.request_stop();
+            });
+            let both = when_all((just(1), when_all([endless(), endless()])));
+            assert!(sync_wait(both.write_env(WithStopToken(source.token()))).is_stopped());
+        });
+    }
+}

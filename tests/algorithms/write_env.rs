@@ -95,6 +95,23 @@ fn the_scheduler_that_was_written_is_the_one_that_is_come_back_to() {
 }
 
 #[test]
+fn with_scheduler_and_with_env_are_short_for_it() {
+    with_loop(|scheduler| {
+        let hop = just(()).on(InlineScheduler).then(|()| thread::current().id());
+        let there = sync_wait(hop.with_scheduler(scheduler)).unwrap();
+        assert_ne!(there, thread::current().id());
+    });
+    assert_eq!(sync_wait(read_env(Get::<u8>::new()).with_env(7_u8)).unwrap(), Some(7));
+    // The innermost counts.
+    let nested = read_env(Get::<u8>::new()).with_env(1_u8).with_env(2_u8);
+    assert_eq!(sync_wait(nested).unwrap(), Some(1));
+    assert_eq!(
+        format!("{:?}", just(1).with_env(2)),
+        "WriteEnv { sender: Just { value: 1 }, patch: With(2) }"
+    );
+}
+
+#[test]
 fn moves_what_cannot_be_copied_and_borrows() {
     let census = Census::new();
     let kept = sync_wait(just(census.value()).write_env(With(Depth(1)))).unwrap();

@@ -170,6 +170,12 @@ fn cases() -> Vec<Case> {
         case("when_all in when_any in when_all", false, || {
             when_all((when_any((when_all((hang(), nap())).then(drop), hang())), nap()))
         }),
+        case("with_stop_token", false, || {
+            hang().with_stop_token(StopSource::new().token())
+        }),
+        case("with_stop_token that ends", true, || {
+            nap().with_stop_token(StopSource::new().token())
+        }),
         case("stop_when", false, || hang().stop_when(hang())),
         case("stop_when that ends", true, || {
             hang().stop_when(nap()).upon_stopped(|| ())

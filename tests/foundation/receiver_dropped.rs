@@ -133,6 +133,7 @@ fn what_runs_several_stops_the_siblings_and_itself() {
     stops!(|lost| when_all((never::<(), &str>(), lost)));
     stops!(|lost| when_all([lost.clone(), lost]));
     stops!(|lost| when_all_iter(vec![lost.clone(), lost]));
+    stops!(|lost| lost.with_stop_token(StopSource::new().token()));
     stops!(|lost| lost.stop_when(never::<(), &str>()));
     stops!(|lost| never::<(), &str>().stop_when(lost));
     stops!(|lost| when_any((lost.clone(), lost)));

@@ -38,3 +38,4 @@ mod tether;
 mod thread_pool;
 mod timer;
 mod when_all;
+mod with_stop_token;

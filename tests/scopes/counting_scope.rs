@@ -283,6 +283,28 @@ fn a_stop_reaches_all_that_runs_and_all_that_comes() {
 }
 
 #[test]
+fn a_stop_from_another_thread_ends_an_inline_loop() {
+    let (runs, run) = mpsc::channel();
+    let endless = || {
+        let runs = runs.clone();
+        just(()).repeat_until(move |()| {
+            runs.send(()).expect("it listens");
+            false
+        })
+    };
+    let scope = CountingScope::new();
+    thread::scope(|threads| {
+        threads.spawn(|| assert!(scope.spawn(endless())));
+        threads.spawn(|| assert!(sync_wait(scope.associate(endless())).is_stopped()));
+        for _ in 0..1000 {
+            run.recv().expect("a loop runs");
+        }
+        assert!(scope.request_stop());
+    });
+    sync_wait(scope.join()).unwrap();
+}
+
+#[test]
 fn spawned_work_sees_the_stop_of_the_scope_and_no_scheduler() {
     let scope = CountingScope::new();
     let (sent, received) = mpsc::channel();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::common::{CrewAllocations, allocations, thread};
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, ThreadPool, Timer};
+use bowline::stop::NeverStop;
 use bowline::task::{LocalTask, Task};
 
 /// All the threads that have a part in it, and what they allocate together.
@@ -197,6 +198,7 @@ where
             .timeout_on(&crew.timer, Duration::ZERO)
             .stopped_as_option()
     });
+    crew.expect_none("with_stop_token", || leaf().with_stop_token(NeverStop));
     crew.expect_none("unstoppable", || leaf().unstoppable());
     crew.expect_none("write_env", || leaf().write_env(With(1_u8)));
     crew.expect_none("starts_on", || starts_on(pool, leaf()));

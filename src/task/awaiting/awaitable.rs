@@ -104,6 +104,7 @@ awaitable!(
     [S, C] On<S, C>,
     [S, C] StartsOn<S, C>,
     [S, G] StopWhen<S, G>,
+    [S, K] AlsoStops<S, K>,
     [A, B] Sequence<A, B>,
     [S, P] WriteEnv<S, P>,
     [S] Affine<S>,

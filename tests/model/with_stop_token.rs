@@ -1,0 +1,51 @@
+//! `with_stop_token`: two stops against the completion.
+
+use bowline::prelude::*;
+use bowline::stop::StopSource;
+
+use crate::support::{Ended, World, explore};
+
+/// Sees the given token's stop come too late, end the work here, and leave the end to the work's thread. The source goes
+/// meanwhile: the slot keeps the registry.
+#[test]
+fn a_stop_of_the_given_token_races_with_the_completion() {
+    explore(3, &["value", "stopped here", "stopped by the work"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let source = StopSource::new();
+        submit(world.stoppable(4).with_stop_token(source.token()), root);
+        assert!(source.request_stop());
+        drop(source);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Value(4) => "value",
+            Ended::Stopped if report.here() => "stopped here",
+            Ended::Stopped => "stopped by the work",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Sees both tokens stop at once, before the completion and after.
+#[test]
+fn two_stops_race_with_the_completion() {
+    explore(2, &["stopped", "value"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (given, outer) = (StopSource::new(), StopSource::new());
+        let work = world
+            .stoppable(4)
+            .with_stop_token(given.token())
+            .write_env(WithStopToken(outer.token()));
+        submit(work, root);
+        world.threads.spawn(move || assert!(outer.request_stop()));
+        assert!(given.request_stop());
+        drop(given);
+        world.end();
+        seen.note(match report.get() {
+            Ended::Stopped => "stopped",
+            Ended::Value(4) => "value",
+            other => panic!("{other:?}"),
+        });
+    });
+}
