@@ -97,6 +97,8 @@ pub mod algorithms {}
 #[doc = "[`SenderFuture`]: crate::task::SenderFuture"]
 #[doc = "[`Task`]: crate::task::Task"]
 #[doc = "[`TaskEnv`]: crate::task::TaskEnv"]
+#[doc = "[abort]: concepts#destructors-that-panic"]
+#[doc = "[where]: tasks#where-a-task-runs"]
 #[doc = ""]
 #[doc = include_str!("../docs/writing-your-own.md")]
 pub mod writing_your_own {}

@@ -1,4 +1,4 @@
-//! A sender that waits: it is completed later, from another thread, and can be stopped meanwhile.
+//! A sender that waits: another thread completes it later, unless it is stopped first.
 
 use std::convert::Infallible;
 use std::marker::PhantomPinned;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bowline::stop::StopSlot;
 use bowline::{Env, Job, Operation, Receiver, Sender, Transfer};
 
-/// Closed until somebody opens it. Any number of senders wait in front of it.
+/// A gate that starts closed. Any number of senders wait until it is opened.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -19,7 +19,7 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct State {
     open: bool,
-    /// The operations that wait. Whoever takes one out, under the lock, is the one who completes it.
+    /// The waiting operations. The thread that removes one, under the lock, completes it.
     waiting: Vec<Waiting>,
 }
 
@@ -27,7 +27,7 @@ struct State {
 #[derive(Debug, PartialEq)]
 struct Waiting(NonNull<Job>);
 
-// SAFETY: a job is run by one thread, and all it reaches is a receiver, which is `Send`.
+// SAFETY: one thread runs the job, which reaches only a receiver, and receivers are `Send`.
 unsafe impl Send for Waiting {}
 
 impl Gate {
@@ -35,22 +35,23 @@ impl Gate {
         Gate::default()
     }
 
-    /// A sender that completes once the gate is open.
+    /// Returns a sender that completes once the gate is open.
     pub fn passed(&self) -> Passed<'_> {
         Passed { gate: self }
     }
 
-    /// Opens the gate, and lets everyone through who waits.
+    /// Opens the gate and completes all waiting senders.
     pub fn open(&self) {
         let waiting = {
             let mut state = self.lock();
             state.open = true;
             std::mem::take(&mut state.waiting)
         };
-        // Linked through the jobs themselves, in order, and run in one loop, outside the lock.
+        // The jobs are linked in order and run in one loop, outside the lock.
         let mut resumed = Transfer::none();
         for Waiting(job) in waiting {
-            // SAFETY: the operation stays until it completes; we took it out, so nobody else runs its job.
+            // SAFETY: the operation is alive until it completes. It was removed from the list here, so no other thread runs
+            // its job.
             resumed.append(unsafe { Transfer::to(job) });
         }
         resumed.run();
@@ -68,8 +69,8 @@ pub struct Passed<'a> {
     gate: &'a Gate,
 }
 
-// SAFETY: the operation touches nothing of itself once it is in the list and the lock is given back, for from then on
-// it may be completed elsewhere; nor after a completion. It is `!Unpin`. Where it completes it does not say.
+// SAFETY: `start` does not touch the operation once it is in the list and the lock is released, because another thread
+// may complete it then. The operation is not touched after a completion. It is `!Unpin`. `COMPLETES` is the default.
 unsafe impl<'a> Sender for Passed<'a> {
     type Value = ();
     type Error = Infallible;
@@ -89,9 +90,9 @@ unsafe impl<'a> Sender for Passed<'a> {
 /// The operation that waits.
 #[derive(Debug)]
 pub struct PassedOperation<'a, R: Receiver<(), Infallible>> {
-    /// Its place in whatever list holds it: first the gate's, then a `Transfer`.
+    /// The node in the gate's list, and later in a `Transfer`.
     job: Job,
-    /// Its place in the list of the stop source. No size, and no code, where the token cannot stop.
+    /// The node in the list of the stop source. Zero-sized if the token cannot stop.
     slot: StopSlot<<R::Env as Env>::StopToken>,
     gate: &'a Gate,
     receiver: Option<R>,
@@ -100,10 +101,10 @@ pub struct PassedOperation<'a, R: Receiver<(), Infallible>> {
 
 impl<R: Receiver<(), Infallible>> Operation for PassedOperation<'_, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // From here on there are raw pointers only: the operation may be gone before `start` returns.
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // Raw pointers only from here on: the operation may be destroyed before `start` returns.
+        // SAFETY: only the receiver is moved, which is not pinned.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: nobody else knows the operation yet.
+        // SAFETY: the operation is in no list yet, so this thread has exclusive access.
         let (gate, receiver) = unsafe { ((*this).gate, &(*this).receiver) };
         let token = match receiver {
             Some(receiver) => receiver.env().stop_token(),
@@ -112,24 +113,24 @@ impl<R: Receiver<(), Infallible>> Operation for PassedOperation<'_, R> {
         let mut state = gate.lock();
         if state.open {
             drop(state);
-            // SAFETY: it is in no list, so nobody else knows it.
+            // SAFETY: the operation is in no list, so this thread has exclusive access.
             return match unsafe { (*this).receiver.take() } {
                 Some(receiver) => receiver.set_value(()),
                 None => Transfer::none(),
             };
         }
-        // Under the lock, which the callback takes too: it finds the operation in the list, or not yet listening.
-        // SAFETY: the slot is pinned with the operation. It leaves in `opened`, or its callback releases it.
+        // The callback takes the same lock. So it runs after the operation was added to the list.
+        // SAFETY: the slot is pinned with the operation. `opened` leaves it, or its callback releases it.
         let listening = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token) };
         if !listening {
             drop(state);
-            // SAFETY: it is in no list, so nobody else knows it.
+            // SAFETY: the operation is in no list, so this thread has exclusive access.
             return match unsafe { (*this).receiver.take() } {
                 Some(receiver) => receiver.set_stopped(),
                 None => Transfer::none(),
             };
         }
-        // SAFETY: the operation is alive, and the pointer not null.
+        // SAFETY: the operation is alive, so the pointer is not null.
         state
             .waiting
             .push(Waiting(unsafe { NonNull::new_unchecked(&raw mut (*this).job) }));
@@ -139,33 +140,33 @@ impl<R: Receiver<(), Infallible>> Operation for PassedOperation<'_, R> {
 }
 
 impl<R: Receiver<(), Infallible>> PassedOperation<'_, R> {
-    /// The gate was opened: the job runs.
+    /// Completes the operation after the gate was opened.
     ///
     /// # Safety
     ///
-    /// The job is that of a waiting operation, taken out of the gate's list.
+    /// The job belongs to a waiting operation that was removed from the gate's list.
     unsafe fn opened(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is a field of an operation.
         let this = unsafe { job.byte_sub(offset_of!(Self, job)).cast::<Self>() };
-        // No callback from here on. One that is running on another thread finds that it came too late, and is waited for.
-        // SAFETY: the operation is alive until it completes, which is up to us.
+        // No callback runs after this. One that runs on another thread is awaited, and finds no operation in the list.
+        // SAFETY: the operation is alive until this function completes it.
         unsafe { this.as_ref() }.slot.leave();
-        // SAFETY: as above; the slot was left, so nobody else touches the operation.
+        // SAFETY: the operation is alive, and after `leave` this thread has exclusive access.
         match unsafe { (*this.as_ptr()).receiver.take() } {
             Some(receiver) => receiver.set_value(()),
             None => Transfer::none(),
         }
     }
 
-    /// The stop was requested: the callback runs, on the thread that requested it.
+    /// The stop callback, which runs on the thread that requests the stop.
     ///
     /// # Safety
     ///
-    /// The slot is that of a started operation, which waits for the slot to be released before it goes.
+    /// The slot belongs to a started operation, which is not destroyed before the slot is released.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
         // SAFETY: the slot is a field of an operation.
         let this = unsafe { slot.byte_sub(offset_of!(Self, slot)).cast::<Self>() };
-        // SAFETY: the operation is not gone before the slot is released.
+        // SAFETY: the operation is alive until the slot is released.
         let (gate, job) = unsafe {
             (
                 (*this.as_ptr()).gate,
@@ -177,17 +178,17 @@ impl<R: Receiver<(), Infallible>> PassedOperation<'_, R> {
         let receiver = match at {
             Some(at) => {
                 state.waiting.remove(at);
-                // SAFETY: we took it out, so it is ours to complete.
+                // SAFETY: this thread removed the operation, so it has exclusive access to the receiver.
                 unsafe { (*this.as_ptr()).receiver.take() }
             }
-            // The gate was opened before, and its job completes the operation.
+            // The gate was opened before: the job completes the operation.
             None => None,
         };
         drop(state);
-        // SAFETY: the slot is there; from the release on nothing of the operation is touched.
+        // SAFETY: the slot is alive. The operation is not touched after the release.
         unsafe { slot.as_ref() }.release();
         match receiver {
-            // What this resumes is handed back to `request_stop`, which runs it after the other callbacks.
+            // `request_stop` runs the returned transfer after the other callbacks.
             Some(receiver) => receiver.set_stopped(),
             None => Transfer::none(),
         }

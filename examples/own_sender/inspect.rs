@@ -1,8 +1,8 @@
-//! An adaptor: a sender made of another.
+//! An adaptor: a sender made from another sender.
 
 use bowline::{Completes, Panic, Receiver, Sender, Transfer};
 
-/// Shows the value to a function, and hands it on.
+/// Passes a reference to the value to a function, and forwards the value.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Inspect<S, F> {
@@ -10,7 +10,7 @@ pub struct Inspect<S, F> {
     function: F,
 }
 
-/// Makes it a method of every sender.
+/// Adds `inspect` to every sender.
 pub trait InspectExt: Sender {
     fn inspect<F: FnOnce(&Self::Value) + Send>(self, function: F) -> Inspect<Self, F> {
         Inspect { sender: self, function }
@@ -19,8 +19,7 @@ pub trait InspectExt: Sender {
 
 impl<S: Sender> InspectExt for S {}
 
-// SAFETY: the operation is the child's, which keeps the promises, and the receiver completes inside the child's
-// completion.
+// SAFETY: the operation is the child's, which keeps the contract. The receiver completes inside the child's completion.
 unsafe impl<S, F> Sender for Inspect<S, F>
 where
     S: Sender,
@@ -29,7 +28,7 @@ where
     type Value = S::Value;
     type Error = S::Error;
     const COMPLETES: Completes = S::COMPLETES;
-    // There is no operation of its own: the child's, with a receiver that stands in between, is all there is.
+    // The operation is the child's, with a wrapped receiver.
     type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<InspectReceiver<F, R>>;
 
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
@@ -40,7 +39,7 @@ where
     }
 }
 
-/// What the child completes.
+/// The receiver of the child.
 #[derive(Debug)]
 pub struct InspectReceiver<F, R> {
     function: F,
@@ -59,7 +58,7 @@ where
     }
 
     fn set_value(self, value: T) -> Transfer {
-        // The user's function may panic; the panic goes down its own channel.
+        // The function may panic. The panic has its own completion.
         match Panic::catch(|| (self.function)(&value)) {
             Ok(()) => self.receiver.set_value(value),
             Err(payload) => self.receiver.set_panicked(payload),

@@ -1,6 +1,6 @@
-//! A factory, an adaptor, a receiver and a sender that waits, all written outside the library.
+//! Senders and a receiver written outside the library, one per file: a factory, an adaptor, a waiting sender.
 //!
-//! The chapter `docs/writing-your-own.md` walks through the four files beside this one.
+//! The chapter `docs/writing-your-own.md` explains the files.
 #![allow(unreachable_pub, reason = "the files beside this one are written as in a library")]
 
 use std::pin::pin;
@@ -21,7 +21,7 @@ use report::Report;
 use tickets::Tickets;
 
 fn main() {
-    // A factory, under the library's own adaptors and ours.
+    // The factory, with our own adaptor and one of the library.
     let tickets = Tickets::new(2);
     for visitor in ["Ada", "Grace", "Edsger"] {
         let entry = tickets
@@ -30,7 +30,7 @@ fn main() {
             .then(|number| number % 2 == 0);
         match sync_wait(entry) {
             Outcome::Value(even) => println!("{visitor} enters by the {} door", if even { "left" } else { "right" }),
-            Outcome::Error(why) => println!("{visitor} goes home: {why:?}"),
+            Outcome::Error(error) => println!("{visitor} goes home: {error:?}"),
             Outcome::Stopped => println!("{visitor} left"),
         }
     }
@@ -43,16 +43,16 @@ fn main() {
         println!("{}", sync_wait(waited).unwrap());
     });
 
-    // Connect and start by hand, with a receiver of our own; then ask the work to stop.
+    // Connects and starts by hand, with our own receiver, and then requests a stop.
     let closed = Gate::new();
     let source = StopSource::new();
     let (receiver, reports) = Report::new(source.token());
     let mut operation = pin!(closed.passed().connect(receiver));
-    // SAFETY: it is pinned here, started once, and dropped at the end of `main`, after it has completed.
+    // SAFETY: the operation is pinned and started once. It is dropped at the end of `main`, after its completion.
     unsafe { operation.as_mut().start() }.run();
     source.request_stop();
     match reports.recv() {
-        Ok(Completion::Stopped) => println!("nobody opened the other gate, and the wait was called off"),
-        other => println!("a surprise: {other:?}"),
+        Ok(Completion::Stopped) => println!("the other gate stayed closed, and the wait was stopped"),
+        other => println!("unexpected: {other:?}"),
     }
 }

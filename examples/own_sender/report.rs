@@ -1,13 +1,13 @@
-//! A receiver: where a result goes.
+//! A receiver: the destination of a result.
 
 use std::sync::mpsc;
 
 use bowline::stop::SharedStopToken;
 use bowline::{Completion, EmptyEnv, Panic, Patched, Receiver, Transfer, WithStopToken};
 
-/// Puts the completion into a channel. The work sees the stop token that it was made with.
+/// Sends the completion to a channel. The work sees the given stop token.
 ///
-/// Dropped without a completion, it closes the channel, from which whoever waits learns that nothing will come.
+/// If it is dropped without a completion, the channel closes.
 #[derive(Debug)]
 pub struct Report<T, E> {
     channel: mpsc::Sender<Completion<T, E>>,
@@ -21,9 +21,9 @@ impl<T, E> Report<T, E> {
     }
 
     fn send(self, completion: Completion<T, E>) -> Transfer {
-        // Nobody may be listening any more, which is no concern of the work.
+        // The other end may have been dropped. The work ignores that.
         let _ = self.channel.send(completion);
-        // Nothing waits in line to be resumed.
+        // There is no job to resume.
         Transfer::none()
     }
 }

@@ -1,4 +1,4 @@
-//! A factory: a sender that begins a piece of work.
+//! A factory: a sender made from plain values.
 
 use std::marker::PhantomPinned;
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bowline::{Completes, Operation, Receiver, Sender, Transfer};
 
-/// Numbered tickets, of which there are so many and no more.
+/// A limited number of numbered tickets.
 #[derive(Debug)]
 pub struct Tickets {
     left: AtomicU32,
 }
 
-/// There is no ticket left.
+/// The error when no ticket is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoldOut;
 
@@ -23,21 +23,21 @@ impl Tickets {
         }
     }
 
-    /// A sender of the next ticket. Nothing is taken until it is started.
+    /// Returns a sender of the next ticket. The ticket is taken in `start`.
     pub fn take(&self) -> Take<'_> {
         Take { tickets: self }
     }
 }
 
-/// The sender: a description, small and cheap to move.
+/// The sender: a small description of the work.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Take<'a> {
     tickets: &'a Tickets,
 }
 
-// SAFETY: the operation completes inside `start`, which is what `COMPLETES` says, and touches nothing of itself
-// afterwards. It is `!Unpin`, and nothing in it unwinds.
+// SAFETY: the operation completes inside `start`, as `COMPLETES` says, and is not touched afterwards. It is `!Unpin`.
+// Nothing in it unwinds.
 unsafe impl<'a> Sender for Take<'a> {
     type Value = u32;
     type Error = SoldOut;
@@ -53,7 +53,7 @@ unsafe impl<'a> Sender for Take<'a> {
     }
 }
 
-/// The operation: the sender and its receiver, and all the memory that the work needs.
+/// The operation: the sender, its receiver, and all memory of the work.
 #[derive(Debug)]
 pub struct TakeOperation<'a, R> {
     tickets: &'a Tickets,
@@ -72,7 +72,7 @@ impl<R: Receiver<u32, SoldOut>> Operation for TakeOperation<'_, R> {
             .tickets
             .left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        // The completion comes last, and what it hands back is handed on: whoever started this resumes it.
+        // The completion is the last step. Its transfer is returned to the driver.
         match left {
             Ok(number) => receiver.set_value(number),
             Err(_) => receiver.set_error(SoldOut),
