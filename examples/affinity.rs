@@ -1,4 +1,4 @@
-//! Shows where each line of a task runs: always on the task's own scheduler, wherever the things that it awaits complete.
+//! Shows which thread runs each line of a task: always one of the task's scheduler, wherever its awaits complete.
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool, Timer};
@@ -19,23 +19,23 @@ fn say(line: &str) {
     println!("{:>14} | {line}", place());
 }
 
-/// A task that does not know where it runs, and need not.
+/// A task that is independent of its scheduler.
 fn errands() -> Task<()> {
     let away = Timer::global().schedule_after(Duration::from_millis(1));
     Task::new(async move {
         let home = place();
-        say("the task begins on the scheduler that it was started on");
+        say("the task begins on the scheduler on which it was started");
 
         let Ok(()) = just(())
-            .then(|()| say("  what completes at once runs in between"))
+            .then(|()| say("  a ready sender completes inside `start`"))
             .await;
-        say("and nothing had to be scheduled for it");
+        say("and the task continues without being scheduled");
 
-        let Ok(()) = away.then(|()| say("  a timer completes on a thread of its own")).await;
-        say("but the task goes on at home");
+        let Ok(()) = away.then(|()| say("  a timer completes on its own thread")).await;
+        say("but the task continues on its scheduler");
 
-        let Ok(()) = Task::new(async { say("  a task that is awaited shares the scheduler") }).await;
-        say("so going there and back is no more than a call");
+        let Ok(()) = Task::new(async { say("  an awaited task runs on the same scheduler") }).await;
+        say("so awaiting it schedules nothing");
         assert_eq!(place(), home);
     })
 }
@@ -51,19 +51,19 @@ fn main() {
     println!("-- on the loop of the main thread");
     task::block_on(async move {
         let Ok(()) = errands().await;
-        let Ok(()) = starts_on(pool, just_from(|| say("  `starts_on` goes to the pool"))).await;
-        say("and the await comes back");
+        let Ok(()) = starts_on(pool, just_from(|| say("  `starts_on` runs work on the pool"))).await;
+        say("and the await returns to the main thread");
     });
 
     println!("-- on the pool");
     sync_wait(starts_on(pool, errands())).unwrap();
-    say("whoever waits is where it was");
+    say("the waiting thread stays where it was");
 
-    println!("-- with the inline scheduler, which opts out: it goes on where the things it awaits complete");
+    println!("-- on the inline scheduler: the task continues where its awaits complete");
     let wanders = Task::new(async move {
-        say("begins here");
+        say("the task begins on the calling thread");
         Timer::global().schedule_after(Duration::from_millis(10)).await;
-        say("goes on where the timer completed");
+        say("and continues on the thread of the timer");
     });
     sync_wait(wanders.with_scheduler(InlineScheduler)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Tasks with an allocator of their own, and with an environment that everything inside them sees.
+//! Tasks with their own allocator, and with an environment that everything inside them sees.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use allocator_api2::vec::Vec;
 use bowline::prelude::*;
 use bowline::task::{CurrentAllocator, FromEnv, Providing, Task};
 
-/// An allocator with a limit, which says how much is in use.
+/// The limit and the current use of an allocator.
 #[derive(Debug)]
 struct Budget {
     limit: usize,
@@ -17,11 +17,12 @@ struct Budget {
     allocations: AtomicUsize,
 }
 
-/// An allocator is cloned into what it allocates, so the handle is small.
+/// An allocator within a budget. It is stored in each of its allocations, so it is a small handle.
 #[derive(Clone, Copy, Debug)]
 struct Within(&'static Budget);
 
-// SAFETY: the memory is the global allocator's, which keeps the contract; copies stand for the same budget.
+// SAFETY: all memory comes from the global allocator, which keeps the contract. Copies share the budget and can free each
+// other's memory.
 unsafe impl Allocator for Within {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let Within(budget) = self;
@@ -35,7 +36,7 @@ unsafe impl Allocator for Within {
 
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
         self.0.used.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the memory is from there, by the caller's promise.
+        // SAFETY: the caller passes memory of this allocator, which came from `Global` with the same layout.
         unsafe { Global.deallocate(memory, layout) }
     }
 }
@@ -46,11 +47,11 @@ static BUDGET: Budget = Budget {
     allocations: AtomicUsize::new(0),
 };
 
-/// What the outermost caller writes into the environment.
+/// The value that the caller writes into the environment.
 #[derive(Clone, Debug)]
 struct RequestId(u32);
 
-/// What the tasks inside want to have: made once, when the task starts, of the environment that it is started in.
+/// The value that inner tasks read. It is made when the outer task starts, from the environment of that task.
 #[derive(Clone, Debug)]
 struct LogPrefix(String);
 
@@ -63,7 +64,7 @@ impl FromEnv for LogPrefix {
     }
 }
 
-/// Deep inside: nobody handed the prefix down.
+/// Reads the prefix from the environment; no caller passes it.
 fn log(text: String) -> Task<()> {
     Task::new(async move {
         let Ok(prefix) = read_env(Get::<LogPrefix>::new()).await;
@@ -72,7 +73,7 @@ fn log(text: String) -> Task<()> {
 }
 
 fn main() {
-    // The allocator: one allocation for each task, and what the task keeps, if it asks for it.
+    // The allocator: one allocation per task, and those that the task makes with it.
     let squares = Task::new_in(
         async {
             let Ok(allocator) = read_env(CurrentAllocator).await;
@@ -87,17 +88,17 @@ fn main() {
     println!("it took {} allocations", BUDGET.allocations.load(Relaxed));
     assert_eq!(BUDGET.used.load(Relaxed), 0);
 
-    // Memory that has run out is an error where one asks for it.
+    // `build` returns an error when memory has run out.
     let large = [0_u8; 8192];
     let refused = Task::builder()
         .allocator(Within(&BUDGET))
         .build(async move { large.len() });
     match refused {
-        Ok(task) => println!("there was room for {} bytes", sync_wait(task).unwrap()),
+        Ok(task) => println!("a task of {} bytes", sync_wait(task).unwrap()),
         Err(error) => println!("no task: {error}"),
     }
 
-    // The environment: a value of one's own, made of what is there.
+    // The environment: a value made from the environment outside.
     let handler = Task::builder().context::<Providing<LogPrefix>>().task(async {
         let Ok(()) = log("begins".to_owned()).await;
         let Ok(()) = log("ends".to_owned()).await;

@@ -1,4 +1,4 @@
-//! Back-pressure: a producer that is held back while as many of its children run as it may have.
+//! Back-pressure: a producer waits while the limit of running children is reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use bowline::prelude::*;
 const LIMIT: usize = 4;
 const PAGES: usize = 100;
 
-/// How many run, and how many ever did at a time.
+/// The number of running children, and the largest number so far.
 #[derive(Default)]
 struct Meter {
     running: AtomicUsize,
@@ -31,7 +31,7 @@ async fn main() {
     let meter = Arc::new(Meter::default());
     let fetch = async |page: usize, meter: Arc<Meter>| {
         meter.begin();
-        // Other children run meanwhile.
+        // Lets other children run.
         task::yield_now().await;
         meter.end();
         page
@@ -40,7 +40,7 @@ async fn main() {
     let sum = task::group(async |group| {
         group.set_limit(LIMIT);
         for page in 0..PAGES {
-            // Waits while `LIMIT` children run. Whoever calls us is slowed down with us.
+            // Waits while `LIMIT` children run.
             let spawned = group.spawn_when_ready(fetch(page, meter.clone())).await;
             assert!(spawned.is_ok());
             assert!(meter.running.load(Ordering::SeqCst) <= LIMIT);
@@ -58,7 +58,7 @@ async fn main() {
     assert_eq!(sum, PAGES * (PAGES - 1) / 2);
     assert!(most <= LIMIT);
 
-    // A group may be full for good; that is said, and not waited for.
+    // A group with a limit of zero refuses the child at once.
     let refused = task::group(async |group| {
         group.set_limit(0);
         group.spawn_when_ready(async {}).await

@@ -1,4 +1,4 @@
-//! A callback API, made awaitable: `download(url:)` of SE-0304, with the session's own task cancelled when ours is.
+//! Makes a callback API awaitable: `download(url:)` of SE-0304. Cancelling the task cancels the session's download.
 //!
 //! ```text
 //! cargo run --example callback
@@ -11,17 +11,17 @@ use bowline::scheduler::ThreadPool;
 use bowline::task::{self, Continuation, Task};
 use session::{Session, SessionError};
 
-/// Downloads what is behind a URL.
+/// Downloads the data of a URL.
 async fn download(url: &'static str) -> Result<Vec<u8>, SessionError> {
     task::continuation(move |continuation: Continuation<Vec<u8>, SessionError>| {
         let session_task = Session::shared().data_task(url);
-        // Runs at once when our task is cancelled.
+        // Runs when the task is cancelled.
         let cancelled = session_task.clone();
         continuation.on_stop(move || cancelled.cancel());
         session_task.resume(move |answer| {
-            // After a cancel nobody waits, and the answer comes back to us: there is nothing to do with it.
+            // After a cancellation no task waits, and `resume_with` returns the answer.
             if let Err(unwanted) = continuation.resume_with(answer) {
-                println!("  nobody waits for {url} any more: {unwanted:?}");
+                println!("  an answer after the cancellation of {url}: {unwanted:?}");
             }
         });
     })
@@ -32,7 +32,7 @@ fn main() {
     let pool = ThreadPool::global().scheduler();
     let fetch = |url| starts_on(pool, Task::try_new(download(url)));
 
-    // The callback brings data, or an error, which is an error of the task.
+    // The callback gets data or an error, and so does the task.
     let data = sync_wait(fetch("https://example.com/short")).unwrap();
     println!("short: {} bytes", data.len());
     assert_eq!(data, b"https://example.com/short");
@@ -40,20 +40,20 @@ fn main() {
     println!("missing: {error:?}");
     assert_eq!(error, SessionError::NotFound);
 
-    // A download that takes too long is cancelled, and so is the session's task.
+    // A download that takes too long is cancelled, in the session as well.
     let outcome = sync_wait(fetch("https://example.com/endless").timeout(Duration::from_millis(20)));
     println!("endless: {outcome:?}");
     assert!(matches!(outcome, Outcome::Error(bowline::TimeoutError::Elapsed)));
     assert_eq!(Session::shared().cancelled(), 1);
 
-    // A callback that is dropped, and never called, does not keep anybody waiting.
+    // A callback that is dropped without being called stops the task.
     task::set_report_hook(|report| println!("  report: {report}"));
     let outcome = sync_wait(fetch("https://example.com/forgetful"));
     println!("forgetful: {outcome:?}");
     assert!(outcome.is_stopped());
 }
 
-/// What a library with callbacks might look like.
+/// A library with a callback interface.
 mod session {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Condvar, Mutex};
@@ -65,7 +65,7 @@ mod session {
         Cancelled,
     }
 
-    /// Downloads, each on a thread of its own.
+    /// A session that runs each download on its own thread.
     pub(crate) struct Session {
         cancelled: AtomicUsize,
     }
@@ -78,7 +78,7 @@ mod session {
             &SHARED
         }
 
-        /// A download that has not begun.
+        /// Makes a download, which begins with `resume`.
         pub(crate) fn data_task(&'static self, url: &'static str) -> SessionTask {
             SessionTask {
                 url,
@@ -87,13 +87,13 @@ mod session {
             }
         }
 
-        /// How many downloads were cancelled.
+        /// Returns the number of cancelled downloads.
         pub(crate) fn cancelled(&self) -> usize {
             self.cancelled.load(Ordering::SeqCst)
         }
     }
 
-    /// A download: it begins with `resume`, and can be cancelled from anywhere.
+    /// A download. It can be cancelled from any thread.
     #[derive(Clone)]
     pub(crate) struct SessionTask {
         url: &'static str,
@@ -108,9 +108,9 @@ mod session {
                 Some("forgetful") => drop(done),
                 Some("endless") => {
                     let (flag, changed) = &*self.cancelled;
-                    let mut cancelled = flag.lock().expect("nobody panics");
+                    let mut cancelled = flag.lock().expect("the lock is not poisoned");
                     while !*cancelled {
-                        cancelled = changed.wait(cancelled).expect("nobody panics");
+                        cancelled = changed.wait(cancelled).expect("the lock is not poisoned");
                     }
                     drop(cancelled);
                     done(Err(SessionError::Cancelled));
@@ -120,7 +120,7 @@ mod session {
         }
 
         pub(crate) fn cancel(&self) {
-            *self.cancelled.0.lock().expect("nobody panics") = true;
+            *self.cancelled.0.lock().expect("the lock is not poisoned") = true;
             self.cancelled.1.notify_all();
             self.session.cancelled.fetch_add(1, Ordering::SeqCst);
         }

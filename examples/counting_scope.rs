@@ -1,5 +1,5 @@
-//! A service: requests are started as they come, some of their results are waited for, and at the end the service is given
-//! some time to finish, then told to stop.
+//! A service: each request is started as it arrives, and some results are awaited. At the end the service gets some time to
+//! finish and is then stopped.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bowline::scheduler::{ThreadPool, Timer};
 use bowline::scope::ScopeToken;
 use bowline::task::Task;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Clone)]
 struct Service {
     token: ScopeToken,
@@ -19,13 +19,13 @@ struct Service {
 }
 
 impl Service {
-    /// A request that takes a moment, and starts a second piece of work in the same scope.
+    /// Serves a request, and then starts more work in the same scope.
     fn serve(&self, request: u64) -> Task<()> {
         let service = self.clone();
         Task::new(async move {
             Timer::global().schedule_after(Duration::from_millis(request % 5)).await;
             let served = service.served.fetch_add(1, Ordering::Relaxed) + 1;
-            // Refused, where the service has been closed by now.
+            // Refused if the service was closed in the meantime.
             service.token.spawn(just_from(move || {
                 if served.is_multiple_of(5) {
                     println!("{served} requests were served");
@@ -47,21 +47,21 @@ fn main() {
         scope.spawn(starts_on(pool, service.serve(request)));
     }
 
-    // A result that somebody wants.
+    // Work with a result.
     let report = scope.spawn_future(starts_on(pool, just_from(|| "all is well")));
     println!("report: {}", sync_wait(report).unwrap());
 
-    // A connection that nobody ever closes.
+    // A connection that stays open until it is stopped.
     scope.spawn(starts_on(pool, never::<(), Infallible>()).upon_stopped(|| println!("the connection was closed")));
 
-    // The service is open for a while.
+    // The service runs for a while.
     sync_wait(Timer::global().schedule_after(Duration::from_millis(20))).unwrap();
 
-    // Nothing new comes. What runs has some time to end; what does not is asked to.
+    // No new work is accepted. Running work has some time to end before it is stopped.
     scope.close();
     assert!(!scope.spawn(just(())), "a closed scope refuses");
     if !sync_wait(scope.join().timeout(Duration::from_millis(100))).is_value() {
-        println!("still at work: {}", scope.in_use());
+        println!("still running: {}", scope.in_use());
         scope.request_stop();
     }
     sync_wait(scope.join()).unwrap();

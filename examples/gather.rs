@@ -1,6 +1,6 @@
-//! Enough of many: the first so many results, and the rest called off. `gather(first:of:)` of SE-0304.
+//! Takes the first results of many children and cancels the rest: `gather(first:of:)` of SE-0304.
 //!
-//! Written with a group, then with policies, of the library and of our own.
+//! Written with a group, then with policies of the library, then with our own policy.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use bowline::task::{AllResults, FirstSuccess, JoinPolicy, Quorum, TaskError};
 #[derive(Debug, PartialEq, Eq)]
 struct NoAnswer(&'static str);
 
-/// Asks a server. Some answer, some fail, and some do neither until they are called off.
+/// Asks a server. Some answer, some fail, and some wait until they are cancelled.
 async fn ask(server: &'static str) -> Result<&'static str, NoAnswer> {
     match server {
         "broken" => Err(NoAnswer(server)),
@@ -26,7 +26,7 @@ async fn ask(server: &'static str) -> Result<&'static str, NoAnswer> {
 
 const SERVERS: [&str; 5] = ["broken", "oslo", "silent", "lima", "rome"];
 
-/// The first `m` answers, as the paper writes it. Which they are depends on who is quick.
+/// Returns the first `m` answers, as the paper writes it.
 async fn gather(m: usize, servers: &'static [&'static str]) -> Vec<&'static str> {
     assert!(m <= servers.len());
     task::group(async |group| {
@@ -38,17 +38,17 @@ async fn gather(m: usize, servers: &'static [&'static str]) -> Vec<&'static str>
             match group.next_result().await {
                 None => break,
                 Some(Ok(answer)) => answers.push(answer),
-                Some(Err(NoAnswer(server))) => println!("no answer from {server}, never mind"),
+                Some(Err(NoAnswer(server))) => println!("no answer from {server}"),
             }
         }
-        // A group that returns waits for its children. What is silent is silent for good.
+        // A group awaits its children, and silent servers never answer. So cancel them.
         group.cancel_all();
         answers
     })
     .await
 }
 
-/// How many have given each answer, until one of them has the majority.
+/// Counts votes until one answer has the majority.
 struct Majority {
     votes: BTreeMap<&'static str, usize>,
     children: usize,
@@ -87,26 +87,26 @@ async fn main() {
     println!("the first two: {answers:?}");
     assert_eq!(answers.len(), 2);
 
-    // The same as a policy: so many have to succeed.
+    // The same with a policy: three children must succeed.
     let answers = task::gather(Quorum::of(3), SERVERS.map(ask)).await;
-    let mut answers = answers.expect("three of them do answer");
+    let mut answers = answers.expect("three servers answer");
     answers.sort_unstable();
     println!("three of five: {answers:?}");
     assert_eq!(answers, ["lima", "oslo", "rome"]);
 
-    // Where there cannot be enough, nobody is waited for in vain.
+    // Where too many have failed, the others are cancelled at once.
     let outcome = task::gather(Quorum::of(2), ["silent", "broken"].map(ask)).await;
     let missed = outcome.expect_err("one of two is broken");
     println!("two of two: {missed}");
     assert_eq!(missed.needed, 2);
 
-    // The first that succeeds; and all, however they end.
+    // The first success, and the results of all.
     let answer = task::gather(FirstSuccess::new(), ["broken", "oslo", "silent"].map(ask)).await;
     assert_eq!(answer.expect("oslo answers"), "oslo");
     let all = task::gather(AllResults::new(), ["broken", "rome"].map(ask)).await;
     assert!(matches!(&all[..], [Ok(Err(NoAnswer("broken"))), Ok(Ok("rome"))]));
 
-    // A policy of our own.
+    // Our own policy.
     let votes = ["yes", "no", "yes", "yes"].map(|vote| async move { vote });
     let majority = Majority {
         votes: BTreeMap::new(),

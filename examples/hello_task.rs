@@ -1,7 +1,7 @@
-//! The smallest task, and the smallest program of tasks.
+//! A first task and a first program of tasks.
 //!
-//! A task is an `async` block that is a sender: it may be awaited by other tasks, adapted as any sender is, and started
-//! wherever there is a scheduler.
+//! A task is an `async` block that is a sender. Other tasks can await it, every adaptor works on it, and it starts on any
+//! scheduler.
 
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
@@ -33,7 +33,7 @@ async fn main() -> Result<(), ParseIntError> {
     let Ok(zero) = hello().await;
     println!("it returned {zero}");
 
-    // Two tasks at once, on the pool; `main` goes on here when both are done.
+    // Two tasks run concurrently on the pool. `main` continues on its own thread when both have completed.
     let pool = ThreadPool::global().scheduler();
     let both = when_all((starts_on(pool, sum("1 2 3")), starts_on(pool, sum("4 5 6"))));
     let (low, high) = both.await?;
@@ -44,10 +44,10 @@ async fn main() -> Result<(), ParseIntError> {
         Err(error) => println!("no sum: {error}"),
     }
 
-    // Without `#[bowline::main]`, it is the sender that is waited for.
+    // Outside of a task, `sync_wait` runs a task to completion.
     std::thread::spawn(|| sync_wait(hello()))
         .join()
-        .expect("it does not panic")
+        .expect("the task does not panic")
         .unwrap();
     Ok(())
 }

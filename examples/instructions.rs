@@ -1,8 +1,8 @@
-//! What a sender costs: the loop that `scripts/instructions` counts the instructions of.
+//! The cost of a sender: the loop whose instructions `scripts/instructions` counts.
 //!
 //! `cargo run --release --example instructions -- sender` runs a million rounds of
-//! `sync_wait(just(x).then(f).then(g))`, `-- plain` a million rounds of `g(f(x))`, and `-- empty` none of either. All
-//! three start the same process and print a checksum, so the differences of their counts are the loops alone.
+//! `sync_wait(just(x).then(f).then(g))`, `-- plain` a million rounds of `g(f(x))`, and `-- empty` neither. All three start
+//! the same process and print a checksum. So the differences between their counts are the loops alone.
 
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ fn g(x: u64) -> u64 {
     x ^ (x >> 29)
 }
 
-/// Neither loop may be unrolled into the other's favour: the argument and the result are opaque in both.
+/// The argument and the result are opaque in both loops, so that neither is optimised further than the other.
 #[inline(never)]
 fn plain(rounds: u64) -> u64 {
     let mut sum = 0u64;
@@ -46,9 +46,9 @@ fn main() {
         "sender" => sender(ROUNDS),
         "empty" => 0,
         _ => {
-            // Run by hand, it shows that both compute the same.
+            // Without an argument: checks that both loops compute the same.
             assert_eq!(plain(ROUNDS), sender(ROUNDS));
-            println!("both loops agree; `scripts/instructions` counts what they cost");
+            println!("both loops agree; `scripts/instructions` counts their instructions");
             return;
         }
     };

@@ -1,4 +1,4 @@
-//! Work on two threads, with a race, an error and a hundred thousand trips between them, and not one allocation.
+//! Work on two threads without an allocation: a race, an error, and a hundred thousand hops between the threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,21 +7,21 @@ use std::thread;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 
-/// Counts what every thread allocates.
+/// Counts the allocations of all threads.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator, unchanged.
+// SAFETY: every call is forwarded unchanged to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs `work` and prints how often anyone allocated meanwhile.
+/// Runs `work`, and checks that no thread allocates during it.
 fn counted<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     let result = work();
@@ -45,7 +45,7 @@ fn main() {
     thread::scope(|scope| {
         scope.spawn(|| run_loop.run());
         let there = run_loop.scheduler();
-        // The other thread is up, and this one knows itself, before anything is counted.
+        // Both threads are initialised before allocations are counted.
         sync_wait(there.schedule()).unwrap();
 
         let sum = counted("two sums at once, one of them on another thread", || {
@@ -58,7 +58,7 @@ fn main() {
         });
         assert_eq!(sum.0 + sum.1, 500_500);
 
-        let rounds = counted("a hundred thousand trips to the other thread and back", || {
+        let rounds = counted("a hundred thousand hops to the other thread and back", || {
             let mut rounds = 0;
             let trip = just(()).continues_on(there).affine();
             sync_wait(trip.repeat_until(|()| {
@@ -70,7 +70,7 @@ fn main() {
         });
         assert_eq!(rounds, 100_000);
 
-        let winner = counted("a race, in which the loser is stopped and waited for", || {
+        let winner = counted("a race; the loser is stopped and awaited", || {
             sync_wait(when_any((never(), just("the winner").continues_on(there)))).unwrap()
         });
         assert_eq!(winner, "the winner");

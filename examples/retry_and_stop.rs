@@ -1,4 +1,4 @@
-//! Trying again, giving up, and cleaning up afterwards.
+//! Retries, time limits, stops and clean-up.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ enum Failure {
     Gone,
 }
 
-/// A server that is busy for a number of calls, and then answers or is gone.
+/// A server that is busy for some calls, and then answers or fails.
 struct Server {
     calls: AtomicU32,
     busy: u32,
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// One call. It is `Clone`, so that it can be made again.
+    /// Returns a call. It is `Clone`, so that it can be repeated.
     fn call(&self) -> impl Sender<Value = &'static str, Error = Failure> + Clone + Send {
         just(()).infallible_into().try_then(|()| {
             let call = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -47,12 +47,12 @@ impl Server {
 }
 
 fn main() {
-    // Again after every error: what comes out cannot fail.
+    // Repeats after every error. The result cannot fail.
     let server = Server::new(3, Ok("hello"));
     let answer = sync_wait(server.call().retry()).unwrap();
     println!("{answer:?} after {} calls", server.calls());
 
-    // Again while it is worth it, and no more than five times.
+    // Repeats while the server is busy, up to five times.
     let gone = Server::new(2, Err(Failure::Gone));
     let mut tries = 1;
     let failure = sync_wait(gone.call().retry_if(|&failure| {
@@ -62,7 +62,7 @@ fn main() {
     .unwrap_error();
     println!("{failure:?} after {} calls", gone.calls());
 
-    // Give up when something else completes first. Here that is a hundred turns of a run loop on another thread.
+    // Gives up when another sender completes first: a hundred turns of a run loop on another thread.
     let run_loop = RunLoop::new();
     thread::scope(|scope| {
         scope.spawn(|| run_loop.run());
@@ -72,9 +72,7 @@ fn main() {
             .retry()
             .stop_when(patience)
             .stopped_as_option()
-            .finally(just_from(|| {
-                println!("the connection is closed, whatever became of it")
-            }));
+            .finally(just_from(|| println!("the connection is closed in every case")));
         match sync_wait(attempt).unwrap() {
             Some(answer) => println!("{answer:?}"),
             None => println!("gave up on a busy server"),
@@ -82,7 +80,7 @@ fn main() {
         run_loop.finish();
     });
 
-    // Or stop it from outside, with a token that is written into the environment.
+    // Stops the retries from outside, through a token in the environment.
     let source = StopSource::new();
     thread::scope(|scope| {
         scope.spawn(|| source.request_stop());

@@ -1,6 +1,6 @@
-//! A server: any number of requests come and go in one group, each with its own limit in time, until it is told to end.
+//! A server: requests run as children of one group, each with its own time limit, until no more requests arrive.
 //!
-//! The requests come through a channel, so that the example needs no network; with a socket the loop is the same.
+//! The requests arrive through a channel, so the example needs no network. With a socket the loop is the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ struct Request {
     answer: Sender<&'static str>,
 }
 
-/// What every request is handled with.
+/// The state that all requests share.
 #[derive(Default)]
 struct Server {
     served: AtomicUsize,
@@ -23,10 +23,10 @@ struct Server {
 }
 
 impl Server {
-    /// Takes requests until there are no more, and returns when the last was answered.
+    /// Serves requests until the channel closes. Returns after the last answer.
     async fn run(self: Arc<Self>, requests: Receiver<Request>) {
-        // A discarding group frees each child as soon as it has ended. A limit keeps a flood of requests in the channel,
-        // where whoever sends them notices.
+        // A discarding group frees each child as soon as it ends. At the limit, requests wait in the bounded channel, which
+        // slows their senders down.
         task::discarding_group(async move |group| {
             group.set_limit(64);
             while let Ok(request) = requests.recv().await {
@@ -43,18 +43,18 @@ impl Server {
                 self.served.fetch_add(1, Ordering::Relaxed);
                 text
             }
-            // What took too long was cancelled, with all that it had begun, and nobody else was.
+            // The response was cancelled with its children. Other requests are not affected.
             Err(DeadlineExceeded) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 "503"
             }
         };
-        // Who does not wait for the answer does not get it.
+        // The client may have given up.
         let _ = request.answer.send(text).await;
     }
 }
 
-/// The work. One request may have children of its own: they inherit its deadline.
+/// Computes a response. A request may have children, which inherit its deadline.
 async fn respond(path: &'static str) -> &'static str {
     let page = task::let_async(async move {
         if path == "/slow" {
@@ -92,10 +92,10 @@ fn main() {
             unavailable
         })
         .await
-        // The last sender goes here: there are no more requests, and the server ends.
+        // The last sender of requests is dropped here, which closes the channel and ends the server.
     });
     let unavailable = sync_wait(clients).unwrap();
-    task::block_on(running).expect("it neither panics nor is cancelled");
+    task::block_on(running).expect("the server neither panics nor is cancelled");
 
     let (served, failed) = (&server.served, &server.failed);
     println!("{served:?} requests were served, {failed:?} took too long");

@@ -1,4 +1,4 @@
-//! Prints how large the operations of typical chains are: all the memory that each of them needs to run.
+//! Prints the size of the operations of typical chains, which is all the memory that they need to run.
 //!
 //! `cargo run --example sizes`
 
@@ -9,27 +9,27 @@ use bowline::scheduler::{RunLoop, TaskScheduler};
 use bowline::stop::{InplaceStopSource, InplaceStopToken};
 use bowline::{EmptyEnv, Panic, Patched, Transfer};
 
-/// One chain.
+/// A chain and its sizes.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// What it is.
+    /// The source of the chain.
     pub(crate) chain: &'static str,
     /// The size of the sender.
     pub(crate) sender: usize,
-    /// The size of its operation, connected to a receiver of one word that can be stopped.
+    /// The size of its operation, connected to a stoppable receiver of one word.
     pub(crate) operation: usize,
-    /// What the operation may take: the operations of its parts, what the functions hold, and a small constant.
+    /// The limit for the operation: the operations of its parts, the captures of its functions, and a small constant.
     pub(crate) limit: usize,
 }
 
-/// A receiver of one word, whose work can be stopped.
+/// A stoppable receiver of one word.
 struct Word<'a>(&'a InplaceStopSource);
 
 impl<T, E> Receiver<T, E> for Word<'_> {
     type Env = Patched<WithStopToken<InplaceStopToken<'static>>, EmptyEnv>;
 
     fn env(&self) -> Self::Env {
-        unreachable!("it is only measured, with {:?}", self.0)
+        unreachable!("the operation is not started, with {:?}", self.0)
     }
 
     fn set_value(self, _: T) -> Transfer {
@@ -49,7 +49,7 @@ impl<T, E> Receiver<T, E> for Word<'_> {
     }
 }
 
-/// The size of a sender's operation.
+/// Returns the size of a sender's operation.
 fn operation<S: Sender>(_: &S) -> usize {
     size_of::<S::Operation<Word<'static>>>()
 }
@@ -64,13 +64,13 @@ fn row<S: Sender>(chain: &'static str, sender: S, limit: usize) -> Row {
 }
 
 const WORD: usize = size_of::<usize>();
-/// What an adaptor may add for the state it keeps between two children.
+/// The limit of an adaptor's own state between two children.
 const LINK: usize = 8 * WORD;
-/// What an adaptor may add that runs several children: a countdown, a stop source, its place in the receiver's list,
-/// what went wrong.
+/// The limit of the state of an adaptor with several children: a countdown, a stop source and its callback, the first
+/// failure.
 const FAN: usize = 32 * WORD;
 
-/// The chains.
+/// Returns the chains.
 pub(crate) fn table() -> Vec<Row> {
     let run_loop = RunLoop::new();
     let scheduler = run_loop.scheduler();
@@ -95,7 +95,7 @@ pub(crate) fn table() -> Vec<Row> {
         row(
             "TaskScheduler::new(run_loop).schedule()",
             TaskScheduler::new(scheduler).schedule(),
-            // The room for an operation inside, the scheduler, and what the inside sees of the outside.
+            // The inner operation, the scheduler, and the receiver of the inner operation.
             TaskScheduler::INLINE_OPERATION + size_of::<TaskScheduler<'_>>() + LINK + 2 * WORD,
         ),
         row("just(1u64).let_value(f)", just(1u64).let_value(just), 6 * WORD + LINK),
@@ -107,7 +107,7 @@ pub(crate) fn table() -> Vec<Row> {
         row(
             "sequence(when_all([hop; 8]), when_all([hop; 8]))",
             sequence(when_all([hop; 8]), when_all([hop; 8])),
-            // One operation and the sender that follows, not two operations.
+            // One operation and the second sender, not two operations.
             eight_size + 8 * size_of_val(&hop) + LINK,
         ),
         row("just(1u64).finally(hop)", just(1u64).finally(hop), hop_size + LINK),

@@ -1,4 +1,4 @@
-//! Limits in time: how long one attempt may take, how long all of them, and what happens meanwhile.
+//! Time limits: for one attempt, for all attempts together, and with timers on a run loop.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, Timer};
 
-/// A server that answers later every time it is asked, until it is quick.
+/// A server that is slow for its first three calls.
 struct Server {
     calls: AtomicU32,
 }
 
 impl Server {
-    /// One call. What it waits with is stopped when nobody waits for the answer any more.
+    /// Returns a call. A stop ends its timer.
     fn call(&self) -> impl Sender<Value = u32, Error = &'static str> + Clone + Send {
         just_from(|| self.calls.fetch_add(1, Ordering::Relaxed) + 1)
             .infallible_into()
@@ -30,15 +30,15 @@ fn main() {
         calls: AtomicU32::new(0),
     };
 
-    // A limit. What fails because of it can be told from what fails by itself.
+    // A limit. The error type distinguishes it from an error of the call.
     match sync_wait(server.call().timeout(Duration::from_millis(20))).into_result() {
         Some(Ok(call)) => println!("call {call} was answered"),
         Some(Err(TimeoutError::Elapsed)) => println!("no answer in 20 ms"),
-        Some(Err(TimeoutError::Inner(error))) => println!("the server says: {error}"),
+        Some(Err(TimeoutError::Inner(error))) => println!("the server failed: {error}"),
         None => println!("stopped"),
     }
 
-    // A limit for each attempt, a pause after each that failed, and a limit for all of them.
+    // A limit for each attempt, a pause after each failure, and a limit for all attempts.
     let attempt = server.call().timeout(Duration::from_millis(20)).let_error(|error| {
         let pause = Timer::global().schedule_after(Duration::from_millis(5));
         pause.infallible_into().let_value(move |()| just_error(error))
@@ -46,7 +46,7 @@ fn main() {
     let call = sync_wait(attempt.retry().timeout(Duration::from_secs(5))).unwrap();
     println!("call {call} was answered after {} ms", begin.elapsed().as_millis());
 
-    // Timers on a run loop: no other thread is involved, and this one sleeps in between.
+    // Timers on a run loop need no other thread. This thread sleeps between the ticks.
     let run_loop = RunLoop::new();
     let timer = Timer::on(&run_loop);
     let mut ticks = 0;

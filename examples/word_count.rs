@@ -1,6 +1,6 @@
-//! Counts words on a pool of threads, over text that is borrowed: no copy, no `Arc`, no `'static`.
+//! Counts words of borrowed text on a pool of threads: no copy, no `Arc`, no `'static`.
 //!
-//! Then what happens when a part fails, and how a search is called off once somebody has found something.
+//! Also shows an error in one of several parts, and a race of two searches.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn count(text: &str) -> BTreeMap<&str, usize> {
     counts
 }
 
-/// Two halves at once. The whole is one object on this stack frame, and may borrow.
+/// Counts two halves concurrently. The operation is one object in this stack frame, so it may borrow.
 fn count_in_parallel(text: &str, pool: PoolScheduler) {
     let middle = text.lines().next().map_or(0, str::len);
     let (head, tail) = text.split_at(middle);
@@ -45,7 +45,7 @@ fn count_in_parallel(text: &str, pool: PoolScheduler) {
 #[derive(Debug)]
 struct Unreadable(&'static str);
 
-/// The words of a chapter, if it can be read. A function that makes work returns what the work is, not how it is done.
+/// Counts the words of a chapter. The return type names the result of the work, not its steps.
 fn chapter(name: &'static str) -> impl Sender<Value = usize, Error = Unreadable> + Send {
     just(name).infallible_into().try_then(|name| match name {
         "appendix" => Err(Unreadable(name)),
@@ -53,12 +53,12 @@ fn chapter(name: &'static str) -> impl Sender<Value = usize, Error = Unreadable>
     })
 }
 
-/// The first error stops the siblings, waits for them, and is what comes out.
+/// The first error stops the siblings and is returned after they have ended.
 fn a_part_fails(pool: PoolScheduler) {
     let endless = just_from(|| ())
         .starts_on(pool)
         .repeat_until(|()| false)
-        .upon_stopped(|| println!("the endless part was asked to stop, and did"))
+        .upon_stopped(|| println!("the endless part was stopped"))
         .then(|()| 0)
         .infallible_into();
     let book = when_all((
@@ -73,7 +73,7 @@ fn a_part_fails(pool: PoolScheduler) {
     }
 }
 
-/// Two searches race. The winner calls the other off, which has ended before the race is over.
+/// Two searches race. The winner stops the other, which has ended when the race completes.
 fn the_first_to_find(pool: PoolScheduler) {
     let mut words = TEXT.split_whitespace();
     let mut backwards = TEXT.split_whitespace().rev();

@@ -1,4 +1,4 @@
-//! Children that are bound to variables: `async let`.
+//! Children bound to variables: `async let`.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub(crate) async fn make_dinner() -> Result<Meal, KitchenError> {
     oven.await?.cook(dish, 3 * HOUR).await
 }
 
-/// What is not used is cancelled, together, and awaited.
+/// Drops its children, which are cancelled together. The task awaits them at its end.
 pub(crate) async fn change_ones_mind() -> &'static str {
     let _meat = task::let_async(marinate_meat());
     let _oven = task::let_async(async {
         let _cook = Cook::at_work();
-        // Nobody would ever end this, if it were not for the structure.
+        // Ends only by the cancellation.
         task::sleep(Duration::MAX).await;
     });
-    "let us go out"
+    "dinner is cancelled"
 }

@@ -1,4 +1,4 @@
-//! What goes wrong in a kitchen, and who hears of it.
+//! Errors, cancellation and deadlines.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bowline::task::{DeadlineExceeded, Reason, Refused};
 use super::grouped;
 use super::kitchen::{Cook, KitchenError, Meal, Vegetable};
 
-/// Chops with care. A cancellation is cooperative: it is seen where somebody looks.
+/// Chops a vegetable. Cancellation is cooperative: the code checks for it.
 async fn chop(vegetable: Vegetable) -> Result<Vegetable, KitchenError> {
     task::check_cancellation()?; // An error, with the reason.
     let _cook = Cook::at_work();
@@ -16,19 +16,19 @@ async fn chop(vegetable: Vegetable) -> Result<Vegetable, KitchenError> {
         return Err(KitchenError::UnfortunateAccidentWithKnife);
     }
 
-    // Chop chop chop. This would take a minute, but everything that waits listens to the cancellation. A plain `.await`
-    // would end the child right here; as an option it lets us have a word.
+    // A cancellation ends this sleep of a minute. A plain `.await` would end the child here; as an option, the stop is a
+    // value.
     let minute = Duration::from_secs(60);
     let Ok(_) = task::sleep(minute).stopped_as_option().await;
 
     if task::is_cancelled() {
-        println!("  cancelled mid-way through chopping of {vegetable:?}!");
+        println!("  cancelled while chopping {vegetable:?}");
         task::check_cancellation()?;
     }
     Ok(vegetable)
 }
 
-/// The error leaves the group. The onion is cancelled, and awaited, before anybody hears of the carrot.
+/// The error of the carrot leaves the group, after the onion was cancelled and awaited.
 pub(crate) async fn chop_vegetables() -> Result<Vec<Vegetable>, KitchenError> {
     task::try_group(async |group| {
         group.spawn(chop(Vegetable::Carrot)); // (1) Fails.
@@ -43,7 +43,7 @@ pub(crate) async fn chop_vegetables() -> Result<Vec<Vegetable>, KitchenError> {
     .await
 }
 
-/// A child cancels the group that it is in. The errors are looked at, and go no further.
+/// A child cancels its own group. The body handles the errors.
 pub(crate) async fn chop_what_can_be_chopped() -> Vec<Vegetable> {
     task::group(async |group| {
         assert!(!group.is_cancelled());
@@ -65,9 +65,9 @@ pub(crate) async fn chop_what_can_be_chopped() -> Vec<Vegetable> {
         assert!(group.is_cancelled());
         assert!(errors.contains(&KitchenError::UnfortunateAccidentWithKnife));
         let requested = KitchenError::Cancelled(Reason::Requested.into());
-        assert!(errors.contains(&requested), "what the onion said: {errors:?}");
+        assert!(errors.contains(&requested), "the error of the onion: {errors:?}");
 
-        // No child is added to a cancelled group, which says so.
+        // A cancelled group refuses new children.
         let added = group.spawn(chop(Vegetable::SweetPotato));
         assert_eq!(*added, Err(Refused::Cancelled));
         veggies
@@ -75,9 +75,9 @@ pub(crate) async fn chop_what_can_be_chopped() -> Vec<Vegetable> {
     .await
 }
 
-/// Dinner by a deadline, which reaches whatever happens inside, however deep.
+/// Makes dinner before a deadline, which all work inside inherits.
 ///
-/// The recipe may notice, and give up with an error of its own; or what it waits for ends it.
+/// The recipe may see the cancellation and return its own error. Otherwise it is stopped at an `.await`.
 pub(crate) async fn make_dinner_in(time: Duration) -> Option<Meal> {
     let dinner = task::with_timeout(time, async {
         assert!(task::deadline().is_some());

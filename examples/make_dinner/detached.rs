@@ -1,4 +1,4 @@
-//! Dinner that nobody waits for, unless somebody does.
+//! Detached tasks and their handles.
 
 use bowline::prelude::*;
 use bowline::task::{Handle, TaskError};
@@ -6,7 +6,7 @@ use bowline::task::{Handle, TaskError};
 use super::kitchen::{KitchenError, Meal};
 use super::{grouped, sequential};
 
-/// Waits for the meal, and eats it. That dinner was called off, or the cook panicked, is not an error of the kitchen.
+/// Awaits the meal and eats it. The outer error is a cancellation or a panic, the inner one an error of the kitchen.
 async fn eat(meal_handle: Handle<Result<Meal, KitchenError>>) -> Result<Result<(), KitchenError>, TaskError> {
     let meal = meal_handle.await?;
     Ok(meal.map(Meal::eat))
@@ -16,27 +16,27 @@ pub(crate) async fn order_and_eat() {
     let dinner_handle = task::detach(grouped::make_dinner());
     eat(dinner_handle)
         .await
-        .expect("nobody calls it off")
-        .expect("nothing burns");
+        .expect("the task is not cancelled")
+        .expect("the recipe does not fail");
 }
 
-pub(crate) async fn order_and_call_off() {
+pub(crate) async fn order_and_cancel() {
     let dinner_handle = task::detach(sequential::make_dinner());
     dinner_handle.cancel();
     assert!(dinner_handle.is_cancelled());
-    // What it waited for, or waits for next, stops it.
-    let error = eat(dinner_handle).await.expect_err("it was called off");
+    // The cancellation stops the task at its current or next await.
+    let error = eat(dinner_handle).await.expect_err("the task was cancelled");
     println!("no dinner: {error}");
     assert!(error.is_cancelled());
 }
 
-/// A handle that is dropped lets the task run on.
-pub(crate) async fn order_for_somebody_else() {
+/// Drops the handle. The task continues.
+pub(crate) async fn order_without_handle() {
     let (serve, served) = async_channel::bounded(1);
     drop(task::detach(async move {
         let meal = sequential::make_dinner().await;
-        serve.send(meal).await.expect("somebody waits")
+        serve.send(meal).await.expect("the receiver exists")
     }));
-    let meal = served.recv().await.expect("it is served");
+    let meal = served.recv().await.expect("the task sends the meal");
     assert_eq!(meal, Ok(Meal::of_the_day()));
 }

@@ -1,11 +1,11 @@
-//! The steps side by side, in a group.
+//! Concurrent steps in a group.
 
 use bowline::prelude::*;
 
 use super::kitchen::{Dish, HOUR, KitchenError, Meal, Meat, Oven, Vegetable, marinate_meat, preheat_oven};
 use super::sequential::chop_vegetables;
 
-/// All children of a group give the same type.
+/// The common result type of the children.
 enum CookingStep {
     Vegetables(Vec<Vegetable>),
     Meat(Meat),
@@ -14,7 +14,7 @@ enum CookingStep {
 
 pub(crate) async fn make_dinner() -> Result<Meal, KitchenError> {
     let (mut veggies, mut meat, mut oven) = (None, None, None);
-    // Children own what they use: one that wrote to these variables would not compile. The body may write to them.
+    // Only the body may write to these variables: children are `'static`.
     task::try_group(async |group| {
         group.spawn(async { Ok(CookingStep::Vegetables(chop_vegetables().await?)) });
         group.spawn(async { Ok(CookingStep::Meat(marinate_meat().await)) });
@@ -31,8 +31,7 @@ pub(crate) async fn make_dinner() -> Result<Meal, KitchenError> {
     })
     .await?;
 
-    // The group has returned normally, so no child has failed, and none was stopped: they are when we are cancelled
-    // ourselves, and then `next` does not return.
+    // The group has returned, so no child has failed. No child was stopped either: `next` would not have returned then.
     let (Some(veggies), Some(meat), Some(oven)) = (veggies, meat, oven) else {
         unreachable!("all three steps have finished");
     };

@@ -1,4 +1,4 @@
-//! What is in the kitchen: things that take time, and may go wrong.
+//! The steps of the recipe, which take time and may fail.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::task::Cancelled;
 
-/// Time is short in this kitchen.
+/// An hour of the recipe.
 pub(crate) const HOUR: Duration = Duration::from_millis(2);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum KitchenError {
     Cancelled(Cancelled),
 }
 
-/// What lets `?` follow `check_cancellation()`.
+/// Lets `?` convert the error of `check_cancellation()`.
 impl From<Cancelled> for KitchenError {
     fn from(cancelled: Cancelled) -> Self {
         KitchenError::Cancelled(cancelled)
@@ -31,7 +31,7 @@ pub(crate) enum Vegetable {
 }
 
 impl Vegetable {
-    /// Chops it, which takes some time.
+    /// Chops the vegetable.
     pub(crate) async fn chopped(self) -> Result<Vegetable, KitchenError> {
         let _cook = Cook::at_work();
         task::sleep(HOUR).await;
@@ -83,7 +83,7 @@ pub(crate) struct Dish {
 }
 
 impl Dish {
-    /// Vegetables come in whatever order they were chopped in; on the plate that is no matter.
+    /// Makes a dish. The order in which the vegetables were chopped does not matter.
     pub(crate) fn new(mut vegetables: Vec<Vegetable>, meat: Meat) -> Self {
         vegetables.sort();
         Dish { vegetables, meat }
@@ -97,7 +97,7 @@ pub(crate) struct Meal {
 }
 
 impl Meal {
-    /// What every recipe here should come to.
+    /// The expected result of every recipe.
     pub(crate) fn of_the_day() -> Meal {
         Meal {
             dish: Dish::new(gather_raw_veggies(), Meat { is_marinated: true }),
@@ -120,7 +120,7 @@ impl fmt::Display for Meal {
     }
 }
 
-/// Somebody at work. However the work ends, the cook leaves.
+/// A guard that counts running steps. It is dropped on every path.
 pub(crate) struct Cook;
 
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -131,7 +131,7 @@ impl Cook {
         Cook
     }
 
-    /// How many have not left. None when a recipe has ended: that is what structure means.
+    /// Returns the number of running steps: zero after a recipe has ended.
     pub(crate) fn count() -> usize {
         AT_WORK.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Makes dinner, in every form that the paper on structured concurrency (SE-0304) gives it: one file each.
+//! Makes dinner in every form of the paper on structured concurrency (SE-0304), one file each.
 //!
 //! ```text
 //! cargo run --example make_dinner
@@ -31,24 +31,24 @@ async fn main() -> Result<(), KitchenError> {
         assert_eq!(Cook::count(), 0);
     }
 
-    // A child for each vegetable: they come as they are ready, or are waited for by the group alone.
+    // A child for each vegetable. The body takes the results, or leaves the children to the group.
     let mut veggies = throwing::chop_vegetables().await?;
     veggies.sort();
     assert_eq!(veggies, gather_raw_veggies());
     throwing::chop_and_leave().await?;
     assert_eq!(Cook::count(), 0);
 
-    // An accident: the error comes out when everybody has left the kitchen.
+    // An error is returned after all children have ended.
     let error = cancelling::chop_vegetables().await.expect_err("the carrot slips");
     println!("chopping failed: {error:?}");
     assert_eq!(error, KitchenError::UnfortunateAccidentWithKnife);
     assert_eq!(Cook::count(), 0);
 
-    // The same, looked at inside.
+    // The same error, handled inside the group.
     assert_eq!(cancelling::chop_what_can_be_chopped().await, []);
     assert_eq!(Cook::count(), 0);
 
-    // Too little time, and enough.
+    // A deadline that is too short, and one that is not.
     let late = cancelling::make_dinner_in(HOUR / 2).await;
     println!("dinner in half an hour: {late:?}");
     assert_eq!(late, None);
@@ -56,12 +56,12 @@ async fn main() -> Result<(), KitchenError> {
     let in_time = cancelling::make_dinner_in(Duration::from_secs(60)).await;
     assert_eq!(in_time, Some(Meal::of_the_day()));
 
-    // Nobody's children.
+    // Detached tasks.
     detached::order_and_eat().await;
-    detached::order_and_call_off().await;
-    detached::order_for_somebody_else().await;
+    detached::order_and_cancel().await;
+    detached::order_without_handle().await;
 
-    // A task, since what it leaves behind has ended when the task has.
+    // Dropped children are awaited at the end of their task.
     let Ok(plan) = Task::new(async_let::change_ones_mind()).await;
     println!("{plan}");
     assert_eq!(Cook::count(), 0);

@@ -1,4 +1,4 @@
-//! One step after the other: asynchronous, and nothing runs side by side.
+//! One step after the other, without concurrency.
 
 use super::kitchen::{Dish, HOUR, KitchenError, Meal, Vegetable, gather_raw_veggies, marinate_meat, preheat_oven};
 

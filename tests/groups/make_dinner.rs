@@ -117,10 +117,10 @@ fn dinner_that_is_ordered_and_eaten() {
 
 #[test]
 fn dinner_that_is_called_off() {
-    everywhere(detached::order_and_call_off, |()| {});
+    everywhere(detached::order_and_cancel, |()| {});
 }
 
 #[test]
 fn dinner_for_somebody_else() {
-    everywhere(detached::order_for_somebody_else, |()| {});
+    everywhere(detached::order_without_handle, |()| {});
 }
