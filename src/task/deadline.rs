@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use super::awaiting::await_sender::SenderFuture;
 use super::cancellation::in_context;
-use super::frame::{self, Header, Polling};
-use super::strand::context::{Context, Scope, Stops};
-use super::strand::inside::{self, Change, Closed, Ended, Inside};
+use super::frame::{self, ContextScope, Header, Polling, Stops};
+use super::strand::context::Context;
+use super::strand::scoped_future::{self, Change, Ended, Leftover, ScopedFuture};
 use crate::scheduler::{Timer, TimerSchedule};
 use crate::sender::{current, start};
 use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};
@@ -148,7 +148,7 @@ impl Error for DeadlineExceeded {}
 /// The future of [`with_deadline`] and [`with_timeout`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithDeadline<F: Future> {
-    inside: Inside<F, Limit>,
+    inside: ScopedFuture<F, Limit>,
     /// A timer that is awaited beside the inside, where there is no frame for it to wake.
     foreign: Option<SenderFuture<TimerSchedule>>,
     /// Taken by the first poll.
@@ -176,7 +176,7 @@ impl When {
 impl<F: Future> WithDeadline<F> {
     fn new(when: When, future: F) -> Self {
         WithDeadline {
-            inside: Inside::new(future),
+            inside: ScopedFuture::new(future),
             foreign: None,
             when: Some(when),
             timer: None,
@@ -240,7 +240,7 @@ impl<F: Future> Future for WithDeadline<F> {
         match polled {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(Ok(value)),
             Poll::Ready(Ended::Stopped(true)) => Poll::Ready(Err(DeadlineExceeded)),
-            Poll::Ready(Ended::Stopped(false)) => inside::stop_outside(cx),
+            Poll::Ready(Ended::Stopped(false)) => scoped_future::stop_outside(cx),
             Poll::Pending if inside.is_over() => Poll::Pending,
             Poll::Pending => {
                 let Some(timer) = &mut this.foreign else {
@@ -273,7 +273,7 @@ pub(super) struct Limit {
     /// First, so that its address is that of the whole. Linked to the token outside.
     relay: Relay,
     /// The scope that this is in. Dangling before it has begun.
-    scope: NonNull<Scope>,
+    scope: NonNull<ContextScope>,
     at: Option<Instant>,
     /// One for the timer, until it has completed; one for the relay, until that is over; one for `close` while it runs. And
     /// [`CLOSED`], which `close` sets with its hold, unless nothing is in flight: then the party that gives the last hold up ends the
@@ -386,10 +386,10 @@ impl Limit {
         unsafe {
             let (frame, scope) = (this.as_ref().frame(), this.as_ref().scope);
             match this.as_ref().holds.fetch_sub(1, AcqRel) {
-                1 => inside::end_await(frame),
+                1 => scoped_future::end_await(frame),
                 LAST_OF_CLOSED => {
-                    inside::end::<Limit>(scope);
-                    inside::end_await(frame)
+                    scoped_future::end::<Limit>(scope);
+                    scoped_future::end_await(frame)
                 }
                 _ => Transfer::none(),
             }
@@ -398,7 +398,7 @@ impl Limit {
 }
 
 impl Change for Limit {
-    unsafe fn begin(this: NonNull<Self>, scope: NonNull<Scope>, context: &mut Context) {
+    unsafe fn begin(this: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         let place = this.as_ptr();
         // SAFETY: the caller's promise: no other thread knows it yet.
         unsafe {
@@ -460,19 +460,19 @@ impl Change for Limit {
         stopped.and(unsafe { Limit::end(this) })
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Closed {
+    unsafe fn close(this: NonNull<Self>) -> Leftover {
         // SAFETY: the caller's promise. The hold keeps it until it is given up, and so does the fact that nothing is in flight.
         unsafe {
             let held = (this.as_ref().holds)
                 .fetch_update(AcqRel, Acquire, |holds| (holds != 0).then_some((holds + 1) | CLOSED))
                 .is_ok();
             if !held {
-                return Closed::Over;
+                return Leftover::Over;
             }
             current::run_later(Limit::end(this)).run();
             match this.as_ref().holds.fetch_sub(1, AcqRel) {
-                LAST_OF_CLOSED => Closed::Ended,
-                _ => Closed::InFlight,
+                LAST_OF_CLOSED => Leftover::Ended,
+                _ => Leftover::InFlight,
             }
         }
     }

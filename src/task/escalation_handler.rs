@@ -8,8 +8,8 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::frame::{Header, Polling};
-use super::priority::{self, Held, Link, Raising};
+use super::frame::{Header, Polling, by_number};
+use super::strand::raising::{Link, Raising, ToRaise};
 use super::strand::tether::{Tether, Tethered};
 use crate::sender::stage::container_of;
 use crate::sync::Arc;
@@ -118,7 +118,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
     /// # Safety
     ///
     /// The link is that of such a node, which has not left.
-    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         /// # Safety
         ///
         /// It is counted, and this gives that back.
@@ -127,7 +127,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
             let _ = Panic::catch(|| {
                 // SAFETY: the caller's promise.
                 let node = unsafe { Arc::from_raw(what.cast::<Node<H>>().as_ptr()) };
-                let old = priority::by_number(node.level.fetch_max(level as u8, AcqRel));
+                let old = by_number(node.level.fetch_max(level as u8, AcqRel));
                 if !node.over.load(Acquire) && old < level {
                     (node.handler)(old, level);
                 }
@@ -138,7 +138,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
         unsafe {
             let node = container_of!(link, Self, link);
             Arc::increment_strong_count(node.as_ptr());
-            Some(Held {
+            Some(ToRaise {
                 what: node.cast(),
                 raise: call::<H>,
             })
@@ -149,7 +149,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
     fn install(handler: H, polling: Polling<'_>) -> (Arc<Self>, NonNull<Tether<Self>>) {
         let node = Arc::new(Node {
             link: Link::new(Self::hold),
-            level: AtomicU8::new(priority::level(polling).unwrap_or_default() as u8),
+            level: AtomicU8::new(polling.level().unwrap_or_default() as u8),
             over: AtomicBool::new(false),
             handler,
         });
@@ -165,7 +165,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
             };
             Link::enter(NonNull::new_unchecked(&raw mut (*place.as_ptr()).link), polling.frame());
             // It is told of what comes after that.
-            let level = priority::level(polling).unwrap_or_default();
+            let level = polling.level().unwrap_or_default();
             node.level.fetch_max(level as u8, AcqRel);
             (node, tether)
         }
@@ -218,7 +218,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
             && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
         {
             this.handler = Polling::with(|polling| match polling {
-                Some(polling) if priority::can_be_raised(polling) => {
+                Some(polling) if polling.can_be_raised() => {
                     let (node, tether) = Node::install(handler, polling);
                     polling.hold();
                     Handler::Installed(node, tether, polling.frame())

@@ -51,9 +51,9 @@ mod children;
 mod coroutine;
 mod current;
 mod deadline;
-mod error;
 mod escalation_handler;
 mod frame;
+mod handle;
 mod let_async;
 mod priority;
 mod running;
@@ -65,30 +65,31 @@ mod tree;
 
 pub use awaiting::await_sender::{SenderFuture, ValueFuture};
 pub use awaiting::await_state::TaskToken;
+pub use awaiting::environment::TaskEnv;
 pub use block_on::block_on;
-pub use cancellation::{Cancelled, Reason, cancellation_reason, check_cancellation, is_cancelled};
+pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
+pub use children::error::TaskError;
 pub use children::group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
     NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
     discarding_group, gather, group, supervised_group, try_group,
 };
-pub use children::handle::{Handle, detach, detach_with};
 pub use coroutine::allocator::{CurrentAllocator, TaskAllocator};
 pub use coroutine::builder::TaskBuilder;
+pub use coroutine::context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext};
 pub use coroutine::local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use coroutine::task::{Task, TaskFuture, TaskOperation};
-pub use current::{TaskId, TaskRef, current};
+pub use current::current;
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
-pub use error::TaskError;
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
+pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
 pub use priority::{base_priority, current_priority, priority};
 pub(crate) use running::hop::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
-pub use strand::context::{
-    ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext, TaskEnv,
-};
+pub use strand::reason::Reason;
+pub use strand::task_ref::{TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 pub use tree::{TaskNode, TaskState, TaskTree, dump};
 

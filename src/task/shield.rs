@@ -7,8 +7,9 @@ use core::task::{Context as Cx, Poll};
 
 use core::ptr::NonNull;
 
-use super::strand::context::{Context, Scope, Stops};
-use super::strand::inside::{self, Change, Ended, Inside};
+use super::frame::{ContextScope, Stops};
+use super::strand::context::Context;
+use super::strand::scoped_future::{self, Change, Ended, ScopedFuture};
 use crate::stop::ErasedStopToken;
 
 /// Runs a future, or awaits a sender, inside of which nothing is seen of the task's cancellation.
@@ -61,21 +62,21 @@ use crate::stop::ErasedStopToken;
 /// None but for the memory of the frame, which has the context of the scope. The future may borrow, and need not be `Send`.
 pub fn shield<F: IntoFuture>(operation: F) -> Shield<F::IntoFuture> {
     Shield {
-        inside: Inside::new(operation.into_future()),
+        inside: ScopedFuture::new(operation.into_future()),
     }
 }
 
 /// The future of [`shield`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Shield<F> {
-    inside: Inside<F, Shielded>,
+    inside: ScopedFuture<F, Shielded>,
 }
 
 /// Nothing stops what is inside.
 struct Shielded;
 
 impl Change for Shielded {
-    unsafe fn begin(_: NonNull<Self>, scope: NonNull<Scope>, context: &mut Context) {
+    unsafe fn begin(_: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         // SAFETY: the scope is alive: it is being made.
         unsafe { scope.as_ref() }.set_stops(Stops::Never);
         context.token = ErasedStopToken::NEVER;
@@ -91,7 +92,7 @@ impl<F: Future> Future for Shield<F> {
         let inside = unsafe { self.map_unchecked_mut(|this| &mut this.inside) };
         match inside.poll(cx, || Shielded) {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(value),
-            Poll::Ready(Ended::Stopped(_)) => inside::stop_outside(cx),
+            Poll::Ready(Ended::Stopped(_)) => scoped_future::stop_outside(cx),
             Poll::Pending => Poll::Pending,
         }
     }

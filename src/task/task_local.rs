@@ -1,21 +1,16 @@
 //! Values that belong to a task, and are seen by all that runs in it.
 
-use core::any::TypeId;
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::future::{Future, IntoFuture};
 use core::mem;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
-use std::boxed::Box;
 
-use super::frame::{Header, Polling};
-use super::strand::context::{Context, Scope};
-use super::strand::inside::{self, Change, Ended, Inside};
-use crate::Panic;
-use crate::memory::Count;
-use crate::sender::current;
+use super::frame::ContextScope;
+use super::strand::context::Context;
+use super::strand::locals::Locals;
+use super::strand::scoped_future::{self, Change, Ended, ScopedFuture};
 use crate::sync::OnceLock;
 
 /// Declares task-local values, each a `static` of the type [`TaskLocal`](crate::task::TaskLocal).
@@ -151,8 +146,8 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     /// It is that of the future. Where something that it awaits stops, so does the task.
     pub fn scope<F: IntoFuture>(&'static self, value: T, future: F) -> TaskLocalFuture<F::IntoFuture> {
         TaskLocalFuture {
-            inside: Inside::new(future.into_future()),
-            locals: self.bind(value),
+            inside: ScopedFuture::new(future.into_future()),
+            locals: Locals::bind(self.key(), value),
             is_linked: false,
         }
     }
@@ -177,7 +172,7 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     ///
     /// When the closure does; the value is not bound any more then.
     pub fn sync_scope<R>(&'static self, value: T, body: impl FnOnce() -> R) -> R {
-        let locals = self.bind(value);
+        let locals = Locals::bind(self.key(), value);
         // SAFETY: it is new, and nobody else knows it.
         unsafe { locals.link() };
         locals.enter(body)
@@ -193,7 +188,7 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
 
     /// Shows the value that is bound here to `look`, or else the default. None where there is neither.
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        let value = match self.find() {
+        let value = match Locals::find::<T>(self.key()) {
             // SAFETY: it is bound by something that this thread is in the midst of, and so until this returns.
             Some(value) => unsafe { value.as_ref() },
             None => self.default.get_or_init(self.make?),
@@ -203,35 +198,6 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
 
     fn key(&'static self) -> *const () {
         ptr::from_ref(self).cast()
-    }
-
-    fn bind(&'static self, value: T) -> Locals {
-        let bound = Box::new(Bound {
-            binding: Binding {
-                count: Count::one(),
-                next: UnsafeCell::new(None),
-                key: self.key(),
-                vtable: Bound::<T>::VTABLE,
-            },
-            value,
-        });
-        Locals(Some(NonNull::from(Box::leak(bound)).cast()))
-    }
-
-    fn find(&'static self) -> Option<NonNull<T>> {
-        let mut at = here();
-        while let Some(place) = at {
-            // SAFETY: the innermost is kept by something that this thread is in the midst of, and each keeps the next.
-            let binding = unsafe { place.as_ref() };
-            // What is at the address of a `static` has its type. A key that is none could be anywhere.
-            if ptr::eq(binding.key, self.key()) && binding.vtable.value == TypeId::of::<T>() {
-                // SAFETY: the value is of this type.
-                return Some(unsafe { NonNull::new_unchecked(&raw mut (*place.cast::<Bound<T>>().as_ptr()).value) });
-            }
-            // SAFETY: it is not written once it is known.
-            at = unsafe { *binding.next.get() };
-        }
-        None
     }
 }
 
@@ -243,189 +209,10 @@ impl<T: Send + Sync + 'static> fmt::Debug for TaskLocal<T> {
     }
 }
 
-/// One value, and what was bound before it.
-#[repr(C)]
-pub(super) struct Binding {
-    /// One for each that has it innermost: the scope, and the groups and tasks that began in there; and for each binding
-    /// further in.
-    count: Count,
-    /// Of which this has a count. Written before anybody but the scope knows this.
-    next: UnsafeCell<Option<NonNull<Binding>>>,
-    key: *const (),
-    vtable: &'static BindingVtable,
-}
-
-/// What is known of the value.
-struct BindingVtable {
-    value: TypeId,
-    /// Frees the binding, and does not unwind.
-    free: unsafe fn(NonNull<Binding>),
-}
-
-#[repr(C)]
-struct Bound<T> {
-    binding: Binding,
-    value: T,
-}
-
-impl<T: Send + Sync + 'static> Bound<T> {
-    const VTABLE: &'static BindingVtable = &BindingVtable {
-        value: TypeId::of::<T>(),
-        free: Self::free,
-    };
-
-    /// # Safety
-    ///
-    /// The binding is such a one, and nobody uses it any more.
-    unsafe fn free(binding: NonNull<Binding>) {
-        // SAFETY: by the caller's promise; it was leaked from a box.
-        let bound = unsafe { Box::from_raw(binding.cast::<Self>().as_ptr()) };
-        // Whoever happens to be last has nothing to do with the value.
-        if let Err(payload) = Panic::catch(|| drop(bound)) {
-            // What the payload does is its own doing, once.
-            mem::forget(Panic::catch(|| drop(payload)));
-        }
-    }
-}
-
-/// The bindings that are seen somewhere: a count of the innermost, or nothing.
-///
-/// It is kept by whatever was begun in a scope and may be there when the scope is over.
-pub(super) struct Locals(Option<NonNull<Binding>>);
-
-// SAFETY: the values are `Send` and `Sync`, and the rest does not change but for the count.
-unsafe impl Send for Locals {}
-// SAFETY: as above.
-unsafe impl Sync for Locals {}
-
-impl Locals {
-    /// Those that the calling code sees.
-    pub(super) fn current() -> Self {
-        // SAFETY: they are kept by something that this thread is in the midst of.
-        unsafe { Locals::counted(here()) }
-    }
-
-    /// # Safety
-    ///
-    /// The binding is there.
-    unsafe fn counted(binding: Option<NonNull<Binding>>) -> Self {
-        if let Some(binding) = binding {
-            // SAFETY: by the caller's promise.
-            unsafe { binding.as_ref() }.count.add();
-        }
-        Locals(binding)
-    }
-
-    /// What goes into a context that is there no longer than this.
-    #[inline]
-    pub(super) fn as_raw(&self) -> Option<NonNull<Binding>> {
-        self.0
-    }
-
-    /// Puts what the calling code sees beneath a binding.
-    ///
-    /// # Safety
-    ///
-    /// This is the only count of a binding that was not linked.
-    unsafe fn link(&self) {
-        if let Some(binding) = self.0 {
-            let mut outer = Locals::current();
-            // SAFETY: by the caller's promise. It takes the count over.
-            unsafe { *binding.as_ref().next.get() = outer.0.take() };
-        }
-    }
-
-    /// Runs `body` where these are seen by what the calling thread runs, be that part of a task or not.
-    fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
-        /// Also when it unwinds.
-        struct Leave(*const ());
-        impl Drop for Leave {
-            fn drop(&mut self) {
-                current::replace_bound(self.0);
-            }
-        }
-
-        let (frame, context) = polled();
-        let here = Here {
-            frame,
-            context,
-            locals: self.0,
-        };
-        let _leave = Leave(current::replace_bound((&raw const here).cast()));
-        body()
-    }
-}
-
-impl Default for Locals {
-    /// None.
-    fn default() -> Self {
-        Locals(None)
-    }
-}
-
-impl Clone for Locals {
-    fn clone(&self) -> Self {
-        // SAFETY: it is counted.
-        unsafe { Locals::counted(self.0) }
-    }
-}
-
-impl Drop for Locals {
-    fn drop(&mut self) {
-        let mut last = self.0;
-        while let Some(binding) = last {
-            // SAFETY: it is counted, and this gives a count back. The last frees it, and has its count of the next.
-            unsafe {
-                if !binding.as_ref().count.release() {
-                    return;
-                }
-                last = *binding.as_ref().next.get();
-                (binding.as_ref().vtable.free)(binding);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Locals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locals").finish_non_exhaustive()
-    }
-}
-
-/// What is bound on this stack, beside what the context of a frame says.
-struct Here {
-    /// The frame that was polled when it was bound, or null, and the context that the frame was polled in. Where either is
-    /// another one, this is not what is seen: a scope that began in there, or another task, has its own.
-    frame: *const Header,
-    context: *const Context,
-    locals: Option<NonNull<Binding>>,
-}
-
-/// The frame that this thread polls, and its context; or twice null.
-#[inline]
-fn polled() -> (*const Header, *const Context) {
-    Polling::with(|polling| match polling {
-        Some(polling) => (polling.frame().as_ptr().cast_const(), ptr::from_ref(polling.context())),
-        None => (ptr::null(), ptr::null()),
-    })
-}
-
-/// The innermost binding that the calling code sees.
-#[inline]
-fn here() -> Option<NonNull<Binding>> {
-    let (frame, context) = polled();
-    // SAFETY: it is on the stack beneath us.
-    match unsafe { current::bound().cast::<Here>().as_ref() } {
-        Some(here) if ptr::eq(here.frame, frame) && ptr::eq(here.context, context) => here.locals,
-        // SAFETY: the frame is being polled, so its context is there.
-        _ => unsafe { context.as_ref() }.and_then(|context| context.locals),
-    }
-}
-
 /// A future in which a [task-local](TaskLocal) value is bound. Made by [`TaskLocal::scope`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TaskLocalFuture<F> {
-    inside: Inside<F, Binds>,
+    inside: ScopedFuture<F, Binds>,
     /// The binding, until the future is gone.
     locals: Locals,
     /// It knows what is beneath it: it was polled.
@@ -436,7 +223,7 @@ pub struct TaskLocalFuture<F> {
 struct Binds(Locals);
 
 impl Change for Binds {
-    unsafe fn begin(this: NonNull<Self>, _: NonNull<Scope>, context: &mut Context) {
+    unsafe fn begin(this: NonNull<Self>, _: NonNull<ContextScope>, context: &mut Context) {
         // SAFETY: it is alive as long as the context is used.
         context.locals = unsafe { this.as_ref() }.0.as_raw();
     }
@@ -463,10 +250,10 @@ impl<F: Future> Future for TaskLocalFuture<F> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(ended) => ended,
         };
-        *locals = Locals(None);
+        *locals = Locals::default();
         match ended {
             Ended::Value(value) => Poll::Ready(value),
-            Ended::Stopped(_) => inside::stop_outside(cx),
+            Ended::Stopped(_) => scoped_future::stop_outside(cx),
         }
     }
 }

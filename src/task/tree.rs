@@ -3,7 +3,9 @@
 use core::fmt;
 use std::vec::Vec;
 
-use super::current::{Facts, TaskId, TaskRef, current};
+use super::current::current;
+use super::strand::record::Facts;
+use super::strand::task_ref::{TaskId, TaskRef};
 use crate::Priority;
 
 /// How many tasks a tree shows. It is for people to read.
@@ -43,7 +45,7 @@ impl TaskRef {
             let look = task.record().look(&mut children, room);
             // The newest comes first, and so goes last.
             waiting.extend(children.drain(..).map(|child| (child, depth + 1)));
-            entries.push(Entry {
+            entries.push(TreeEntry {
                 task,
                 depth,
                 facts: look.facts,
@@ -61,11 +63,11 @@ impl TaskRef {
 #[derive(Clone)]
 pub struct TaskTree {
     /// Each task comes before those beneath it.
-    entries: Vec<Entry>,
+    entries: Vec<TreeEntry>,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct TreeEntry {
     task: TaskRef,
     depth: usize,
     facts: Facts,
@@ -119,12 +121,12 @@ impl fmt::Debug for TaskTree {
 /// One task of a [`TaskTree`], as it was when that was made.
 #[derive(Clone, Copy)]
 pub struct TaskNode<'a> {
-    entries: &'a [Entry],
+    entries: &'a [TreeEntry],
     index: usize,
 }
 
 impl<'a> TaskNode<'a> {
-    fn entry(&self) -> &'a Entry {
+    fn entry(&self) -> &'a TreeEntry {
         &self.entries[self.index]
     }
 

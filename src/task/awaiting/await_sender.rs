@@ -12,9 +12,10 @@ use core::task::{Context as Cx, Poll};
 
 use crate::sender::start;
 use crate::task::awaiting::await_state::AwaitState;
+use crate::task::awaiting::environment::{self, TaskEnv};
 use crate::task::awaiting::foreign::{self, Foreign};
 use crate::task::frame::{BlockContent, Header, Polling};
-use crate::task::strand::context::{Context, TaskEnv};
+use crate::task::strand::context::Context;
 use crate::{Completion, Panic, Receiver, Sender, Transfer};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
@@ -659,7 +660,7 @@ impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
         match self.context {
             // SAFETY: the frame is being polled, on this stack.
             Some(context) => unsafe { TaskEnv::new(context, None) },
-            None => foreign::anywhere(),
+            None => environment::anywhere(),
         }
     }
 

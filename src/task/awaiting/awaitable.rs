@@ -78,10 +78,12 @@ macro_rules! awaitable {
 }
 
 use crate::adaptors::*;
+use crate::factories::continuation::ContinuationSender;
+use crate::factories::sleep::Sleep;
+use crate::factories::yield_now::YieldNow;
 use crate::factories::*;
 use crate::scheduler::*;
 use crate::scope::{Associated, Join, Kind, SpawnFuture};
-use crate::task::{ContinuationSender, Sleep, YieldNow};
 
 awaitable!(
     [S, E] ErrInto<S, E>,

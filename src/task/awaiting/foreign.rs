@@ -24,13 +24,12 @@ use crate::sender::env::{Beneath, Look};
 use crate::sender::native::{self, Native};
 use crate::sender::stage::container_of;
 use crate::sender::start;
-use crate::stop::{ErasedStopToken, NeverStop, Relay, StopToken, Why};
-use crate::sync::{Mutex, OnceLock, lock, thread_id};
+use crate::stop::{Relay, StopToken, Why};
+use crate::sync::{Mutex, lock, thread_id};
 use crate::task::awaiting::await_sender::sent_elsewhere;
-use crate::task::frame::{self, Header, Polling};
-use crate::task::priority;
-use crate::task::running::home::Home;
-use crate::task::strand::context::{Around, Context, TaskEnv};
+use crate::task::awaiting::environment::{self, TaskEnv};
+use crate::task::frame::{self, Header, Home, Placement, Polling, Stopping};
+use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::tether::{Tether, Tethered};
 use crate::{Completion, Env, Identity, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
@@ -47,7 +46,7 @@ struct Core {
     relay: Relay,
     /// The task that it began in, which counts it as an await, and the context there, of which it is a user; both until the
     /// operation has completed.
-    around: Option<Around>,
+    around: Option<Awaiter>,
     /// Ties it to that task, which ends it when its own future is gone: the future that polls it may have been forgotten. Written
     /// before the operation is started.
     tether: Option<NonNull<Tether<Core>>>,
@@ -324,7 +323,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
     where
         S: Sender<Value = T, Error = E> + 'static,
     {
-        let around = polling.map(|polling| Around {
+        let around = polling.map(|polling| Awaiter {
             frame: polling.frame(),
             context: NonNull::from(polling.context()),
         });
@@ -367,7 +366,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 .scheduler
                 .insert(ForeignScheduler { core, counted: false });
             let outside: (_, Look) = (core.cast(), LocalHome::look);
-            let mut inside = context(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
+            let mut inside = Context::new(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
             if let Some((around, polling)) = around.zip(polling) {
                 match Tether::tie(core, polling) {
                     Ok(tether) => (*core.as_ptr()).tether = Some(tether),
@@ -384,7 +383,10 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 polling.count_wait();
                 Relay::link(NonNull::new_unchecked(&raw mut (*core.as_ptr()).relay), task.token);
                 inside = Context {
-                    priority: priority::level(polling),
+                    placement: Placement {
+                        priority: polling.level(),
+                        ..inside.placement
+                    },
                     around: Some(around),
                     deadline: task.deadline,
                     locals: task.locals,
@@ -616,7 +618,7 @@ impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
         match &self.block.core().context {
             // SAFETY: the block is there until the completion.
             Some(context) => unsafe { TaskEnv::of_foreign(NonNull::from(context)) },
-            None => anywhere(),
+            None => environment::anywhere(),
         }
     }
 
@@ -664,72 +666,6 @@ pub(in crate::task) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T,
                  await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
             ),
         }),
-    }
-}
-
-/// What unwinds a task, or a scope in one, that is stopped by something which code with a waker of its own polls.
-///
-/// That code would not be polled again, and may even block the thread until it was. So it is left by unwinding, which the
-/// scope or the frame takes for the stop that it is.
-pub(in crate::task) struct Stopping;
-
-impl Stopping {
-    /// Stops the innermost scope of the task that this thread polls, or else the task. What polls with the task's own waker is
-    /// pending next.
-    pub(in crate::task) fn stop(polling: Polling<'_>, waker: &Waker) {
-        if frame::frame_of(waker) != Some(polling.frame()) {
-            Stopping::unwind(polling);
-        }
-        polling.stop_here();
-    }
-
-    fn unwind(polling: Polling<'_>) -> ! {
-        polling.stop_here();
-        Panic::new(Box::new(Stopping)).resume()
-    }
-
-    /// Whether something was unwound by this.
-    pub(in crate::task) fn is(payload: &Panic) -> bool {
-        payload.is::<Stopping>()
-    }
-}
-
-/// The environment of the inline scheduler, which nothing stops.
-pub(in crate::task) fn anywhere() -> TaskEnv {
-    struct Anywhere(Context);
-    // SAFETY: it does not change.
-    unsafe impl Send for Anywhere {}
-    // SAFETY: as above.
-    unsafe impl Sync for Anywhere {}
-
-    /// There is nothing to be found.
-    unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        None
-    }
-
-    static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();
-    let Anywhere(context) = ANYWHERE.get_or_init(|| {
-        // SAFETY: there is nothing behind a token that never stops.
-        let token = unsafe { ErasedStopToken::new(&NeverStop) };
-        let outside: (_, Look) = (NonNull::dangling(), look);
-        Anywhere(context(Home::anywhere(), token, outside))
-    });
-    // SAFETY: it is there for ever.
-    unsafe { TaskEnv::new(NonNull::from(context), None) }
-}
-
-/// A context that adds nothing to what is outside.
-fn context(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> Context {
-    Context {
-        home,
-        token,
-        outside,
-        priority: None,
-        around: None,
-        deadline: None,
-        locals: None,
-        scope: None,
-        is_local: false,
     }
 }
 

@@ -3,4 +3,5 @@
 pub(super) mod await_sender;
 pub(super) mod await_state;
 pub(super) mod awaitable;
+pub(super) mod environment;
 pub(super) mod foreign;

@@ -17,16 +17,17 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use crate::task::children::error::TaskError;
 use crate::task::children::spawned::Place;
+use crate::task::coroutine::context::TaskContext;
 use crate::task::coroutine::task::{Frame, Plain};
-use crate::task::current::TaskRef;
-use crate::task::error::TaskError;
-use crate::task::frame::{Continuation, Header, Polling};
-use crate::task::priority::{self, Held, Link};
-use crate::task::strand::context::{Around, Context, Scope, TaskContext};
+use crate::task::frame::{ContextScope, Continuation, Header, Home, Placement, Polling, Tracker};
+use crate::task::strand::context::{Awaiter, Context};
+use crate::task::strand::locals::Locals;
+use crate::task::strand::raising::{self, Link, ToRaise};
+use crate::task::strand::task_ref::TaskRef;
 use crate::task::strand::tether::{Tether, Tethered};
 use crate::task::strand::unit::{Counted, Unit};
-use crate::task::task_local::Locals;
 use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Sender, Transfer};
 
 /// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
@@ -51,7 +52,7 @@ pub(in crate::task) struct Solo {
     parent: Option<NonNull<Header>>,
     /// The scope in that frame that this was started in, which the token that the relay is linked to may be of. It is not
     /// over before the link is.
-    scope: Option<NonNull<Scope>>,
+    scope: Option<NonNull<ContextScope>>,
     /// Ties it to the parent. None where it is detached. Written before the child is started.
     tether: Option<NonNull<Tether<Solo>>>,
     /// The tether has its reference. Belongs to the thread that polls the parent, or that frees it.
@@ -172,7 +173,7 @@ impl SoloRef {
     /// Makes it at least as urgent, for good.
     pub(in crate::task) fn raise(&self, level: Priority) {
         // SAFETY: it is counted, and the first frame of its strand.
-        unsafe { priority::raise(self.0, level) };
+        unsafe { raising::raise(self.0, level) };
     }
 }
 
@@ -205,13 +206,13 @@ where
         Some(polling) => {
             let here = polling.context();
             let mut context = here.of_child();
-            context.priority = priority::level(polling);
+            context.placement.priority = polling.level();
             (context, here.scope(), ptr::from_ref(polling.unit()))
         }
-        None => (Context::of_global_pool(), None, ptr::null()),
+        None => (Context::of_home(Home::global_pool()), None, ptr::null()),
     };
     let reaching = polling.map_or(context.token, |polling| polling.context().reaching_token());
-    let (outer, inherited) = (context.token, context.priority);
+    let (outer, inherited) = (context.token, context.priority());
     let locals = if parent.is_some() {
         Locals::current()
     } else {
@@ -265,7 +266,7 @@ where
             }
         }
         (*place).context.token = (*place).relay.token();
-        (*place).context.around = parent.map(|frame| Around {
+        (*place).context.around = parent.map(|frame| Awaiter {
             frame,
             context: NonNull::new_unchecked(&raw mut (*place).context),
         });
@@ -294,8 +295,8 @@ where
             Header::count(frame);
             Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
             // What comes after that is told.
-            match priority::level(polling) {
-                Some(level) if Some(level) > inherited => priority::raise(frame, level),
+            match polling.level() {
+                Some(level) if Some(level) > inherited => raising::raise(frame, level),
                 _ => {}
             }
             polling.context().enter();
@@ -307,7 +308,7 @@ where
             unit.as_ref().set_name(name);
         }
         if parent.is_none() {
-            priority::queue_first(frame);
+            Tracker::queue_first(frame);
         }
         // One for the claim; the first is that of the run.
         Header::count(frame);
@@ -419,7 +420,7 @@ impl Solo {
                 let seen = solo.joiner.swap(OVER, AcqRel);
                 Header::release(frame);
                 return match parent {
-                    Some(parent) if seen == ORPHAN => Header::end_wait(parent, Context::is_here),
+                    Some(parent) if seen == ORPHAN => Header::end_wait(parent, Placement::is_here),
                     _ => Transfer::none(),
                 };
             }
@@ -495,9 +496,9 @@ impl Solo {
     /// # Safety
     ///
     /// The link is that of such a child, which has not left.
-    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         // SAFETY: by the caller's promise, it has not ended, and the link has a count.
-        Some(unsafe { Held::strand(container_of!(link, Solo, link).as_ref().frame) })
+        Some(unsafe { ToRaise::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
 }
 
@@ -721,11 +722,11 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
     /// # Safety
     ///
     /// The link is that of such an operation, which has not left.
-    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         // SAFETY: by the caller's promise, the operation is there, and has not let go of the child.
         unsafe {
             let task = &(*container_of!(link, Self, link).as_ptr()).task;
-            task.as_ref().map(|task| Held::strand(task.0))
+            task.as_ref().map(|task| ToRaise::strand(task.0))
         }
     }
 
@@ -773,7 +774,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             };
             // The environment is the user's, so it is asked before anything is entered.
             let env = receiver.env();
-            let (token, level, around) = (env.stop_token(), env.priority(), Around::of(&env));
+            let (token, level, around) = (env.stop_token(), env.priority(), Awaiter::of(&env));
             drop(env);
             let task = task.clone();
             let joiner = &task.solo().joiner;

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 
 use crate::memory::{Cached, OutOfMemory};
 use crate::scheduler::TaskScheduler;
-use crate::task::frame::Header;
-use crate::task::running::home::Home;
-use crate::task::strand::context::{Context, TaskContext};
-use crate::task::task_local::Locals;
+use crate::task::coroutine::context::TaskContext;
+use crate::task::frame::{Header, Home};
+use crate::task::strand::context::Context;
+use crate::task::strand::locals::Locals;
 use crate::{Env, Panic, Priority};
 
 /// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
@@ -73,7 +73,7 @@ impl Place {
     ) -> Result<NonNull<Context>, OutOfMemory> {
         let mut context = *outside;
         if self.priority.is_some() {
-            context.priority = self.priority;
+            context.placement.priority = self.priority;
         }
         if let Some(locals) = &self.locals {
             context.locals = locals.as_raw();
@@ -81,7 +81,7 @@ impl Place {
         if let Some(scheduler) = &self.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.
             let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, frame.cast()) });
-            context.home = match home {
+            context.placement.home = match home {
                 Ok(home) => home?,
                 Err(payload) => {
                     // SAFETY: the caller's promise: the frame was not started, and is next.
@@ -101,7 +101,7 @@ impl Place {
     pub(in crate::task) unsafe fn take_back(&self, frame: NonNull<Header>) {
         if let (Some(_), Some(context)) = (&self.scheduler, &self.context) {
             // SAFETY: the caller's promise. Only the child used the home.
-            unsafe { context.home.take_back(frame.cast(), frame) };
+            unsafe { context.placement.home.take_back(frame.cast(), frame) };
         }
     }
 }

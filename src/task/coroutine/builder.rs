@@ -8,8 +8,8 @@ use core::marker::PhantomData;
 use allocator_api2::alloc::{Allocator, Global};
 
 use crate::scheduler::OutOfMemory;
+use crate::task::coroutine::context::{DefaultContext, InAllocator, TaskContext};
 use crate::task::coroutine::task::Task;
-use crate::task::strand::context::{DefaultContext, InAllocator, TaskContext};
 
 /// Makes tasks with another context or allocator. Made by [`Task::builder`].
 ///

@@ -2,5 +2,7 @@
 
 pub(super) mod allocator;
 pub(super) mod builder;
+pub(super) mod context;
 pub(super) mod local;
+pub(super) mod own_context;
 pub(super) mod task;

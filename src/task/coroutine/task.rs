@@ -19,11 +19,12 @@ use crate::sender::demand::demand;
 use crate::sender::env::look_in;
 use crate::sender::unwind::AbortOnUnwind;
 use crate::stop::ErasedStopToken;
-use crate::task::awaiting::foreign::{self, Foreign, Stopping};
+use crate::task::awaiting::foreign::{self, Foreign};
 use crate::task::coroutine::builder::{TaskBuilder, or_panic};
-use crate::task::frame::{self, Continuation, Header, Polled, Polling, Vtable};
-use crate::task::running::home::Home;
-use crate::task::strand::context::{Around, Context, ContextScheduler, DefaultContext, InAllocator, Own, TaskContext};
+use crate::task::coroutine::context::{ContextScheduler, DefaultContext, InAllocator, TaskContext};
+use crate::task::coroutine::own_context::OwnContext;
+use crate::task::frame::{self, Continuation, Header, Home, Placement, Polled, Polling, Stopping, Vtable};
+use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::unit::Unit;
 use crate::{Completes, Completion, Env, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
@@ -319,7 +320,7 @@ struct Whole<P, T, E, Cx: TaskContext, X> {
 struct OwnWhole<P, T, E, Cx: TaskContext, X> {
     whole: Whole<P, T, E, Cx, X>,
     /// There from the start of the task until it is done.
-    own: Option<Own<Cx>>,
+    own: Option<OwnContext<Cx>>,
 }
 
 enum FrameStage<P, T, E> {
@@ -401,7 +402,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     ///
     /// The frame was allocated as such.
     #[inline]
-    unsafe fn own(this: NonNull<Self>) -> Option<*mut Option<Own<Cx>>> {
+    unsafe fn own(this: NonNull<Self>) -> Option<*mut Option<OwnContext<Cx>>> {
         if Cx::INHERITS {
             return None;
         }
@@ -414,7 +415,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// # Safety
     ///
     /// The header is that of such a frame, which has a context of its own and was not started.
-    unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Context>) -> NonNull<Context> {
+    unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Placement>) -> NonNull<Placement> {
         let this = header.cast::<Self>();
         // SAFETY: by the caller's promise.
         let (own, stage, allocator) = unsafe {
@@ -423,8 +424,8 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         };
         let Some(own) = own else { return outer };
         // SAFETY: nothing in the frame moves, and the context outside stays until the task is done.
-        match unsafe { Own::adopt(own, outer, allocator) } {
-            Ok(context) => context,
+        match unsafe { OwnContext::adopt(own, outer.cast(), allocator) } {
+            Ok(context) => context.cast(),
             Err(payload) => {
                 // SAFETY: nobody else knows the frame.
                 unsafe { Self::end(stage, Completion::Panicked(payload)) };
@@ -809,7 +810,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         // SAFETY: by the caller's promise, nobody else touches the operation.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
         // SAFETY: the task is done, and so are all others that used its home. The frame is there.
-        let home = unsafe { this.context.assume_init_ref() }.home;
+        let home = unsafe { this.context.assume_init_ref() }.placement.home;
         // SAFETY: see above. A home of the task around this one was made for another operation.
         unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) };
         // SAFETY: the frame is done. What was made at the start is dropped this once, before the completion, after which
@@ -855,7 +856,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
             let (token, priority) = (env.stop_token(), env.priority());
             let (env, token) = &*self.outside.insert((env, token));
             // SAFETY: it is used until the task is done, which is before the receiver completes.
-            let around = unsafe { Around::of(env) };
+            let around = unsafe { Awaiter::of(env) };
             let home = if Cx::Scheduler::ANYWHERE {
                 Some(Home::anywhere())
             } else {
@@ -888,7 +889,7 @@ struct Asked {
     env: NonNull<()>,
     token: ErasedStopToken,
     priority: Option<Priority>,
-    around: Option<Around>,
+    around: Option<Awaiter>,
     home: Result<Home, OutOfMemory>,
 }
 
@@ -919,14 +920,16 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: the task that awaits this waits for it, and so does the context in which that began.
         let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
         let context = this.context.write(Context {
-            home,
+            placement: Placement {
+                home,
+                priority,
+                scope: None,
+            },
             token,
             outside: (env, look_in::<R::Env>),
-            priority,
             around,
             deadline: inside.and_then(|(context, _)| context.deadline),
             locals: inside.and_then(|(context, _)| context.locals),
-            scope: None,
             // SAFETY: the frame is owned by this operation.
             is_local: unsafe { Header::is_local(frame) },
         });

@@ -6,12 +6,10 @@ use core::ptr::NonNull;
 use core::task::Context as Cx;
 
 use super::memory::BlockContent;
-use super::{FrameSource, Header, frame_of};
+use super::{FrameSource, Header, Placement, frame_of};
 use crate::Transfer;
 use crate::memory::OutOfMemory;
 use crate::sender::current;
-use crate::task::strand::context::Context;
-use crate::task::strand::unit::Unit;
 
 /// A frame that this thread polls and works for, during a call that the poll makes.
 ///
@@ -67,18 +65,11 @@ impl<'p> Polling<'p> {
         unsafe { self.frame.as_ref() }
     }
 
-    /// The context of the innermost scope that the call is in.
+    /// The placement in the innermost scope that the call is in.
     #[inline]
-    pub(in crate::task) fn context(self) -> &'p Context {
-        // SAFETY: the scope is left when the call is over.
-        unsafe { &*self.header().context.get() }
-    }
-
-    /// The strand of the frame.
-    #[inline]
-    pub(in crate::task) fn unit(self) -> &'p Unit {
-        // SAFETY: it does not end before the frame does.
-        unsafe { &*self.header().unit.get() }
+    pub(in crate::task) fn placement(self) -> &'p Placement {
+        // SAFETY: the poll leaves the scope after the call returns.
+        unsafe { &*self.header().placement.get() }
     }
 
     /// Makes a block in the frame's memory.
@@ -172,7 +163,7 @@ impl<'p> Polling<'p> {
 
     /// Whether what the call belongs to is being dropped: a scope that it is in, or the frame, has stopped, or the thread unwinds.
     pub(in crate::task) fn is_unwinding(self) -> bool {
-        let mut scope = self.context().scope_in(self.frame);
+        let mut scope = self.placement().scope_in(self.frame);
         while let Some(at) = scope {
             if at.is_stopped() {
                 return true;
@@ -185,7 +176,7 @@ impl<'p> Polling<'p> {
     /// What is awaited right now has stopped: nothing of the innermost scope that the call is in, or else of the frame, is
     /// polled again.
     pub(in crate::task) fn stop_here(self) {
-        match self.context().scope_in(self.frame) {
+        match self.placement().scope_in(self.frame) {
             Some(scope) => scope.stop(),
             // SAFETY: the frame is polled.
             None => unsafe { Header::stop(self.frame) },

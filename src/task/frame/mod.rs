@@ -20,9 +20,14 @@
 
 mod access;
 mod awaited;
+mod home;
 mod memory;
+mod placement;
 mod polling;
+mod scope;
 mod state;
+mod stopping;
+mod tracker;
 mod waker;
 
 use core::alloc::Layout;
@@ -32,17 +37,20 @@ use core::ptr::{self, NonNull};
 
 pub(super) use self::access::Polling;
 use self::awaited::Siblings;
+pub(super) use self::home::Home;
 pub(super) use self::memory::{Block, BlockContent};
 use self::memory::{Memory, Source};
+pub(super) use self::placement::Placement;
 pub(super) use self::polling::Polled;
 use self::polling::{free, publish_children, resume_here};
+pub(super) use self::scope::{ContextScope, Stops};
 use self::state::{Held, Pending, State, Wake};
+pub(super) use self::stopping::Stopping;
+pub(super) use self::tracker::{Tracker, by_number};
 pub(super) use self::waker::{frame_of, waker};
 use crate::scheduler::thread_pool::{Entry, EntryKind};
 use crate::sender::current;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::task::strand::context::Context;
-use crate::task::strand::unit::Unit;
 use crate::{Job, Panic, Transfer};
 
 /// What all frames have in common. It comes first in each, so that the address of one is that of the other.
@@ -68,9 +76,9 @@ pub(crate) struct Header {
     sweep_after: Cell<u16>,
     /// Where the task runs. Null before its start; valid until it is done. While it is polled, that of the innermost scope
     /// that the poll is in.
-    context: Cell<*const Context>,
-    /// The strand that the frame is of. As for the context.
-    unit: Cell<*const Unit>,
+    placement: Cell<*const Placement>,
+    /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
+    tracker: Cell<*const Tracker>,
     continuation: Cell<Continuation>,
     /// The last of the children that are to run when the poll is over, or null. They are in no queue, and so are linked by
     /// their jobs, the last to the first. Of a frame that is queued, or that waits to be freed: the next of those.
@@ -115,7 +123,7 @@ impl Continuation {
 }
 
 /// Makes a frame's own context inside another, and returns it.
-pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Context>) -> NonNull<Context>;
+pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Placement>) -> NonNull<Placement>;
 
 /// What is known of the type of a frame.
 pub(super) struct Vtable {
@@ -173,8 +181,8 @@ impl Header {
             is_ending: Cell::new(false),
             orphans: Cell::new(0),
             sweep_after: Cell::new(0),
-            context: Cell::new(ptr::null()),
-            unit: Cell::new(ptr::null()),
+            placement: Cell::new(ptr::null()),
+            tracker: Cell::new(ptr::null()),
             continuation: Cell::new(Continuation::NONE),
             child: Cell::new(ptr::null_mut()),
             awaited: Cell::new(ptr::null_mut()),
@@ -205,20 +213,20 @@ impl Header {
     ///
     /// The task has started and is not done.
     #[inline]
-    pub(super) unsafe fn context(this: NonNull<Header>) -> NonNull<Context> {
+    pub(super) unsafe fn placement(this: NonNull<Header>) -> NonNull<Placement> {
         // SAFETY: the caller's promise.
-        unsafe { NonNull::new_unchecked(this.as_ref().context.get().cast_mut()) }
+        unsafe { NonNull::new_unchecked(this.as_ref().placement.get().cast_mut()) }
     }
 
-    /// The strand that the frame is of.
+    /// The tracker of the frame's strand.
     ///
     /// # Safety
     ///
     /// The task has started and is not done.
     #[inline]
-    pub(super) unsafe fn unit(this: NonNull<Header>) -> NonNull<Unit> {
+    pub(super) unsafe fn tracker(this: NonNull<Header>) -> NonNull<Tracker> {
         // SAFETY: the caller's promise.
-        unsafe { NonNull::new_unchecked(this.as_ref().unit.get().cast_mut()) }
+        unsafe { NonNull::new_unchecked(this.as_ref().tracker.get().cast_mut()) }
     }
 
     /// The node that waits in the queues.
@@ -244,14 +252,14 @@ impl Header {
         unsafe { this.as_ref() }.vtable.is_local
     }
 
-    /// Puts another context in the place of the frame's, and returns the one before.
+    /// Replaces the context of the frame, and returns the one before.
     ///
     /// # Safety
     ///
     /// The caller is what this frame's poll is running, and puts that back before it returns.
-    pub(super) unsafe fn replace_context(this: NonNull<Header>, context: NonNull<Context>) -> NonNull<Context> {
+    pub(super) unsafe fn replace_placement(this: NonNull<Header>, placement: NonNull<Placement>) -> NonNull<Placement> {
         // SAFETY: the caller's promise.
-        unsafe { NonNull::new_unchecked(this.as_ref().context.replace(context.as_ptr()).cast_mut()) }
+        unsafe { NonNull::new_unchecked(this.as_ref().placement.replace(placement.as_ptr()).cast_mut()) }
     }
 
     /// Allocates from the allocator that the frame is from, if that has memory.
@@ -350,24 +358,25 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// It was not started. The context and the unit are valid until it is done.
-    pub(super) unsafe fn begin(
+    /// The frame was not started. The placement is the first field of a context, and the tracker that of a unit. Both are valid
+    /// until the frame is done. Later layers call `Header::begin`, which asks for those types.
+    pub(super) unsafe fn begin_in(
         this: NonNull<Header>,
-        context: NonNull<Context>,
-        unit: NonNull<Unit>,
+        placement: NonNull<Placement>,
+        tracker: NonNull<Tracker>,
         continuation: Continuation,
     ) -> Transfer {
         // SAFETY: no other thread knows the frame yet.
         let header = unsafe { this.as_ref() };
-        header.unit.set(unit.as_ptr());
+        header.tracker.set(tracker.as_ptr());
         // SAFETY: the caller's promise.
-        unsafe { context.as_ref() }.enter();
-        let context = match header.vtable.adopt {
+        unsafe { placement.as_ref() }.enter();
+        let placement = match header.vtable.adopt {
             // SAFETY: the caller's promise.
-            Some(adopt) => unsafe { Header::adopt(this, context, adopt) },
-            None => context,
+            Some(adopt) => unsafe { Header::adopt(this, placement, adopt) },
+            None => placement,
         };
-        header.context.set(context.as_ptr());
+        header.placement.set(placement.as_ptr());
         header.continuation.set(continuation);
         header.state.begin();
         // SAFETY: the frame stays until it is done, which it is not before it was polled.
@@ -382,9 +391,9 @@ impl Header {
     pub(super) unsafe fn unbegin(this: NonNull<Header>) {
         // SAFETY: no other thread knows the frame.
         unsafe {
-            Header::context(this).as_ref().exit();
-            this.as_ref().context.set(ptr::null());
-            this.as_ref().unit.set(ptr::null());
+            Header::placement(this).as_ref().exit();
+            this.as_ref().placement.set(ptr::null());
+            this.as_ref().tracker.set(ptr::null());
         }
     }
 
@@ -402,7 +411,7 @@ impl Header {
                 // They run by themselves: a frame that is queued has none.
                 false => publish_children(this),
             };
-            aside.and(Context::enqueue(Header::context(this), this.cast::<Entry>()))
+            aside.and(Placement::enqueue(Header::placement(this), this))
         }
     }
 
@@ -412,20 +421,20 @@ impl Header {
     ///
     /// As for [`enqueue`](Header::enqueue). It has set no children aside.
     #[inline(never)]
-    unsafe fn enqueue_in(context: NonNull<Context>, this: NonNull<Header>) -> Transfer {
+    unsafe fn enqueue_in(placement: NonNull<Placement>, this: NonNull<Header>) -> Transfer {
         // SAFETY: the caller's promise.
-        unsafe { Context::enqueue(context, this.cast::<Entry>()) }
+        unsafe { Placement::enqueue(placement, this) }
     }
 
     /// Out of the way of the frames that have no context of their own.
     ///
     /// # Safety
     ///
-    /// As for [`begin`](Header::begin).
+    /// As for [`begin_in`](Header::begin_in).
     #[cold]
-    unsafe fn adopt(this: NonNull<Header>, context: NonNull<Context>, adopt: Adopt) -> NonNull<Context> {
+    unsafe fn adopt(this: NonNull<Header>, placement: NonNull<Placement>, adopt: Adopt) -> NonNull<Placement> {
         // SAFETY: the caller's promise.
-        unsafe { adopt(this, context) }
+        unsafe { adopt(this, placement) }
     }
 
     #[inline]
@@ -497,7 +506,7 @@ impl Header {
     /// # Safety
     ///
     /// The caller is that await, and counted as one.
-    pub(super) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Context) -> bool) -> Transfer {
+    pub(super) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Placement) -> bool) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe { Header::wake(this, Held::Await, here) }
     }
@@ -546,7 +555,7 @@ impl Header {
     ///
     /// The caller holds that, or something else that keeps the frame from being freed.
     #[inline]
-    unsafe fn wake(this: NonNull<Header>, held: Held, here: impl FnOnce(&Context) -> bool) -> Transfer {
+    unsafe fn wake(this: NonNull<Header>, held: Held, here: impl FnOnce(&Placement) -> bool) -> Transfer {
         // SAFETY: by the caller's promise the header is alive.
         match unsafe { this.as_ref() }.state.wake(held) {
             Wake::Noted => Transfer::none(),
@@ -554,11 +563,11 @@ impl Header {
                 // SAFETY: this call made it busy, so it is not done before it runs, and its context is valid. It is in no
                 // queue.
                 unsafe {
-                    let context = Header::context(this);
-                    if here(context.as_ref()) {
+                    let placement = Header::placement(this);
+                    if here(placement.as_ref()) {
                         resume_here(this)
                     } else {
-                        Header::enqueue_in(context, this)
+                        Header::enqueue_in(placement, this)
                     }
                 }
             }
@@ -597,7 +606,7 @@ impl Header {
     /// The caller is the owner, and uses the frame no more.
     pub(super) unsafe fn release(this: NonNull<Header>) {
         // The strand does not change once there is one. The context does, and another thread may be polling the frame.
-        if header_of(this).unit.get().is_null() {
+        if header_of(this).tracker.get().is_null() {
             // SAFETY: it was not started, so no other thread knows it.
             unsafe { free(this) };
         } else {

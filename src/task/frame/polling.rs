@@ -11,12 +11,10 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::state::{Finish, Held, Suspend};
-use super::{Continuation, Header, Polling, header_of};
+use super::{ContextScope, Continuation, Header, Polling, Tracker, header_of};
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::sender::current::{self, Gathered, Poll};
 use crate::sync::per_thread;
-use crate::task::priority;
-use crate::task::strand::context::Scope;
 use crate::{Job, Panic, Priority, Transfer};
 
 /// How many frames are polled inside one another before they are polled in turn.
@@ -62,18 +60,18 @@ impl Header {
         };
         // No other thread knows it.
         inner.nested.set(nested);
-        inner.context.set(header.context.get());
-        inner.unit.set(header.unit.get());
+        inner.placement.set(header.placement.get());
+        inner.tracker.set(header.tracker.get());
         inner.continuation.set(Continuation::parent(this));
         inner.state.begin();
-        let context = polling.context();
-        context.enter();
+        let placement = polling.placement();
+        placement.enter();
         poll.change_frame(child.as_ptr().cast());
         // SAFETY: it is busy, and polled by this thread; there is room. It does not unwind.
         let polled = unsafe { (inner.vtable.poll_here)(child, room) };
         poll.change_frame(this.as_ptr().cast());
         if polled == Polled::Gone {
-            context.exit();
+            placement.exit();
             return Polled::Gone;
         }
         // SAFETY: as above.
@@ -91,8 +89,8 @@ impl Header {
         // child.
         unsafe {
             header_of(this).add_pending(1, 0);
-            let (context, unit) = (Header::context(this), Header::unit(this));
-            core::mem::forget(Header::begin(child, context, unit, Continuation::parent(this)));
+            let (placement, tracker) = (Header::placement(this), Header::tracker(this));
+            core::mem::forget(Header::begin_in(child, placement, tracker, Continuation::parent(this)));
             Header::tie(this, child);
             Header::set_aside(this, child);
         }
@@ -271,7 +269,7 @@ impl Header {
                 return unsafe { resume_together(frame) };
             }
             // SAFETY: as above.
-            unsafe { priority::dequeue(frame) };
+            unsafe { Tracker::dequeue(frame) };
         }
         if !current::may_poll() || header.polled.get() {
             // SAFETY: by the caller's promise.
@@ -328,7 +326,7 @@ unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
 unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
     if !current::may_poll() {
         // SAFETY: it is busy, so its context is valid.
-        if unsafe { Header::context(frame).as_ref() }.home.has_queue() {
+        if unsafe { Header::placement(frame).as_ref() }.home.has_queue() {
             // SAFETY: by the caller's promise.
             return unsafe { enqueue_together(frame) };
         }
@@ -352,7 +350,7 @@ unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
 pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
     // SAFETY: it is busy, so its context is valid; the rest is the caller's promise.
     unsafe {
-        if current::may_poll() || !Header::context(frame).as_ref().home.has_queue() {
+        if current::may_poll() || !Header::placement(frame).as_ref().home.has_queue() {
             Transfer::to(frame.cast::<Job>())
         } else {
             enqueue_together(frame)
@@ -373,8 +371,7 @@ pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
 unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: it is busy, so its context is valid.
-    let is_plain =
-        unsafe { header.child.get().is_null() && !header.polled.get() && priority::is_default(Polling::new(frame)) };
+    let is_plain = unsafe { header.child.get().is_null() && !header.polled.get() && Polling::new(frame).is_default() };
     if !is_plain || !current::may_gather() {
         // SAFETY: by the caller's promise.
         return unsafe { Header::enqueue(frame) };
@@ -383,7 +380,7 @@ unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
     if let Some(Gathered { first, many, .. }) = gathered
         && let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut())
         // So they have one home, and one level.
-        && header_of(leader).context.get() == header.context.get()
+        && header_of(leader).placement.get() == header.placement.get()
         && many < TOGETHER
     {
         // SAFETY: both are busy, in no queue, and this thread's. A frame that is queued has no children set aside.
@@ -395,7 +392,7 @@ unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
     // SAFETY: they are handed over this once.
     let before = gathered.map(|gathered| unsafe { hand_over(gathered.first) });
     // SAFETY: it is busy, so its context is valid.
-    let next = if unsafe { Header::context(frame).as_ref() }.home.is_busy_pool() {
+    let next = if unsafe { Header::placement(frame).as_ref() }.home.is_busy_pool() {
         current::replace_gathered(Some(Gathered {
             first: frame.as_ptr().cast(),
             many: 1,
@@ -426,7 +423,7 @@ unsafe fn hand_over(first: *const ()) -> Transfer {
         }
         header.entry.set_level(Priority::Default);
         header.entry.set_leads(true);
-        let home = Header::context(leader).as_ref().home;
+        let home = Header::placement(leader).as_ref().home;
         home.enqueue(leader.cast::<Entry>())
     }
 }
@@ -524,8 +521,8 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             let mut here = false;
             // SAFETY: it counts this child.
             let next = unsafe {
-                Header::end_wait(parent, |context| {
-                    here = (!wanders || context.is_here()) && current::may_poll();
+                Header::end_wait(parent, |placement| {
+                    here = (!wanders || placement.is_here()) && current::may_poll();
                     here
                 })
             };
@@ -615,7 +612,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
         Suspend::Idle => Transfer::none(),
         // It was woken meanwhile, and gets in line again.
         // SAFETY: it is still busy, so its context is valid; it is in no queue.
-        Suspend::Enqueue => unsafe { Header::enqueue_in(Header::context(frame), frame) },
+        Suspend::Enqueue => unsafe { Header::enqueue_in(Header::placement(frame), frame) },
     }
 }
 
@@ -626,7 +623,7 @@ unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 /// As for [`suspend`]. `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is
 /// done. The frame is not the current one.
 unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
-    let leave_scope = |scope: Option<NonNull<Scope>>| {
+    let leave_scope = |scope: Option<NonNull<ContextScope>>| {
         if let Some(scope) = scope {
             // SAFETY: the frame was a user of the scope, whose frame waits for this one.
             unsafe { scope.as_ref() }.exit();
@@ -635,7 +632,7 @@ unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transf
     let header = header_of(frame);
     // Read before the context goes.
     // SAFETY: the frame is not done, so its context is valid.
-    let scope = unsafe { Header::context(frame).as_ref().scope() };
+    let scope = unsafe { Header::placement(frame).as_ref() }.scope;
     let is_plain = !has_left(header) && header.vtable.leave.is_none() && scope.is_none();
     // SAFETY: by the caller's promise.
     if !is_plain && !unsafe { leave(frame, resumed) } {

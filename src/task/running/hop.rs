@@ -17,7 +17,6 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::task::frame::{Header, Polling};
-use crate::task::priority;
 use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// What a hop is, whatever the scheduler.
@@ -136,7 +135,7 @@ impl Queue for Hop {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first of a frame that is busy and in no queue. The hop is valid until all frames that
         // use it are done.
-        unsafe { Hop::push(this, job, priority::level(Polling::new(job.cast()))) }
+        unsafe { Hop::push(this, job, Polling::new(job.cast()).level()) }
     }
 
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {

@@ -6,20 +6,25 @@ use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
+use crate::Priority;
 use crate::memory::{Links, List, links};
+use crate::sync::SpinGuard;
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::{SpinGuard, SpinLock};
-use crate::task::current::{Facts, Record, TaskRef};
-use crate::task::priority::Escalation;
+use crate::task::frame::Tracker;
 use crate::task::strand::context::Context;
+use crate::task::strand::raising::Link;
+use crate::task::strand::record::{Facts, Record};
+use crate::task::strand::task_ref::TaskRef;
 
 /// What all frames of one strand share. It lives in the operation, or in the frame that was spawned, and is there until
 /// that is done.
 #[repr(C)]
 pub(crate) struct Unit {
+    /// First: frames point at it, and so at the whole. Its lock protects the lists.
+    tracker: Tracker,
     /// The strand that waits for this one to end, or null.
     parent: *const Unit,
     /// What it was started with, and what it answers with. Set before anybody knows the strand, and there until its
@@ -36,10 +41,8 @@ pub(crate) struct Unit {
     spawned: bool,
     /// What counts children of this strand, by its links. Protected by the lock.
     counted: UnsafeCell<List<Counted>>,
-    /// What raises it.
-    pub(in crate::task) escalation: Escalation,
-    /// Protects the lists. Held for a few instructions, and never while anything of the user's runs.
-    lock: SpinLock<()>,
+    /// What the strand waits for, to be raised with it. Protected by the lock.
+    links: UnsafeCell<List<Link>>,
 }
 
 // SAFETY: the lists are touched under the lock alone.
@@ -52,13 +55,13 @@ impl Unit {
     #[inline]
     pub(in crate::task) fn new(parent: *const Unit) -> Self {
         Unit {
+            tracker: Tracker::new(),
             parent,
             context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
             spawned: false,
             counted: UnsafeCell::new(List::new()),
-            escalation: Escalation::new(),
-            lock: SpinLock::new(()),
+            links: UnsafeCell::new(List::new()),
         }
     }
 
@@ -206,7 +209,7 @@ impl Unit {
     /// The context is there until this returns: it has not ended, or there is a handle.
     pub(in crate::task) unsafe fn facts(&self) -> Facts {
         // SAFETY: the caller's promise.
-        Facts::of(unsafe { &*self.context.get() }, self.escalation.raised())
+        Facts::of(unsafe { &*self.context.get() }, self.raised())
     }
 
     /// How many strands beneath this one are children of groups, or single ones, and have not ended.
@@ -251,8 +254,59 @@ impl Unit {
         }
     }
 
-    pub(in crate::task) fn lock(&self) -> UnitLock<'_> {
-        UnitLock(self.lock.lock())
+    pub(in crate::task) fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    /// Locks the lists. The lock is held for a few instructions, and never while user code runs.
+    pub(in crate::task) fn lock(&self) -> SpinGuard<'_, ()> {
+        self.tracker.lock()
+    }
+
+    /// The level that the strand was raised to.
+    #[inline]
+    pub(in crate::task) fn raised(&self) -> Option<Priority> {
+        self.tracker.raised()
+    }
+
+    /// Makes the strand one that can be raised.
+    ///
+    /// # Safety
+    ///
+    /// No frame of the strand has begun. The unit stays where it is, in the tail of the strand's first frame.
+    #[inline]
+    pub(in crate::task) unsafe fn track(&self) {
+        // SAFETY: the caller's promise. The pointer is one to the whole unit.
+        unsafe { self.tracker.set_target(ptr::from_ref(self).cast()) };
+    }
+
+    /// Makes the strand one that is raised with the strand that it runs in.
+    ///
+    /// # Safety
+    ///
+    /// No frame of the strand has begun. The outer strand ends after this one.
+    #[inline]
+    pub(in crate::task) unsafe fn follow(&self, outer: NonNull<Unit>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.tracker.set_target(outer.as_ref().tracker.target_ptr()) };
+    }
+
+    /// The strand that is raised for this one, if there is one.
+    #[inline]
+    pub(in crate::task) fn target(&self) -> Option<&Unit> {
+        // SAFETY: a target is the first field of a unit, set by `track`, and ends after this strand.
+        unsafe { self.tracker.target_ptr().cast::<Unit>().as_ref() }
+    }
+
+    /// What the strand waits for, to be raised with it.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held as long as the result is used, and the caller uses no other result of this.
+    #[allow(clippy::mut_from_ref, reason = "the lock gives exclusive access")]
+    pub(super) unsafe fn links(&self) -> &mut List<Link> {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.links.get() }
     }
 }
 
@@ -270,9 +324,6 @@ impl Drop for Unit {
         }
     }
 }
-
-/// The lock of a unit is held.
-pub(in crate::task) struct UnitLock<'a>(#[allow(dead_code, reason = "it is held")] SpinGuard<'a, ()>);
 
 /// A link to a unit that counts running children for it: that of a group, or of a single child. It only informs: see
 /// [`dump`](crate::task::dump).

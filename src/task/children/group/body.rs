@@ -13,7 +13,7 @@ use super::core::{CoreRef, Policy};
 use crate::Panic;
 use crate::report::{Report, report};
 use crate::task::frame::{self, Polling};
-use crate::task::priority::current_priority;
+use crate::task::strand::raising::current_level;
 
 /// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
 #[must_use = "futures do nothing until they are awaited"]
@@ -131,7 +131,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             return Poll::Pending;
         }
         if !Polling::with(|polling| this.core.close(polling)) {
-            this.core.wanted_at(current_priority());
+            this.core.wanted_at(current_level());
             // The last child wakes the frame.
             let waker = Some(cx.waker()).filter(|waker| !this.core.is_frame(frame::frame_of(waker)));
             if !this.core.is_over(waker) {

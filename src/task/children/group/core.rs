@@ -24,15 +24,15 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::{SpinGuard, SpinLock};
-use crate::task::awaiting::foreign::Stopping;
 use crate::task::children::spawned::Place;
+use crate::task::coroutine::context::TaskContext;
 use crate::task::coroutine::task::{Frame, Plain};
-use crate::task::frame::{self, Continuation, Header, Polling};
-use crate::task::priority::{self, BATCH, Batch, Held, Link, Raising};
-use crate::task::strand::context::{Around, Context, Scope, TaskContext};
+use crate::task::frame::{self, ContextScope, Continuation, Header, Home, Placement, Polling, Stopping, Tracker};
+use crate::task::strand::context::{Awaiter, Context};
+use crate::task::strand::locals::Locals;
+use crate::task::strand::raising::{BATCH, Batch, Link, Raising, ToRaise};
 use crate::task::strand::tether::{Tether, Tethered};
 use crate::task::strand::unit::{Counted, Unit};
-use crate::task::task_local::Locals;
 use crate::{Completion, Panic, Priority, Transfer};
 
 /// What all handles of a group, and its children, point at.
@@ -63,7 +63,7 @@ pub(super) struct Core {
     /// The token that the relay is linked to.
     outer: ErasedStopToken,
     /// The scope in the frame that the group is in, which that token may be of. It is not over before the link is.
-    scope: Option<NonNull<Scope>>,
+    scope: Option<NonNull<ContextScope>>,
     policy: Policy,
     /// Has the children raised with the task. In the list of that until no child runs any more: the last one that ends takes
     /// it out, or who finds that there is none.
@@ -177,7 +177,7 @@ impl CoreRef {
                 here.enter();
                 (here.of_child(), here.scope(), ptr::from_ref(polling.unit()))
             }
-            None => (Context::of_global_pool(), None, ptr::null()),
+            None => (Context::of_home(Home::global_pool()), None, ptr::null()),
         };
         let outer = context.token;
         let locals = Locals::current();
@@ -205,7 +205,7 @@ impl CoreRef {
             let place = core.as_ptr();
             (*place).context.token = (*place).relay.token();
             (*place).context.locals = (*place).locals.as_raw();
-            (*place).context.around = frame.map(|frame| Around {
+            (*place).context.around = frame.map(|frame| Awaiter {
                 frame,
                 context: NonNull::new_unchecked(&raw mut (*place).context),
             });
@@ -228,9 +228,9 @@ impl CoreRef {
                 Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
                 Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
                 // What comes after that is told.
-                (*place).context.priority = priority::level(polling);
+                (*place).context.placement.priority = polling.level();
             }
-            let level = (*place).context.priority.unwrap_or_default();
+            let level = (*place).context.priority().unwrap_or_default();
             (*place).lowest.fetch_max(level as u8, Relaxed);
         }
         CoreRef(core)
@@ -275,8 +275,8 @@ impl CoreRef {
             unit.as_ref().set_context(context);
             let continuation = Continuation::operation(frame.cast(), complete);
             mem::forget(Header::begin(frame, context, unit, continuation));
-            priority::queue_first(frame);
-            let level = context.as_ref().priority.unwrap_or_default();
+            Tracker::queue_first(frame);
+            let level = context.as_ref().priority().unwrap_or_default();
             let has_room = room.is_some();
             let mut lock = self.lock();
             if !has_room && lock.is_over() {
@@ -292,7 +292,7 @@ impl CoreRef {
             lock.running += usize::from(!has_room);
             lock.begin_child(frame);
             match lock.floor {
-                Some(floor) => priority::begin_at(frame, floor),
+                Some(floor) => Tracker::begin_at(frame, floor),
                 None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
                 None => {}
             }
@@ -564,7 +564,7 @@ impl Core {
             Core::release(this);
             match frame {
                 // It was counted when the group was closed.
-                Some(frame) => resumed.and(Header::end_wait(frame, Context::is_here)),
+                Some(frame) => resumed.and(Header::end_wait(frame, Placement::is_here)),
                 None => resumed,
             }
         }
@@ -575,7 +575,7 @@ impl Core {
     /// # Safety
     ///
     /// The link is that of a group, which has not left.
-    unsafe fn hold(link: NonNull<Link>) -> Option<Held> {
+    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         /// # Safety
         ///
         /// The group is counted, and this gives that back.
@@ -586,7 +586,7 @@ impl Core {
         // SAFETY: by the caller's promise, it is there.
         let core = ManuallyDrop::new(CoreRef(unsafe { container_of!(link, Core, link) }));
         mem::forget(CoreRef::clone(&core));
-        Some(Held {
+        Some(ToRaise {
             what: core.0.cast(),
             raise,
         })
@@ -816,7 +816,7 @@ impl Core {
             let frame = this.as_ref().frame;
             Core::unlinked(this);
             match frame {
-                Some(frame) => Header::end_wait(frame, Context::is_here),
+                Some(frame) => Header::end_wait(frame, Placement::is_here),
                 None => Transfer::none(),
             }
         }

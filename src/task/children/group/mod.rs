@@ -28,9 +28,9 @@ pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
 use super::spawned::InCache;
 use crate::memory::Cached;
-use crate::task::cancellation::Reason;
-use crate::task::priority::current_priority;
-use crate::task::strand::context::InAllocator;
+use crate::task::coroutine::context::InAllocator;
+use crate::task::strand::raising::current_level;
+use crate::task::strand::reason::Reason;
 use crate::{Completion, Panic};
 
 /// Runs `body` with a group, into which it can spawn children; returns what it returns, when all of them have ended.
@@ -423,7 +423,7 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
             match self.core.poll_next(cx.waker()) {
                 Err(false) => return Poll::Ready(None),
                 Err(true) => {
-                    self.core.wanted_at(current_priority());
+                    self.core.wanted_at(current_level());
                     self.core.stop_with_scope(cx.waker());
                     return Poll::Pending;
                 }

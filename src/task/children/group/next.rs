@@ -14,11 +14,10 @@ use crate::Completion;
 use crate::memory::Cached;
 use crate::stop::StopToken;
 use crate::task::awaiting::await_sender::SenderFuture;
-use crate::task::awaiting::foreign::Stopping;
+use crate::task::children::error::TaskError;
 use crate::task::children::spawned::InCache;
-use crate::task::error::TaskError;
-use crate::task::frame::Polling;
-use crate::task::priority::current_priority;
+use crate::task::frame::{Polling, Stopping};
+use crate::task::strand::raising::current_level;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
 struct Waiting {
@@ -67,7 +66,7 @@ impl<T> NextFinished<T> {
                 TryNext::Ended(child) => return Poll::Ready(Some(unsafe { child.take() })),
                 TryNext::Nothing => return Poll::Ready(None),
                 TryNext::Wait => {
-                    waiting.core.wanted_at(current_priority());
+                    waiting.core.wanted_at(current_level());
                     return Poll::Pending;
                 }
                 TryNext::Listen => {}

@@ -6,7 +6,7 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use crate::scheduler::TaskScheduler;
 use crate::task::children::spawned::Place;
-use crate::task::task_local::Locals;
+use crate::task::strand::locals::Locals;
 use crate::{Priority, Scheduler};
 
 /// What a child is started with, where that is not what it would inherit: see

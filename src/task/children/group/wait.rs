@@ -11,7 +11,7 @@ use super::core::{CoreRef, Waits};
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
-use crate::task::strand::context::Around;
+use crate::task::strand::context::Awaiter;
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
 /// What is waited for.
@@ -265,7 +265,7 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
             };
             // The environment is the user's, so it is asked before anything is entered.
             let (env, core) = (receiver.env(), core.clone());
-            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), Around::of(&env));
+            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), Awaiter::of(&env));
             drop(env);
             (*this).is_reached = around.is_some_and(|around| core.is_reached_from(around.context.as_ref()));
             let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);

@@ -6,16 +6,16 @@ use core::task::{Context as Cx, Poll, ready};
 
 use allocator_api2::alloc::Allocator;
 
+use super::awaiting::await_sender::SenderFuture;
+use super::children::error::TaskError;
+use super::children::group::SpawnOptions;
+use super::children::solo::{self, AsResult, Claim, Join, Start};
+use super::children::spawned::InCache;
+use super::coroutine::context::InAllocator;
+use super::strand::reason::Reason;
+use super::strand::task_ref::TaskRef;
 use crate::Priority;
 use crate::memory::Cached;
-use crate::task::awaiting::await_sender::SenderFuture;
-use crate::task::cancellation::Reason;
-use crate::task::children::group::SpawnOptions;
-use crate::task::children::solo::{self, AsResult, Claim, Join, Start};
-use crate::task::children::spawned::InCache;
-use crate::task::current::TaskRef;
-use crate::task::error::TaskError;
-use crate::task::strand::context::InAllocator;
 
 /// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
 /// pool](crate::scheduler::ThreadPool::global), and inherits nothing.
@@ -28,13 +28,13 @@ use crate::task::strand::context::InAllocator;
 /// assert_eq!(task::block_on(handle).unwrap(), 42);
 /// ```
 ///
-/// It takes a future, a task, or any sender, whose result is a `Result` then. A [`group`](crate::task::group) is what to use
+/// It takes a future, a task, or any sender, whose result is a `Result` then. A [`group`](super::group) is what to use
 /// where its end matters to somebody; this is for what is to outlive whoever starts it.
 ///
 /// # Panics
 ///
 /// When there is no memory, or the system does not give a single thread for the pool. The panic of the task itself is in
-/// the handle; where that was dropped it is [reported](crate::task::set_report_hook).
+/// the handle; where that was dropped it is [reported](super::set_report_hook).
 ///
 /// # Allocation
 ///
@@ -111,7 +111,7 @@ impl<T: Send + 'static> Handle<T> {
         self.cancel_for(Reason::Requested);
     }
 
-    /// The same, for a reason, which the task [can read](crate::task::cancellation_reason).
+    /// The same, for a reason, which the task [can read](super::cancellation_reason).
     pub fn cancel_for(&self, reason: Reason) {
         self.claim.task().cancel(reason.into());
     }

@@ -1,7 +1,7 @@
 //! A future inside of which a task sees another context: the one primitive of shields, deadlines and task-local values.
 //!
 //! What is awaited inside uses that context, and may be in flight when the future is gone: it was dropped, moved out or
-//! forgotten. So the context does not live in the future but in a block of its frame's memory, and its [`Scope`] counts the
+//! forgotten. So the context does not live in the future but in a block of its frame's memory, and its [`ContextScope`] counts the
 //! users. Leaving a scope waits for nothing: the last user frees the block.
 
 use core::future::Future;
@@ -12,19 +12,18 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use crate::sender::current;
-use crate::task::awaiting::foreign::Stopping;
-use crate::task::frame::{BlockContent, Header, Polling};
-use crate::task::strand::context::{Context, Scope};
+use crate::task::frame::{BlockContent, ContextScope, Header, Polling, Stopping};
+use crate::task::strand::context::Context;
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
-pub(in crate::task) struct Inside<F, C: Change> {
-    phase: Phase<C>,
+pub(in crate::task) struct ScopedFuture<F, C: Change> {
+    phase: ScopedPhase<C>,
     future: ManuallyDrop<F>,
     _pinned: PhantomPinned,
 }
 
-enum Phase<C> {
+enum ScopedPhase<C> {
     Unpolled,
     /// It is polled outside of a task.
     Outside,
@@ -42,7 +41,7 @@ pub(in crate::task) trait Change: Send {
     /// # Safety
     ///
     /// This is what the frame's poll is running. `this` stays where it is, and alive as long as the scope has users.
-    unsafe fn begin(this: NonNull<Self>, scope: NonNull<Scope>, context: &mut Context);
+    unsafe fn begin(this: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context);
 
     /// The future has ended, or was dropped. Called once, if `begin` was.
     ///
@@ -69,9 +68,9 @@ pub(in crate::task) trait Change: Send {
     /// # Safety
     ///
     /// `this` has begun. Called once. It may be gone when this returns, where something is in flight.
-    unsafe fn close(this: NonNull<Self>) -> Closed {
+    unsafe fn close(this: NonNull<Self>) -> Leftover {
         let _ = this;
-        Closed::Over
+        Leftover::Over
     }
 
     /// Whether it was this that stopped what is inside.
@@ -82,7 +81,7 @@ pub(in crate::task) trait Change: Send {
 
 /// What is left of a change when its scope has no user any more.
 #[derive(Debug)]
-pub(in crate::task) enum Closed {
+pub(in crate::task) enum Leftover {
     /// Nothing.
     Over,
     /// Nothing, and the await that the frame counted for it is to be ended.
@@ -94,7 +93,7 @@ pub(in crate::task) enum Closed {
 /// The scope comes first, so that its address is that of the whole.
 #[repr(C)]
 struct ScopeBlock<C> {
-    scope: Scope,
+    scope: ContextScope,
     context: Context,
     change: C,
 }
@@ -109,12 +108,12 @@ pub(in crate::task) enum Ended<T> {
 }
 
 // SAFETY: the block is touched by the thread that polls the frame, and by atomics. What it holds is `Send`.
-unsafe impl<F: Send, C: Change> Send for Inside<F, C> {}
+unsafe impl<F: Send, C: Change> Send for ScopedFuture<F, C> {}
 
-impl<F: Future, C: Change> Inside<F, C> {
+impl<F: Future, C: Change> ScopedFuture<F, C> {
     pub(in crate::task) fn new(future: F) -> Self {
-        Inside {
-            phase: Phase::Unpolled,
+        ScopedFuture {
+            phase: ScopedPhase::Unpolled,
             future: ManuallyDrop::new(future),
             _pinned: PhantomPinned,
         }
@@ -129,15 +128,15 @@ impl<F: Future, C: Change> Inside<F, C> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         match &this.phase {
-            Phase::Over => return Poll::Pending,
-            Phase::Unpolled => {
+            ScopedPhase::Over => return Poll::Pending,
+            ScopedPhase::Unpolled => {
                 this.phase = Polling::with(|polling| match polling {
-                    Some(polling) => Phase::Inside(ScopeBlock::begin(polling, change())),
-                    None => Phase::Outside,
+                    Some(polling) => ScopedPhase::Inside(ScopeBlock::begin(polling, change())),
+                    None => ScopedPhase::Outside,
                 });
             }
-            Phase::Outside => {}
-            Phase::Inside(block) => assert!(
+            ScopedPhase::Outside => {}
+            ScopedPhase::Inside(block) => assert!(
                 // SAFETY: the future is a user of the scope.
                 unsafe { ScopeBlock::is_here(*block) },
                 "a future that was polled in a task was sent to another: await it in the task where it began",
@@ -158,7 +157,7 @@ impl<F: Future, C: Change> Inside<F, C> {
         let ended = match (polled, &this.phase) {
             (Poll::Ready(value), _) => Ended::Value(value),
             // SAFETY: the future is a user of the scope.
-            (Poll::Pending, Phase::Inside(block)) => unsafe {
+            (Poll::Pending, ScopedPhase::Inside(block)) => unsafe {
                 if !block.as_ref().scope.is_stopped() {
                     return Poll::Pending;
                 }
@@ -171,16 +170,16 @@ impl<F: Future, C: Change> Inside<F, C> {
     }
 }
 
-impl<F, C: Change> Inside<F, C> {
+impl<F, C: Change> ScopedFuture<F, C> {
     /// Whether the future is gone.
     pub(in crate::task) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over)
+        matches!(self.phase, ScopedPhase::Over)
     }
 
     /// Whether something inside has stopped.
     fn is_stopped(&self) -> bool {
         // SAFETY: the future is a user of the scope.
-        matches!(self.phase, Phase::Inside(block) if unsafe { block.as_ref() }.scope.is_stopped())
+        matches!(self.phase, ScopedPhase::Inside(block) if unsafe { block.as_ref() }.scope.is_stopped())
     }
 
     /// Runs `body` in the context, if it is one of the frame that this thread polls.
@@ -197,7 +196,7 @@ impl<F, C: Change> Inside<F, C> {
         // SAFETY: the future is a user of the scope, and what the frame's poll is running. The context is put back.
         let _restore = unsafe {
             match self.phase {
-                Phase::Inside(block) if ScopeBlock::is_here(block) => {
+                ScopedPhase::Inside(block) if ScopeBlock::is_here(block) => {
                     let frame = block.as_ref().scope.frame();
                     Some(Restore(
                         frame,
@@ -213,8 +212,8 @@ impl<F, C: Change> Inside<F, C> {
     /// Drops the future, if that was not done, and leaves the scope.
     pub(in crate::task) fn end(&mut self) {
         /// Also when the future's destructor unwinds.
-        struct Leave<C: Change>(Option<NonNull<ScopeBlock<C>>>);
-        impl<C: Change> Drop for Leave<C> {
+        struct LeaveScope<C: Change>(Option<NonNull<ScopeBlock<C>>>);
+        impl<C: Change> Drop for LeaveScope<C> {
             fn drop(&mut self) {
                 if let Some(block) = self.0 {
                     // SAFETY: the future was a user of the scope, and holds a reference of the frame.
@@ -226,19 +225,19 @@ impl<F, C: Change> Inside<F, C> {
         if self.is_over() {
             return;
         }
-        let _leave = Leave(match self.phase {
-            Phase::Inside(block) => Some(block),
+        let _leave = LeaveScope(match self.phase {
+            ScopedPhase::Inside(block) => Some(block),
             _ => None,
         });
         self.entered(|this| {
-            this.phase = Phase::Over;
+            this.phase = ScopedPhase::Over;
             // SAFETY: it was not over, and is from now on: it is dropped this once, in place.
             unsafe { ManuallyDrop::drop(&mut this.future) };
         });
     }
 }
 
-impl<F, C: Change> Drop for Inside<F, C> {
+impl<F, C: Change> Drop for ScopedFuture<F, C> {
     fn drop(&mut self) {
         self.end();
     }
@@ -250,12 +249,12 @@ impl<C: Change> ScopeBlock<C> {
         let mut context = *polling.context();
         let block = polling.allocate(ScopeBlock {
             // SAFETY: it stays in the block. The scope around it is entered below.
-            scope: unsafe { Scope::new(polling.frame(), context.scope, Self::close) },
+            scope: unsafe { ContextScope::new(polling.frame(), context.scope(), Self::close) },
             context,
             change,
         });
         let place = block.as_ptr();
-        context.scope = Some(block.cast());
+        context.placement.scope = Some(block.cast());
         polling.hold();
         // SAFETY: the block stays until the last user has left.
         unsafe {
@@ -306,19 +305,19 @@ impl<C: Change> ScopeBlock<C> {
     /// # Safety
     ///
     /// The scope is that of such a block, and has no user any more.
-    unsafe fn close(scope: NonNull<Scope>) -> Option<NonNull<Scope>> {
+    unsafe fn close(scope: NonNull<ContextScope>) -> Option<NonNull<ContextScope>> {
         let this = scope.cast::<Self>();
         // SAFETY: the caller's promise. The caller keeps the frame alive.
         unsafe {
             let frame = this.as_ref().scope.frame();
             match C::close(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change)) {
-                Closed::Over => Self::destroy(this),
-                Closed::Ended => {
+                Leftover::Over => Self::destroy(this),
+                Leftover::Ended => {
                     let outer = Self::destroy(this);
                     current::run_later(end_await(frame)).run();
                     outer
                 }
-                Closed::InFlight => None,
+                Leftover::InFlight => None,
             }
         }
     }
@@ -329,7 +328,7 @@ impl<C: Change> ScopeBlock<C> {
     ///
     /// The scope has no user any more, and nothing of the change is in flight. The frame is alive: its future holds a reference,
     /// or it is not done.
-    unsafe fn destroy(this: NonNull<Self>) -> Option<NonNull<Scope>> {
+    unsafe fn destroy(this: NonNull<Self>) -> Option<NonNull<ContextScope>> {
         // SAFETY: the caller's promise.
         unsafe {
             let (frame, outer) = (this.as_ref().scope.frame(), this.as_ref().scope.outer());
@@ -340,17 +339,17 @@ impl<C: Change> ScopeBlock<C> {
     }
 }
 
-/// Ends a scope whose change was [in flight](Closed::InFlight) and is over.
+/// Ends a scope whose change was [in flight](Leftover::InFlight) and is over.
 ///
 /// # Safety
 ///
 /// The scope is one with such a change, and was closed. Its frame is not done before this returns.
-pub(in crate::task) unsafe fn end<C: Change>(scope: NonNull<Scope>) {
+pub(in crate::task) unsafe fn end<C: Change>(scope: NonNull<ContextScope>) {
     // SAFETY: the caller's promise. The scope was a user of the one around it.
     unsafe {
         let frame = scope.as_ref().frame();
         let outer = ScopeBlock::<C>::destroy(scope.cast());
-        Scope::exit_from(frame, outer);
+        ContextScope::exit_from(frame, outer);
     }
 }
 

@@ -1,0 +1,187 @@
+//! The environment of what a task awaits.
+
+use core::any::{Any, TypeId};
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::scheduler::TaskScheduler;
+use crate::sender::env::{Awaiting, Beneath, EnvDoor};
+use crate::sync::OnceLock;
+use crate::task::awaiting::await_state::{AwaitState, TaskToken};
+use crate::task::frame::{Header, Home};
+use crate::task::strand::context::{Awaiter, Context};
+use crate::{Env, Priority};
+
+/// The environment of what is awaited, in a task and in other executors: what the receiver has that a sender is
+/// connected to then.
+///
+/// Its scheduler and its stop token are those of the task; beneath is what the task's [context](crate::task::TaskContext) adds, and
+/// the environment that the task was started in.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::Task;
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// struct User(&'static str);
+///
+/// let task = Task::new(async {
+///     let Ok(stopped) = read_env(StopRequested).await;
+///     let Ok(user) = read_env(Get::<User>::new()).await;
+///     (stopped, user)
+/// });
+/// let outcome = sync_wait(task.write_env(With(User("Ada"))));
+/// assert_eq!(outcome.unwrap(), (false, Some(User("Ada"))));
+/// ```
+#[derive(Clone)]
+pub struct TaskEnv {
+    context: NonNull<Context>,
+    /// The await, if it can be stopped alone.
+    state: Option<NonNull<AwaitState>>,
+    /// The context is that of an await with the waker of something else, whose task the context knows.
+    is_foreign: bool,
+}
+
+// SAFETY: the context is `Sync`: a scheduler, a token, and an environment.
+unsafe impl Send for TaskEnv {}
+// SAFETY: as above.
+unsafe impl Sync for TaskEnv {}
+
+impl TaskEnv {
+    /// # Safety
+    ///
+    /// The context, and the state, are there for as long as this is used.
+    #[inline]
+    pub(in crate::task) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
+        TaskEnv {
+            context,
+            state,
+            is_foreign: false,
+        }
+    }
+
+    /// The environment of a sender that is awaited with the waker of something else, or outside of a task.
+    ///
+    /// # Safety
+    ///
+    /// The context is valid for as long as this is used.
+    pub(in crate::task) unsafe fn of_foreign(context: NonNull<Context>) -> Self {
+        TaskEnv {
+            context,
+            state: None,
+            is_foreign: true,
+        }
+    }
+
+    fn context(&self) -> &Context {
+        // SAFETY: by the promise of `new`.
+        unsafe { self.context.as_ref() }
+    }
+}
+
+impl Env for TaskEnv {
+    type StopToken = TaskToken;
+    type Scheduler = TaskScheduler<'static>;
+
+    #[inline]
+    fn stop_token(&self) -> TaskToken {
+        // SAFETY: as for this environment.
+        unsafe { TaskToken::new(self.context().token, self.state) }
+    }
+
+    #[inline]
+    fn scheduler(&self) -> TaskScheduler<'static> {
+        // SAFETY: the scheduler is valid while the task is not done, and so is what it borrows. What an environment
+        // answers is used no longer than that.
+        unsafe { self.context().placement.home.scheduler() }
+    }
+
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        self.beneath().visit(id, found);
+    }
+
+    #[inline]
+    fn priority(&self) -> Option<Priority> {
+        // SAFETY: the state is there for as long as this is used, by the promise of `new`. What has none is asked while the
+        // frame is polled.
+        unsafe {
+            let frame = match self.state {
+                Some(state) => Some(state.as_ref().frame),
+                None => Header::current().filter(|frame| Header::context(*frame) == self.context),
+            };
+            match frame {
+                Some(frame) => Header::unit(frame).as_ref().level_in(self.context()),
+                None => self.context().priority(),
+            }
+        }
+    }
+
+    #[inline]
+    fn door(&self) -> EnvDoor<'_> {
+        // SAFETY: the state and the context are valid until the receiver has completed, by the promise of `new`. So are the
+        // frame and the context that the state names, which wait for that.
+        unsafe {
+            let around = match self.state {
+                Some(state) => Some(Awaiter {
+                    frame: state.as_ref().frame,
+                    context: state.as_ref().context,
+                }),
+                None if self.is_foreign => self.context().around,
+                None => None,
+            };
+            let awaiting = around.map(|around| Awaiting {
+                frame: around.frame.cast(),
+                context: around.context.cast(),
+            });
+            EnvDoor::new(self.beneath())
+                .awaited_by(awaiting)
+                .at_home(NonNull::from(&self.context().placement.home).cast())
+        }
+    }
+}
+
+impl TaskEnv {
+    #[inline]
+    fn beneath(&self) -> Beneath<'_> {
+        // SAFETY: this is borrowed for as long as the result.
+        unsafe { Beneath::new(NonNull::from(self).cast(), Self::look) }
+    }
+
+    /// # Safety
+    ///
+    /// The place is such an environment.
+    unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
+        // SAFETY: the caller's promise.
+        let this = unsafe { place.cast::<Self>().as_ref() };
+        if id == TypeId::of::<Priority>()
+            && let Some(priority) = this.priority()
+        {
+            // It may have been raised since it was given.
+            found(&priority);
+            return None;
+        }
+        let (place, look) = this.context().outside;
+        // SAFETY: the environment outside is valid as long as the context.
+        Some(unsafe { Beneath::new(place, look) })
+    }
+}
+
+impl fmt::Debug for TaskEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskEnv").finish_non_exhaustive()
+    }
+}
+
+/// The environment of the inline scheduler, which nothing stops.
+pub(in crate::task) fn anywhere() -> TaskEnv {
+    struct Anywhere(Context);
+    // SAFETY: it does not change.
+    unsafe impl Send for Anywhere {}
+    // SAFETY: as above.
+    unsafe impl Sync for Anywhere {}
+
+    static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();
+    let Anywhere(context) = ANYWHERE.get_or_init(|| Anywhere(Context::of_home(Home::anywhere())));
+    // SAFETY: a static is always valid.
+    unsafe { TaskEnv::new(NonNull::from(context), None) }
+}

@@ -1,0 +1,294 @@
+//! What tasks are made with: allocator, scheduler, and values of their own.
+
+use core::any::{Any, TypeId};
+use core::fmt;
+use core::marker::PhantomData;
+
+use allocator_api2::alloc::{Allocator, Global};
+
+use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::{Env, Scheduler};
+
+/// What a task is made with, and what it adds to the environment of all that it awaits: the third parameter of
+/// [`Task`](crate::task::Task).
+///
+/// [`DefaultContext`] is the default, and needs no code. To change one thing, name one type:
+///
+/// | to change | write |
+/// |---|---|
+/// | the allocator of the frame | [`Task::new_in`](crate::task::Task::new_in), or the context [`InAllocator<A>`] |
+/// | the scheduler: none, to run wherever something completes | the context [`Inline`] |
+/// | the environment: a value that is made of the receiver's | the context [`Providing<V>`], with `V:` [`FromEnv`] |
+///
+/// They can be nested: `Providing<V, InAllocator<A>>`, `Inline<Providing<V>>`. A context of your own says everything at
+/// once:
+///
+/// ```
+/// use std::any::{Any, TypeId};
+///
+/// use allocator_api2::alloc::Global;
+/// use bowline::prelude::*;
+/// use bowline::scheduler::TaskScheduler;
+/// use bowline::task::{Task, TaskContext};
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// struct Depth(u32);
+///
+/// /// Counts how deeply tasks are nested.
+/// struct Nested(Depth);
+///
+/// impl TaskContext for Nested {
+///     type Allocator = Global;
+///     type Scheduler = TaskScheduler<'static>;
+///
+///     fn new<N: Env>(env: &N) -> Self {
+///         Nested(Depth(env.get().map_or(1, |Depth(depth)| depth + 1)))
+///     }
+///
+///     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+///         if id == TypeId::of::<Depth>() {
+///             found(&self.0);
+///         }
+///     }
+/// }
+///
+/// let tasks = Task::builder().context::<Nested>();
+/// let inner = tasks.clone().try_task(async { read_env(Get::<Depth>::new()).await });
+/// let outer = tasks.try_task(async { inner.await });
+/// assert_eq!(sync_wait(outer).unwrap(), Some(Depth(2)));
+/// ```
+///
+/// # How it is made
+///
+/// When the task starts, of the environment that it is started in: the receiver's, where it is connected, and that of the
+/// task that awaits it otherwise. One constructor serves the three ways that C++ has: a context that needs nothing ignores
+/// `env`, one that needs something takes it, and what has to be kept beside it is a field of it.
+///
+/// A panic in there is the completion of the task. The context is dropped when the task is done, after its locals and
+/// before its completion.
+///
+/// # What it answers
+///
+/// [`visit`](TaskContext::visit) answers what is asked by type; what it does not answer is asked of the environment that
+/// it was made of. The stop token is always that one's.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a context of tasks",
+    label = "a `TaskContext` is needed here",
+    note = "to change one thing, write `InAllocator<A>`, `Inline` or `Providing<V>`; `DefaultContext` changes nothing"
+)]
+pub trait TaskContext: Sized + Send + Sync + 'static {
+    /// What the frame is allocated with; [`Global`] where nothing is asked.
+    type Allocator: Allocator + Clone + Send + Sync + 'static;
+
+    /// `TaskScheduler<'static>`, to run where the environment says, and there only; or [`InlineScheduler`], to run
+    /// wherever something completes.
+    type Scheduler: ContextScheduler;
+
+    /// Whether a task that is awaited uses the context of the task that awaits it, and one that is connected adds nothing
+    /// to the receiver's environment. Then there is no context to make, and none of the rest is asked.
+    const INHERITS: bool = false;
+
+    /// Makes the context of the environment that the task is started in.
+    fn new<N: Env>(env: &N) -> Self;
+
+    /// Shows a value of the type `id` to `found`, if there is one.
+    #[inline]
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        let _ = (id, found);
+    }
+}
+
+/// A scheduler that a [`TaskContext`] can name: [`TaskScheduler`], any scheduler that cannot fail; or
+/// [`InlineScheduler`].
+#[diagnostic::on_unimplemented(
+    message = "the scheduler of a task cannot be `{Self}`",
+    label = "not a scheduler that a context can name",
+    note = "write `TaskScheduler<'static>`, which stands for all that do not fail, or `InlineScheduler`"
+)]
+pub trait ContextScheduler: Scheduler + private::Sealed {
+    /// Wherever something completes is right.
+    #[doc(hidden)]
+    const ANYWHERE: bool;
+
+    /// That of a task that is started in an environment.
+    #[doc(hidden)]
+    type In<N: Env>: Scheduler;
+
+    #[doc(hidden)]
+    fn of<N: Env>(env: &N) -> Self::In<N>;
+}
+
+impl ContextScheduler for TaskScheduler<'static> {
+    const ANYWHERE: bool = false;
+    type In<N: Env> = N::Scheduler;
+
+    #[inline]
+    fn of<N: Env>(env: &N) -> N::Scheduler {
+        env.scheduler()
+    }
+}
+
+impl ContextScheduler for InlineScheduler {
+    const ANYWHERE: bool = true;
+    type In<N: Env> = InlineScheduler;
+
+    #[inline]
+    fn of<N: Env>(_: &N) -> InlineScheduler {
+        InlineScheduler
+    }
+}
+
+/// Sealed: frames know these two.
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::TaskScheduler<'static> {}
+    impl Sealed for super::InlineScheduler {}
+}
+
+/// The context of a task where nothing else is said: the global allocator, the scheduler of the environment, and nothing
+/// added to that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DefaultContext;
+
+impl TaskContext for DefaultContext {
+    type Allocator = Global;
+    type Scheduler = TaskScheduler<'static>;
+    const INHERITS: bool = true;
+
+    #[inline]
+    fn new<N: Env>(_: &N) -> Self {
+        DefaultContext
+    }
+}
+
+/// A context with another allocator: the frame is from it, and what the task awaits [finds it](crate::task::TaskAllocator).
+///
+/// [`Task::new_in`](crate::task::Task::new_in) makes a task with it.
+pub struct InAllocator<A, C = DefaultContext> {
+    context: C,
+    _allocator: PhantomData<fn() -> A>,
+}
+
+impl<A, C> TaskContext for InAllocator<A, C>
+where
+    A: Allocator + Clone + Send + Sync + 'static,
+    C: TaskContext,
+{
+    type Allocator = A;
+    type Scheduler = C::Scheduler;
+
+    #[inline]
+    fn new<N: Env>(env: &N) -> Self {
+        InAllocator {
+            context: C::new(env),
+            _allocator: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        self.context.visit(id, found);
+    }
+}
+
+impl<A, C: fmt::Debug> fmt::Debug for InAllocator<A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InAllocator").field("context", &self.context).finish()
+    }
+}
+
+/// A context without a scheduler: the task goes on wherever what it awaits completes, and is never queued.
+///
+/// It needs no scheduler to be started, and offers [`InlineScheduler`] to what it awaits. What has completed before the task
+/// had begun to wait keeps it where it is, so an `.await` does not say where it goes on: to run something on a scheduler,
+/// write `starts_on(scheduler, task)`. A task that awaits an inline one comes back to its own scheduler.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{Inline, Task};
+///
+/// // Nothing here has a scheduler.
+/// start_detached(Task::builder().context::<Inline>().task(async {
+///     let Ok(x) = just(1).await;
+///     assert_eq!(x, 1);
+/// }));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inline<C = DefaultContext>(C);
+
+impl<C: TaskContext> TaskContext for Inline<C> {
+    type Allocator = C::Allocator;
+    type Scheduler = InlineScheduler;
+
+    #[inline]
+    fn new<N: Env>(env: &N) -> Self {
+        Inline(C::new(env))
+    }
+
+    #[inline]
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        self.0.visit(id, found);
+    }
+}
+
+/// A value that is made of an environment: what a context [provides](Providing).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made of an environment",
+    label = "a context does not know how to make it",
+    note = "implement `FromEnv` for it; or write what is there already with `.write_env(With(value))`"
+)]
+pub trait FromEnv: Clone + Send + Sync + 'static {
+    /// Makes it.
+    fn from_env<N: Env>(env: &N) -> Self;
+}
+
+/// A context with one more value, which everything inside the task finds by its type.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{FromEnv, Providing, Task};
+///
+/// #[derive(Clone)]
+/// struct Request(u32);
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// struct LogPrefix(String);
+///
+/// impl FromEnv for LogPrefix {
+///     fn from_env<N: Env>(env: &N) -> Self {
+///         LogPrefix(env.get().map_or_else(String::new, |Request(id)| format!("[{id}] ")))
+///     }
+/// }
+///
+/// let task = Task::builder().context::<Providing<LogPrefix>>().task(async {
+///     let Ok(prefix) = read_env(Get::<LogPrefix>::new()).await;
+///     prefix
+/// });
+/// let prefix = sync_wait(task.write_env(With(Request(7)))).unwrap();
+/// assert_eq!(prefix, Some(LogPrefix("[7] ".to_owned())));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Providing<V, C = DefaultContext> {
+    value: V,
+    context: C,
+}
+
+impl<V: FromEnv, C: TaskContext> TaskContext for Providing<V, C> {
+    type Allocator = C::Allocator;
+    type Scheduler = C::Scheduler;
+
+    fn new<N: Env>(env: &N) -> Self {
+        Providing {
+            value: V::from_env(env),
+            context: C::new(env),
+        }
+    }
+
+    fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
+        if id == TypeId::of::<V>() {
+            found(&self.value);
+        } else {
+            self.context.visit(id, found);
+        }
+    }
+}

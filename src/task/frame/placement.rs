@@ -1,0 +1,70 @@
+//! The part of a context that frames use.
+
+use core::ptr::NonNull;
+
+use super::{ContextScope, Header, Home, Tracker};
+use crate::scheduler::thread_pool::Entry;
+use crate::{Priority, Transfer};
+
+/// Where frames are queued, how urgent they are, and the scope that they are in.
+///
+/// The first field of a context, so that a pointer to a placement is a pointer to its context as well. The frame layer reads
+/// nothing else of the context.
+#[derive(Clone, Copy)]
+pub(in crate::task) struct Placement {
+    pub(in crate::task) home: Home,
+    /// The priority that the environment asks for, if it does.
+    pub(in crate::task) priority: Option<Priority>,
+    /// The innermost scope of the frame. Valid as long as the context is.
+    pub(in crate::task) scope: Option<NonNull<ContextScope>>,
+}
+
+impl Placement {
+    /// Whether the calling thread runs the work of the scheduler.
+    #[inline]
+    pub(in crate::task) fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// Adds a user of the context, which calls [`exit`](Placement::exit) when it has ended.
+    #[inline]
+    pub(in crate::task) fn enter(&self) {
+        if let Some(scope) = self.scope {
+            // SAFETY: the scope is valid as long as the context.
+            unsafe { scope.as_ref() }.enter();
+        }
+    }
+
+    /// Removes a user. The context may be freed when this returns.
+    #[inline]
+    pub(in crate::task) fn exit(&self) {
+        if let Some(scope) = self.scope {
+            // SAFETY: the caller is a user, so the scope is valid.
+            unsafe { scope.as_ref() }.exit();
+        }
+    }
+
+    /// The innermost scope, if it is one of this frame.
+    pub(super) fn scope_in(&self, frame: NonNull<Header>) -> Option<&ContextScope> {
+        // SAFETY: the scope is valid as long as the context.
+        self.scope
+            .map(|scope| unsafe { scope.as_ref() })
+            .filter(|scope| scope.frame() == frame)
+    }
+
+    /// Queues a frame with the scheduler. The frame may run, and the context be freed, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// The frame is busy and in no queue, and this is its placement.
+    #[inline]
+    pub(super) unsafe fn enqueue(this: NonNull<Placement>, frame: NonNull<Header>) -> Transfer {
+        // SAFETY: a frame that is not done has a valid context.
+        let Placement { home, priority, .. } = unsafe { *this.as_ptr() };
+        // SAFETY: the caller's promise. The entry is the first field of the frame.
+        unsafe {
+            Tracker::queue(frame, priority);
+            home.enqueue(frame.cast::<Entry>())
+        }
+    }
+}
