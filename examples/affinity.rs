@@ -2,7 +2,6 @@
 
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool, Timer};
-use bowline::task::{self, Task};
 use std::thread;
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use allocator_api2::vec::Vec;
 use bowline::prelude::*;
-use bowline::task::{CurrentAllocator, FromEnv, Providing, Task};
+use bowline::task::{CurrentAllocator, FromEnv, Providing};
 
 /// The limit and the current use of an allocator.
 #[derive(Debug)]

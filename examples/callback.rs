@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
-use bowline::task::{self, Continuation, Task};
+use bowline::task::Continuation;
 use session::{Session, SessionError};
 
 /// Downloads the data of a URL.

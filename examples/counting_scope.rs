@@ -9,7 +9,6 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::scheduler::{ThreadPool, Timer};
 use bowline::scope::ScopeToken;
-use bowline::task::Task;
 
 /// The state that all requests share.
 #[derive(Clone)]

@@ -5,7 +5,6 @@
 
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
-use bowline::task::Task;
 use std::num::ParseIntError;
 
 /// A task is a value: nothing runs before it is awaited or started.
