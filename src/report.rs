@@ -5,6 +5,7 @@ use core::panic::Location;
 
 use crate::Panic;
 use crate::sync::Setting;
+use crate::task::SpawnErrorKind;
 
 /// Something that nobody was there to see: what the hook of [`set_report_hook`] is told.
 ///
@@ -32,6 +33,15 @@ pub enum Report<'a> {
         /// What it panicked with.
         panic: &'a Panic,
     },
+    /// A [`TaskGroup`](crate::task::TaskGroup) has refused a child that was spawned with a method that returns nothing, and dropped
+    /// it. A child that is refused because the group is cancelled is not reported.
+    #[non_exhaustive]
+    ChildRefused {
+        /// Why the child was refused.
+        kind: SpawnErrorKind,
+        /// Where the child was spawned.
+        location: &'static Location<'static>,
+    },
 }
 
 impl fmt::Display for Report<'_> {
@@ -54,6 +64,9 @@ impl fmt::Display for Report<'_> {
                     "a child of a supervised group panicked, and its result was not asked for: {}",
                     panic.message().unwrap_or("(no message)"),
                 )
+            }
+            Report::ChildRefused { kind, location } => {
+                write!(f, "a child spawned at {location} was refused and dropped: {kind}")
             }
         }
     }

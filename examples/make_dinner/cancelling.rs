@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::task::{DeadlineExceeded, Reason, Refused};
+use bowline::task::{DeadlineExceeded, Reason, SpawnErrorKind};
 
 use super::grouped;
 use super::kitchen::{Cook, KitchenError, Meal, Vegetable};
@@ -67,9 +67,9 @@ pub(crate) async fn chop_what_can_be_chopped() -> Vec<Vegetable> {
         let requested = KitchenError::Cancelled(Reason::Requested.into());
         assert!(errors.contains(&requested), "the error of the onion: {errors:?}");
 
-        // A cancelled group refuses new children.
-        let added = group.spawn(chop(Vegetable::SweetPotato));
-        assert_eq!(*added, Err(Refused::Cancelled));
+        // A cancelled group refuses new children. `spawn` drops them, and `try_spawn` returns them.
+        let refused = group.try_spawn(chop(Vegetable::SweetPotato)).unwrap_err();
+        assert_eq!(refused.kind(), SpawnErrorKind::Cancelled);
         veggies
     })
     .await

@@ -72,8 +72,8 @@ pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handle
 pub use children::error::TaskError;
 pub use children::group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
-    NoQuorum, Quorum, Refused, SpawnOptions, SpawnWhenReady, Spawned, Supervising, TaskGroup, Trying, WaitForAll,
-    discarding_group, gather, group, supervised_group, try_group,
+    NoQuorum, Quorum, SpawnError, SpawnErrorKind, SpawnOptions, SpawnWhenReady, Supervising, TaskGroup,
+    TrySpawnWhenReady, Trying, WaitForAll, discarding_group, gather, group, supervised_group, try_group,
 };
 pub use coroutine::allocator::{CurrentAllocator, TaskAllocator};
 pub use coroutine::builder::TaskBuilder;

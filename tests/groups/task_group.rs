@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, LocalTask, Refused, SpawnOptions, Task, TaskError, TaskGroup};
+use bowline::task::{self, LocalTask, SpawnErrorKind, SpawnOptions, Task, TaskError, TaskGroup};
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -756,32 +757,40 @@ fn next_ended_tells_how() {
     });
 }
 
-/// Spawns, and says whether the child was refused, and dropped, without having been polled.
-fn refused(group: &TaskGroup<()>) -> Refused {
+/// Spawns a child that is refused without having been polled, and says why.
+fn refused(group: &TaskGroup<()>) -> SpawnErrorKind {
     let census = Census::new();
     let value = census.value();
-    let spawned = group.spawn(async move {
+    let child = |value| async move {
         drop(value);
         panic!("it was refused");
-    });
-    assert!(spawned.is_refused());
+    };
+    let refused = group.try_spawn(child(value)).expect_err("it was refused");
+    // The child comes back, and is dropped by what does not want it back.
+    let kind = refused.kind();
+    assert_eq!(census.alive(), 1);
+    drop(refused.into_inner());
     assert_eq!(census.alive(), 0);
-    spawned.into_result().expect_err("it was refused")
+    group.spawn(child(census.value()));
+    assert_eq!(census.alive(), 0);
+    kind
 }
 
 #[test]
 fn a_group_that_was_cancelled_refuses() {
     everywhere(|| async {
         task::group(async |group| {
-            assert!(group.spawn(async {}).is_ok());
+            assert!(group.try_spawn(async {}).is_ok());
             group.cancel_all();
-            assert_eq!(refused(&group), Refused::Cancelled);
-            let spawned = group.spawn_with(SpawnOptions::new().priority(Priority::Background), async {});
-            assert_eq!(spawned.into_result(), Err(Refused::Cancelled));
-            assert_eq!(
-                group.spawn_when_ready(async {}).await.into_result(),
-                Err(Refused::Cancelled)
-            );
+            assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
+            let options = || SpawnOptions::new().priority(Priority::Background);
+            group.spawn_with(options(), async {});
+            let spawned = group.try_spawn_with(options(), async {});
+            assert_eq!(spawned.unwrap_err().kind(), SpawnErrorKind::Cancelled);
+            group.spawn_when_ready(async {}).await;
+            let spawned = group.try_spawn_when_ready(async {}).await;
+            assert_eq!(spawned.unwrap_err().kind(), SpawnErrorKind::Cancelled);
+            assert_eq!(group.len(), 1);
         })
         .await;
     });
@@ -794,10 +803,10 @@ fn a_group_that_a_child_has_cancelled_refuses() {
             let inner = group.clone();
             group.spawn(async move {
                 inner.cancel_all();
-                assert_eq!(refused(&inner), Refused::Cancelled);
+                assert_eq!(refused(&inner), SpawnErrorKind::Cancelled);
             });
             group.next().await;
-            assert_eq!(refused(&group), Refused::Cancelled);
+            assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
         })
         .await;
     });
@@ -810,7 +819,7 @@ fn a_group_whose_child_has_panicked_refuses() {
             group.spawn(async { quiet_panic() });
             assert!(matches!(group.next_ended().await, Some(Err(TaskError::Panicked(_)))));
             assert!(group.is_cancelled());
-            assert_eq!(refused(&group), Refused::Cancelled);
+            assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
         })
         .await;
     });
@@ -824,17 +833,17 @@ fn a_group_whose_task_was_cancelled_refuses() {
             let token = source.token();
             Task::new(async move {
                 task::group(async |group| {
-                    assert!(group.spawn(async {}).is_ok());
+                    assert!(group.try_spawn(async {}).is_ok());
                     group.next().await;
                     source.request_stop();
                     assert!(group.is_cancelled());
-                    assert_eq!(refused(&group), Refused::Cancelled);
+                    assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
                 })
                 .await;
                 // One that begins after it.
                 task::group(async |group| {
                     assert!(group.is_cancelled());
-                    assert_eq!(refused(&group), Refused::Cancelled);
+                    assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
                 })
                 .await;
             })
@@ -846,14 +855,19 @@ fn a_group_whose_task_was_cancelled_refuses() {
 
 #[test]
 fn what_says_that_a_child_was_refused_can_be_read() {
-    for (refused, word) in [
-        (Refused::Cancelled, "cancelled"),
-        (Refused::Over, "ended"),
-        (Refused::NoRoom, "zero"),
-        (Refused::OutOfMemory, "memory"),
+    for (kind, words) in [
+        (SpawnErrorKind::Cancelled, "group is cancelled"),
+        (SpawnErrorKind::Ended, "group has ended"),
+        (SpawnErrorKind::NoRoom, "limit of the group is zero"),
+        (SpawnErrorKind::OutOfMemory, "out of memory"),
     ] {
-        assert!(refused.to_string().contains(word), "{refused}");
+        assert_eq!(kind.to_string(), words);
     }
+    let group = sync_wait(Task::new(task::group(async |group: TaskGroup<()>| group))).unwrap();
+    let refused: Box<dyn Error> = Box::new(group.try_spawn(async {}).unwrap_err());
+    assert_eq!(refused.to_string(), "group has ended");
+    assert_eq!(format!("{refused:?}"), "SpawnError { kind: Ended, .. }");
+    assert!(refused.source().is_none());
 }
 
 #[test]
@@ -1311,7 +1325,7 @@ fn spawn_when_ready_never_exceeds_the_limit() {
             task::group(async |group| {
                 group.set_limit(limit);
                 for rounds in 0..100 {
-                    assert!(group.spawn_when_ready(load.clone().run(rounds % 7)).await.is_ok());
+                    assert!(group.try_spawn_when_ready(load.clone().run(rounds % 7)).await.is_ok());
                     assert!(group.len() - collect_ready(&group).await <= limit);
                 }
                 group.wait_for_all().await;
@@ -1338,10 +1352,10 @@ fn the_limit_is_reached() {
             for _ in 0..3 {
                 let (send, told) = oneshot::channel::<()>();
                 tell.push(send);
-                let spawned = poll_once(group.spawn_when_ready(async { told.await.expect("it is told") })).await;
+                let spawned = poll_once(group.try_spawn_when_ready(async { told.await.expect("it is told") })).await;
                 assert!(spawned.expect("there is room").is_ok());
             }
-            let mut fourth = begin(group.spawn_when_ready(async {})).await;
+            let mut fourth = begin(group.try_spawn_when_ready(async {})).await;
             tell.pop().expect("three").send(()).expect("it waits");
             assert!(fourth.as_mut().await.is_ok());
             for tell in tell {
@@ -1363,7 +1377,7 @@ fn several_wait_for_room_in_the_body_and_in_children() {
                 let (inner, load) = (group.clone(), load.clone());
                 group.spawn(async move {
                     // They have ended before there is room for those that they spawn.
-                    let waiting = join_all((0..3).map(|_| inner.spawn_when_ready(hops(1))));
+                    let waiting = join_all((0..3).map(|_| inner.try_spawn_when_ready(hops(1))));
                     inner.set_limit(6);
                     assert!(waiting.await.iter().all(|spawned| spawned.is_ok()));
                     drop(load);
@@ -1371,7 +1385,7 @@ fn several_wait_for_room_in_the_body_and_in_children() {
             }
             group.wait_for_all().await;
             group.set_limit(2);
-            let waiting = join_all((0..50).map(|rounds| group.spawn_when_ready(load.clone().run(rounds % 3))));
+            let waiting = join_all((0..50).map(|rounds| group.try_spawn_when_ready(load.clone().run(rounds % 3))));
             assert!(waiting.await.iter().all(|spawned| spawned.is_ok()));
             group.wait_for_all().await;
             collect(&group).await.len()
@@ -1387,14 +1401,14 @@ fn a_limit_of_zero_refuses() {
     everywhere(|| async {
         task::group(async |group| {
             group.set_limit(0);
-            let spawned = poll_once(group.spawn_when_ready(async {})).await;
-            assert_eq!(spawned.expect("at once").into_result(), Err(Refused::NoRoom));
+            let spawned = poll_once(group.try_spawn_when_ready(async {})).await;
+            assert_eq!(spawned.expect("at once").unwrap_err().kind(), SpawnErrorKind::NoRoom);
             // It holds for those that wait for room alone.
-            assert!(group.spawn(async {}).is_ok());
-            let spawned = poll_once(group.spawn_when_ready(async {})).await;
-            assert_eq!(spawned.expect("at once").into_result(), Err(Refused::NoRoom));
+            assert!(group.try_spawn(async {}).is_ok());
+            let spawned = poll_once(group.try_spawn_when_ready(async {})).await;
+            assert_eq!(spawned.expect("at once").unwrap_err().kind(), SpawnErrorKind::NoRoom);
             group.set_limit(1);
-            assert!(group.spawn_when_ready(async {}).await.is_ok());
+            assert!(group.try_spawn_when_ready(async {}).await.is_ok());
             assert_eq!(collect(&group).await.len(), 2);
         })
         .await;
@@ -1409,13 +1423,13 @@ fn a_limit_that_becomes_zero_refuses_those_that_wait() {
             let (tell, told) = oneshot::channel::<()>();
             group.spawn(async { told.await.expect("it is told") });
             let (first, second) = (
-                begin(group.spawn_when_ready(async {})).await,
-                begin(group.spawn_when_ready(async {})).await,
+                begin(group.try_spawn_when_ready(async {})).await,
+                begin(group.try_spawn_when_ready(async {})).await,
             );
             group.set_limit(0);
             // There will never be room, whether or not something runs.
-            assert_eq!(first.await.into_result(), Err(Refused::NoRoom));
-            assert_eq!(second.await.into_result(), Err(Refused::NoRoom));
+            assert_eq!(first.await.unwrap_err().kind(), SpawnErrorKind::NoRoom);
+            assert_eq!(second.await.unwrap_err().kind(), SpawnErrorKind::NoRoom);
             tell.send(()).expect("it waits");
         })
         .await;
@@ -1431,8 +1445,8 @@ fn a_limit_that_becomes_zero_with_the_wait_refuses_too() {
             group.set_limit(1);
             let inner = group.clone();
             group.spawn_with(SpawnOptions::new(), async move { inner.set_limit(0) });
-            let spawned = group.spawn_when_ready(async {}).await;
-            assert!(matches!(spawned.into_result(), Ok(()) | Err(Refused::NoRoom)));
+            let spawned = group.try_spawn_when_ready(async {}).await;
+            assert!(spawned.map_or_else(|refused| refused.kind() == SpawnErrorKind::NoRoom, |()| true));
         }));
         assert!(sync_wait(starts_on(pool.scheduler(), task)).is_value());
     }
@@ -1444,8 +1458,8 @@ fn a_higher_limit_lets_those_in_that_wait() {
         task::group(async |group| {
             group.set_limit(1);
             let tell = spawn_told(&group, 1);
-            let first = begin(group.spawn_when_ready(async { 7 })).await;
-            let second = begin(group.spawn_when_ready(async { 8 })).await;
+            let first = begin(group.try_spawn_when_ready(async { 7 })).await;
+            let second = begin(group.try_spawn_when_ready(async { 8 })).await;
             group.set_limit(3);
             assert!(first.await.is_ok() && second.await.is_ok());
             for tell in tell {
@@ -1463,8 +1477,8 @@ fn a_wait_for_room_that_was_dropped_gives_its_place_to_others() {
         task::group(async |group| {
             group.set_limit(1);
             let mut tell = spawn_told(&group, 1);
-            let first = begin(group.spawn_when_ready(async { 7 })).await;
-            let second = begin(group.spawn_when_ready(async { 8 })).await;
+            let first = begin(group.try_spawn_when_ready(async { 7 })).await;
+            let second = begin(group.try_spawn_when_ready(async { 8 })).await;
             tell.remove(0).send(()).expect("it waits");
             // The first has the place, and does not take it.
             hops(10).await;
@@ -1485,7 +1499,7 @@ fn a_cancel_refuses_those_that_wait_for_room() {
         task::group(async |group| {
             group.set_limit(1);
             group.spawn(lingers((), census.value()));
-            let waiting = begin(group.spawn_when_ready(async { panic!("it was refused") })).await;
+            let waiting = begin(group.try_spawn_when_ready(async { panic!("it was refused") })).await;
             let inner = group.clone();
             // A child that waits for room is stopped by the same.
             group.spawn(async move {
@@ -1493,7 +1507,7 @@ fn a_cancel_refuses_those_that_wait_for_room() {
             });
             hops(3).await;
             group.cancel_all();
-            assert_eq!(waiting.await.into_result(), Err(Refused::Cancelled));
+            assert_eq!(waiting.await.unwrap_err().kind(), SpawnErrorKind::Cancelled);
         })
         .await;
         assert_eq!(census.alive(), 0);
@@ -1683,7 +1697,7 @@ async fn sum_of_squares() -> usize {
         group.set_limit(4);
         for number in 1..=100 {
             let spawned = group
-                .spawn_when_ready(async move {
+                .try_spawn_when_ready(async move {
                     hops(number % 3).await;
                     number * number
                 })
@@ -1730,7 +1744,10 @@ fn errors_panics_and_cancels_work_in_executors_of_other_crates() {
     let cancelled = task::group(async |group| {
         group.spawn(lingers(1, census.value()));
         group.cancel_all();
-        assert_eq!(group.spawn(async { 2 }).into_result(), Err(Refused::Cancelled));
+        assert_eq!(
+            group.try_spawn(async { 2 }).unwrap_err().kind(),
+            SpawnErrorKind::Cancelled
+        );
         collect(&group).await
     });
     assert_eq!((pollster::block_on(cancelled), census.alive()), (vec![1], 0));
@@ -1794,7 +1811,7 @@ fn children_spawn_more() {
         Box::pin(async move {
             if depth > 0 {
                 for _ in 0..3 {
-                    assert!(group.spawn(grow(group.clone(), depth - 1)).is_ok());
+                    assert!(group.try_spawn(grow(group.clone(), depth - 1)).is_ok());
                 }
             }
             1

@@ -12,7 +12,7 @@ use crate::common::*;
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
-use bowline::task::{self, CurrentAllocator, Refused, SpawnOptions, Task, TaskGroup};
+use bowline::task::{self, CurrentAllocator, SpawnErrorKind, SpawnOptions, Task, TaskGroup};
 use tokio::sync::oneshot;
 
 // Allocations.
@@ -71,7 +71,8 @@ fn a_child_that_is_refused_allocates_nothing() {
             group.cancel_all();
             let ((), count) = allocations(|| {
                 for _ in 0..100 {
-                    assert_eq!(group.spawn(async {}).into_result(), Err(Refused::Cancelled));
+                    group.spawn(async {});
+                    assert_eq!(group.try_spawn(async {}).unwrap_err().kind(), SpawnErrorKind::Cancelled);
                 }
             });
             assert_eq!(count, 0);
@@ -186,8 +187,9 @@ fn a_child_for_which_there_is_no_memory_is_refused_and_dropped() {
         arena.0.is_empty.store(true, SeqCst);
         task::group(async |group| {
             let held = census.value();
-            let spawned = group.spawn_with(SpawnOptions::new().allocator(arena), async move { drop(held) });
-            assert_eq!(spawned.into_result(), Err(Refused::OutOfMemory));
+            let options = SpawnOptions::new().allocator(arena);
+            let spawned = group.try_spawn_with(options, async move { drop(held) });
+            assert_eq!(spawned.unwrap_err().kind(), SpawnErrorKind::OutOfMemory);
             assert_eq!((census.alive(), group.len()), (0, 0));
         })
         .await;
@@ -201,8 +203,8 @@ fn what_a_scheduler_of_the_users_own_needs_is_given_back_also_by_a_child_that_is
     let options = || SpawnOptions::new().scheduler(Via(pool.scheduler())).allocator(arena);
     let task = Task::new(async { task::group(async |group| group).await });
     let group: TaskGroup<()> = sync_wait(task).unwrap();
-    let spawned = group.spawn_with(options(), async {});
-    assert_eq!(spawned.into_result(), Err(Refused::Over));
+    let spawned = group.try_spawn_with(options(), async {});
+    assert_eq!(spawned.unwrap_err().kind(), SpawnErrorKind::Ended);
     assert_eq!(arena.counts().1, 0, "something is left");
     // And by one that has run.
     let (first, second) = (options(), options());

@@ -1,19 +1,22 @@
 //! The guarantee of groups: a task is not over before all that was spawned in it is, whatever becomes of the group.
 
+use std::alloc::Layout;
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 
 use crate::common::tasks::*;
 use crate::common::*;
+use allocator_api2::alloc::{AllocError, Allocator};
 use bowline::prelude::*;
-use bowline::scheduler::ThreadPool;
+use bowline::scheduler::{InlineSchedule, InlineScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, GroupFuture, Refused, Task, TaskGroup};
+use bowline::task::{self, GroupFuture, Report, SpawnErrorKind, SpawnOptions, Task, TaskGroup};
 use futures_util::FutureExt;
 
 const CHILDREN: usize = 20;
@@ -236,8 +239,8 @@ fn a_child_that_spawns_when_the_group_was_given_up() {
             group.spawn(async move {
                 let _first = first;
                 hops(10).await;
-                let spawned = inner.spawn(async move { drop(second) });
-                assert_eq!(spawned.into_result(), Err(Refused::Cancelled));
+                let spawned = inner.try_spawn(async move { drop(second) });
+                assert_eq!(spawned.unwrap_err().kind(), SpawnErrorKind::Cancelled);
             });
             pending::<()>().await;
         }))
@@ -419,22 +422,27 @@ fn a_handle_outlives_its_group() {
         .await;
         let census = Census::new();
         let held = census.value();
-        let spawned = group.spawn(async move {
-            drop(held);
-            2
-        });
-        assert_eq!((spawned.into_result(), census.alive()), (Err(Refused::Over), 0));
-        assert_eq!(
-            group.spawn_when_ready(async { 3 }).await.into_result(),
-            Err(Refused::Over)
-        );
+        let refused = group
+            .try_spawn(async move {
+                drop(held);
+                2
+            })
+            .expect_err("the group has ended");
+        assert_eq!((refused.kind(), census.alive()), (SpawnErrorKind::Ended, 1));
+        // The child comes back unharmed, and can be awaited.
+        assert_eq!((refused.into_inner().await, census.alive()), (2, 0));
+        let refused = group.try_spawn_when_ready(async { 3 }).await.expect_err("as before");
+        assert_eq!((refused.kind(), refused.into_inner().await), (SpawnErrorKind::Ended, 3));
         assert_eq!((group.next().await, group.len()), (None, 0));
         group.wait_for_all().await;
         group.set_limit(0);
         group.set_limit(3);
         group.cancel_all();
         assert!(group.is_cancelled());
-        assert_eq!(group.spawn(async { 2 }).into_result(), Err(Refused::Cancelled));
+        assert_eq!(
+            group.try_spawn(async { 2 }).unwrap_err().kind(),
+            SpawnErrorKind::Cancelled
+        );
         assert!(format!("{group:?}").contains("running: 0"));
         assert_eq!(group.clone(), group);
     });
@@ -447,11 +455,103 @@ fn a_handle_outlives_its_task() {
         let task = Task::new(task::group(async |group: TaskGroup<()>| group));
         let group = sync_wait(starts_on(pool.scheduler(), task)).unwrap();
         drop(pool);
-        assert_eq!(group.spawn(async {}).into_result(), Err(Refused::Over));
+        assert_eq!(group.try_spawn(async {}).unwrap_err().kind(), SpawnErrorKind::Ended);
         group.cancel_all();
-        assert_eq!(group.spawn(async {}).into_result(), Err(Refused::Cancelled));
+        assert_eq!(group.try_spawn(async {}).unwrap_err().kind(), SpawnErrorKind::Cancelled);
         assert_eq!(sync_wait(Task::new(async move { group.next().await })).unwrap(), None);
     }
+}
+
+/// An allocator that never has memory.
+#[derive(Clone, Copy)]
+struct Empty;
+
+// SAFETY: it gives out no memory.
+unsafe impl Allocator for Empty {
+    fn allocate(&self, _: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        Err(AllocError)
+    }
+
+    unsafe fn deallocate(&self, _: NonNull<u8>, _: Layout) {
+        unreachable!("nothing was allocated");
+    }
+}
+
+/// A child that is dropped by mistake is reported, with the place where it was spawned; one of a cancelled group is not.
+#[test]
+fn a_refused_child_is_reported_unless_the_group_is_cancelled() {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let told = reports.clone();
+    let watched = ReportHook::set(move |report| {
+        if let Report::ChildRefused { kind, location, .. } = report
+            && location.file() == file!()
+        {
+            lock(&told).push((*kind, location.line(), report.to_string()));
+        }
+    });
+    let census = Census::new();
+    let child = |value| async move { drop(value) };
+    let first = line!();
+    let open = task::group(async |group| {
+        group.set_limit(0);
+        group.spawn_when_ready(child(census.value())).await;
+        group.spawn_with(SpawnOptions::new().allocator(Empty), child(census.value()));
+        group
+    });
+    let group = pollster::block_on(open);
+    group.set_limit(1);
+    group.spawn(child(census.value()));
+    group.spawn_with(SpawnOptions::new().name("late"), child(census.value()));
+    pollster::block_on(group.spawn_when_ready(child(census.value())));
+    // These are given back, or are the normal course.
+    assert!(group.try_spawn(child(census.value())).is_err());
+    assert!(
+        group
+            .try_spawn_with(SpawnOptions::new(), child(census.value()))
+            .is_err()
+    );
+    group.cancel_all();
+    group.spawn(child(census.value()));
+    group.spawn_with(SpawnOptions::new(), child(census.value()));
+    pollster::block_on(group.spawn_when_ready(child(census.value())));
+    drop(watched);
+    assert_eq!(census.alive(), 0);
+    let reports = lock(&reports);
+    let seen: Vec<_> = reports.iter().map(|(kind, line, _)| (*kind, line - first)).collect();
+    use SpawnErrorKind::{Ended, NoRoom, OutOfMemory};
+    assert_eq!(
+        seen,
+        [(NoRoom, 3), (OutOfMemory, 4), (Ended, 9), (Ended, 10), (Ended, 11)]
+    );
+    let text = &reports[2].2;
+    assert!(
+        text.contains(file!()) && text.ends_with("was refused and dropped: group has ended"),
+        "{text}"
+    );
+}
+
+/// The future of a child that the scheduler's panic has taken the place of cannot be given back: the panic is the spawner's.
+#[test]
+fn a_scheduler_that_panics_in_a_group_that_has_ended_is_the_spawners_panic() {
+    /// Panics when its queue is asked for.
+    #[derive(Clone, PartialEq)]
+    struct Closed;
+    impl Scheduler for Closed {
+        type Schedule = InlineSchedule;
+        const INFALLIBLE: bool = true;
+        fn schedule(&self) -> InlineSchedule {
+            InlineScheduler.schedule()
+        }
+        fn native(&self) -> Option<bowline::sender::Native<'_>> {
+            quiet_panic()
+        }
+    }
+    let census = Census::new();
+    let group = pollster::block_on(task::group(async |group: TaskGroup<()>| group));
+    let held = census.value();
+    let spawn = || group.spawn_with(SpawnOptions::new().scheduler(Closed), async move { drop(held) });
+    assert_eq!(panic_message(spawn), PANIC);
+    assert_eq!((census.alive(), group.len()), (0, 0));
 }
 
 #[test]
@@ -466,11 +566,12 @@ fn a_spawn_from_another_thread_is_refused_or_awaited() {
             let counter = ran.clone();
             let task = Task::new(task::group(async move |group| {
                 *lock(&spawning) = Some(std::thread::spawn(move || {
-                    group.spawn(async move {
+                    let spawned = group.try_spawn(async move {
                         let _held = held;
                         hops(3).await;
                         counter.fetch_add(1, SeqCst);
-                    })
+                    });
+                    spawned.map_err(|refused| refused.kind())
                 }));
                 hops(30).await;
             }));

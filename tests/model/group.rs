@@ -250,12 +250,12 @@ fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
         let (refusal, ran) = (refused.clone(), noted.clone());
         let body = group(async move |group: TaskGroup<()>| {
             threads.spawn(move || {
-                let spawned = group.spawn(Sendable(async move {
+                let spawned = group.try_spawn(Sendable(async move {
                     let _flags = flags;
                     ran.store(true, SeqCst);
                     held.touch();
                 }));
-                refusal.store(spawned.is_refused(), SeqCst);
+                refusal.store(spawned.is_err(), SeqCst);
             });
         });
         let inside = async move {

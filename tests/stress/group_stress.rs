@@ -18,7 +18,7 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, SpawnOptions, Task, TaskError, TaskGroup};
+use bowline::task::{self, SpawnError, SpawnOptions, Task, TaskError, TaskGroup};
 
 /// How long nothing may come to an end, on a machine that does a lot besides.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -107,7 +107,7 @@ impl Scope {
         }
     }
 
-    fn took(&self, spawned: task::Spawned) {
+    fn took<F>(&self, spawned: Result<(), SpawnError<F>>) {
         self.taken.fetch_add(usize::from(spawned.is_ok()), SeqCst);
     }
 
@@ -175,7 +175,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                     match random.below(8) {
                         0 => outer.group.cancel_all(),
                         1 => _ = outer.ended(poll_once(outer.group.next_ended()).await.flatten()),
-                        _ => outer.took(outer.group.spawn(grow(
+                        _ => outer.took(outer.group.try_spawn(grow(
                             tree,
                             &outer.node,
                             random.next(),
@@ -347,7 +347,7 @@ fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer:
         let cancels = doomed.then(|| CancelsAll(group.clone()));
         if doomed {
             let (held, alive) = (tree.census.value(), Alive::new(&scope.node));
-            scope.took(group.spawn(async move {
+            scope.took(group.try_spawn(async move {
                 let _held = (held, alive);
                 until_stopped().await
             }));
@@ -357,20 +357,20 @@ fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer:
         for _ in 0..random.below(8) {
             let child = |random: &mut XorShift| grow(tree, &scope.node, random.next(), depth + 1, Some(scope.clone()));
             match random.below(12) {
-                0..=2 => scope.took(group.spawn(child(&mut random))),
-                3 if !doomed => scope.took(group.spawn_when_ready(child(&mut random)).await),
+                0..=2 => scope.took(group.try_spawn(child(&mut random))),
+                3 if !doomed => scope.took(group.try_spawn_when_ready(child(&mut random)).await),
                 4 => {
                     let options = SpawnOptions::new().priority(Priority::Background);
-                    scope.took(group.spawn_with(options, child(&mut random)));
+                    scope.took(group.try_spawn_with(options, child(&mut random)));
                 }
                 5 => {
                     let options = SpawnOptions::new().scheduler(tree.away);
-                    scope.took(group.spawn_with(options, child(&mut random)));
+                    scope.took(group.try_spawn_with(options, child(&mut random)));
                 }
                 6 => {
                     // A sender.
                     let (value, node) = (tree.census.value(), Node::new(None));
-                    scope.took(group.spawn(starts_on(tree.away, just((value, node))).infallible_into::<Error>()));
+                    scope.took(group.try_spawn(starts_on(tree.away, just((value, node))).infallible_into::<Error>()));
                 }
                 7 if !doomed => _ = scope.ended(group.next_ended().await),
                 8 => _ = scope.ended(poll_once(group.next_ended()).await.flatten()),

@@ -312,7 +312,7 @@ fn children_of_a_group_learn_why_they_were_cancelled() {
         let asked = sends.clone();
         let work = Task::new(async move {
             task::group(async |group| {
-                group.spawn(child(asked)).expect("it is open");
+                group.try_spawn(child(asked)).expect("it is open");
                 group.cancel_all();
                 task::is_cancelled()
             })
@@ -326,12 +326,12 @@ fn children_of_a_group_learn_why_they_were_cancelled() {
             task::try_group(async |group| {
                 let sibling = child(failed);
                 group
-                    .spawn(async move {
+                    .try_spawn(async move {
                         sibling.await;
                         Ok(())
                     })
                     .expect("it is open");
-                group.spawn(async { Err("failed") }).expect("it is open");
+                group.try_spawn(async { Err("failed") }).expect("it is open");
                 while let Some(ended) = group.next().await {
                     ended?;
                 }
@@ -361,7 +361,7 @@ fn the_cancel_of_a_task_reaches_the_children_of_its_groups() {
                         let Ok(_) = never::<(), Infallible>().stopped_as_option().await;
                         sends.send(seen()).expect("somebody listens");
                     };
-                    group.spawn(child).expect("it is open");
+                    group.try_spawn(child).expect("it is open");
                 }
                 canceller.request_stop();
                 drop(sends);

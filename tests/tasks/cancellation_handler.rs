@@ -757,7 +757,7 @@ fn a_handler_may_spawn_into_a_group_and_cancel_it() {
                 let from_handler = group.clone();
                 let handler = move || {
                     // It is cancelled with the task: that is told, and not spawned.
-                    let refused = from_handler.spawn(async move { drop(spawned) });
+                    let refused = from_handler.try_spawn(async move { drop(spawned) });
                     assert!(refused.is_err());
                     from_handler.cancel_all();
                 };
@@ -780,7 +780,7 @@ fn handlers_of_children_are_called_for_the_group() {
                 for _ in 0..10 {
                     let handler = counted.handler();
                     group
-                        .spawn(async move {
+                        .try_spawn(async move {
                             let Ok(stopped) = with_cancellation_handler(
                                 handler,
                                 never::<(), Infallible>().stopped_as_option().into_future(),

@@ -746,7 +746,7 @@ fn children_of_a_group_inherit_it_and_are_stopped_by_it() {
             let seen = with_deadline(
                 at,
                 task::group(async |group| {
-                    group.spawn(async { task::deadline() }).expect("it is open");
+                    group.try_spawn(async { task::deadline() }).expect("it is open");
                     group.next().await.flatten()
                 }),
             )
@@ -760,7 +760,7 @@ fn children_of_a_group_inherit_it_and_are_stopped_by_it() {
                         task::cancellation_reason()
                     };
                     for _ in 0..10 {
-                        group.spawn(child()).expect("it is open");
+                        group.try_spawn(child()).expect("it is open");
                     }
                     let mut reasons = Vec::new();
                     while let Some(reason) = group.next().await {

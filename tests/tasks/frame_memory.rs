@@ -720,9 +720,9 @@ fn what_a_group_gave_may_begin_something_else_when_it_goes() {
         for round in 0..50_usize {
             let (first, second) = (Enters(Some(held.value())), Enters(Some(held.value())));
             let mut group = Box::pin(task::group(async move |group| {
-                group.spawn(async move { first }).expect("it is open");
+                group.try_spawn(async move { first }).expect("it is open");
                 group
-                    .spawn(async move {
+                    .try_spawn(async move {
                         hops(1).await;
                         second
                     })
@@ -778,7 +778,7 @@ fn a_future_is_small_whatever_it_awaits() {
         (
             "a group",
             size_of_val(&task::group(async |group| {
-                group.spawn(async {}).expect("it is open");
+                group.try_spawn(async {}).expect("it is open");
                 group.next().await
             })),
             24 * word,

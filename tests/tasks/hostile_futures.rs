@@ -164,7 +164,7 @@ where
         let (child, gives) = (L::future(&world), place.clone());
         let mut group = Box::pin(task::group(async move |group| {
             group.set_limit(1);
-            group.spawn(child).expect("it is open");
+            group.try_spawn(child).expect("it is open");
             *lock(&gives) = Some(group);
             std::future::pending::<()>().await;
         }));
@@ -211,14 +211,14 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
         plain("GroupFuture that waits for a child", |world| {
             let child = L::future(&world);
             made(task::group(async move |group| {
-                group.spawn(child).expect("it is open");
+                group.try_spawn(child).expect("it is open");
                 group.next().await;
             }))
         }),
         plain("GroupFuture that waits for something else", |world| {
             let (child, own) = (L::future(&world), L::future(&world));
             made(task::discarding_group(async move |group| {
-                group.spawn(child).expect("it is open");
+                group.try_spawn(child).expect("it is open");
                 own.await;
             }))
         }),

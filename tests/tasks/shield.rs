@@ -490,7 +490,7 @@ fn groups_inside_are_shielded_too() {
         let work = Task::new(async {
             shield(task::group(async |group| {
                 for _ in 0..3 {
-                    group.spawn(seen()).expect("it is not cancelled");
+                    group.try_spawn(seen()).expect("it is not cancelled");
                 }
                 let mut all = Vec::new();
                 while let Some(seen) = group.next().await {
@@ -520,7 +520,7 @@ fn a_group_that_was_forgotten_inside_does_not_keep_the_shield() {
                         let _value = value;
                         let Ok(()) = never::<(), Infallible>().await;
                     };
-                    group.spawn(child).expect("it is open");
+                    group.try_spawn(child).expect("it is open");
                     pending::<()>().await;
                 });
                 common::forget(begun(group).await);

@@ -333,12 +333,34 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// Makes a frame that was not started. Its owner is the caller.
     #[inline]
     pub(in crate::task) fn make(future: P, allocator: Cx::Allocator, tail: X) -> Result<NonNull<Header>, OutOfMemory> {
-        let Ok(memory) = allocator.allocate(Self::LAYOUT) else {
-            return Err(OutOfMemory::new(Self::LAYOUT));
-        };
+        let memory = Self::allocate_frame(&allocator)?;
+        // SAFETY: the memory was just allocated.
+        Ok(unsafe { Self::write(memory, future, allocator, tail) })
+    }
+
+    /// Allocates the memory of a frame.
+    #[inline]
+    pub(in crate::task) fn allocate_frame(allocator: &Cx::Allocator) -> Result<NonNull<[u8]>, OutOfMemory> {
+        allocator
+            .allocate(Self::LAYOUT)
+            .map_err(|_| OutOfMemory::new(Self::LAYOUT))
+    }
+
+    /// Writes a frame that was not started. Its owner is the caller.
+    ///
+    /// # Safety
+    ///
+    /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is used for nothing else.
+    #[inline]
+    pub(in crate::task) unsafe fn write(
+        memory: NonNull<[u8]>,
+        future: P,
+        allocator: Cx::Allocator,
+        tail: X,
+    ) -> NonNull<Header> {
         let frame = memory.cast::<Self>();
         let place = frame.as_ptr();
-        // SAFETY: there is room; all fields are written, where they are to stay.
+        // SAFETY: the caller's promise: the memory has the layout of the whole frame. All fields are written.
         unsafe {
             (&raw mut (*place).header).write(Header::new(Self::VTABLE));
             (&raw mut (*place).stage).write(FrameStage::Future(future));
@@ -348,7 +370,24 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
                 own.write(None);
             }
         }
-        Ok(frame.cast())
+        frame.cast()
+    }
+
+    /// Takes the future out of a frame that was not polled, or the panic that took its place.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, to which the caller has exclusive access. It is not polled any more.
+    pub(in crate::task) unsafe fn take_future(header: NonNull<Header>) -> Result<P, Panic> {
+        // SAFETY: the caller's promise. The future was not polled, and so not pinned.
+        match mem::replace(
+            unsafe { &mut (*header.cast::<Self>().as_ptr()).stage },
+            FrameStage::Empty,
+        ) {
+            FrameStage::Future(future) => Ok(future),
+            FrameStage::Result(Completion::Panicked(payload)) => Err(payload),
+            _ => unreachable!("a frame that was not polled has its future, or the panic of its context"),
+        }
     }
 
     /// Where the tail of a frame is.

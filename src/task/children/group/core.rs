@@ -12,8 +12,8 @@ use std::boxed::Box;
 
 use allocator_api2::alloc::Allocator;
 
-use super::Refused;
 use super::child::{EndedChild, EndedChildren, Finished, Member, Room};
+use super::spawn_error::{SpawnError, SpawnErrorKind};
 use super::state::{Phase, Settled, State};
 use super::wait::{Given, Kind, Waiter};
 use crate::memory::{Cached, Count};
@@ -236,28 +236,30 @@ impl CoreRef {
         CoreRef(core)
     }
 
-    /// Starts a child, unless the group refuses, and drops it then.
+    /// Starts a child, or returns it where the group refuses it.
     pub(super) fn spawn<T, F, Cx>(
         &self,
         future: F,
         allocator: Cx::Allocator,
         place: Option<Box<Place>>,
         room: Option<Room>,
-    ) -> Result<(), Refused>
+    ) -> Result<(), SpawnError<F>>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
         Cx: TaskContext,
     {
         if self.is_cancelled() {
-            return Err(Refused::Cancelled);
+            return Err(SpawnError::new(SpawnErrorKind::Cancelled, future));
         }
-        let member = Member::new(Unit::spawned(self.unit), self.0, place);
-        let Ok(frame) = Child::<F, T, Cx>::make(Plain(future), allocator, member) else {
-            return Err(Refused::OutOfMemory);
+        let Ok(memory) = Child::<F, T, Cx>::allocate_frame(&allocator) else {
+            return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        // SAFETY: it was just made, so it is ours, and its tail is there. The group is there until the child has ended.
+        let member = Member::new(Unit::spawned(self.unit), self.0, place);
+        // SAFETY: the memory was allocated for such a frame. The frame was just made, so this has exclusive access to it and to its
+        // tail. The group stays alive until the child has ended.
         unsafe {
+            let frame = Child::<F, T, Cx>::write(memory, Plain(future), allocator, member);
             let member = Child::<F, T, Cx>::tail(frame).as_ptr();
             let unit = NonNull::new_unchecked(&raw mut (*member).unit);
             unit.as_ref().track();
@@ -266,10 +268,7 @@ impl CoreRef {
                 None => NonNull::from(&self.context),
                 Some(place) => match Place::settle(place, &self.context, frame) {
                     Ok(context) => context,
-                    Err(_) => {
-                        Header::release(frame);
-                        return Err(Refused::OutOfMemory);
-                    }
+                    Err(_) => return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory)),
                 },
             };
             unit.as_ref().set_context(context);
@@ -286,8 +285,7 @@ impl CoreRef {
                     // Nothing went there, so nothing is under way.
                     place.take_back(frame);
                 }
-                Header::release(frame);
-                return Err(Refused::Over);
+                return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::Ended));
             }
             lock.running += usize::from(!has_room);
             lock.begin_child(frame);
@@ -307,6 +305,33 @@ impl CoreRef {
             Header::enqueue_child(frame).run();
         }
         Ok(())
+    }
+
+    /// Takes the child out of a frame that is not started after all, and frees that.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the child's scheduler, which has taken the place of the child.
+    ///
+    /// # Safety
+    ///
+    /// The caller has exclusive access to the frame of such a child, which was not polled, and does not use it any more.
+    #[cold]
+    unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, kind: SpawnErrorKind) -> SpawnError<F>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let child = Child::<F, T, Cx>::take_future(frame);
+            Header::release(frame);
+            match child {
+                Ok(Plain(child)) => SpawnError::new(kind, child),
+                Err(payload) => payload.resume(),
+            }
+        }
     }
 
     /// A child has ended.

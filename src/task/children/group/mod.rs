@@ -9,12 +9,13 @@ mod core;
 mod gather;
 mod next;
 mod options;
+mod spawn_error;
 mod state;
 mod wait;
 
 use ::core::fmt;
 use ::core::marker::PhantomData;
-use ::core::ops::Deref;
+use ::core::panic::Location;
 use ::core::pin::Pin;
 use ::core::task::{Context as Cx, Poll};
 
@@ -24,8 +25,9 @@ use futures_core::Stream;
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
 use self::core::{CoreRef, TryNext};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
-pub use self::next::{Next, NextEnded, SpawnWhenReady, WaitForAll};
+pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
+pub use self::spawn_error::{SpawnError, SpawnErrorKind};
 use super::spawned::InCache;
 use crate::memory::Cached;
 use crate::task::coroutine::context::InAllocator;
@@ -204,7 +206,14 @@ where
 /// A group of tasks that run side by side: see [`group`], which makes one.
 ///
 /// This is a handle, which may be copied, and used from children to spawn more, or to cancel all. It may also be kept: once
-/// the group has ended it refuses children, and says so.
+/// the group has ended it refuses children.
+///
+/// # Refused children
+///
+/// [`spawn`](TaskGroup::spawn), [`spawn_with`](TaskGroup::spawn_with) and [`spawn_when_ready`](TaskGroup::spawn_when_ready) drop a
+/// child that the group refuses. In a cancelled group that is the normal course, and silent. A child refused for another reason,
+/// such as a group that has ended, is [reported](crate::task::Report::ChildRefused). The methods that begin with `try_` return a
+/// refused child in a [`SpawnError`] instead.
 ///
 /// As a [`Stream`] it gives what [`next`](TaskGroup::next) gives.
 pub struct TaskGroup<T> {
@@ -315,16 +324,30 @@ impl<T> TaskGroup<T> {
 impl<T: Send + 'static> TaskGroup<T> {
     /// Starts a child: a future, a task, or any sender.
     ///
-    /// It is refused, and dropped, when the group was cancelled or has ended. What is returned says so, and may be ignored.
-    pub fn spawn<F>(&self, child: F) -> Spawned
+    /// A child that is [refused](TaskGroup#refused-children) is dropped.
+    #[track_caller]
+    pub fn spawn<F>(&self, child: F)
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        Spawned(
-            self.core
-                .spawn::<T, _, InCache>(child.into_future(), Cached, None, None),
-        )
+        if let Err(refused) = self.try_spawn(child) {
+            refused.report(Location::caller());
+        }
+    }
+
+    /// Starts a child, or returns it as a future where the group refuses it.
+    ///
+    /// # Errors
+    ///
+    /// The group is cancelled or has ended, or there is no memory for the child.
+    pub fn try_spawn<F>(&self, child: F) -> Result<(), SpawnError<F::IntoFuture>>
+    where
+        F: IntoFuture<Output = T>,
+        F::IntoFuture: Send + 'static,
+    {
+        self.core
+            .spawn::<T, _, InCache>(child.into_future(), Cached, None, None)
     }
 
     /// Starts a child with a priority, a scheduler, a name, or an allocator of its own.
@@ -342,23 +365,40 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// }));
     /// assert_ne!(sync_wait(task).unwrap(), Some(std::thread::current().id()));
     /// ```
-    pub fn spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F) -> Spawned
+    ///
+    /// A child that is [refused](TaskGroup#refused-children) is dropped.
+    #[track_caller]
+    pub fn spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F)
+    where
+        F: IntoFuture<Output = T>,
+        F::IntoFuture: Send + 'static,
+        A: Allocator + Clone + Send + Sync + 'static,
+    {
+        if let Err(refused) = self.try_spawn_with(options, child) {
+            refused.report(Location::caller());
+        }
+    }
+
+    /// Starts a child as [`spawn_with`](TaskGroup::spawn_with) does, or returns it as a future where the group refuses it.
+    ///
+    /// # Errors
+    ///
+    /// The group is cancelled or has ended, or there is no memory for the child.
+    pub fn try_spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F) -> Result<(), SpawnError<F::IntoFuture>>
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
         A: Allocator + Clone + Send + Sync + 'static,
     {
         let (place, allocator) = options.into_parts();
-        let spawned = self
-            .core
-            .spawn::<T, _, InAllocator<A>>(child.into_future(), allocator, place, None);
-        Spawned(spawned)
+        self.core
+            .spawn::<T, _, InAllocator<A>>(child.into_future(), allocator, place, None)
     }
 
     /// Starts a child as soon as fewer than the [limit](TaskGroup::set_limit) run, and waits until then.
     ///
     /// Any number may wait, also in children of the group; who came first goes first. It does not wait in a group that was
-    /// cancelled, or was while it waited: the child is refused.
+    /// cancelled, or was while it waited: the child is [refused](TaskGroup#refused-children) and dropped.
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -377,12 +417,23 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// }));
     /// assert_eq!(sync_wait(task).unwrap(), 10);
     /// ```
-    pub fn spawn_when_ready<F>(&self, child: F) -> SpawnWhenReady<F>
+    #[track_caller]
+    pub fn spawn_when_ready<F>(&self, child: F) -> SpawnWhenReady<F::IntoFuture>
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        SpawnWhenReady::new(self.core.clone(), child)
+        SpawnWhenReady::new(self.try_spawn_when_ready(child), Location::caller())
+    }
+
+    /// Starts a child as [`spawn_when_ready`](TaskGroup::spawn_when_ready) does, or returns it in a [`SpawnError`] where the group
+    /// refuses it.
+    pub fn try_spawn_when_ready<F>(&self, child: F) -> TrySpawnWhenReady<F::IntoFuture>
+    where
+        F: IntoFuture<Output = T>,
+        F::IntoFuture: Send + 'static,
+    {
+        TrySpawnWhenReady::new(self.core.clone(), child.into_future())
     }
 
     /// The value of the next child that ends, in the order in which they do; `None` when there are no more, at once where
@@ -461,66 +512,3 @@ impl<T> fmt::Debug for TaskGroup<T> {
             .finish()
     }
 }
-
-/// Whether a child was started: a `Result` that may be ignored.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use bowline::task::{self, Refused, Task};
-///
-/// let task = Task::new(task::group(async |group| {
-///     assert!(group.spawn(async {}).is_ok());
-///     group.cancel_all();
-///     group.spawn(async {}).into_result()
-/// }));
-/// assert_eq!(sync_wait(task).unwrap(), Err(Refused::Cancelled));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spawned(Result<(), Refused>);
-
-impl Spawned {
-    /// The result itself, for a `?`.
-    pub fn into_result(self) -> Result<(), Refused> {
-        self.0
-    }
-
-    /// Whether the child was refused.
-    pub fn is_refused(self) -> bool {
-        self.0.is_err()
-    }
-}
-
-impl Deref for Spawned {
-    type Target = Result<(), Refused>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-/// Why a group has refused a child, which was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The group was cancelled.
-    Cancelled,
-    /// The group has ended, with all its children.
-    Over,
-    /// The limit is zero: there will never be room.
-    NoRoom,
-    /// The allocator had no memory.
-    OutOfMemory,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Cancelled => "the group was cancelled, and takes no more children",
-            Refused::Over => "the group has ended, and takes no more children: keep the handle inside of its body",
-            Refused::NoRoom => "the limit of the group is zero, so there is no room for a child: set a higher one",
-            Refused::OutOfMemory => "there was no memory for the child",
-        })
-    }
-}
-
-impl ::core::error::Error for Refused {}

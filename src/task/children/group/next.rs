@@ -4,12 +4,13 @@ use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
+use core::panic::Location;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, Waker, ready};
 
 use super::core::{CoreRef, TryNext};
+use super::spawn_error::{SpawnError, SpawnErrorKind};
 use super::wait::{Kind, Wait, Waited};
-use super::{Refused, Spawned};
 use crate::Completion;
 use crate::memory::Cached;
 use crate::stop::StopToken;
@@ -165,52 +166,77 @@ impl Future for WaitForAll {
 /// Starts a child when there is room for it. Made by
 /// [`TaskGroup::spawn_when_ready`](super::TaskGroup::spawn_when_ready).
 ///
-/// It gives whether the child was started. Dropped before, it drops the child.
+/// Dropped before it is ready, it drops the child.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SpawnWhenReady<F> {
+    spawning: TrySpawnWhenReady<F>,
+    location: &'static Location<'static>,
+}
+
+impl<F> SpawnWhenReady<F> {
+    pub(super) fn new(spawning: TrySpawnWhenReady<F>, location: &'static Location<'static>) -> Self {
+        SpawnWhenReady { spawning, location }
+    }
+}
+
+impl<F: Future<Output: Send + 'static> + Send + 'static> Future for SpawnWhenReady<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
+        if let Err(refused) = ready!(Pin::new(&mut self.spawning).poll(cx)) {
+            refused.report(self.location);
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Starts a child when there is room for it, or returns the child. Made by
+/// [`TaskGroup::try_spawn_when_ready`](super::TaskGroup::try_spawn_when_ready).
+///
+/// Dropped before it is ready, it drops the child.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct TrySpawnWhenReady<F> {
     waiting: Waiting,
     child: Option<F>,
 }
 
 // SAFETY: what waits is made for all threads.
-unsafe impl<F: Send> Send for SpawnWhenReady<F> {}
+unsafe impl<F: Send> Send for TrySpawnWhenReady<F> {}
 
-impl<F> SpawnWhenReady<F> {
+impl<F> Unpin for TrySpawnWhenReady<F> {}
+
+impl<F> TrySpawnWhenReady<F> {
     pub(super) fn new(core: CoreRef, child: F) -> Self {
-        SpawnWhenReady {
+        TrySpawnWhenReady {
             waiting: Waiting::new(core, Kind::Room),
             child: Some(child),
         }
     }
 }
 
-impl<F> Future for SpawnWhenReady<F>
-where
-    F: IntoFuture<Output: Send + 'static>,
-    F::IntoFuture: Send + 'static,
-{
-    type Output = Spawned;
+impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhenReady<F> {
+    type Output = Result<(), SpawnError<F>>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Spawned> {
-        // SAFETY: nothing is moved but the child, which is not pinned.
-        let this = unsafe { self.get_unchecked_mut() };
-        if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
-            this.child = None;
-            return Poll::Ready(Spawned(Err(Refused::NoRoom)));
-        }
-        // SAFETY: it is pinned with this.
-        let waited = ready!(unsafe { Pin::new_unchecked(&mut this.waiting) }.poll(cx));
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let waited = if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
+            None
+        } else {
+            Some(ready!(Pin::new(&mut this.waiting).poll(cx)))
+        };
         let Some(child) = this.child.take() else {
             return Poll::Pending;
         };
         let core = &this.waiting.core;
-        let spawned = match waited {
-            Waited::Room(room) => core.spawn::<F::Output, _, InCache>(child.into_future(), Cached, None, Some(room)),
-            _ if core.is_cancelled() => Err(Refused::Cancelled),
-            _ if core.limit() == 0 => Err(Refused::NoRoom),
-            _ => Err(Refused::Over),
+        let kind = match waited {
+            Some(Waited::Room(room)) => {
+                return Poll::Ready(core.spawn::<F::Output, _, InCache>(child, Cached, None, Some(room)));
+            }
+            _ if core.is_cancelled() => SpawnErrorKind::Cancelled,
+            _ if core.limit() == 0 => SpawnErrorKind::NoRoom,
+            _ => SpawnErrorKind::Ended,
         };
-        Poll::Ready(Spawned(spawned))
+        Poll::Ready(Err(SpawnError::new(kind, child)))
     }
 }
 
@@ -224,4 +250,10 @@ macro_rules! debug {
     )*};
 }
 
-debug!(Next<T>, NextEnded<T>, SpawnWhenReady<F>, WaitForAll);
+debug!(
+    Next<T>,
+    NextEnded<T>,
+    SpawnWhenReady<F>,
+    TrySpawnWhenReady<F>,
+    WaitForAll
+);
