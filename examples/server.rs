@@ -29,6 +29,7 @@ impl Server {
         // slows their senders down.
         task::discarding_group(async move |group| {
             group.set_limit(64);
+            // Ends when the channel closes. To end with a cancellation as well, await the channel through `from_future`.
             while let Ok(request) = requests.recv().await {
                 group.spawn_when_ready(self.clone().handle(request)).await;
             }

@@ -51,6 +51,7 @@ pub mod schedulers {}
 #[doc = "[own scheduler]: writing_your_own#a-scheduler"]
 #[doc = "[blocking]: schedulers#blocking"]
 #[doc = "[abort]: concepts#destructors-that-panic"]
+#[doc = "[handler]: structured_concurrency#cancellation-handlers"]
 #[doc = ""]
 #[doc = include_str!("../docs/tasks.md")]
 pub mod tasks {}
