@@ -9,6 +9,7 @@ mod env;
 mod fresh_tokens;
 mod outcome;
 mod own_sender;
+mod readme;
 mod receiver_dropped;
 mod sizes;
 mod stop;

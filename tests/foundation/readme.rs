@@ -1,0 +1,28 @@
+//! The README quotes the table of the page on performance.
+
+/// The cells of a row, and none for other lines.
+fn cells(line: &str) -> Vec<&str> {
+    let row = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |"));
+    row.map_or_else(Vec::new, |row| row.split(" | ").collect())
+}
+
+#[test]
+fn the_readme_shows_the_ratios_of_the_table() {
+    let table = include_str!("../../docs/performance.md");
+    let mut checked = 0;
+    for line in include_str!("../../README.md").lines() {
+        let &[case, _, _, ratio] = &cells(line)[..] else {
+            continue;
+        };
+        if !case.contains('/') {
+            continue;
+        }
+        // The first row of a case has its time, and the median of the ratios before the brackets.
+        let row = table.lines().map(cells).find(|row| row.len() > 4 && row[0] == case);
+        let row = row.unwrap_or_else(|| panic!("docs/performance.md has no case {case}"));
+        let median = row[4].split_once(" (").map(|(median, _)| median);
+        assert_eq!(median, Some(ratio), "the ratio of {case}");
+        checked += 1;
+    }
+    assert!(checked > 10, "the README has a table of ratios");
+}
