@@ -73,6 +73,8 @@ pub mod tasks {}
 #[doc = "[in every task]: tasks#stopping"]
 #[doc = "[pool]: schedulers"]
 #[doc = "[foreign]: tasks#futures-of-other-crates"]
+#[doc = "[dropping]: tasks#dropping-a-future-in-flight"]
+#[doc = "[abort]: concepts#destructors-that-panic"]
 #[doc = "[scopes]: scopes"]
 #[doc = ""]
 #[doc = include_str!("../docs/structured-concurrency.md")]
