@@ -21,7 +21,7 @@ use crate::task::children::error::TaskError;
 use crate::task::children::spawned::Place;
 use crate::task::coroutine::context::TaskContext;
 use crate::task::coroutine::task::{Frame, Plain};
-use crate::task::frame::{ContextScope, Continuation, Header, Home, Placement, Polling, Tracker};
+use crate::task::frame::{ContextScope, Header, Home, Placement, Polling, Successor, Tracker};
 use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::locals::Locals;
 use crate::task::strand::raising::{self, Link, ToRaise};
@@ -287,8 +287,8 @@ where
         let unit = NonNull::new_unchecked(&raw mut (*place).unit);
         unit.as_ref().set_context(context);
         unit.as_ref().track();
-        let continuation = Continuation::operation(frame.cast(), Solo::complete);
-        mem::forget(Header::begin(frame, context, unit, continuation));
+        let successor = Successor::operation(frame.cast(), Solo::complete);
+        mem::forget(Header::begin(frame, context, unit, successor));
         if let Some(polling) = polling {
             // One for the link, with which it is raised, and one for the tether.
             Header::count(frame);

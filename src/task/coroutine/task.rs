@@ -23,7 +23,7 @@ use crate::task::awaiting::foreign::{self, Foreign};
 use crate::task::coroutine::builder::{TaskBuilder, or_panic};
 use crate::task::coroutine::context::{ContextScheduler, DefaultContext, InAllocator, TaskContext};
 use crate::task::coroutine::own_context::OwnContext;
-use crate::task::frame::{self, Continuation, Header, Home, Placement, Polled, Polling, Stopping, Vtable};
+use crate::task::frame::{self, FrameVtable, Header, Home, Placement, Polled, Polling, Stopping, Successor};
 use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::unit::Unit;
 use crate::{Completes, Completion, Env, Operation, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
@@ -414,7 +414,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         }
     }
 
-    const VTABLE: &'static Vtable = &Vtable {
+    const VTABLE: &'static FrameVtable = &FrameVtable {
         poll: Self::poll,
         poll_here: Self::poll_here,
         take: Self::take,
@@ -985,7 +985,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         this.is_unstarted = false;
         let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
-        unsafe { Header::begin(frame, context, unit, Continuation::operation(this, Self::complete)) }
+        unsafe { Header::begin(frame, context, unit, Successor::operation(this, Self::complete)) }
     }
 }
 

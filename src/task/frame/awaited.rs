@@ -11,7 +11,7 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::state::Held;
+use super::state::Holding;
 use super::{Header, header_of};
 use crate::{Panic, Transfer};
 
@@ -125,7 +125,7 @@ impl Header {
                 Header::untie(this, child);
                 if !header_of(child).state.is_done() {
                     Header::stop(child);
-                    resumed.append(Header::wake(child, Held::Nothing, |_| false));
+                    resumed.append(Header::wake(child, Holding::Nothing, |_| false));
                 }
                 Header::let_go(child);
             }

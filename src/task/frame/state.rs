@@ -9,23 +9,23 @@ use crate::sync::atomic::{
 ///
 /// | flag | means | set by | cleared by |
 /// |---|---|---|---|
-/// | `BUSY` | a thread polls the frame, or the frame is queued to be polled | the thread that wakes an idle frame | the polling thread, in [`suspend`](State::suspend) |
+/// | `BUSY` | a thread polls the frame, or the frame is queued to be polled | the thread that wakes an idle frame | the polling thread, in [`suspend`](FrameState::suspend) |
 /// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` |
-/// | `DONE` | the future is gone and nothing that it began is in flight | the polling thread, in [`finish`](State::finish) | never |
+/// | `DONE` | the future is gone and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
 ///
 /// | count | one for each | the frame |
 /// |---|---|---|
 /// | references | the owner, the list of the parent, each waker, each future that points into the frame's memory | is freed by the last reference of a frame that is done |
 /// | awaits | each operation or child in flight that will wake the frame | is not done before it is zero |
 ///
-/// The polling thread collects its own changes of both counts in [`Pending`] and applies them when the poll is over, in one
+/// The polling thread collects its own changes of both counts in [`PendingCounts`] and applies them when the poll is over, in one
 /// step with the flags. What completes, or is dropped, on another thread before that subtracts first. So while the frame is
 /// busy both counts may be too low; only `suspend` and `finish`, which add what is pending, conclude anything from them.
 ///
-/// Writers: [`begin`](State::begin) stores with relaxed ordering, before the frame is shared. Every other change is a
+/// Writers: [`begin`](FrameState::begin) stores with relaxed ordering, before the frame is shared. Every other change is a
 /// read-modify-write that acquires and releases, so a thread that polls sees what was done before each wake, and the thread
 /// that frees sees everything. The one plain store, in `finish_private`, is made where no other thread can change the word.
-pub(super) struct State(AtomicUsize);
+pub(super) struct FrameState(AtomicUsize);
 
 const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
@@ -38,14 +38,14 @@ const MANY: usize = usize::MAX / REFERENCE / 4;
 
 /// Changes of the counts that the polling thread has not applied yet: what is to be added to the word, which wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pending(usize);
+pub(super) struct PendingCounts(usize);
 
-impl Pending {
+impl PendingCounts {
     /// The same with so many more awaits and references, or fewer.
     #[inline]
     pub(super) fn with(self, awaits: i32, references: i32) -> Self {
         let times = |number: i32, unit: usize| (number as isize as usize).wrapping_mul(unit);
-        Pending(
+        PendingCounts(
             self.0
                 .wrapping_add(times(awaits, AWAIT))
                 .wrapping_add(times(references, REFERENCE)),
@@ -65,7 +65,7 @@ impl Pending {
 
 /// What a waking thread holds, and gives up with the wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum Holding {
     /// Nothing: the caller keeps what it holds.
     Nothing,
     Reference,
@@ -101,10 +101,10 @@ pub(super) enum Finish {
     Free,
 }
 
-impl State {
+impl FrameState {
     /// A frame that was not started, with one reference: its owner's.
     pub(super) fn new() -> Self {
-        State(AtomicUsize::new(REFERENCE))
+        FrameState(AtomicUsize::new(REFERENCE))
     }
 
     /// Makes a frame busy that no other thread knows.
@@ -145,11 +145,11 @@ impl State {
 
     /// Wakes the frame, and gives up what the caller holds, in one step.
     #[inline]
-    pub(super) fn wake(&self, held: Held) -> Wake {
+    pub(super) fn wake(&self, held: Holding) -> Wake {
         let held = match held {
-            Held::Nothing => 0,
-            Held::Reference => REFERENCE,
-            Held::Await => AWAIT,
+            Holding::Nothing => 0,
+            Holding::Reference => REFERENCE,
+            Holding::Await => AWAIT,
         };
         let mut state = self.0.load(Relaxed);
         loop {
@@ -170,7 +170,7 @@ impl State {
     }
 
     /// Ends a poll after which the frame waits.
-    pub(super) fn suspend(&self, pending: Pending) -> Suspend {
+    pub(super) fn suspend(&self, pending: PendingCounts) -> Suspend {
         let pending = pending.word();
         let mut state = self.0.load(Relaxed);
         loop {
@@ -187,11 +187,11 @@ impl State {
     }
 
     /// Whether anything that the frame began is in flight. What is not is over for good: the future is gone.
-    pub(super) fn has_awaits(&self, pending: Pending) -> bool {
+    pub(super) fn has_awaits(&self, pending: PendingCounts) -> bool {
         self.0.load(Acquire).wrapping_add(pending.word()) % REFERENCE / AWAIT != 0
     }
 
-    /// Ends the last poll of a frame that is [private](State::is_private), and whose owner neither wakes it nor gives up its
+    /// Ends the last poll of a frame that is [private](FrameState::is_private), and whose owner neither wakes it nor gives up its
     /// reference before it is done. No change is pending.
     #[inline]
     pub(super) fn finish_private(&self) {
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Ends the last poll of a frame whose future is gone, unless something is in flight.
-    pub(super) fn finish(&self, pending: Pending) -> Finish {
+    pub(super) fn finish(&self, pending: PendingCounts) -> Finish {
         let pending = pending.word();
         let mut state = self.0.load(Acquire);
         loop {

@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::Header;
-use super::state::Held;
+use super::state::Holding;
 
 /// The waker of a frame, for the length of one poll. It holds no reference: code that keeps it clones it.
 ///
@@ -42,7 +42,7 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 /// As for [`clone`]; the reference is given up.
 unsafe fn wake(data: *const ()) {
     // SAFETY: the caller's promise.
-    unsafe { Header::wake(frame(data), Held::Reference, |_| false) }.run();
+    unsafe { Header::wake(frame(data), Holding::Reference, |_| false) }.run();
 }
 
 /// # Safety
@@ -50,7 +50,7 @@ unsafe fn wake(data: *const ()) {
 /// As for [`clone`].
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: the caller's promise.
-    unsafe { Header::wake(frame(data), Held::Nothing, |_| false) }.run();
+    unsafe { Header::wake(frame(data), Holding::Nothing, |_| false) }.run();
 }
 
 /// # Safety

@@ -27,7 +27,7 @@ use crate::sync::{SpinGuard, SpinLock};
 use crate::task::children::spawned::Place;
 use crate::task::coroutine::context::TaskContext;
 use crate::task::coroutine::task::{Frame, Plain};
-use crate::task::frame::{self, ContextScope, Continuation, Header, Home, Placement, Polling, Stopping, Tracker};
+use crate::task::frame::{self, ContextScope, Header, Home, Placement, Polling, Stopping, Successor, Tracker};
 use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::locals::Locals;
 use crate::task::strand::raising::{BATCH, Batch, Link, Raising, ToRaise};
@@ -272,8 +272,8 @@ impl CoreRef {
                 },
             };
             unit.as_ref().set_context(context);
-            let continuation = Continuation::operation(frame.cast(), complete);
-            mem::forget(Header::begin(frame, context, unit, continuation));
+            let successor = Successor::operation(frame.cast(), complete);
+            mem::forget(Header::begin(frame, context, unit, successor));
             Tracker::queue_first(frame);
             let level = context.as_ref().priority().unwrap_or_default();
             let has_room = room.is_some();
