@@ -78,8 +78,10 @@ pub use children::group::{
 pub use coroutine::allocator::{CurrentAllocator, TaskAllocator};
 pub use coroutine::builder::TaskBuilder;
 pub use coroutine::context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext};
+pub use coroutine::future::TaskFuture;
 pub use coroutine::local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
-pub use coroutine::task::{Task, TaskFuture, TaskOperation};
+pub use coroutine::operation::TaskOperation;
+pub use coroutine::task::Task;
 pub use current::current;
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};

@@ -20,7 +20,7 @@ use crate::sync::atomic::{
 use crate::task::children::error::TaskError;
 use crate::task::children::spawned::Place;
 use crate::task::coroutine::context::TaskContext;
-use crate::task::coroutine::task::{Frame, Plain};
+use crate::task::coroutine::typed_frame::{Frame, Plain};
 use crate::task::frame::{ContextScope, Header, Home, Placement, Polling, Successor, Tracker};
 use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::locals::Locals;

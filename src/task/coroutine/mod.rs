@@ -3,6 +3,9 @@
 pub(super) mod allocator;
 pub(super) mod builder;
 pub(super) mod context;
+pub(super) mod future;
 pub(super) mod local;
+pub(super) mod operation;
 pub(super) mod own_context;
 pub(super) mod task;
+pub(super) mod typed_frame;

@@ -9,7 +9,8 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::TaskGroup;
-use super::core::{CoreRef, Policy};
+use super::core::CoreRef;
+use super::policy::Policy;
 use crate::Panic;
 use crate::report::{Report, report};
 use crate::task::frame::{self, Polling};

@@ -10,6 +10,7 @@ use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
 use super::core::{Core, CoreRef};
+use super::policy::Failure;
 use super::state::Settled;
 use crate::Completion;
 use crate::memory::{Beside, Linked, Links, List};
@@ -24,10 +25,8 @@ pub(super) struct Member {
     pub(super) core: NonNull<Core>,
     /// Of one of the lists of the group, under its lock.
     links: Links<ChildFrame>,
-    /// It has ended with what the group calls a failure. As for the links.
-    pub(super) failed: Cell<bool>,
-    /// It has ended with a panic that cancels the others. As for the links.
-    pub(super) panicked: Cell<bool>,
+    /// How it has failed. Written before the child is in the list of those that have ended.
+    pub(super) failure: Cell<Failure>,
     /// Where it runs, if that is not where the group does.
     pub(super) place: Option<Box<Place>>,
 }
@@ -38,8 +37,7 @@ impl Member {
             unit,
             core,
             links: Links::new(),
-            failed: Cell::new(false),
-            panicked: Cell::new(false),
+            failure: Cell::new(Failure::None),
             place,
         }
     }
@@ -105,7 +103,7 @@ impl EndedChildren {
     /// Takes the first that has panicked.
     pub(super) fn take_panicked(&mut self) -> Option<EndedChild> {
         // SAFETY: what is in the list is alive.
-        let panicked = |child: &NonNull<ChildFrame>| unsafe { child.as_ref() }.member().panicked.get();
+        let panicked = |child: &NonNull<ChildFrame>| unsafe { child.as_ref() }.member().failure.get() == Failure::Panic;
         let child = self.0.iter().find(panicked)?;
         // SAFETY: it was found there.
         unsafe { self.0.remove(child) };
@@ -128,9 +126,9 @@ impl EndedChild {
         EndedChild(frame.cast())
     }
 
-    pub(super) fn member(&self) -> &Member {
+    pub(super) fn failure(&self) -> Failure {
         // SAFETY: it is owned, and so alive.
-        unsafe { self.0.as_ref() }.member()
+        unsafe { self.0.as_ref() }.member().failure.get()
     }
 
     fn into_node(self) -> NonNull<ChildFrame> {

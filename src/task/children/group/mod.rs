@@ -6,9 +6,14 @@
 mod body;
 mod child;
 mod core;
+mod end;
 mod gather;
 mod next;
 mod options;
+mod policy;
+mod raise;
+mod results;
+mod spawn;
 mod spawn_error;
 mod state;
 mod wait;
@@ -23,10 +28,11 @@ use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
-use self::core::{CoreRef, TryNext};
+use self::core::CoreRef;
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
+use self::results::TryNext;
 pub use self::spawn_error::{SpawnError, SpawnErrorKind};
 use super::spawned::InCache;
 use crate::memory::Cached;

@@ -8,7 +8,8 @@ use core::panic::Location;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, Waker, ready};
 
-use super::core::{CoreRef, TryNext};
+use super::core::CoreRef;
+use super::results::TryNext;
 use super::spawn_error::{SpawnError, SpawnErrorKind};
 use super::wait::{Kind, Wait, Waited};
 use crate::Completion;

@@ -9,6 +9,7 @@ use core::task::Waker;
 use std::vec::Vec;
 
 use super::child::{ChildFrame, EndedChild, EndedChildren};
+use super::policy::Failure;
 use super::wait::{Given, Kind, Waiter};
 use crate::memory::{Linked, List};
 use crate::task::frame::Header;
@@ -20,9 +21,9 @@ pub(super) struct State {
     pub(super) frame: Option<NonNull<Header>>,
     /// Children that have not ended, and places that are kept for some.
     pub(super) running: usize,
-    /// How many have ended whose results were not taken; and how many of these are failures, and panics.
+    /// How many have ended whose results were not taken; and how many of these are errors, and panics.
     pub(super) finished: usize,
-    pub(super) failures: usize,
+    pub(super) errors: usize,
     pub(super) panics: usize,
     /// No more than this many run at a time, as far as those go that wait for room.
     pub(super) limit: usize,
@@ -169,7 +170,7 @@ impl State {
             frame,
             running: 0,
             finished: 0,
-            failures: 0,
+            errors: 0,
             panics: 0,
             limit: usize::MAX,
             abandoned: false,
@@ -262,8 +263,8 @@ impl State {
 
     fn count_taken(&mut self, child: &EndedChild) {
         self.finished -= 1;
-        self.failures -= usize::from(child.member().failed.get());
-        self.panics -= usize::from(child.member().panicked.get());
+        self.errors -= usize::from(child.failure() == Failure::Error);
+        self.panics -= usize::from(child.failure() == Failure::Panic);
     }
 
     /// Puts a child that has ended behind the others, or before them if it was taken out; or gives it to who waits for one.
@@ -272,8 +273,8 @@ impl State {
             return settled.grant(waiter, Given::Child(child));
         }
         self.finished += 1;
-        self.failures += usize::from(child.member().failed.get());
-        self.panics += usize::from(child.member().panicked.get());
+        self.errors += usize::from(child.failure() == Failure::Error);
+        self.panics += usize::from(child.failure() == Failure::Panic);
         if taken_out {
             self.ended.push_front(child);
         } else {
@@ -285,7 +286,7 @@ impl State {
     /// Takes all that have ended.
     pub(super) fn take_finished(&mut self) -> EndedChildren {
         self.finished = 0;
-        self.failures = 0;
+        self.errors = 0;
         self.panics = 0;
         self.ended.take()
     }

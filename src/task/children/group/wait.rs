@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::child::{EndedChild, Finished, Room};
-use super::core::{CoreRef, Waits};
+use super::core::CoreRef;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
@@ -287,6 +287,76 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
                 }
                 Waits::Granted | Waits::Stopped => Self::complete(waiter),
             }
+        }
+    }
+}
+
+/// What became of a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// It has what it waited for, and the caller completes it.
+    Granted,
+    /// Somebody completes it later, or has done so.
+    Waiting,
+    /// It was stopped before it began.
+    Stopped,
+}
+
+impl CoreRef {
+    /// Lets an operation wait, unless there is nothing to wait for: then it is granted what there is. `false` where it was
+    /// stopped meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// The waiter is pinned, and in no list; from here on whoever grants it something completes it.
+    pub(super) unsafe fn wait(&self, waiter: NonNull<Waiter>) -> Waits {
+        let mut lock = self.lock();
+        // SAFETY: the caller's promise.
+        let this = unsafe { waiter.as_ref() };
+        if this.is_stopped() {
+            return Waits::Stopped;
+        }
+        let given = match this.kind {
+            Kind::Next => match lock.pop_finished() {
+                Some(child) => Some(Given::Child(child)),
+                None => (lock.running == 0).then_some(Given::Nothing),
+            },
+            Kind::All => (lock.running == 0).then_some(Given::Nothing),
+            Kind::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
+            Kind::Room if lock.running < lock.limit => {
+                lock.running += 1;
+                Some(Given::Room)
+            }
+            Kind::Room => None,
+        };
+        match given {
+            Some(given) => {
+                this.give(given);
+                Waits::Granted
+            }
+            None => {
+                // SAFETY: the caller's promise.
+                unsafe { lock.waiters.push(waiter) };
+                this.begin();
+                Waits::Waiting
+            }
+        }
+    }
+
+    /// Takes a waiter back, if it waits. Who gets `true` completes it.
+    ///
+    /// # Safety
+    ///
+    /// It is there, and of this group.
+    pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<Waiter>, given: Option<Given>) -> bool {
+        let mut lock = self.lock();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let waits = waiter.as_ref().stop(given);
+            if waits {
+                lock.waiters.remove(waiter);
+            }
+            waits
         }
     }
 }

@@ -1,0 +1,161 @@
+//! Starting a child of a group.
+
+use core::convert::Infallible;
+use core::future::Future;
+use core::mem;
+use core::ptr::NonNull;
+use std::boxed::Box;
+
+use super::child::{Member, Room};
+use super::core::{Core, CoreRef};
+use super::spawn_error::{SpawnError, SpawnErrorKind};
+use crate::Transfer;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::task::children::spawned::Place;
+use crate::task::coroutine::context::TaskContext;
+use crate::task::coroutine::typed_frame::{Frame, Plain};
+use crate::task::frame::{Header, Successor, Tracker};
+use crate::task::strand::unit::Unit;
+
+/// The frame of a child.
+type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
+
+impl CoreRef {
+    /// Starts a child, or returns it where the group refuses it.
+    pub(super) fn spawn<T, F, Cx>(
+        &self,
+        future: F,
+        allocator: Cx::Allocator,
+        place: Option<Box<Place>>,
+        room: Option<Room>,
+    ) -> Result<(), SpawnError<F>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        if self.is_cancelled() {
+            return Err(SpawnError::new(SpawnErrorKind::Cancelled, future));
+        }
+        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
+            return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
+        };
+        let member = Member::new(Unit::spawned(self.unit), self.0, place);
+        // SAFETY: the memory was allocated for such a frame. The frame was just made, so this has exclusive access to it and to its
+        // tail. The group stays alive until the child has ended.
+        unsafe {
+            let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
+            let member = MemberFrame::<F, T, Cx>::tail(frame).as_ptr();
+            let unit = NonNull::new_unchecked(&raw mut (*member).unit);
+            unit.as_ref().track();
+            let complete = Self::complete::<T, F, Cx>;
+            let context = match &mut (*member).place {
+                None => NonNull::from(&self.context),
+                Some(place) => match Place::settle(place, &self.context, frame) {
+                    Ok(context) => context,
+                    Err(_) => return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory)),
+                },
+            };
+            unit.as_ref().set_context(context);
+            let successor = Successor::operation(frame.cast(), complete);
+            mem::forget(Header::begin(frame, context, unit, successor));
+            Tracker::queue_first(frame);
+            let level = context.as_ref().priority().unwrap_or_default();
+            let has_room = room.is_some();
+            let mut lock = self.lock();
+            if !has_room && lock.is_over() {
+                drop(lock);
+                Header::unbegin(frame);
+                if let Some(place) = &(*member).place {
+                    // Nothing went there, so nothing is under way.
+                    place.take_back(frame);
+                }
+                return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::Ended));
+            }
+            lock.running += usize::from(!has_room);
+            lock.begin_child(frame);
+            match lock.floor {
+                Some(floor) => Tracker::begin_at(frame, floor),
+                None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
+                None => {}
+            }
+            drop(lock);
+            if let Some(room) = room {
+                room.fill();
+            }
+            // The group counts it by now, so whoever waits for that is there.
+            if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
+                unit.as_ref().set_name(name);
+            }
+            Header::enqueue_child(frame).run();
+        }
+        Ok(())
+    }
+
+    /// Takes the child out of a frame that is not started after all, and frees that.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the child's scheduler, which has taken the place of the child.
+    ///
+    /// # Safety
+    ///
+    /// The caller has exclusive access to the frame of such a child, which was not polled, and does not use it any more.
+    #[cold]
+    unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, kind: SpawnErrorKind) -> SpawnError<F>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let child = MemberFrame::<F, T, Cx>::take_future(frame);
+            Header::release(frame);
+            match child {
+                Ok(Plain(child)) => SpawnError::new(kind, child),
+                Err(payload) => payload.resume(),
+            }
+        }
+    }
+
+    /// A child has ended.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is to the frame of such a child, which is done.
+    unsafe fn complete<T, F, Cx>(frame: NonNull<()>) -> Transfer
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        let frame = frame.cast::<Header>();
+        // SAFETY: by the caller's promise. The group waits for the child.
+        let (member, result) = unsafe {
+            (
+                MemberFrame::<F, T, Cx>::tail(frame).as_ref(),
+                MemberFrame::<F, T, Cx>::result(frame),
+            )
+        };
+        if let Some(place) = &member.place {
+            // SAFETY: the task is done, and its frame alive.
+            unsafe { place.take_back(frame) };
+        }
+        // SAFETY: as above. The group is there until it learns of this, and with it the strand that it is in.
+        let core = unsafe {
+            member.unit.end();
+            member.core.as_ref()
+        };
+        member.failure.set(core.policy.failure(result));
+        let mut resumed = Transfer::none();
+        // SAFETY: it is done, and was counted; the group is its owner.
+        unsafe {
+            if !core.policy.discards && Core::keep(member.core, frame, &mut resumed) {
+                return resumed;
+            }
+            Core::discard::<T>(member.core, frame, &mut resumed);
+            resumed
+        }
+    }
+}

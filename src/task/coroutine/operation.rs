@@ -1,0 +1,239 @@
+//! The operation of a task that is connected to a receiver: it starts the frame, and completes the receiver when that is done.
+
+use core::fmt;
+use core::marker::{PhantomData, PhantomPinned};
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+use std::boxed::Box;
+use std::format;
+
+use crate::scheduler::OutOfMemory;
+use crate::sender::env::look_in;
+use crate::stop::ErasedStopToken;
+use crate::task::coroutine::context::{ContextScheduler, DefaultContext, TaskContext};
+use crate::task::coroutine::task::Produces;
+use crate::task::frame::{Header, Home, Placement, Successor};
+use crate::task::strand::context::{Awaiter, Context};
+use crate::task::strand::unit::Unit;
+use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Transfer};
+
+/// The scheduler of a task of a context, in an environment.
+pub(super) type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
+
+/// The operation of a [`Task`].
+pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultContext> {
+    frame: NonNull<Header>,
+    /// The frame and the receiver are there. Once it was started, the completion takes both.
+    is_unstarted: bool,
+    receiver: ManuallyDrop<R>,
+    /// What the context points at, from the start to the completion.
+    outside: Option<OutsideEnv<R::Env>>,
+    /// Where the task runs, from the start to the completion, unless that is kept by the task around it.
+    scheduler: Option<SchedulerIn<Cx, R::Env>>,
+    /// Written by the start, once all of the user's code has answered; as is the unit.
+    context: MaybeUninit<Context>,
+    unit: MaybeUninit<Unit>,
+    _pinned: PhantomPinned,
+    _result: Produces<T, E, Cx>,
+}
+
+/// An environment, and its stop token.
+type OutsideEnv<N> = (N, <N as Env>::StopToken);
+
+// SAFETY: as for the task; the receiver is `Send`, and so is what it offers.
+unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx: TaskContext> Send for TaskOperation<T, E, R, Cx> {}
+
+impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, Cx> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_unstarted {
+            self.is_unstarted = false;
+            let receiver = NonNull::from(&mut self.receiver);
+            // SAFETY: it was not started, so both are there, and dropped this once.
+            unsafe {
+                let _receiver = DropReceiver(receiver);
+                Header::release(self.frame);
+            }
+        }
+    }
+}
+
+/// Also when dropping the task panics.
+struct DropReceiver<R>(NonNull<ManuallyDrop<R>>);
+
+impl<R> Drop for DropReceiver<R> {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this says so.
+        unsafe { ManuallyDrop::drop(self.0.as_mut()) };
+    }
+}
+
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> TaskOperation<T, E, R, Cx> {
+    #[inline]
+    pub(super) fn new(frame: NonNull<Header>, receiver: R) -> Self {
+        TaskOperation {
+            frame,
+            is_unstarted: true,
+            receiver: ManuallyDrop::new(receiver),
+            outside: None,
+            scheduler: None,
+            context: MaybeUninit::uninit(),
+            unit: MaybeUninit::uninit(),
+            _pinned: PhantomPinned,
+            _result: PhantomData,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The pointer is to a started operation, whose frame is done.
+    unsafe fn complete(this: NonNull<()>) -> Transfer {
+        // SAFETY: by the caller's promise, nobody else touches the operation.
+        let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
+        // SAFETY: the task is done, and so are all others that used its home. The frame is there.
+        let home = unsafe { this.context.assume_init_ref() }.placement.home;
+        // SAFETY: see above. A home of the task around this one was made for another operation.
+        unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) };
+        // SAFETY: the frame is done. What was made at the start is dropped this once, before the completion, after which
+        // nothing that it borrows need be valid.
+        unsafe {
+            this.unit.assume_init_ref().end();
+            this.unit.assume_init_drop();
+            let completion: Completion<T, E> = Header::take(this.frame);
+            this.scheduler = None;
+            this.outside = None;
+            completion.deliver(ManuallyDrop::take(&mut this.receiver))
+        }
+    }
+
+    /// Completes with a panic in place of a task that was not started, which is dropped before.
+    #[cold]
+    fn fail(&mut self, payload: Panic) -> Transfer {
+        self.is_unstarted = false;
+        // SAFETY: it was not started, so the frame is owned by this operation. It is released this once.
+        let dropped = Panic::catch(|| unsafe { Header::release(self.frame) });
+        let _ = dropped.map_err(Panic::discard);
+        self.scheduler = None;
+        self.outside = None;
+        // SAFETY: it is taken this once: the operation does not count as unstarted any more.
+        unsafe { ManuallyDrop::take(&mut self.receiver) }.set_panicked(payload)
+    }
+
+    /// Asks the receiver, its environment and the scheduler all that the task is to know of them.
+    ///
+    /// What is returned points at the environment and the scheduler, which are fields of the operation from here on.
+    ///
+    /// # Errors
+    ///
+    /// Some code of the user's has panicked. What it had answered until then is in the fields, or dropped.
+    ///
+    /// # Safety
+    ///
+    /// The operation is pinned, and was not started.
+    unsafe fn ask(&mut self) -> Result<Asked, Panic> {
+        let owner = NonNull::from(&mut *self).cast();
+        Panic::catch(|| {
+            let env = self.receiver.env();
+            let (token, priority) = (env.stop_token(), env.priority());
+            let (env, token) = &*self.outside.insert((env, token));
+            // SAFETY: it is used until the task is done, which is before the receiver completes.
+            let around = unsafe { Awaiter::of(env) };
+            let home = if Cx::Scheduler::ANYWHERE {
+                Some(Home::anywhere())
+            } else {
+                // SAFETY: as for the task around.
+                unsafe { Home::behind(&env.door()) }
+            };
+            let home = match home {
+                Some(home) => Ok(home),
+                None => {
+                    let scheduler = self.scheduler.insert(Cx::Scheduler::of(env));
+                    // SAFETY: it is pinned with the operation, and dropped when the task is done. The frame is started
+                    // next, and has this operation complete.
+                    unsafe { Home::of(scheduler, self.frame, owner) }
+                }
+            };
+            Asked {
+                env: NonNull::from(env).cast(),
+                // SAFETY: the token is kept in the operation until the task is done.
+                token: unsafe { ErasedStopToken::new(token) },
+                priority,
+                around,
+                home,
+            }
+        })
+    }
+}
+
+/// What a task has learned from its receiver.
+struct Asked {
+    env: NonNull<()>,
+    token: ErasedStopToken,
+    priority: Option<Priority>,
+    around: Option<Awaiter>,
+    home: Result<Home, OutOfMemory>,
+}
+
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> Operation
+    for TaskOperation<T, E, R, Cx>
+{
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        // SAFETY: the operation is pinned and not started, by the contract of `start`.
+        let Asked {
+            env,
+            token,
+            priority,
+            around,
+            home,
+        } = match unsafe { this.ask() } {
+            Ok(asked) => asked,
+            Err(payload) => return this.fail(payload),
+        };
+        let frame = this.frame;
+        let home = home.unwrap_or_else(|error| {
+            let why = format!("cannot start a task on a scheduler of your own: {error}");
+            // SAFETY: the frame is owned by this operation, and started next.
+            unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
+            Home::anywhere()
+        });
+        // SAFETY: the task that awaits this waits for it, and so does the context in which that began.
+        let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
+        let context = this.context.write(Context {
+            placement: Placement {
+                home,
+                priority,
+                scope: None,
+            },
+            token,
+            outside: (env, look_in::<R::Env>),
+            around,
+            deadline: inside.and_then(|(context, _)| context.deadline),
+            locals: inside.and_then(|(context, _)| context.locals),
+            // SAFETY: the frame is owned by this operation.
+            is_local: unsafe { Header::is_local(frame) },
+        });
+        let context = NonNull::from(context);
+        let parent = inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr().cast_const());
+        let unit = NonNull::from(this.unit.write(Unit::new(parent)));
+        // SAFETY: it is new. The context is valid until the task is done.
+        unsafe {
+            unit.as_ref().set_context(context);
+            if let Some((_, outer)) = inside {
+                unit.as_ref().follow(outer);
+            }
+        }
+        this.is_unstarted = false;
+        let this = NonNull::from(this).cast();
+        // SAFETY: the operation is pinned, and with it the context, until the task is done.
+        unsafe { Header::begin(frame, context, unit, Successor::operation(this, Self::complete)) }
+    }
+}
+
+impl<T, E, R: Receiver<T, E>, Cx: TaskContext> fmt::Debug for TaskOperation<T, E, R, Cx> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskOperation").finish_non_exhaustive()
+    }
+}

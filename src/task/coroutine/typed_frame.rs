@@ -1,0 +1,489 @@
+//! Frames with their types: a future, its result, a context, and a tail for the owner.
+
+use core::alloc::Layout;
+use core::any::TypeId;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::mem::{self, MaybeUninit};
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+use core::task::{Context as Cx, Poll};
+
+use allocator_api2::alloc::{Allocator, Global};
+
+use crate::memory::Cached;
+use crate::scheduler::OutOfMemory;
+use crate::sender::unwind::AbortOnUnwind;
+use crate::task::coroutine::context::{ContextScheduler, TaskContext};
+use crate::task::coroutine::own_context::OwnContext;
+use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Stopping};
+use crate::{Completion, Panic};
+
+/// A future, and how its output is a completion.
+pub(in crate::task) trait Produce<T, E> {
+    /// It stays on its thread.
+    const IS_LOCAL: bool = false;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
+}
+
+pub(in crate::task) struct Plain<F>(pub(in crate::task) F);
+
+pub(super) struct Try<F>(pub(super) F);
+
+pub(super) struct Local<F>(pub(super) F);
+
+impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // SAFETY: the future is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx).map(Ok)
+    }
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // SAFETY: the future is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
+    }
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Local<F> {
+    const IS_LOCAL: bool = true;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        // SAFETY: the future is pinned with this.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
+    }
+}
+
+/// A frame, and what it is of: a future, its result, a context, and a tail for whoever owns it.
+#[repr(C)]
+pub(in crate::task) struct Frame<P, T, E, Cx: TaskContext, X> {
+    header: Header,
+    stage: FrameStage<P, T, E>,
+    /// What the memory is from.
+    allocator: Cx::Allocator,
+    _tail: PhantomData<X>,
+}
+
+/// The whole of a frame that uses the context of another.
+#[repr(C)]
+struct Whole<P, T, E, Cx: TaskContext, X> {
+    frame: Frame<P, T, E, Cx, X>,
+    tail: X,
+}
+
+/// The whole of a frame that has a context of its own.
+#[repr(C)]
+struct OwnWhole<P, T, E, Cx: TaskContext, X> {
+    whole: Whole<P, T, E, Cx, X>,
+    /// There from the start of the task until it is done.
+    own: Option<OwnContext<Cx>>,
+}
+
+enum FrameStage<P, T, E> {
+    Future(P),
+    Result(Completion<T, E>),
+    Empty,
+}
+
+impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
+    /// Makes a frame that was not started. Its owner is the caller.
+    #[inline]
+    pub(in crate::task) fn make(future: P, allocator: Cx::Allocator, tail: X) -> Result<NonNull<Header>, OutOfMemory> {
+        let memory = Self::allocate_frame(&allocator)?;
+        // SAFETY: the memory was just allocated.
+        Ok(unsafe { Self::write(memory, future, allocator, tail) })
+    }
+
+    /// Allocates the memory of a frame.
+    #[inline]
+    pub(in crate::task) fn allocate_frame(allocator: &Cx::Allocator) -> Result<NonNull<[u8]>, OutOfMemory> {
+        allocator
+            .allocate(Self::LAYOUT)
+            .map_err(|_| OutOfMemory::new(Self::LAYOUT))
+    }
+
+    /// Writes a frame that was not started. Its owner is the caller.
+    ///
+    /// # Safety
+    ///
+    /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is used for nothing else.
+    #[inline]
+    pub(in crate::task) unsafe fn write(
+        memory: NonNull<[u8]>,
+        future: P,
+        allocator: Cx::Allocator,
+        tail: X,
+    ) -> NonNull<Header> {
+        let frame = memory.cast::<Self>();
+        let place = frame.as_ptr();
+        // SAFETY: the caller's promise: the memory has the layout of the whole frame. All fields are written.
+        unsafe {
+            (&raw mut (*place).header).write(Header::new(Self::VTABLE));
+            (&raw mut (*place).stage).write(FrameStage::Future(future));
+            (&raw mut (*place).allocator).write(allocator);
+            Self::tail(frame.cast()).write(tail);
+            if let Some(own) = Self::own(frame) {
+                own.write(None);
+            }
+        }
+        frame.cast()
+    }
+
+    /// Takes the future out of a frame that was not polled, or the panic that took its place.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, to which the caller has exclusive access. It is not polled any more.
+    pub(in crate::task) unsafe fn take_future(header: NonNull<Header>) -> Result<P, Panic> {
+        // SAFETY: the caller's promise. The future was not polled, and so not pinned.
+        match mem::replace(
+            unsafe { &mut (*header.cast::<Self>().as_ptr()).stage },
+            FrameStage::Empty,
+        ) {
+            FrameStage::Future(future) => Ok(future),
+            FrameStage::Result(Completion::Panicked(payload)) => Err(payload),
+            _ => unreachable!("a frame that was not polled has its future, or the panic of its context"),
+        }
+    }
+
+    /// Where the tail of a frame is.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame.
+    #[inline]
+    pub(in crate::task) unsafe fn tail(header: NonNull<Header>) -> NonNull<X> {
+        // SAFETY: by the caller's promise.
+        unsafe { NonNull::new_unchecked(&raw mut (*header.cast::<Whole<P, T, E, Cx, X>>().as_ptr()).tail) }
+    }
+
+    /// The result of a frame that is done.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which is done, and which the caller owns.
+    pub(in crate::task) unsafe fn result<'a>(header: NonNull<Header>) -> Option<&'a Completion<T, E>> {
+        // SAFETY: by the caller's promise.
+        match unsafe { &(*header.cast::<Self>().as_ptr()).stage } {
+            FrameStage::Result(completion) => Some(completion),
+            _ => None,
+        }
+    }
+
+    const VTABLE: &'static FrameVtable = &FrameVtable {
+        poll: Self::poll,
+        poll_here: Self::poll_here,
+        take: Self::take,
+        free: Self::free,
+        adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
+        leave: if Cx::INHERITS { None } else { Some(Self::leave) },
+        allocate: Self::allocate,
+        deallocate: Self::deallocate,
+        fail: Self::fail,
+        wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
+        is_local: P::IS_LOCAL,
+    };
+
+    /// Of the whole allocation.
+    const LAYOUT: Layout = if Cx::INHERITS {
+        Layout::new::<Whole<P, T, E, Cx, X>>()
+    } else {
+        Layout::new::<OwnWhole<P, T, E, Cx, X>>()
+    };
+
+    /// Where the frame has its own context, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// The frame was allocated as such.
+    #[inline]
+    unsafe fn own(this: NonNull<Self>) -> Option<*mut Option<OwnContext<Cx>>> {
+        if Cx::INHERITS {
+            return None;
+        }
+        // SAFETY: by the caller's promise, there is room for that too.
+        Some(unsafe { &raw mut (*this.cast::<OwnWhole<P, T, E, Cx, X>>().as_ptr()).own })
+    }
+
+    /// Makes the frame's own context, for all of its life. Where that panics there is a result already.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which has a context of its own and was not started.
+    unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Placement>) -> NonNull<Placement> {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise.
+        let (own, stage, allocator) = unsafe {
+            let allocator = NonNull::new_unchecked(&raw mut (*this.as_ptr()).allocator);
+            (Self::own(this), &raw mut (*this.as_ptr()).stage, allocator)
+        };
+        let Some(own) = own else { return outer };
+        // SAFETY: nothing in the frame moves, and the context outside stays until the task is done.
+        match unsafe { OwnContext::adopt(own, outer.cast(), allocator) } {
+            Ok(context) => context.cast(),
+            Err(payload) => {
+                // SAFETY: nobody else knows the frame.
+                unsafe { Self::end(stage, Completion::Panicked(payload)) };
+                outer
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame.
+    unsafe fn allocate(header: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
+        if Self::is_global() {
+            return Some(Cached.allocate(layout).ok()?.cast());
+        }
+        // SAFETY: by the caller's promise.
+        let allocator = unsafe { &(*header.cast::<Self>().as_ptr()).allocator };
+        Some(allocator.allocate(layout).ok()?.cast())
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the memory was asked of; it is not used any more.
+    unsafe fn deallocate(header: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            if Self::is_global() {
+                Cached.deallocate(memory, layout);
+            } else {
+                (*header.cast::<Self>().as_ptr()).allocator.deallocate(memory, layout);
+            }
+        }
+    }
+
+    /// Whether more memory comes from the global allocator: then it is from what threads keep.
+    #[inline]
+    fn is_global() -> bool {
+        TypeId::of::<Cx::Allocator>() == TypeId::of::<Global>()
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which was not started.
+    unsafe fn fail(header: NonNull<Header>, payload: Panic) {
+        // SAFETY: by the caller's promise, nobody else knows the frame.
+        unsafe {
+            let stage = &raw mut (*header.cast::<Self>().as_ptr()).stage;
+            Self::end(stage, Completion::Panicked(payload));
+        }
+    }
+
+    /// Drops the future, and leaves a result. A panic in there is the result.
+    ///
+    /// # Safety
+    ///
+    /// The stage is the caller's.
+    unsafe fn end(stage: *mut FrameStage<P, T, E>, completion: Completion<T, E>) {
+        // SAFETY: by the caller's promise.
+        let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+            Ok(()) => completion,
+            Err(second) => Completion::Panicked(second),
+        };
+        // SAFETY: as above. There is nothing there to be dropped.
+        unsafe { stage.write(FrameStage::Result(completion)) };
+    }
+
+    /// Drops the frame's own context. A panic in there is the result.
+    ///
+    /// # Safety
+    ///
+    /// The frame is polled by the caller, its result is there, and what it awaited is gone.
+    unsafe fn leave(header: NonNull<Header>) {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise.
+        let (own, stage) = unsafe { (Self::own(this), &raw mut (*this.as_ptr()).stage) };
+        let Some(own) = own else { return };
+        // SAFETY: as above.
+        if let Err(payload) = Panic::catch(|| unsafe { *own = None }) {
+            // SAFETY: as above.
+            unsafe { Self::end(stage, Completion::Panicked(payload)) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the caller may poll.
+    unsafe fn poll(header: NonNull<Header>) -> bool {
+        // SAFETY: by the caller's promise.
+        let stage = unsafe { &raw mut (*header.cast::<Self>().as_ptr()).stage };
+        // SAFETY: as above.
+        if let FrameStage::Result(_) = unsafe { &*stage } {
+            // It waited for an await that the future had let go of; or it ended before it began.
+            return true;
+        }
+        let mut result = MaybeUninit::uninit();
+        // SAFETY: as above.
+        let done = unsafe { Self::advance(header, result.as_mut_ptr()) };
+        if done {
+            // SAFETY: as above. There is nothing there to be dropped, and there is a result.
+            unsafe { stage.write(FrameStage::Result(result.assume_init())) };
+        }
+        done
+    }
+
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which the caller may poll, for the first time. It has no context of its own. There
+    /// is room for the result.
+    unsafe fn poll_here(header: NonNull<Header>, room: NonNull<()>) -> Polled {
+        let (this, room) = (header.cast::<Self>(), room.cast::<Completion<T, E>>());
+        // SAFETY: by the caller's promise. Nothing is left in the stage to be dropped.
+        unsafe {
+            if !Self::advance(header, room.as_ptr()) {
+                return Polled::Pending;
+            }
+            if !Header::is_alone(header) {
+                (&raw mut (*this.as_ptr()).stage).write(FrameStage::Result(room.read()));
+                return Polled::Done;
+            }
+            let guard = AbortOnUnwind::new();
+            Self::tail(header).drop_in_place();
+            drop(Self::memory(this));
+            guard.defuse();
+        }
+        Polled::Gone
+    }
+
+    /// Polls the future, or drops it if it is to stop. `true` where it is gone, the stage is empty, and the result is
+    /// in the room.
+    ///
+    /// # Safety
+    ///
+    /// The header is that of such a frame, which has its future, and which the caller may poll. There is room.
+    #[inline]
+    unsafe fn advance(header: NonNull<Header>, room: *mut Completion<T, E>) -> bool {
+        // SAFETY: by the caller's promise. The header is shared, the stage is ours.
+        let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
+        // SAFETY: as above.
+        let waker = unsafe { frame::waker(header) };
+        let polled = Panic::catch(|| {
+            let mut completion = Completion::Stopped;
+            if !shared.is_stopped() {
+                // SAFETY: as above.
+                let future = match unsafe { &mut *stage } {
+                    // SAFETY: a frame does not move.
+                    FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
+                    _ => return false,
+                };
+                match future.poll(&mut core::task::Context::from_waker(&waker)) {
+                    Poll::Ready(Ok(value)) => completion = Completion::Value(value),
+                    Poll::Ready(Err(error)) => completion = Completion::Error(error),
+                    Poll::Pending if shared.is_stopped() => {}
+                    Poll::Pending => return false,
+                }
+            }
+            // Its locals go before the result is seen. Should one of them panic, the result goes with it.
+            // SAFETY: as above.
+            unsafe { *stage = FrameStage::Empty };
+            // SAFETY: there is room.
+            unsafe { room.write(completion) };
+            true
+        });
+        match polled {
+            Ok(done) => done,
+            Err(payload) => {
+                // What panicked may have been the future, which is still there then.
+                // SAFETY: as above.
+                let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
+                    Ok(()) if Stopping::is(&payload) => Completion::Stopped,
+                    Ok(()) => Completion::Panicked(payload),
+                    Err(second) => Completion::Panicked(second),
+                };
+                // SAFETY: there is room.
+                unsafe { room.write(completion) };
+                true
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The frame is done, and the caller owns it; there is room for the result. With `free`, nobody else knows it.
+    unsafe fn take(header: NonNull<Header>, room: NonNull<()>, free: bool) {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise. What is moved out is not dropped.
+        unsafe {
+            let stage = &raw mut (*this.as_ptr()).stage;
+            room.cast::<Completion<T, E>>().write(match &*stage {
+                // Only this much is moved: the stage has room for the future too.
+                FrameStage::Result(completion) => ptr::read(completion),
+                _ => Completion::Stopped,
+            });
+            stage.write(FrameStage::Empty);
+            if free {
+                let guard = AbortOnUnwind::new();
+                Self::tail(header).drop_in_place();
+                drop(Self::memory(this));
+                guard.defuse();
+            }
+        }
+    }
+
+    /// The memory of a frame, which goes with what is returned.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the frame any more, but who is to drop what is in it.
+    #[inline]
+    unsafe fn memory(this: NonNull<Self>) -> FrameAllocation<Cx::Allocator> {
+        // SAFETY: by the caller's promise.
+        unsafe { Header::release_memory(this.cast()) };
+        FrameAllocation {
+            memory: this.cast(),
+            layout: Self::LAYOUT,
+            // SAFETY: by the caller's promise, it is not used where it is.
+            allocator: unsafe { (&raw const (*this.as_ptr()).allocator).read() },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the frame any more.
+    unsafe fn free(header: NonNull<Header>) {
+        let this = header.cast::<Self>();
+        // SAFETY: by the caller's promise. The memory goes last, and the allocator after that, also where a drop panics.
+        unsafe {
+            let _memory = Self::memory(this);
+            if let Some(own) = Self::own(this) {
+                own.drop_in_place();
+            }
+            (&raw mut (*this.as_ptr()).header).drop_in_place();
+            let _tail = DropTail(Self::tail(header));
+            (&raw mut (*this.as_ptr()).stage).drop_in_place();
+        }
+    }
+}
+
+/// Also when dropping what comes before it panics.
+struct DropTail<X>(NonNull<X>);
+
+impl<X> Drop for DropTail<X> {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this says so.
+        unsafe { self.0.drop_in_place() };
+    }
+}
+
+/// FrameAllocation that is given back when this is dropped.
+struct FrameAllocation<A: Allocator> {
+    memory: NonNull<u8>,
+    layout: Layout,
+    allocator: A,
+}
+
+impl<A: Allocator> Drop for FrameAllocation<A> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the memory is from this allocator, of this layout, and not used any more.
+        unsafe { self.allocator.deallocate(self.memory, self.layout) };
+    }
+}
