@@ -16,13 +16,13 @@ use crate::{Panic, Transfer};
 
 /// A closure that runs when a stop is requested, for as long as this registration lives.
 ///
-/// It is pinned where it stands and then registered. A stop that was requested before runs the closure at once. It runs
-/// at most once, on the thread that requests the stop, outside any lock. Dropping the registration takes it back; when
-/// the closure is running on another thread, the drop waits until it has returned, and when it is the closure itself
-/// that drops its registration, it does not.
+/// The callback is pinned first and then registered. If the stop has been requested by then, the closure runs at once.
+/// It runs at most once, on the thread that requests the stop, outside any lock.
 ///
-/// A closure that panics has been reported by the panic hook; the other callbacks still run, and `request_stop`
-/// returns.
+/// Dropping the registration withdraws it. A drop waits while the closure is running on another thread. It does not
+/// wait when the closure itself drops the registration.
+///
+/// The panic hook reports a panic of the closure. The other callbacks still run, and `request_stop` returns.
 ///
 /// ```
 /// use bowline::stop::{StopCallback, StopSource};
@@ -41,23 +41,26 @@ use crate::{Panic, Transfer};
 /// assert!(closed.load(Ordering::Relaxed));
 /// ```
 ///
-/// The closure must be `'static`, since a pinned value can be leaked and the closure would outlive what it borrows.
-/// [`with_callback`] takes one that borrows.
+/// The closure must be `'static`: a pinned value can be leaked, and the closure would then outlive its borrows.
+/// [`with_callback`] takes a closure that borrows.
 pub struct StopCallback<K: StopToken, F: FnOnce() + Send> {
     slot: StopSlot<K>,
     token: K,
     closure: UnsafeCell<Option<F>>,
-    /// The thread that runs the closure, 0 before and after; what the closure's own drop of the registration is told by.
+    /// The id of the thread that runs the closure, or 0. Written by that thread, with release. A thread compares it
+    /// with its own id, so it only ever recognizes its own store.
     runner: AtomicUsize,
-    /// Set by that thread while it runs the closure: where to note, on its stack, that the registration is gone.
+    /// A flag on the stack of [`StopCallback::fire`], or null. Accessed with relaxed ordering by the thread in `runner`
+    /// only: `fire` stores the address, and a withdrawal inside the closure swaps it to null and sets the flag.
     gone: AtomicPtr<bool>,
     registered: bool,
     _pinned: PhantomPinned,
 }
 
-// SAFETY: the closure is `Send` and runs at most once; the rest is a token and atomics.
+// SAFETY: the closure is `Send` and runs at most once. All other fields are a token, which is `Send`, and atomics.
 unsafe impl<K: StopToken, F: FnOnce() + Send> Send for StopCallback<K, F> {}
-// SAFETY: nothing is done through a shared reference but by the registry, which runs the closure once.
+// SAFETY: through a shared reference only the registry runs the closure, once, and the owner takes it after it left the
+// list.
 unsafe impl<K: StopToken, F: FnOnce() + Send> Sync for StopCallback<K, F> {}
 
 impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
@@ -75,12 +78,14 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
 
     /// # Safety
     ///
-    /// The slot is that of a registered callback.
+    /// `slot` is the field of a registered callback.
     unsafe fn fire(slot: NonNull<StopSlot<K>>) -> Transfer {
-        // SAFETY: the slot is a field of a callback, which is not gone before the slot is released, but by this thread.
+        // SAFETY: the slot is a field of a callback. `drop` waits for the slot's release, so the callback is valid,
+        // unless the closure drops it on this thread.
         let this = unsafe { container_of!(slot, Self, slot) };
         let mut gone = false;
-        // SAFETY: as above; the closure is taken by this one call.
+        // SAFETY: the callback is valid until the closure runs. The registry calls this function once, so no other
+        // thread takes the closure.
         let closure = unsafe {
             let this = this.as_ref();
             this.gone.store(&raw mut gone, Relaxed);
@@ -91,10 +96,10 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
             crate::sender::current::hand_over();
             drop(Panic::catch(closure));
         }
-        // Written by this thread alone, inside the closure.
-        // SAFETY: it is a local.
+        // SAFETY: `gone` is a local variable. Volatile, because the closure may have written it through the pointer, on
+        // this thread.
         if !unsafe { (&raw const gone).read_volatile() } {
-            // SAFETY: not gone: it waits for the release.
+            // SAFETY: the closure did not withdraw the callback, whose drop waits for the release below.
             let this = unsafe { this.as_ref() };
             this.gone.store(ptr::null_mut(), Relaxed);
             this.runner.store(0, Relaxed);
@@ -105,7 +110,7 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
 
     /// # Safety
     ///
-    /// The closure, and what the token borrows, outlive the registration even if it is leaked.
+    /// The closure, and the source that the token borrows, outlive the registration even if it is leaked.
     unsafe fn register_unchecked(self: Pin<&mut Self>) {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
@@ -114,13 +119,14 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
         }
         this.registered = true;
         let this = NonNull::from(this);
-        // SAFETY: the slot is pinned with the callback; `drop` leaves. What the token borrows outlives the registration.
+        // SAFETY: the slot is pinned with the callback, and `drop` leaves the list. The borrowed source outlives the
+        // registration, by the contract of this function.
         let listening = unsafe {
             let slot = NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot);
             StopSlot::listen(slot, (*this.as_ptr()).token.clone())
         };
         if !listening {
-            // SAFETY: it was not entered, so nobody else runs the closure.
+            // SAFETY: the slot was not listed, so no other thread accesses the closure.
             if let Some(closure) = unsafe { (*this.as_ref().closure.get()).take() } {
                 drop(Panic::catch(closure));
             }
@@ -129,30 +135,30 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
 }
 
 impl<K: StopToken, F: FnOnce() + Send + 'static> StopCallback<K, F> {
-    /// A callback that is not registered yet.
+    /// Creates a callback that is not registered yet.
     pub fn new(token: K, closure: F) -> Self {
         Self::unregistered(token, closure)
     }
 
-    /// Registers it, or runs the closure at once when the stop has been requested already. A second call does nothing.
+    /// Registers the callback, or runs the closure at once if the stop has been requested. A second call does nothing.
     pub fn register(self: Pin<&mut Self>) {
-        // SAFETY: the closure is `'static`. A leaked registration stays in the list with its memory; the token that it
-        // keeps stays with it, and a borrowed source's list is not reached through it any more.
+        // SAFETY: the closure is `'static`. A leaked registration keeps its memory and its token, so the list stays
+        // valid. A borrowed source that is dropped never walks its list again.
         unsafe { self.register_unchecked() }
     }
 }
 
 impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
-    /// Takes the registration back. `wait` is called where the closure is running on another thread, with what says that it
-    /// has returned. Called again, it does nothing.
+    /// Withdraws the registration. If the closure is running on another thread, calls `wait` with a predicate that
+    /// tells whether the closure has returned. A second call does nothing.
     ///
-    /// Returns the closure where the stop has been requested, but did not get to it in time: the caller may run it.
+    /// Returns the closure if the stop was requested but had not reached this callback. The caller may run it.
     pub(crate) fn withdraw(&self, wait: impl FnOnce(&dyn Fn() -> bool)) -> Option<F> {
         if !self.registered || self.withdraw_inside() {
             return None;
         }
         if self.slot.try_leave() {
-            // SAFETY: it was in the list, and was taken out by us: nobody else has to do with the closure.
+            // SAFETY: `try_leave` took the entry out of the list, so this thread has exclusive access to the closure.
             return unsafe { &mut *self.closure.get() }.take_if(|_| self.token.stop_requested());
         }
         if !self.slot.is_released() {
@@ -161,17 +167,17 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
         None
     }
 
-    /// Takes the registration back, where it is the closure that does so. `false` where it is not.
+    /// Withdraws the registration if the caller is the closure itself. Returns `false` otherwise.
     pub(crate) fn withdraw_inside(&self) -> bool {
         if self.runner.load(Acquire) != thread_id() {
             return false;
         }
-        // Null where the closure has taken it back before.
+        // Null if the closure has withdrawn the registration before.
         let gone = self.gone.swap(ptr::null_mut(), Relaxed);
         if gone.is_null() {
             return false;
         }
-        // SAFETY: `gone` is on the stack of `fire`, beneath us on this very thread.
+        // SAFETY: `gone` is a local of `fire`, which is beneath this call on the stack of this thread.
         unsafe { gone.write(true) };
         self.slot.release();
         true
@@ -198,10 +204,10 @@ impl<K: StopToken, F: FnOnce() + Send> fmt::Debug for StopCallback<K, F> {
     }
 }
 
-/// Runs `body` while `callback` is registered with `token`, and returns what `body` returns.
+/// Runs `body` while `callback` is registered with `token`, and returns the result of `body`.
 ///
-/// Both may borrow: the registration is on this function's stack frame and is taken back before it returns, also when
-/// `body` panics. A stop that was requested before runs the callback at once, before `body`.
+/// Both closures may borrow: the registration lives on the stack of this function. It is withdrawn before the function
+/// returns, also when `body` panics. If the stop has been requested already, the callback runs before `body`.
 ///
 /// ```
 /// use bowline::stop::{with_callback, InplaceStopSource};
@@ -216,7 +222,7 @@ impl<K: StopToken, F: FnOnce() + Send> fmt::Debug for StopCallback<K, F> {
 /// ```
 pub fn with_callback<K: StopToken, T>(token: K, callback: impl FnOnce() + Send, body: impl FnOnce() -> T) -> T {
     let mut registration = core::pin::pin!(StopCallback::unregistered(token, callback));
-    // SAFETY: the registration is on this stack frame and nobody else can leak it.
+    // SAFETY: the registration is a pinned local that is never exposed, so it is dropped before this function returns.
     unsafe { registration.as_mut().register_unchecked() };
     body()
 }

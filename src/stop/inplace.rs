@@ -5,8 +5,8 @@ use crate::sync::const_unless_loom;
 
 /// A stop source that lives where it is put, on the stack or inside an operation, and allocates nothing.
 ///
-/// Its tokens borrow it, so it cannot move while one is about. For a source that is shared and outlives its maker,
-/// there is [`StopSource`](super::StopSource).
+/// Its tokens borrow it, so the source cannot move while a token is alive. [`StopSource`](super::StopSource) is shared
+/// and reference-counted instead.
 ///
 /// ```
 /// use bowline::stop::InplaceStopSource;
@@ -25,7 +25,7 @@ pub struct InplaceStopSource {
 
 impl InplaceStopSource {
     const_unless_loom! {
-        /// A source whose stop has not been requested.
+        /// Creates a source whose stop has not been requested.
         pub fn new() -> Self {
             InplaceStopSource {
                 registry: Registry::new(),
@@ -33,15 +33,15 @@ impl InplaceStopSource {
         }
     }
 
-    /// A token that sees this source's stop.
+    /// Returns a token of this source.
     #[inline]
     pub fn token(&self) -> InplaceStopToken<'_> {
         InplaceStopToken::new(&self.registry)
     }
 
-    /// Requests the stop: `true` for the first request, `false` for every other.
+    /// Requests the stop. Returns `true` for the first request and `false` for every other.
     ///
-    /// Calls every registered callback on this thread, outside any lock, then runs what they resumed.
+    /// Calls every registered callback on this thread, outside any lock, and then runs the work that they resumed.
     #[inline]
     pub fn request_stop(&self) -> bool {
         match self.registry.request_stop() {
@@ -53,13 +53,14 @@ impl InplaceStopSource {
         }
     }
 
-    /// Requests the stop and hands back what the callbacks resumed, for an operation that hands it on.
+    /// Requests the stop and returns the transfer that the callbacks resumed, for an operation that passes it to its
+    /// driver.
     #[inline]
     pub(crate) fn request_stop_later(&self) -> Transfer {
         self.registry.request_stop().unwrap_or_default()
     }
 
-    /// Whether the stop has been requested.
+    /// Returns whether the stop has been requested.
     #[inline]
     pub fn stop_requested(&self) -> bool {
         self.registry.stop_requested()

@@ -1,18 +1,18 @@
 //! Asking work to stop: sources, tokens and callbacks.
 //!
-//! A *source* requests the stop, once; its *tokens* are asked about it, and a *callback* is told. Work sees the token
-//! of its receiver's environment ([`Env::stop_token`](crate::Env::stop_token)) and completes with `set_stopped` when
-//! it gives up because of it.
+//! A *source* requests the stop, once. A *token* reads whether the stop was requested, and a *callback* is called when
+//! it is. Work reads the token of its receiver's environment ([`Env::stop_token`](crate::Env::stop_token)). Work that
+//! ends early because of a stop completes with `set_stopped`.
 //!
 //! | source | token | lives | allocates |
 //! |---|---|---|---|
 //! | [`InplaceStopSource`] | [`InplaceStopToken`], a borrow | where it is put | nothing |
-//! | [`StopSource`] | [`SharedStopToken`], `'static` | as long as anyone holds it | once |
+//! | [`StopSource`] | [`SharedStopToken`], `'static` | until its last reference is released | once |
 //! | none | [`NeverStop`] | | nothing; every check compiles away |
 //!
-//! Callbacks run on the thread that requests the stop, outside any lock. A callback that belongs to an operation may
-//! complete it; what that resumes runs after the callback has returned, from the requester's own loop, so a stop that
-//! travels through a hundred thousand nested operations takes the stack of one.
+//! Callbacks run on the thread that requests the stop, outside any lock. The callback of an operation may complete it.
+//! The work which that resumes runs after the callback has returned, from the requester's loop. So a stop that passes
+//! through many nested operations uses constant stack.
 
 #[cfg(feature = "std")]
 mod callback;

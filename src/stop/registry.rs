@@ -1,7 +1,32 @@
 //! The state of every stop source: a flag, and an intrusive list of the entries that listen.
 //!
-//! [`Registry`] is that state, and [`StopEntry`] one listener. A source owns the registry; a
-//! [`StopSlot`](super::StopSlot) owns the entry, and what keeps the registry alive as long as the entry may use it.
+//! [`Registry`] is the state, and [`StopEntry`] is one listener. A source owns the registry. A
+//! [`StopSlot`](super::StopSlot) owns the entry, and a reference that keeps the registry valid while the entry may use
+//! it.
+//!
+//! # States of an entry
+//!
+//! ```text
+//! IDLE ──enter──▶ LISTED ──request_stop──▶ FIRING ──release──▶ RELEASED
+//!                   └────────────withdraw────────────────────────▲
+//! ```
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | [`Registry`]: the list, and the links of its entries | the thread that holds the `LOCKED` bit |
+//! | `StopEntry::registry` | the entry's owner, which writes it once in `enter` |
+//! | the callback's operation | the callback while `FIRING`; the owner in every other state |
+//!
+//! # Why it is sound
+//!
+//! - An entry in the list is valid: its owner withdraws it under the lock, or waits for `RELEASED`, before it is
+//!   dropped.
+//! - The requester pops each entry under the lock and calls its callback outside. No entry is linked after `STOPPED`,
+//!   so the list only shrinks, and each callback runs once.
+//! - A callback calls `release` before it completes its operation. So a completion never waits for its own callback.
+//! - `withdraw` spins only while a callback is between its start and its `release`, which runs no user code.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -17,31 +42,32 @@ use crate::sync::atomic::{
 };
 use crate::sync::{const_unless_loom, spin};
 
-/// A flag and a list, which [`InplaceStopSource`](super::InplaceStopSource) and [`StopSource`](super::StopSource) share.
+/// The stop flag and the list of listeners. [`InplaceStopSource`](super::InplaceStopSource) and
+/// [`StopSource`](super::StopSource) contain one.
 pub struct Registry {
     /// Two bits:
     ///
     /// | bit | set by | means |
     /// |---|---|---|
     /// | `LOCKED` | a thread that links or unlinks an entry | the list is being changed; held for a few instructions, never while a callback runs |
-    /// | `STOPPED` | the one successful `request_stop` | never cleared; nothing is linked any more, the list only shrinks |
+    /// | `STOPPED` | the one successful `request_stop` | never cleared; no entry is linked after it, the list only shrinks |
     ///
-    /// The bits above are why it was requested, see [`Why`]: zero until then, and for a plain request. They are set in one
-    /// step with `STOPPED`.
+    /// The bits above are the reason, see [`Why`]. They are zero before the request and for a plain request, and are
+    /// set in one step with `STOPPED`.
     ///
-    /// The lock bit is set with acquire and cleared with release, which pair, so the list needs no ordering of its own.
-    /// While it is set no other thread changes the word, so it is cleared by a plain store. A reader of `STOPPED` acquires
-    /// what the requester did before.
+    /// The lock bit is set with acquire. It is cleared with release, by a plain store, since no other thread changes
+    /// the word meanwhile. The two pair, so the list needs no ordering of its own. The store of `STOPPED` is a release
+    /// and pairs with the acquire loads of `stop_requested` and `why`.
     ///
-    /// The lock shares the word with the flag, and is no [`SpinLock`](crate::sync::SpinLock), because both are decided in
-    /// one step: an entry is linked only if the stop was not requested, and the requester has the list the moment the flag
-    /// is set. With two words a listener would look at the flag twice.
+    /// The lock shares the word with the flag, because both change in one step. An entry is linked only if the stop was
+    /// not requested, and the requester owns the list from the moment the flag is set. With a separate
+    /// [`SpinLock`](crate::sync::SpinLock), a listener would have to read the flag twice.
     state: AtomicUsize,
-    /// Newest first. Protected by the lock bit.
+    /// The listeners, newest first. Protected by the lock bit.
     list: UnsafeCell<List<StopEntry>>,
 }
 
-/// The word as it will be when the lock is given back.
+/// Proof that this thread holds the lock. Contains the word that `unlock` stores.
 #[must_use = "the lock is held"]
 struct Locked(usize);
 
@@ -49,10 +75,9 @@ const LOCKED: usize = 0b01;
 const STOPPED: usize = 0b10;
 const WHY: u32 = 2;
 
-/// Why a stop was requested: a small number, whose meaning is for others to say. Zero where nobody said.
+/// The reason of a stop request: a small number that only the requester interprets. Zero if no reason was given.
 ///
-/// Its highest bit says that it was requested of this very source, and not passed on from another one. Only who asks for it
-/// knows.
+/// The highest bit says that the stop was requested on this source, and not passed on from another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Why(pub(crate) u16);
 
@@ -60,20 +85,20 @@ pub(crate) struct Why(pub(crate) u16);
 impl Why {
     const HERE: u16 = 1 << 15;
 
-    /// The same, marked as requested of this very source.
+    /// Marks the reason as requested on this source.
     pub(crate) const fn here(self) -> Self {
         Why(self.0 | Why::HERE)
     }
 
-    /// The same, as it is passed on, and without the mark.
+    /// Removes the mark, for a stop that is passed on.
     pub(crate) const fn passed(self) -> Self {
         Why(self.0 & !Why::HERE)
     }
 }
 
-// SAFETY: `list`, and the links of every entry in it, are used under `LOCKED` only.
+// SAFETY: `list` and the links of its entries are accessed under `LOCKED` only. The rest is an atomic.
 unsafe impl Send for Registry {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Registry {}
 
 impl Registry {
@@ -91,22 +116,22 @@ impl Registry {
         self.state.load(Acquire) & STOPPED != 0
     }
 
-    /// Why the stop was requested. None where it was not.
+    /// Returns the reason of the stop, or `None` if it has not been requested.
     #[cfg(feature = "std")]
     pub(crate) fn why(&self) -> Option<Why> {
         let state = self.state.load(Acquire);
         (state & STOPPED != 0).then_some(Why((state >> WHY) as u16))
     }
 
-    /// Takes the lock, unless `state & unless` is not zero. Sets `also` in the same step. Returns what to
-    /// [`unlock`](Registry::unlock) with.
+    /// Takes the lock, unless `state & unless` is not zero. Sets the bits of `also` in the same step. The result is for
+    /// [`unlock`](Registry::unlock).
     #[inline]
     fn lock(&self, unless: usize, also: usize) -> Option<Locked> {
         let mut rounds = 0;
         let mut state = self.state.load(Relaxed);
         loop {
             if state & unless != 0 {
-                // What the requester did before the stop is visible to whoever learns of it here.
+                // Pairs with the requester's release, so the caller sees what the requester did before the stop.
                 self.state.load(Acquire);
                 return None;
             }
@@ -130,7 +155,7 @@ impl Registry {
         self.state.store(state, Release);
     }
 
-    /// Takes the lock, stopped or not.
+    /// Takes the lock, whether or not the stop was requested.
     #[inline]
     fn relock(&self) -> Locked {
         loop {
@@ -140,20 +165,21 @@ impl Registry {
         }
     }
 
-    /// Sets the flag and calls every callback, each outside the lock. `None` when the stop had been requested before;
-    /// otherwise what the callbacks want resumed.
+    /// Sets the flag and calls every callback, each outside the lock. Returns the transfer that the callbacks resumed,
+    /// or `None` if the stop had been requested before.
     ///
-    /// The registry must stay valid until this returns, though a callback may drop what it listened with. `self` borrows it
-    /// where the source is borrowed; the callers that own it by a reference count hold one of their own meanwhile.
+    /// The registry must stay valid until this returns, though a callback may drop the token that it listened with.
+    /// Either `self` is borrowed from a source, or the caller holds a reference of its own.
     pub(crate) fn request_stop(&self) -> Option<Transfer> {
         self.request_stop_for(Why::default())
     }
 
-    /// The same, for a reason.
+    /// [`request_stop`](Registry::request_stop) with a reason.
     #[inline]
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
         let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
-        // Callbacks are not part of the task in whose poll the stop is requested.
+        // Callbacks do not belong to the task in whose poll the stop is requested, so the current task is hidden from
+        // them.
         #[cfg(feature = "std")]
         if crate::sender::current::is_seen() {
             return Some(self.fire_hidden(locked));
@@ -168,29 +194,31 @@ impl Registry {
         self.fire_all(locked)
     }
 
-    /// Calls every callback. The caller has set the flag.
+    /// Calls every callback. The caller has set the flag and holds the lock.
     #[inline(never)]
     fn fire_all(&self, locked: Locked) -> Transfer {
-        // A callback that unwinds would leave the others uncalled, and their operations waiting.
+        // If a callback unwound, the others would never be called, and their operations would never complete.
         let guard = AbortOnUnwind::new();
         let mut locked = Some(locked);
         let resumed = Transfer::collect(|| {
             let held = locked.take()?;
-            // SAFETY: the lock bit is set, by this thread.
+            // SAFETY: `held` proves that this thread holds the lock.
             let list = unsafe { &mut *self.list.get() };
             let Some(entry) = list.pop_front() else {
                 self.unlock(held);
                 return None;
             };
-            // Nothing is linked any more, so an empty list stays empty.
+            // No entry is linked after `STOPPED`, so an empty list stays empty and need not be locked again.
             let is_last = list.is_empty();
-            // SAFETY: the entry was in the list, and its owner withdraws it under the lock, so it is valid.
+            // SAFETY: the entry was in the list. Its owner withdraws it under the lock before it is dropped, so it is
+            // valid.
             let fire = unsafe {
                 entry.as_ref().state.store(FIRING, Relaxed);
                 entry.as_ref().fire
             };
             self.unlock(held);
-            // SAFETY: the entry stays valid until its callback releases it. It is not used after this call.
+            // SAFETY: the state is `FIRING`, so the owner waits for the callback's release. The entry is not accessed
+            // after this call.
             let resumed = unsafe { fire(entry) };
             if !is_last {
                 locked = Some(self.relock());
@@ -210,24 +238,19 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// One listener of a registry.
-///
-/// ```text
-/// IDLE ──enter──▶ LISTED ──request_stop──▶ FIRING ──release──▶ RELEASED
-///                   └────────────withdraw────────────────────────▲
-/// ```
+/// A listener of a registry. Its states are in the documentation of this module.
 pub struct StopEntry {
-    /// Written once by `enter`, before the entry is listed; null while it is idle. Read by the owner of the entry, which
-    /// also called `enter`. Valid for as long as the owner may call `withdraw`, by the contract of `enter`.
+    /// Null while the entry is idle. Written once by `enter`, before the entry is listed, and read by the entry's owner
+    /// only. Valid as long as the owner may call `withdraw`, by the contract of `enter`.
     registry: UnsafeCell<*const Registry>,
     /// Protected by the registry's lock bit.
     links: Links<StopEntry>,
-    /// `LISTED` and `FIRING` are stored, and `LISTED` is left, under the registry's lock only. `RELEASED` is stored by
-    /// the callback, with release, when it uses neither the entry nor what is around it any more. From then on the owner
-    /// may be dropped, even while the callback is still running. Pairs with the acquire load in `is_released`.
+    /// `LISTED` and `FIRING` are stored, and `LISTED` is left, under the registry's lock. The callback stores
+    /// `RELEASED`, with release, after its last access to the entry and its operation. That pairs with the acquire load
+    /// in `is_released`: the owner may then be dropped, even while the callback is still returning.
     state: AtomicU8,
-    /// Called once, outside the lock. It calls [`StopEntry::release`] once, and completes what it completes after that, so
-    /// that no completion ever waits for itself.
+    /// Called once, outside the lock. The callback calls [`StopEntry::release`] once, and completes its operation only
+    /// after that.
     fire: unsafe fn(NonNull<StopEntry>) -> Transfer,
     _pinned: PhantomPinned,
 }
@@ -250,15 +273,15 @@ impl StopEntry {
         }
     }
 
-    /// Puts the entry into the registry's list. Returns `false` where the stop has been requested already.
+    /// Adds the entry to the registry's list. Returns `false` if the stop has been requested already.
     ///
     /// # Safety
     ///
     /// The entry is pinned and idle, and withdrawn or released before it is dropped. The registry is valid until then,
     /// and until the last [`withdraw`](StopEntry::withdraw) has returned.
     pub(crate) unsafe fn enter(this: NonNull<StopEntry>, registry: NonNull<Registry>) -> bool {
-        // SAFETY: the registry is valid, by the caller's promise. Once it is unlocked, with the entry in it, the entry may
-        // be released and both be gone.
+        // SAFETY: the entry and the registry are valid, by the contract of this function. Neither is accessed after
+        // `unlock`, because the callback may then release the entry.
         unsafe {
             let Some(locked) = registry.as_ref().lock(STOPPED, 0) else {
                 return false;
@@ -272,8 +295,8 @@ impl StopEntry {
         true
     }
 
-    /// Takes the entry out of the list. Returns `true` when its callback has not run and never will. Returns `false` when
-    /// it has run, after waiting for its release where it is still running. An idle entry has nothing to leave.
+    /// Removes the entry from the list. Returns `true` if its callback has not run and never will. Returns `false` if
+    /// it has run, after its release. An idle entry counts as removed.
     pub(crate) fn withdraw(&self) -> bool {
         let withdrawn = self.try_withdraw();
         if !withdrawn {
@@ -282,9 +305,9 @@ impl StopEntry {
         withdrawn
     }
 
-    /// Takes the entry out of the list without waiting. Returns `false` when its callback has run, or is running.
+    /// Removes the entry from the list without waiting. Returns `false` if its callback has run or is running.
     pub(crate) fn try_withdraw(&self) -> bool {
-        // SAFETY: written before the entry was listed, by the owner, which also calls this.
+        // SAFETY: only the owner accesses the cell: it called `enter`, and it calls this.
         let registry = unsafe { *self.registry.get() };
         if registry.is_null() {
             return true;
@@ -292,12 +315,12 @@ impl StopEntry {
         if self.is_released() {
             return false;
         }
-        // SAFETY: valid until the owner has withdrawn the entry, by the contract of `enter`.
+        // SAFETY: the registry is valid until the owner has withdrawn the entry, by the contract of `enter`.
         let registry = unsafe { &*registry };
         let locked = registry.relock();
         let listed = self.state.load(Relaxed) == LISTED;
         if listed {
-            // SAFETY: the lock bit is set by this thread, and the entry is in the list.
+            // SAFETY: this thread holds the lock, and an entry in state `LISTED` is in the list.
             unsafe { (*registry.list.get()).remove(NonNull::from(self)) };
             self.state.store(RELEASED, Relaxed);
         }
@@ -305,18 +328,18 @@ impl StopEntry {
         listed
     }
 
-    /// Returns whether no thread uses the entry any more but its owner's.
+    /// Returns whether only the owner's thread may still access the entry.
     pub(crate) fn is_released(&self) -> bool {
         self.state.load(Acquire) == RELEASED
     }
 
-    /// Returns whether the stop has reached an entry that was not withdrawn.
+    /// Returns whether the stop reached the entry. The entry was not withdrawn.
     #[cfg(feature = "alloc")]
     pub(crate) fn has_fired(&self) -> bool {
         self.state.load(Acquire) >= FIRING
     }
 
-    /// Called by the callback: the owner may be dropped.
+    /// Ends the callback's access to the entry and its operation. The owner may be dropped from then on.
     pub(crate) fn release(&self) {
         self.state.store(RELEASED, Release);
     }

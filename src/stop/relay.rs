@@ -1,4 +1,22 @@
-//! A stop source beneath another: what stops that one stops this one too, and this one can be stopped alone.
+//! A stop source linked to the token of another: it passes that stop on, and can be stopped alone.
+//!
+//! [`Relay`] is a field of the thing that it stops: an await, a group, a scope inside a task. Its owner pins it, calls
+//! [`Relay::link`] when the first callback registers, and calls [`Relay::end`] once. The relay then calls the owner's
+//! `over` function, which may free it.
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | `outside` | the linking thread while `LINKING`; then every thread, read-only |
+//! | `why` | the thread that passes the stop on, while it has a hold |
+//! | `job` | the thread that passes the stop on, which has a hold, and the driver that runs the job |
+//!
+//! # Why it is sound
+//!
+//! The owner and a stop that is being passed on each have a *hold*. The thread that releases the last hold leaves the
+//! outer source's list, which waits for a running callback, and then calls `over`. So the registry is valid until the
+//! stop was passed on, even if the owner ends during that. A callback that finds no hold left only releases its slot.
 
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
@@ -14,56 +32,55 @@ use crate::sync::atomic::{
 use crate::sync::spin;
 use crate::{Job, Transfer};
 
-/// A stop source that passes on the stop of another. The link to the other source's token is made when the first callback
-/// registers, or by [`link`](Relay::link).
-///
-/// It is a field of what it stops: an await, a group, a scope inside a task.
+/// A stop source that passes on the stop of an outer source. The link is made lazily, when the first callback
+/// registers.
 pub(crate) struct Relay {
-    /// What is listened to. Its stop is that of the source outside, passed on, or of this one alone.
+    /// The state that callbacks listen to. It is stopped by the outer source's stop, or alone.
     registry: Registry,
-    /// Whether the stop outside is passed on:
+    /// The state of the link to the outer source:
     ///
     /// | value | means |
     /// |---|---|
-    /// | `UNLINKED` | nobody has listened yet: whoever asks looks at both flags, and no list knows this |
-    /// | `LINKING` | one who listens makes the link; another waits, for a few instructions |
-    /// | `ALONE` | there is nothing to link: the source outside cannot be stopped, or was, and then so is this |
-    /// | `LINKED` | the slot is, or was, in the list of the source outside; `holds` counts |
+    /// | `UNLINKED` | no callback has registered: a reader checks both sources, and the relay is in no list |
+    /// | `LINKING` | one thread makes the link; others spin, for a few instructions |
+    /// | `ALONE` | there is no link: the outer source cannot be stopped, or it was stopped and so is this one |
+    /// | `LINKED` | the slot is, or was, in the outer source's list; `holds` counts |
     ///
-    /// It is set by whoever links, with release. All that happens before the [end](Relay::end), which therefore sees it.
+    /// Written by the linking thread, with release. Pairs with the acquire load in `end_now`, which happens after every
+    /// link.
     link: AtomicU8,
-    /// A stop was passed on from outside. Set before the hold for that is given back.
+    /// Whether a stop was passed on. Written with relaxed ordering before the hold of that stop is released, which
+    /// publishes it. Read by `over`, after the last hold.
     passed: AtomicBool,
-    /// Where linked: one until the end, and one while a stop is passed on. Whoever takes it to zero leaves the slot, and
-    /// calls `over`.
+    /// The number of holds of a linked relay: one until the end, and one while a stop is passed on. The thread that
+    /// releases the last hold leaves the slot and calls `over`.
     ///
-    /// - The end gives its one back, with release, after it left whatever is to be seen; the last one acquires.
-    /// - The slot's callback adds one, unless it is zero: then the slot is being left, which waits for the callback.
-    ///
-    /// So the registry is there until the stop was passed on, though what is stopped ends in the midst of that.
+    /// - Decremented with acquire and release, so the last release sees what the others did.
+    /// - Incremented by the slot's callback, relaxed, unless it is zero. At zero the slot is being left, which waits
+    ///   for the callback.
     holds: AtomicUsize,
-    /// Made by whoever links.
+    /// The link. Initialized by the linking thread, before `LINKED`.
     outside: UnsafeCell<MaybeUninit<OuterLink>>,
-    /// Why the source outside was stopped. Belongs to the thread that passes the stop on, while it has a hold.
+    /// The reason of the outer stop. Written by the slot's callback and read by `pass_on`; the hold orders the two.
     why: Cell<Why>,
-    /// Passes the stop on where many are, one inside the other: a stop that travels through nested tasks does not recurse.
+    /// Passes the stop on from a driver. A stop that passes through nested tasks does not recurse.
     job: Job,
-    /// What follows the end, once no stop is being passed on. This may be gone when it returns.
+    /// Called after the end, when no stop is being passed on. It may free the relay.
     over: unsafe fn(NonNull<Relay>) -> Transfer,
 }
 
-/// The link to the source outside.
+/// The slot in the outer source's list, and the token it listens to.
 #[repr(C)]
 struct OuterLink {
-    /// First, so that its address is that of the whole.
+    /// The first field, so that its address is the link's.
     slot: StopSlot<ErasedStopToken>,
     token: ErasedStopToken,
 }
 
-// SAFETY: but for atomics there are the link, which is made once and published by `link`; and what belongs to the one
-// thread that passes the stop on.
+// SAFETY: `outside` is written once and published by `link`. `why` and `job` are accessed by the one thread that passes
+// the stop on. The rest is atomics and a registry.
 unsafe impl Send for Relay {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Relay {}
 
 const UNLINKED: u8 = 0;
@@ -91,13 +108,13 @@ impl Relay {
         &self.registry
     }
 
-    /// The token of this source.
+    /// Returns the token of this source.
     ///
     /// # Safety
     ///
-    /// It is not used once this is gone.
+    /// The token is not used after the relay is dropped.
     pub(crate) unsafe fn token(&self) -> ErasedStopToken {
-        // SAFETY: the caller's promise.
+        // SAFETY: the relay outlives the token, by the contract of this function.
         unsafe { ErasedStopToken::of(NonNull::from(&self.registry)) }
     }
 
@@ -106,24 +123,24 @@ impl Relay {
         self.registry.stop_requested()
     }
 
-    /// Stops what is inside, and nothing else. None where that was done before.
+    /// Requests the stop of this source alone. Returns `None` if it had been requested before.
     pub(crate) fn request_stop(&self, why: Why) -> Option<Transfer> {
         self.registry.request_stop_for(why)
     }
 
-    /// Whether a stop from outside was passed on. Looked at by `over`.
+    /// Returns whether an outer stop was passed on. Called by `over`.
     #[inline]
     pub(crate) fn has_passed(&self) -> bool {
         self.passed.load(Relaxed)
     }
 
-    /// Has the stop outside passed on from now on, if it was not done before.
+    /// Links the relay to the outer source, unless it is linked already.
     ///
     /// # Safety
     ///
-    /// This is pinned, and was not ended. The source outside is there until it is over.
+    /// The relay is pinned and has not ended. The outer source is valid until `over` is called.
     pub(crate) unsafe fn link(this: NonNull<Relay>, outer: ErasedStopToken) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the relay is valid: it has not ended, by the contract of this function.
         let relay = unsafe { this.as_ref() };
         let mut rounds = 0;
         loop {
@@ -137,15 +154,17 @@ impl Relay {
             relay.link.store(ALONE, Release);
             return;
         }
-        // SAFETY: nobody else touches the slot now. It is pinned with this, and left before that goes.
+        // SAFETY: the state is `LINKING`, so this thread has exclusive access to `outside`. The slot is pinned with the
+        // relay, and left before `over` may free it.
         let listening = unsafe {
-            // It leads back to this, so its address is made from this one's.
+            // The callback computes the relay's address from the slot's. So the slot's pointer is derived from the
+            // relay's.
             let place = (&raw mut (*this.as_ptr()).outside).cast::<OuterLink>();
             place.write(OuterLink {
                 slot: StopSlot::new(Relay::stop_requested_outside),
                 token: outer,
             });
-            // The callback does not mind what is set below: it looks at the count alone.
+            // The callback may run before the state is set below. It reads `holds` only.
             StopSlot::listen(NonNull::new_unchecked(place).cast(), outer)
         };
         if listening {
@@ -153,19 +172,20 @@ impl Relay {
         } else {
             let resumed = relay.request_stop(outer.why().unwrap_or_default().passed());
             relay.link.store(ALONE, Release);
-            // Nobody listens yet, or whoever does began to before this was linked.
+            // No callback was registered before this link, so the stop resumed none.
             drop(resumed);
         }
     }
 
-    /// What this stops has ended. `over` follows, right here where no stop is being passed on.
+    /// Ends the relay: its owner needs no more stops. Calls `over`, unless a stop is being passed on, whose thread then
+    /// does.
     ///
     /// # Safety
     ///
-    /// It is called once. This may be gone when it returns.
+    /// Called once. The relay may be freed when this returns.
     #[inline]
     pub(crate) unsafe fn end(this: NonNull<Relay>) -> Transfer {
-        // SAFETY: the caller's promise. Where that was the last hold, this is alive until `over`.
+        // SAFETY: the relay has not ended before, so it is valid. After the last hold it stays valid until `over`.
         unsafe {
             if Relay::end_now(this) {
                 (this.as_ref().over)(this)
@@ -175,72 +195,73 @@ impl Relay {
         }
     }
 
-    /// [`end`](Relay::end) for a caller that sees to what follows where no stop is being passed on. Returns whether that is so;
-    /// otherwise `over` is called by the thread that passes the stop on.
+    /// Ends the relay like [`end`](Relay::end), but leaves `over` to the caller if it returns `true`. If it returns
+    /// `false`, the thread that passes the stop on calls `over`.
     ///
     /// # Safety
     ///
-    /// As for [`end`](Relay::end).
+    /// The contract of [`end`](Relay::end).
     #[inline]
     pub(crate) unsafe fn end_now(this: NonNull<Relay>) -> bool {
-        // SAFETY: the caller's promise. Where it was linked, the end gives its hold up, once.
+        // SAFETY: the relay has not ended before, so it is valid, and the end still has its hold.
         unsafe { this.as_ref().link.load(Acquire) != LINKED || Relay::release(this) }
     }
 
-    /// Gives a hold up. Returns whether it was the last: no stop is being passed on, and none will be.
+    /// Releases a hold. Returns whether it was the last: no stop is being passed on, and none will be.
     ///
     /// # Safety
     ///
-    /// The caller has a hold. It was linked.
+    /// The caller has a hold, which it does not use again. The relay is linked.
     unsafe fn release(this: NonNull<Relay>) -> bool {
-        // SAFETY: the caller has a hold.
+        // SAFETY: the caller's hold keeps the relay valid.
         let relay = unsafe { this.as_ref() };
         if relay.holds.fetch_sub(1, AcqRel) != 1 {
             return false;
         }
-        // SAFETY: linked, so the slot was made. A callback that came too late has nothing to do but to release it.
+        // SAFETY: the relay is linked, so `outside` is initialized. A callback that runs now finds no hold, and only
+        // releases the slot.
         unsafe { (*relay.outside.get()).assume_init_ref() }.slot.leave();
         true
     }
 
-    /// The callback of the token outside.
+    /// The callback in the outer source's list.
     ///
     /// # Safety
     ///
-    /// The slot is that of a linked relay.
+    /// `slot` is the field of a linked relay.
     unsafe fn stop_requested_outside(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the slot comes first in a field of a relay, which is there until the slot is released. A cell has the
-        // address of its content.
+        // SAFETY: the slot is the first field of `outside`, and an `UnsafeCell` has the address of its content.
         let this = unsafe { container_of!(slot.cast::<OuterLink>(), Relay, outside) };
-        // SAFETY: as above.
+        // SAFETY: the last hold waits for the slot's release before it calls `over`, so the relay is valid.
         let relay = unsafe { this.as_ref() };
         let held = relay
             .holds
             .fetch_update(Relaxed, Relaxed, |holds| (holds != 0).then_some(holds + 1))
             .is_ok();
         if held {
-            // The source outside need not be there any more when it is this one's turn.
-            // SAFETY: it was made before it was listed.
+            // SAFETY: the link was initialized before the slot was listed. The reason is read now: the outer source may
+            // be dropped before the job runs.
             let why = unsafe { slot.cast::<OuterLink>().as_ref() }.token.why();
             relay.why.set(why.unwrap_or_default().passed());
         }
-        // SAFETY: as above.
+        // SAFETY: the slot is valid until its release.
         unsafe { slot.as_ref() }.release();
         if !held {
             return Transfer::none();
         }
         relay.passed.store(true, Relaxed);
-        // SAFETY: the hold keeps it. The job leads back to the relay, so its address is made from the relay's.
+        // SAFETY: the hold keeps the relay valid. The job's pointer is derived from the relay's, as `pass_on` requires.
         let job = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).job) };
-        // SAFETY: as above: it is passed on this once, here or by the job.
+        // SAFETY: the hold keeps the relay valid, and the stop is passed on once: here, or by the job.
         current::pass_stop_on(|| unsafe { Relay::pass_on(job) }).unwrap_or_else(|| unsafe { Transfer::to(job) })
     }
 
     /// # Safety
     ///
-    /// The job is that of a relay, which the callback holds.
+    /// `job` is the field of a relay, and the slot's callback took a hold for this call.
     unsafe fn pass_on(job: NonNull<Job>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the callback's hold keeps the relay valid until `release`. After the last hold it stays valid until
+        // `over`.
         unsafe {
             let this = container_of!(job, Relay, job);
             let resumed = this.as_ref().request_stop(this.as_ref().why.get()).unwrap_or_default();

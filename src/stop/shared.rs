@@ -1,3 +1,17 @@
+//! Shared stop sources: a registry with a reference count, and an optional link to a parent.
+//!
+//! [`StopSource`] and [`SharedStopToken`] are counted references to one `SharedSource`. A linked source listens to its
+//! parent with a slot, and passes the parent's stop on with a job.
+//!
+//! | field of `SharedSource` | accessed by |
+//! |---|---|
+//! | the counts, the registry | every thread |
+//! | `slot`, `job` | the parent's callback, once; then the driver that runs the job |
+//! | `parent` | every thread, read-only; the last reference takes it |
+//!
+//! The parent's callback adds a reference before it releases the slot. So the job is valid until it has run. The last
+//! reference leaves the slot before it frees the memory, and so waits for a callback that still reads the count.
+
 use alloc::boxed::Box;
 use core::fmt;
 use core::mem;
@@ -10,9 +24,10 @@ use crate::memory::Count;
 use crate::sender::stage::container_of;
 use crate::{Job, Transfer};
 
-/// A stop source that is shared: it is cloned, sent and kept, and lives as long as anyone holds it or a token of it.
+/// A stop source with a reference count. It can be cloned, sent and stored. Its memory is freed with the last source or
+/// token.
 ///
-/// One allocation per source. [`linked_to`](StopSource::linked_to) makes a source that stops when another does.
+/// A source allocates once. [`linked_to`](StopSource::linked_to) creates a source that stops when another one does.
 ///
 /// ```
 /// use bowline::stop::StopSource;
@@ -31,19 +46,20 @@ pub struct StopSource {
 }
 
 impl StopSource {
-    /// A source whose stop has not been requested.
+    /// Creates a source whose stop has not been requested.
     pub fn new() -> Self {
         StopSource {
             shared: SourceRef::new(None),
         }
     }
 
-    /// A source that stops when `token`'s does. Its own stop leaves the other alone.
+    /// Creates a source that stops when the source of `token` does. Its own stop does not affect the other source.
     pub fn linked_to(token: &SharedStopToken) -> Self {
         let source = StopSource {
             shared: SourceRef::new(Some(token.clone())),
         };
-        // SAFETY: the shared state does not move, and leaves the slot before it drops its own token of the parent.
+        // SAFETY: the slot is on the heap and does not move. `SourceRef::release` leaves the slot before the parent's
+        // token is dropped.
         let listening = unsafe {
             let slot = &raw mut (*source.shared.0.as_ptr()).slot;
             StopSlot::listen(NonNull::new_unchecked(slot), ErasedStopToken::new(token))
@@ -54,19 +70,19 @@ impl StopSource {
         source
     }
 
-    /// A token that sees this source's stop.
+    /// Returns a token of this source.
     pub fn token(&self) -> SharedStopToken {
         SharedStopToken {
             shared: self.shared.clone(),
         }
     }
 
-    /// Requests the stop: `true` for the first request, `false` for every other.
+    /// Requests the stop. Returns `true` for the first request and `false` for every other.
     ///
-    /// Calls every registered callback on this thread, outside any lock, then runs what they resumed.
+    /// Calls every registered callback on this thread, outside any lock, and then runs the work that they resumed.
     pub fn request_stop(&self) -> bool {
-        // A callback may drop the last source and the last token, also those that slots own. The registry must outlive the
-        // round all the same.
+        // A callback may release every other reference, also one that a slot owns. This one keeps the registry valid
+        // until all callbacks have run.
         let shared = self.shared.clone();
         match shared.registry.request_stop() {
             Some(resumed) => {
@@ -77,7 +93,7 @@ impl StopSource {
         }
     }
 
-    /// Whether the stop has been requested.
+    /// Returns whether the stop has been requested.
     pub fn stop_requested(&self) -> bool {
         self.shared.registry.stop_requested()
     }
@@ -112,23 +128,23 @@ impl fmt::Debug for StopSource {
     }
 }
 
-/// The token of a [`StopSource`]. It keeps the source's memory, not the source: when every `StopSource` is gone, no
-/// stop can come any more.
+/// The token of a [`StopSource`]. It keeps the memory of the source alive. After the last `StopSource` is dropped, no
+/// stop can be requested.
 #[derive(Clone)]
 pub struct SharedStopToken {
     shared: SourceRef,
 }
 
 impl SharedStopToken {
-    /// Whether the stop has been requested. It never becomes `false` again.
+    /// Returns whether the stop has been requested. It never becomes `false` again.
     #[inline]
     pub fn stop_requested(&self) -> bool {
         self.shared.registry.stop_requested()
     }
 
-    /// Whether a stop has been requested, or there is still a source, or a source it is linked to, that could.
+    /// Returns whether a stop has been requested, or can still be requested on this source or one that it is linked to.
     pub fn stop_possible(&self) -> bool {
-        // A loop, since a line of links may be long.
+        // A loop, because a chain of links may be long.
         let mut token = Some(self);
         while let Some(SharedStopToken { shared }) = token {
             if shared.registry.stop_requested() || !shared.sources.is_zero() {
@@ -140,7 +156,7 @@ impl SharedStopToken {
     }
 }
 
-// SAFETY: the token is a reference that counts, and `keep` is the token itself.
+// SAFETY: the token owns a counted reference to the registry's memory, and `keep` returns the token itself.
 unsafe impl private::Raw for SharedStopToken {
     type Entry = StopEntry;
     type Keep = Option<SharedStopToken>;
@@ -185,37 +201,41 @@ impl fmt::Debug for SharedStopToken {
     }
 }
 
+/// The state of a [`StopSource`] on the heap, shared by its sources, its tokens and the slots that listen.
+///
+/// Its memory is freed by the last [`SourceRef`]. That one first leaves the parent's list, and so waits for a callback
+/// of the parent that is still running.
 struct SharedSource {
-    /// Sources, tokens (those that slots own too), and a stop on its way from the parent. The last one frees. The parent's
-    /// callback adds one unless the count is zero, which is why this is not an `Arc`.
+    /// The reference count: sources, tokens (also those in slots), and a stop on its way from the parent. The last
+    /// release frees. The parent's callback adds a reference unless the count is zero, so this is not an `Arc`.
     references: Count,
-    /// How many `StopSource`s there are. Only compared to zero, as a hint.
+    /// The number of `StopSource`s. Only compared to zero, as a hint.
     sources: Count,
     registry: Registry,
-    /// In the parent's list, where there is a parent. It owns no token, since `parent` is one. So a long line of links is
-    /// dropped by the loop in `SourceRef::drop`, and not by recursion.
+    /// Listed with the parent, if there is one. It owns no token, since `parent` is one. So a long chain of links is
+    /// freed by the loop in `SourceRef::drop`, without recursion.
     slot: StopSlot<ErasedStopToken>,
-    /// Requests the stop of this source after the parent's callbacks have run, so that a stop which runs down a long
-    /// line of links does not recurse.
+    /// Requests the stop of this source after the parent's callbacks have run. A stop that passes through a long chain
+    /// of links does not recurse.
     job: Job,
     parent: Option<SharedStopToken>,
 }
 
 impl SharedSource {
-    /// The parent's callback.
+    /// The callback in the parent's list.
     ///
     /// # Safety
     ///
-    /// The slot is that of a `SharedSource` that listens to its parent.
+    /// `slot` is the field of a `SharedSource` that listens to its parent.
     unsafe fn parent_stopped(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of a `SharedSource`, which waits for the slot to be released before it goes.
+        // SAFETY: the slot is a field of a `SharedSource`.
         let this = unsafe { container_of!(slot, SharedSource, slot) };
-        // SAFETY: as above.
+        // SAFETY: the last `SourceRef` leaves the slot, which waits for its release, before it frees the memory.
         let shared = unsafe { this.as_ref() };
         let held = shared.references.add_unless_zero();
         shared.slot.release();
         if held {
-            // SAFETY: the reference just taken keeps the job alive until it runs, which happens once.
+            // SAFETY: the reference just added keeps the job valid until it runs, once.
             unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
         } else {
             Transfer::none()
@@ -224,20 +244,22 @@ impl SharedSource {
 
     /// # Safety
     ///
-    /// The job is that of a `SharedSource` on which `parent_stopped` took a reference.
+    /// `job` is the field of a `SharedSource`, and `parent_stopped` added a reference for this call.
     unsafe fn pass_on(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a `SharedSource`; the reference that `parent_stopped` took is given back here.
+        // SAFETY: the job is a field of a `SharedSource`. The `SourceRef` takes over the reference that
+        // `parent_stopped` added.
         let shared = SourceRef(unsafe { container_of!(job, SharedSource, job) });
         shared.registry.request_stop().unwrap_or_default()
     }
 }
 
-/// One reference to a [`SharedSource`].
+/// A counted reference to a [`SharedSource`].
 struct SourceRef(NonNull<SharedSource>);
 
-// SAFETY: `SharedSource` is atomics, a registry, and a slot and a job that only the one callback touches.
+// SAFETY: `SharedSource` consists of atomics, a registry and a parent. Only the parent's one callback accesses the slot
+// and the job.
 unsafe impl Send for SourceRef {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for SourceRef {}
 
 impl SourceRef {
@@ -259,7 +281,7 @@ impl core::ops::Deref for SourceRef {
 
     #[inline]
     fn deref(&self) -> &SharedSource {
-        // SAFETY: a handle is a reference that counts.
+        // SAFETY: this reference is counted, so the memory is valid.
         unsafe { self.0.as_ref() }
     }
 }
@@ -272,13 +294,15 @@ impl Clone for SourceRef {
 }
 
 impl SourceRef {
-    /// Gives the reference back. Where it was the last, the memory, which may hold the last reference to a parent.
+    /// Releases the reference. Returns the memory if it was the last. The memory may contain the last reference to a
+    /// parent.
     fn release(&self) -> Option<Box<SharedSource>> {
         if !self.references.release() {
             return None;
         }
         self.slot.leave();
-        // SAFETY: that was the last reference, and the parent's callback is over, or will never run.
+        // SAFETY: this was the last reference. The slot was left, so the parent's callback has released it or will
+        // never run.
         Some(unsafe { Box::from_raw(self.0.as_ptr()) })
     }
 }
@@ -286,7 +310,8 @@ impl SourceRef {
 impl Drop for SourceRef {
     fn drop(&mut self) {
         let mut shared = self.release();
-        // A loop, so that a long line of links, each of which held the last reference to the next, takes no stack.
+        // A loop, so that a long chain of links is freed in constant stack. Each link may own the last reference to the
+        // next.
         while let Some(mut last) = shared {
             shared = last.parent.take().and_then(|SharedStopToken { shared: parent }| {
                 let parent = mem::ManuallyDrop::new(parent);

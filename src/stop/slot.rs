@@ -8,35 +8,38 @@ use super::registry::StopEntry;
 use super::token::private::RawEntry;
 use crate::Transfer;
 
-/// An operation's place in a stop source's list: how a hand-written operation listens to its receiver's stop token.
+/// An operation's entry in a stop source's list. A hand-written operation listens to its receiver's stop token with it.
 ///
-/// The slot is a field of the operation. [`listen`](StopSlot::listen) puts it into the list; from then on the callback
+/// The slot is a field of the operation. [`listen`](StopSlot::listen) adds it to the list. From then on the callback
 /// may run at any moment, on any thread, at most once. Before the operation completes for another reason it calls
 /// [`leave`](StopSlot::leave). For a [`NeverStop`](super::NeverStop) token the slot has no size and does nothing.
 ///
-/// The callback is a plain function that gets the slot's address. It decides which side completes the operation (the
-/// callback, or the work that was under way) by an atomic of the operation's own. Then it calls
-/// [`release`](StopSlot::release), then completes. After `release` the operation may be gone.
+/// The callback is a plain function that gets the slot's address. It proceeds in this order:
 ///
-/// The slot owns the token it listens to, and keeps the memory of a [`StopSource`](super::StopSource) alive until the
-/// slot is dropped. So an environment may make a new token each time it is asked.
+/// 1. It decides which side completes the operation, the callback or the work in progress, by an atomic of the
+///    operation.
+/// 2. It calls [`release`](StopSlot::release). After that the operation may be freed.
+/// 3. It completes the receiver, if it won.
 ///
-/// For closures, and for code that is not an operation, there is [`StopCallback`](super::StopCallback).
+/// The slot owns the token it listens to, which keeps the memory of a [`StopSource`](super::StopSource) alive. So an
+/// environment may create a new token for each request.
+///
+/// [`StopCallback`](super::StopCallback) registers a closure, for code that is not an operation.
 #[repr(C)]
 pub struct StopSlot<K: StopToken> {
-    /// First, so that the entry's address is the slot's.
+    /// The first field, so that the entry's address is the slot's.
     entry: K::Entry,
-    /// The reference to the registry that the entry points at. Written by `listen`, before the entry is listed, and then
-    /// untouched until the slot is dropped: `leave` may still use the registry after the callback's `release`.
+    /// Keeps the registry of `entry` valid. Written by `listen`, before the entry is listed, and dropped with the slot:
+    /// `leave` may use the registry even after the callback's `release`.
     kept: K::Keep,
     _pinned: PhantomPinned,
 }
 
 impl<K: StopToken> StopSlot<K> {
-    /// A slot that will call `callback` with its own address.
+    /// Creates a slot that calls `callback` with its own address.
     pub fn new(callback: unsafe fn(NonNull<StopSlot<K>>) -> Transfer) -> Self {
-        // SAFETY: both take one thin pointer, and the entry is the first field of the `repr(C)` slot, so what the
-        // registry passes is the slot's address.
+        // SAFETY: both function types take one thin pointer. The entry is the first field of the `repr(C)` slot, so the
+        // registry passes the slot's address.
         let fire = unsafe {
             mem::transmute::<unsafe fn(NonNull<StopSlot<K>>) -> Transfer, unsafe fn(NonNull<StopEntry>) -> Transfer>(
                 callback,
@@ -49,34 +52,35 @@ impl<K: StopToken> StopSlot<K> {
         }
     }
 
-    /// Enters the list of the token's source. Returns `false` when the stop has been requested already: the callback is
-    /// not called then, and the operation completes by itself.
+    /// Adds the slot to the list of the token's source. Returns `false` if the stop has been requested already. The
+    /// callback is not called then, and the operation completes by itself.
     ///
     /// # Safety
     ///
-    /// The slot is pinned and listens for the first time. Before the slot is dropped, either
-    /// [`leave`](StopSlot::leave) has returned or the callback has called [`release`](StopSlot::release). Only the
-    /// callback calls `release` while the slot is listed, and it does not call the slot's `leave`.
+    /// - The slot is pinned, and this is its first call.
+    /// - Before the slot is dropped, [`leave`](StopSlot::leave) has returned or the callback has called
+    ///   [`release`](StopSlot::release).
+    /// - While the slot is listed, only the callback calls `release`, and the callback does not call `leave`.
     ///
-    /// A source that is borrowed, by an [`InplaceStopToken`](super::InplaceStopToken), is valid until then.
+    /// - A source that an [`InplaceStopToken`](super::InplaceStopToken) borrows is valid until then.
     #[inline]
     pub unsafe fn listen(this: NonNull<Self>, token: K) -> bool {
         let Some(registry) = token.registry().map(NonNull::from) else {
             return true;
         };
-        // SAFETY: the slot is alive and not listed, so no other thread uses it. The entry is pinned, idle and withdrawn in
-        // time, by the caller's promise. A token with a registry has an `StopEntry`, at the address of the slot. What
-        // `keep` made keeps the registry valid, by the contract of `Raw`.
+        // SAFETY: the slot is valid and not listed, so this thread has exclusive access. The entry is pinned, idle and
+        // withdrawn in time, by the contract of this function. A token with a registry has a `StopEntry`, at the
+        // address of the slot. `kept` keeps the registry valid, by the contract of `Raw`.
         unsafe {
             (*this.as_ptr()).kept = token.keep();
             StopEntry::enter(this.cast(), registry)
         }
     }
 
-    /// Leaves the list. Returns `true` when the callback has not run and never will. Returns `false` when it has run; a
-    /// callback that is running on another thread is waited for, up to its `release`.
+    /// Leaves the list. Returns `true` if the callback has not run and never will. Returns `false` if it has run, and
+    /// waits first for the `release` of a callback on another thread.
     ///
-    /// Not to be called from inside the callback, which calls [`release`](StopSlot::release) instead.
+    /// The callback itself must not call this; it calls [`release`](StopSlot::release).
     #[inline]
     pub fn leave(&self) -> bool {
         match self.entry.get() {
@@ -85,7 +89,7 @@ impl<K: StopToken> StopSlot<K> {
         }
     }
 
-    /// Leaves the list without waiting. Returns `false` when the callback has run, or is running.
+    /// Leaves the list without waiting. Returns `false` if the callback has run or is running.
     #[cfg(feature = "std")]
     pub(crate) fn try_leave(&self) -> bool {
         match self.entry.get() {
@@ -94,21 +98,21 @@ impl<K: StopToken> StopSlot<K> {
         }
     }
 
-    /// Returns whether the callback has released the slot, or the slot has left.
+    /// Returns whether the callback has released the slot, or the slot has left the list.
     #[cfg(feature = "std")]
     pub(crate) fn is_released(&self) -> bool {
         self.entry.get().is_none_or(StopEntry::is_released)
     }
 
-    /// Returns whether the source's stop has reached this slot: its callback is running, or has run.
+    /// Returns whether the stop has reached this slot: its callback is running or has run.
     ///
-    /// Asked by the operation where it has not left.
+    /// The operation calls this only before it leaves.
     #[cfg(feature = "alloc")]
     pub(crate) fn has_fired(&self) -> bool {
         self.entry.get().is_some_and(StopEntry::has_fired)
     }
 
-    /// Called by the callback, once: the callback does not use the operation any more.
+    /// Ends the callback's access to the operation. The callback calls this once.
     #[inline]
     pub fn release(&self) {
         if let Some(entry) = self.entry.get() {

@@ -5,41 +5,42 @@ use core::ptr::NonNull;
 use super::registry::{Registry, StopEntry};
 use crate::Transfer;
 
-/// How work learns that it should stop.
+/// A handle that tells whether work should stop.
 ///
-/// Three tokens implement it: [`NeverStop`], the token of an [`InplaceStopSource`](super::InplaceStopSource) and that
-/// of a [`StopSource`](super::StopSource). A foreign cancellation is bridged by requesting the stop of a source.
+/// Three tokens implement it: [`NeverStop`], and the tokens of [`InplaceStopSource`](super::InplaceStopSource) and
+/// [`StopSource`](super::StopSource). To bridge another kind of cancellation, request the stop of a source.
 pub trait StopToken: Clone + Send + Sync + private::Raw {
-    /// `false` when the type alone says that no stop can come; every check compiles away then.
+    /// Whether the type allows a stop at all. If `false`, every check compiles away.
     const STOPPABLE: bool;
 
-    /// Whether the stop has been requested. It never becomes `false` again.
+    /// Returns whether the stop has been requested. It never becomes `false` again.
     fn stop_requested(&self) -> bool;
 
-    /// Whether a stop has been, or still can be, requested.
+    /// Returns whether a stop has been, or still can be, requested.
     fn stop_possible(&self) -> bool;
 }
 
 pub(crate) mod private {
     use super::{NonNull, Registry, StopEntry, Transfer};
 
-    /// The representation of a token: a registry, or nothing. It seals [`StopToken`](super::StopToken).
+    /// The representation of a token: a registry or none. Seals [`StopToken`](super::StopToken).
     ///
     /// # Safety
     ///
-    /// The registry that [`registry`](Raw::registry) returned stays valid, at its address, until the value that
-    /// [`keep`](Raw::keep) makes of the same token is dropped. Where `Keep` has no size, the validity rests on a lifetime
-    /// in the token's type, or on the contract of the `unsafe` function that made the token.
+    /// The registry that [`registry`](Raw::registry) returns stays valid, at its address, until the value that
+    /// [`keep`](Raw::keep) makes of the same token is dropped. If `Keep` has no size, the validity rests on a lifetime
+    /// in the token's type. Or it rests on the contract of the `unsafe` function that made the token.
     pub unsafe trait Raw: Sized {
-        /// An entry, or nothing where no stop can come.
+        /// The entry of a slot: a [`StopEntry`], or [`NoEntry`] if no stop can come.
         type Entry: RawEntry;
 
         /// The owner of one reference to the registry. The default value owns none.
         type Keep: Default;
 
+        /// Returns the registry, if the token has one.
         fn registry(&self) -> Option<&Registry>;
 
-        /// Makes the token into what keeps its registry alive.
+        /// Converts the token into a value that keeps its registry valid.
         fn keep(self) -> Self::Keep;
     }
 
@@ -59,7 +60,7 @@ pub(crate) mod private {
         }
     }
 
-    /// The entry that is not needed.
+    /// The entry of a token without a registry.
     #[derive(Debug)]
     pub struct NoEntry;
 
@@ -76,25 +77,25 @@ pub(crate) mod private {
     }
 }
 
-/// The token of work that nothing can stop. Zero-sized; every check compiles away.
+/// A token without a source. Zero-sized; every check compiles away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NeverStop;
 
 impl NeverStop {
-    /// `false`.
+    /// Returns `false`.
     #[inline]
     pub const fn stop_requested(&self) -> bool {
         false
     }
 
-    /// `false`.
+    /// Returns `false`.
     #[inline]
     pub const fn stop_possible(&self) -> bool {
         false
     }
 }
 
-// SAFETY: there is no registry.
+// SAFETY: the token has no registry.
 unsafe impl private::Raw for NeverStop {
     type Entry = private::NoEntry;
     type Keep = ();
@@ -122,16 +123,16 @@ impl StopToken for NeverStop {
     }
 }
 
-/// The token of an [`InplaceStopSource`](super::InplaceStopSource): a borrow of it.
+/// The token of an [`InplaceStopSource`](super::InplaceStopSource), which it borrows.
 #[derive(Clone, Copy)]
 pub struct InplaceStopToken<'a> {
     registry: NonNull<Registry>,
     _source: PhantomData<&'a Registry>,
 }
 
-// SAFETY: it is a shared reference to a `Sync` type.
+// SAFETY: the token is a shared reference to a registry, which is `Sync`.
 unsafe impl Send for InplaceStopToken<'_> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for InplaceStopToken<'_> {}
 
 impl<'a> InplaceStopToken<'a> {
@@ -143,11 +144,11 @@ impl<'a> InplaceStopToken<'a> {
         }
     }
 
-    /// The same token under another lifetime, for the environments of children that live beside the source.
+    /// Changes the lifetime of the token, for the environments of children that are fields beside the source.
     ///
     /// # Safety
     ///
-    /// It is not used once the source is gone.
+    /// The result is not used after the source is dropped.
     #[inline]
     pub(crate) unsafe fn extend<'b>(self) -> InplaceStopToken<'b> {
         InplaceStopToken {
@@ -158,17 +159,17 @@ impl<'a> InplaceStopToken<'a> {
 
     #[inline]
     fn registry(&self) -> &Registry {
-        // SAFETY: the source outlives `'a`, or whoever extended it promised so.
+        // SAFETY: the source outlives `'a`, or every use of the token, by the contract of `extend`.
         unsafe { self.registry.as_ref() }
     }
 
-    /// Whether the stop has been requested. It never becomes `false` again.
+    /// Returns whether the stop has been requested. It never becomes `false` again.
     #[inline]
     pub fn stop_requested(&self) -> bool {
         self.registry().stop_requested()
     }
 
-    /// `true`: the source is there, so a stop can still come.
+    /// Returns `true`: the token borrows its source, so a stop can still come.
     #[inline]
     pub const fn stop_possible(&self) -> bool {
         true
@@ -219,19 +220,18 @@ impl fmt::Debug for InplaceStopToken<'_> {
     }
 }
 
-/// Any token, with its type erased: the registry beneath it, or none.
+/// A type-erased token: a registry, or none.
 ///
-/// The token that a sender behind [`boxed`](crate::Sender::boxed) sees, or one behind a
-/// [`TaskScheduler`](crate::scheduler::TaskScheduler). It owns nothing: the `unsafe` functions that make one ask their
-/// callers to keep the erased token alive beside it.
+/// Senders behind [`boxed`](crate::Sender::boxed) and [`TaskScheduler`](crate::scheduler::TaskScheduler) see this
+/// token. It owns nothing: the `unsafe` functions that create one require the original token to outlive it.
 #[derive(Clone, Copy)]
 pub struct ErasedStopToken {
     registry: Option<NonNull<Registry>>,
 }
 
-// SAFETY: it is a shared reference to a `Sync` type.
+// SAFETY: the token is a shared reference to a registry, which is `Sync`.
 unsafe impl Send for ErasedStopToken {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for ErasedStopToken {}
 
 impl ErasedStopToken {
@@ -239,21 +239,21 @@ impl ErasedStopToken {
     ///
     /// # Safety
     ///
-    /// The erased token, its copies, and the slots that listen to them are not used once `token` is dropped. `token` may
-    /// move: no token contains its registry.
+    /// The erased token, its copies, and the slots that listen to them are not used after `token` is dropped. `token`
+    /// may move: no token contains its registry.
     pub(crate) unsafe fn new<K: StopToken>(token: &K) -> Self {
         ErasedStopToken {
             registry: token.registry().map(NonNull::from),
         }
     }
 
-    /// The token of work that nothing stops.
+    /// The token without a source.
     #[cfg(feature = "std")]
     pub(crate) const NEVER: Self = ErasedStopToken { registry: None };
 
     /// # Safety
     ///
-    /// It is not used once the registry is gone.
+    /// The token is not used after the registry is dropped.
     #[cfg(feature = "std")]
     pub(crate) unsafe fn of(registry: NonNull<Registry>) -> Self {
         ErasedStopToken {
@@ -261,13 +261,13 @@ impl ErasedStopToken {
         }
     }
 
-    /// Why the stop was requested. None where it was not.
+    /// Returns the reason of the stop, or `None` if it has not been requested.
     #[cfg(feature = "std")]
     pub(crate) fn why(&self) -> Option<super::Why> {
         private::Raw::registry(self).and_then(Registry::why)
     }
 
-    /// Whether both are of one source, or of none.
+    /// Returns whether both tokens have the same source, or none.
     #[cfg(feature = "std")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.registry == other.registry
