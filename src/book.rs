@@ -12,8 +12,8 @@
 #![doc = ""]
 #![doc = include_str!("../docs/README.md")]
 
-// Each page is shown, and its code run, from the file in `docs/`. Where a page links to a file, the definition that comes
-// first here leads to the item instead.
+// Each page is included from its file in `docs/`, and its code is run. The definitions before a page redirect its links
+// from files to items.
 
 #[doc = "[the concepts]: concepts"]
 #[doc = "[schedulers]: schedulers"]

@@ -1,4 +1,4 @@
-//! What went wrong where nobody was there to be told: one hook for all of it.
+//! Failures that no caller receives, and the one hook that reports all of them.
 
 use core::fmt;
 use core::panic::Location;
@@ -7,30 +7,30 @@ use crate::Panic;
 use crate::sync::Setting;
 use crate::task::SpawnErrorKind;
 
-/// Something that nobody was there to see: what the hook of [`set_report_hook`] is told.
+/// A failure that no caller received, passed to the hook of [`set_report_hook`].
 ///
-/// It is shown as one line of text.
+/// Its `Display` is one line of text.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Report<'a> {
-    /// A [`Continuation`](crate::task::Continuation) was dropped without being resumed. The task that waited is stopped.
+    /// A [`Continuation`](crate::task::Continuation) was dropped without being resumed. The waiting task is stopped.
     #[non_exhaustive]
     ContinuationDropped {
-        /// Where [`continuation`](crate::task::continuation()) was called.
+        /// The caller of [`continuation`](crate::task::continuation()).
         location: &'static Location<'static>,
     },
-    /// A detached task has panicked, and nobody has looked at its result.
+    /// A detached task panicked, and its result was never taken.
     #[non_exhaustive]
     DetachedPanic {
         /// The name of the task, if it has one.
         name: Option<&'a str>,
-        /// What it panicked with.
+        /// The payload of the panic.
         panic: &'a Panic,
     },
-    /// A child of a [`supervised_group`](crate::task::supervised_group) has panicked, and its result was not asked for.
+    /// A child of a [`supervised_group`](crate::task::supervised_group) panicked, and its result was never taken.
     #[non_exhaustive]
     ChildPanic {
-        /// What it panicked with.
+        /// The payload of the panic.
         panic: &'a Panic,
     },
     /// A [`TaskGroup`](crate::task::TaskGroup) has refused a child that was spawned with a method that returns nothing, and dropped
@@ -76,11 +76,11 @@ type Hook = dyn Fn(&Report<'_>) + Send + Sync;
 
 static HOOK: Setting<std::sync::Arc<Hook>> = Setting::new();
 
-/// Has a function told of what nobody was there to see, in place of a line on the standard error output.
+/// Sets the function that receives every [`Report`], instead of a line on the standard error output.
 ///
-/// It is called on the thread where it happened, in the midst of whatever that does, but outside of all locks of this crate:
-/// it may call this very function. Several threads may call it at once. A panic in it is caught, and goes no further than
-/// the panic hook. It takes the place of the one that was set before.
+/// The hook runs on the thread where the failure happened, outside all locks of this crate, so it may call this
+/// function. Several threads may call it at once. A panic of the hook is caught, after the panic hook has reported it.
+/// The new hook replaces the previous one.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -99,20 +99,20 @@ static HOOK: Setting<std::sync::Arc<Hook>> = Setting::new();
 /// task::reset_report_hook();
 /// ```
 pub fn set_report_hook(hook: impl Fn(&Report<'_>) + Send + Sync + 'static) {
-    // What was there is dropped after the lock.
+    // The previous hook is dropped after the lock is released.
     drop(HOOK.replace(Some(std::sync::Arc::new(hook))));
 }
 
-/// Prints a line for each [`Report`] again, as before the first [`set_report_hook`].
+/// Restores the default: a line on the standard error output for each [`Report`].
 pub fn reset_report_hook() {
     drop(HOOK.replace(None));
 }
 
-/// Tells the hook.
+/// Calls the hook.
 #[cold]
 pub(crate) fn report(report: Report<'_>) {
     let hook = HOOK.get();
-    // There is nobody to tell of a panic in there but the panic hook.
+    // A panic of the hook has been reported by the panic hook.
     drop(Panic::catch(move || match hook {
         Some(hook) => hook(&report),
         None => std::eprintln!("bowline: {report}"),

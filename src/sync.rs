@@ -1,4 +1,4 @@
-//! The one file that chooses between the real primitives and `loom`'s models of them.
+//! The switch between the real synchronization primitives and `loom`'s models of them. No other file names either.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic;
@@ -15,8 +15,8 @@ pub(crate) use std::{
     thread,
 };
 
-/// Threads of a model. Parking is made of a lock here: that of `loom` forgets an unpark that comes while the thread waits
-/// for a lock, and takes the thread for one that has the lock.
+/// The threads of a model. Parking is implemented with a lock here. `loom`'s own loses an unpark that arrives while the
+/// thread waits for a lock, and then treats that thread as the lock's holder.
 #[cfg(all(feature = "std", loom))]
 pub(crate) mod thread {
     pub(crate) use loom::thread::{Builder, JoinHandle, ThreadId, yield_now};
@@ -33,7 +33,7 @@ pub(crate) mod thread {
         changed: Condvar,
     }
 
-    /// A handle to a thread.
+    /// A handle to a thread of a model.
     #[derive(Clone)]
     pub(crate) struct Thread {
         parker: Arc<Parker>,
@@ -68,11 +68,11 @@ pub(crate) mod thread {
     }
 }
 
-/// Takes a lock whose holders never leave anything half-done, so that a panic while it was held does not matter.
+/// Takes a lock, poisoned or not: its holders leave no invariant broken if they panic.
 #[cfg(feature = "std")]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The half of a `Mutex` that waits is in the standard library, where ThreadSanitizer does not see it: there it is
-    // tried again and again.
+    // ThreadSanitizer does not see the waiting half of a `Mutex`, which is in the standard library. So it spins
+    // instead.
     #[cfg(all(sanitized, not(loom)))]
     loop {
         match mutex.try_lock() {
@@ -85,7 +85,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Takes such a lock, unless it is held.
+/// Takes a lock, poisoned or not, unless it is held.
 #[cfg(feature = "std")]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -95,11 +95,11 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Gives such a lock back until `condvar` is notified, or for a moment.
+/// Releases a lock until `condvar` is notified, or for a moment, and takes it again.
 #[cfg(feature = "std")]
 pub(crate) fn wait<'a, T>(condvar: &Condvar, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     if cfg!(sanitized) {
-        // As in `lock`.
+        // ThreadSanitizer does not see the condition variable either.
         drop(guard);
         thread::yield_now();
         lock(mutex)
@@ -108,13 +108,13 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, mutex: &'a Mutex<T>, guard: MutexGu
     }
 }
 
-/// What is set for the whole process, and so no part of any model: the lock is that of the standard library always.
+/// A setting of the whole process. It is not part of any model, so its lock is always the standard library's.
 #[cfg(feature = "std")]
 pub(crate) struct Setting<T>(std::sync::Mutex<Option<T>>);
 
 #[cfg(feature = "std")]
 impl<T: Clone> Setting<T> {
-    /// Nothing is set.
+    /// Creates a setting without a value.
     pub(crate) const fn new() -> Self {
         Setting(std::sync::Mutex::new(None))
     }
@@ -123,13 +123,13 @@ impl<T: Clone> Setting<T> {
         self.lock().clone()
     }
 
-    /// Sets it, and returns what it was.
+    /// Sets the value and returns the previous one.
     pub(crate) fn replace(&self, value: Option<T>) -> Option<T> {
         core::mem::replace(&mut self.lock(), value)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<T>> {
-        // As in `lock`. It is held for a few instructions.
+        // Spins, so that ThreadSanitizer sees the lock. It is held for a few instructions.
         loop {
             match self.0.try_lock() {
                 Ok(guard) => return guard,
@@ -140,7 +140,7 @@ impl<T: Clone> Setting<T> {
     }
 }
 
-/// Sleeps until this thread is unparked, or for this long. In a model no time passes by itself.
+/// Parks the thread until it is unparked, or for at most `timeout`. In a model no time passes by itself.
 #[cfg(feature = "std")]
 pub(crate) fn park_timeout(timeout: core::time::Duration) {
     #[cfg(not(loom))]
@@ -152,7 +152,7 @@ pub(crate) fn park_timeout(timeout: core::time::Duration) {
     }
 }
 
-/// Parks the thread, for no longer than that if it is given.
+/// Parks the thread until it is unparked, or for at most the given time.
 #[cfg(feature = "std")]
 pub(crate) fn park(at_most: Option<core::time::Duration>) {
     match at_most {
@@ -161,7 +161,7 @@ pub(crate) fn park(at_most: Option<core::time::Duration>) {
     }
 }
 
-/// A function that is `const`, but under `loom`, whose primitives cannot be made at compile time.
+/// Defines a function that is `const`, except under `loom`, whose primitives cannot be created at compile time.
 macro_rules! const_unless_loom {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
         $(#[$attribute])*
@@ -175,7 +175,7 @@ macro_rules! const_unless_loom {
 }
 pub(crate) use const_unless_loom;
 
-/// A value that each thread has one of.
+/// Defines a thread-local value.
 #[cfg(feature = "std")]
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
@@ -194,13 +194,13 @@ macro_rules! per_thread {
 #[cfg(feature = "std")]
 pub(crate) use per_thread;
 
-/// One step of a wait that is known to be short: another thread is between two instructions of ours.
+/// Waits for a moment, in a loop that waits for a few instructions of another thread.
 #[inline]
 pub(crate) fn spin(rounds: &mut u32) {
     #[cfg(loom)]
     {
-        // Two waits that only ever make way for each other are not a schedule worth exploring, and there is no end of
-        // them: a wait that has looked this often is seen to its end by the fair schedule, and not varied any more.
+        // Two waits that only yield to each other have infinitely many schedules, none of them interesting. After the
+        // first round the fair schedule continues the wait, and `loom` does not vary it.
         *rounds += 1;
         if *rounds > 1 {
             loom::skip_branch();
@@ -219,7 +219,7 @@ pub(crate) fn spin(rounds: &mut u32) {
     }
 }
 
-/// Memory that belongs to one party at a time. In a model, `loom` refuses two parties that are not ordered; elsewhere it is nothing.
+/// Memory with one owner at a time. In a model `loom` rejects two owners that are not ordered. Otherwise it is empty.
 #[cfg(feature = "std")]
 pub(crate) struct Owned(#[cfg(loom)] loom::cell::UnsafeCell<()>);
 
@@ -233,7 +233,7 @@ impl Owned {
         )
     }
 
-    /// Says that the caller has the memory to itself.
+    /// Asserts that the caller has exclusive access to the memory.
     #[inline(always)]
     pub(crate) fn claim(&self) {
         #[cfg(loom)]
@@ -241,10 +241,10 @@ impl Owned {
     }
 }
 
-/// A lock over something small: held for a few instructions, never while anything is called.
+/// A spin lock. It is held for a few instructions, never while other code is called.
 #[cfg(feature = "alloc")]
 pub struct SpinLock<T> {
-    /// Set by whoever holds it, with acquire, and cleared with release.
+    /// Set with acquire by the thread that takes the lock. Cleared with release, which pairs with that.
     locked: atomic::AtomicBool,
     value: core::cell::UnsafeCell<T>,
 }
@@ -279,7 +279,7 @@ impl<T> core::fmt::Debug for SpinLock<T> {
     }
 }
 
-/// The lock is held.
+/// A guard of a [`SpinLock`], which unlocks when it is dropped.
 #[cfg(feature = "alloc")]
 pub(crate) struct SpinGuard<'a, T> {
     lock: &'a SpinLock<T>,
@@ -291,7 +291,7 @@ impl<T> core::ops::Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: we hold the lock, and give the reference back before it.
+        // SAFETY: the guard holds the lock, and the reference borrows the guard.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -300,7 +300,7 @@ impl<T> core::ops::Deref for SpinGuard<'_, T> {
 impl<T> core::ops::DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and nobody else holds it.
+        // SAFETY: the guard holds the lock, so this thread has exclusive access.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -313,9 +313,8 @@ impl<T> Drop for SpinGuard<'_, T> {
     }
 }
 
-/// Stands between two sequentially consistent accesses of one thread whose order matters to another thread that does the
-/// same the other way round. The language orders all of these, so there is nothing to do; `loom` knows such an order of
-/// fences alone, so it gets one.
+/// Orders two sequentially consistent accesses of one thread, for another thread that does the opposite. The language
+/// orders them already. `loom` orders only fences, so in a model this is one.
 #[cfg(feature = "std")]
 #[inline(always)]
 pub(crate) fn sequenced() {
@@ -323,7 +322,7 @@ pub(crate) fn sequenced() {
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
 }
 
-/// A number that is this thread's alone while the thread lives.
+/// Returns a number that no other living thread has.
 #[cfg(feature = "std")]
 pub(crate) fn thread_id() -> usize {
     #[cfg(not(loom))]
@@ -338,10 +337,10 @@ pub(crate) fn thread_id() -> usize {
     }
 }
 
-/// A number that no other call gets, in this process.
+/// Returns a number that no other call in this process returns.
 #[cfg(feature = "std")]
 pub(crate) fn unique() -> u64 {
-    // Nothing is ordered by it, so it is no part of a model, which could not have it in a `static` either.
+    // The counter orders nothing, so it is not part of a model. A model could not have it in a `static` either.
     #[cfg(target_has_atomic = "64")]
     {
         static NEXT: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);

@@ -1,29 +1,29 @@
-//! As much of the grammar of functions as is needed.
+//! A parser for the part of the function grammar that the attributes need.
 
 use std::iter::Peekable;
 
 use proc_macro::token_stream::IntoIter;
 use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
-/// A function, in the pieces that are put together anew. What follows something that is not there is not there either.
+/// A function, split into the parts that are assembled again. If one part is missing, so are all later ones.
 pub(crate) struct Function {
     whole: TokenStream,
     attributes: TokenStream,
     visibility: TokenStream,
-    /// `async`, and whatever else stands before `fn`.
+    /// `async`, and all other qualifiers before `fn`.
     qualifiers: Vec<TokenTree>,
-    /// `fn`, where this is a function.
+    /// `fn`, if the item is a function.
     keyword: Option<TokenTree>,
     name: Option<Ident>,
-    /// What stands between the name and the parameters.
+    /// The tokens between the name and the parameters.
     generics: Option<TokenTree>,
     parameters: Option<Group>,
-    /// What stands between the parameters and the body.
+    /// The tokens between the parameters and the body.
     returns: TokenStream,
     body: Option<Group>,
 }
 
-/// What is wrong, and where.
+/// An error message and its place in the source.
 pub(crate) struct Complaint {
     message: &'static str,
     span: Span,
@@ -64,7 +64,7 @@ impl Function {
         tokens.next();
         let generics = if tokens.next_is("<") { tokens.next() } else { None };
         let parameters = tokens.next_group(Delimiter::Parenthesis);
-        // A body is the last thing there is, so that braces in a type are not taken for it.
+        // The body is the last token, so braces in a type are not taken for it.
         let mut rest: Vec<TokenTree> = tokens.rest().collect();
         let body = rest
             .pop()
@@ -83,7 +83,7 @@ impl Function {
         }
     }
 
-    /// Says what keeps the function from being run.
+    /// Checks that the attribute can run the function.
     pub(crate) fn check(&self) -> Result<(), Complaint> {
         let not_a_function = || {
             let first = self.whole.clone().into_iter().next();
@@ -124,7 +124,8 @@ impl Function {
         }
     }
 
-    /// A plain function around this one, that runs it. To be called when [`check`](Function::check) finds nothing.
+    /// Returns a plain function that contains this one and runs it. Called only after [`check`](Function::check)
+    /// succeeded.
     pub(crate) fn wrapped(self, attribute: &str) -> TokenStream {
         let (Some(keyword), Some(name), Some(parameters), Some(body)) =
             (self.keyword, self.name, self.parameters, self.body)
@@ -153,7 +154,7 @@ impl Function {
         outside
     }
 
-    /// The message, and a function of that name, lest its absence be a second message.
+    /// Returns a compile error, and an empty function of the same name, so that its absence is not a second error.
     pub(crate) fn refused(self, complaint: &Complaint) -> TokenStream {
         let punct = |character, spacing| {
             let mut punct = Punct::new(character, spacing);
@@ -191,7 +192,7 @@ impl Function {
     }
 }
 
-/// Tokens of our own.
+/// Parses tokens that this crate generates.
 fn text(text: &str) -> TokenStream {
     match text.parse() {
         Ok(tokens) => tokens,
@@ -199,7 +200,7 @@ fn text(text: &str) -> TokenStream {
     }
 }
 
-/// The tokens of an item, without the invisible groups that a macro puts around what was given to it.
+/// The tokens of an item, without the invisible groups that a macro puts around its arguments.
 struct Tokens {
     tokens: Peekable<IntoIter>,
 }
@@ -247,7 +248,7 @@ impl Tokens {
         }
     }
 
-    /// What is left, as it is.
+    /// Returns the remaining tokens unchanged.
     fn rest(self) -> impl Iterator<Item = TokenTree> {
         self.tokens
     }

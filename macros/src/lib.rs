@@ -1,6 +1,6 @@
-//! The attributes of `bowline`, which has them under its own name: `#[bowline::main]` and `#[bowline::test]`.
+//! The attributes `#[bowline::main]` and `#[bowline::test]`, which `bowline` re-exports.
 //!
-//! Both keep the function as it is, and put a plain function of the same name around it:
+//! Both wrap the function in a plain function of the same name:
 //!
 //! ```text
 //! fn main() -> Result {
@@ -20,13 +20,13 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(&arguments, item, "")
 }
 
-/// A test that is an `async fn`, run on a run loop of the test's thread.
+/// Makes an `async fn` a test, run on a run loop of the test's thread.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(&arguments, item, "#[::core::prelude::v1::test]")
 }
 
-/// The function as a plain one, with an attribute before its own; or else what is wrong with it.
+/// Expands to the plain function, with `attribute` before its own attributes, or to a compile error.
 fn expand(arguments: &TokenStream, item: TokenStream, attribute: &str) -> TokenStream {
     let function = Function::parse(item);
     let complaint = match arguments.clone().into_iter().next() {

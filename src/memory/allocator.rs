@@ -7,20 +7,20 @@ use allocator_api2::alloc::{Allocator, Global};
 
 use super::{Count, Words};
 
-/// The allocator had no memory to give.
+/// The error of an allocator that has no memory left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     layout: Layout,
 }
 
 impl OutOfMemory {
-    /// Of an allocator that was asked for this.
+    /// Creates the error of an allocation with this layout.
     #[cfg(feature = "std")]
     pub(crate) const fn new(layout: Layout) -> Self {
         OutOfMemory { layout }
     }
 
-    /// What it was asked for.
+    /// Returns the layout of the failed allocation.
     pub const fn layout(&self) -> Layout {
         self.layout
     }
@@ -34,15 +34,16 @@ impl fmt::Display for OutOfMemory {
 
 impl core::error::Error for OutOfMemory {}
 
-/// An allocator whose type is erased: in two words where it is no larger than one, else shared, in memory of its own.
+/// A type-erased allocator, in two words. An allocator larger than a word is shared, in memory of its own.
 pub(crate) struct AnyAllocator<'a> {
-    /// None for the global allocator, which takes nothing to clone and to drop.
+    /// The functions of the allocator's type. `None` for the global allocator, which needs no clone and no drop.
     vtable: Option<&'static AllocatorVtable>,
-    /// The allocator, or a pointer to a [`SharedAllocator`] one.
+    /// The allocator, or a pointer to a [`SharedAllocator`].
     word: Words<1>,
     _allocator: PhantomData<&'a ()>,
 }
 
+/// The functions of one allocator type. Each takes a word that was made for that type, by [`AnyAllocator::new`].
 struct AllocatorVtable {
     allocate: unsafe fn(&Words<1>, Layout) -> Option<NonNull<u8>>,
     deallocate: unsafe fn(&Words<1>, NonNull<u8>, Layout),
@@ -50,11 +51,13 @@ struct AllocatorVtable {
     drop: unsafe fn(&Words<1>),
 }
 
+/// An allocator in memory from itself, with the reference count of the words that point to it.
 struct SharedAllocator<A> {
     count: Count,
     allocator: A,
 }
 
+/// The vtable for the type `A`.
 struct AllocatorOf<A>(PhantomData<A>);
 
 impl<A: Allocator + Clone> AllocatorOf<A> {
@@ -68,46 +71,46 @@ impl<A: Allocator + Clone> AllocatorOf<A> {
 
     /// # Safety
     ///
-    /// The word was made for an `A`, by [`AnyAllocator::new`].
+    /// The word was made for an `A`, which does not fit into a word, by [`AnyAllocator::new`].
     unsafe fn shared(word: &Words<1>) -> NonNull<SharedAllocator<A>> {
-        // SAFETY: an allocator that does not fit is shared.
+        // SAFETY: for such an `A`, `new` stored a pointer in the word.
         unsafe { word.place().cast().read() }
     }
 
     /// # Safety
     ///
-    /// As for `shared`.
+    /// The word was made for an `A`, by [`AnyAllocator::new`].
     unsafe fn get(word: &Words<1>) -> &A {
         if Self::INLINE {
-            // SAFETY: an allocator that fits is in the word.
+            // SAFETY: `new` stored an allocator that fits in the word itself.
             unsafe { word.place().cast().as_ref() }
         } else {
-            // SAFETY: it lives as long as a handle does, and the word is one.
+            // SAFETY: the word owns a counted reference, so the shared allocator is valid.
             unsafe { &(*Self::shared(word).as_ptr()).allocator }
         }
     }
 
     /// # Safety
     ///
-    /// As for `shared`.
+    /// The word was made for an `A`, by [`AnyAllocator::new`].
     unsafe fn allocate(word: &Words<1>, layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the word was made for an `A`, by the contract of this function.
         unsafe { Self::get(word) }.allocate(layout).ok().map(NonNull::cast)
     }
 
     /// # Safety
     ///
-    /// As for `shared`; the memory is from this allocator, and of this layout.
+    /// The word was made for an `A`, by [`AnyAllocator::new`]. The memory is from this allocator, with this layout.
     unsafe fn deallocate(word: &Words<1>, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { Self::get(word).deallocate(memory, layout) };
     }
 
     /// # Safety
     ///
-    /// As for `shared`.
+    /// The word was made for an `A`, by [`AnyAllocator::new`].
     unsafe fn clone(word: &Words<1>) -> Words<1> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the word was made for an `A`. It owns a counted reference, so the count is valid.
         unsafe {
             if Self::INLINE {
                 let clone = Words::empty();
@@ -123,9 +126,10 @@ impl<A: Allocator + Clone> AllocatorOf<A> {
 
     /// # Safety
     ///
-    /// As for `shared`; the word is not used any more.
+    /// The word was made for an `A`, by [`AnyAllocator::new`], and is not used afterwards.
     unsafe fn drop(word: &Words<1>) {
-        // SAFETY: by the caller's promise. What is read is not used again.
+        // SAFETY: the word was made for an `A`, and this call ends its ownership. The last reference has exclusive
+        // access to the shared allocator, and moves it out before it frees the memory.
         unsafe {
             if Self::INLINE {
                 drop(word.place().cast::<A>().read());
@@ -141,6 +145,7 @@ impl<A: Allocator + Clone> AllocatorOf<A> {
 }
 
 impl<'a> AnyAllocator<'a> {
+    /// Erases the type of an allocator. One that does not fit into a word is moved to memory of its own.
     pub(crate) fn new<A>(allocator: A) -> Result<Self, OutOfMemory>
     where
         A: Allocator + Clone + Send + Sync + 'a,
@@ -148,7 +153,7 @@ impl<'a> AnyAllocator<'a> {
         let word = Words::empty();
         let place = word.place();
         if AllocatorOf::<A>::INLINE {
-            // SAFETY: it fits.
+            // SAFETY: `INLINE` says that the allocator fits into the word.
             unsafe { place.cast().write(allocator) };
         } else {
             let layout = Layout::new::<SharedAllocator<A>>();
@@ -156,7 +161,7 @@ impl<'a> AnyAllocator<'a> {
                 Ok(memory) => memory.cast(),
                 Err(_) => return Err(OutOfMemory { layout }),
             };
-            // SAFETY: the memory is ours, and of this layout; a pointer fits into a word.
+            // SAFETY: the memory is new and has this layout. A pointer fits into a word.
             unsafe {
                 shared.write(SharedAllocator {
                     count: Count::one(),
@@ -172,7 +177,7 @@ impl<'a> AnyAllocator<'a> {
         })
     }
 
-    /// The global one, which takes no room.
+    /// Returns the global allocator.
     pub(crate) const fn global() -> Self {
         AnyAllocator {
             vtable: None,
@@ -181,9 +186,10 @@ impl<'a> AnyAllocator<'a> {
         }
     }
 
+    /// Allocates memory.
     pub(crate) fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, OutOfMemory> {
         let memory = match self.vtable {
-            // SAFETY: the word was made for the vtable's type.
+            // SAFETY: `new` or `clone` made the word for the vtable's type.
             Some(vtable) => unsafe { (vtable.allocate)(&self.word, layout) },
             None => Global.allocate(layout).ok().map(NonNull::cast),
         };
@@ -192,13 +198,12 @@ impl<'a> AnyAllocator<'a> {
 
     /// # Safety
     ///
-    /// The memory is from this allocator, or from one that it was cloned from, or that was cloned from it; it is of
-    /// this layout, and not used any more.
+    /// The memory is from this allocator or a clone of it, with this layout. It is not used afterwards.
     pub(crate) unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
         match self.vtable {
-            // SAFETY: by the caller's promise; the word was made for the vtable's type.
+            // SAFETY: the contract of this function. `new` or `clone` made the word for the vtable's type.
             Some(vtable) => unsafe { (vtable.deallocate)(&self.word, memory, layout) },
-            // SAFETY: by the caller's promise.
+            // SAFETY: the contract of this function.
             None => unsafe { Global.deallocate(memory, layout) },
         }
     }
@@ -206,7 +211,7 @@ impl<'a> AnyAllocator<'a> {
 
 // SAFETY: the allocator is `Send` and `Sync`, by the bounds of `new`.
 unsafe impl Send for AnyAllocator<'_> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for AnyAllocator<'_> {}
 
 impl Clone for AnyAllocator<'_> {
@@ -215,7 +220,7 @@ impl Clone for AnyAllocator<'_> {
         AnyAllocator {
             vtable: self.vtable,
             word: match self.vtable {
-                // SAFETY: the word was made for the vtable's type.
+                // SAFETY: `new` or `clone` made the word for the vtable's type.
                 Some(vtable) => unsafe { (vtable.clone)(&self.word) },
                 None => Words::empty(),
             },
@@ -228,7 +233,7 @@ impl Drop for AnyAllocator<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(vtable) = self.vtable {
-            // SAFETY: the word was made for the vtable's type, and this is the end of it.
+            // SAFETY: `new` or `clone` made the word for the vtable's type. It is not used after the drop.
             unsafe { (vtable.drop)(&self.word) };
         }
     }

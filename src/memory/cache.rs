@@ -1,4 +1,7 @@
-//! Memory that a thread keeps for the next child it spawns.
+//! A per-thread cache of freed memory blocks, for the frames of child tasks.
+//!
+//! Children are spawned and freed at high rates, in a few sizes, and often end on another thread than they began on.
+//! That pattern is slow in most allocators. So each thread caches up to `KEPT` freed blocks of each size class.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -6,27 +9,27 @@ use core::ptr::{self, NonNull};
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 
-/// The global allocator, with a few blocks kept back by each thread: children come and go by the million, are all of a few
-/// sizes, and often end on another thread than the one they were made on, which is what most allocators are worst at.
+/// The global allocator with a per-thread cache.
 ///
-/// Blocks are of sizes that are multiples of `STEP`, up to `LARGEST`; of each a thread keeps no more than `KEPT`. What a
-/// thread has kept is given back when it ends. Sanitizers and models get to see every block.
+/// Block sizes are multiples of `STEP`, up to `LARGEST`. A thread frees its cached blocks when it ends. Under
+/// sanitizers and `loom` the cache is empty, so that they see each allocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cached;
 
 const STEP: usize = 64;
 const LARGEST: usize = 1024;
 const CLASSES: usize = LARGEST / STEP;
-/// What is kept is aligned to this, and what asks for more is not kept.
+/// The alignment of cached blocks. Allocations with a larger alignment are not cached.
 const ALIGN: usize = 16;
 const KEPT: u32 = if cfg!(any(loom, sanitized)) { 0 } else { 64 };
 
-/// The blocks of one size, linked by their first word.
+/// The cached blocks of one size class, linked by their first word.
 struct Blocks {
     first: Cell<*mut u8>,
     number: Cell<u32>,
 }
 
+/// The cached blocks of one thread, by size class.
 struct ThreadCache([Blocks; CLASSES]);
 
 std::thread_local! {
@@ -39,7 +42,7 @@ impl Drop for ThreadCache {
     fn drop(&mut self) {
         for (class, blocks) in self.0.iter().enumerate() {
             while let Some(block) = blocks.pop() {
-                // SAFETY: it is of this class, and nobody's.
+                // SAFETY: `push` stored a block of this class, which the cache owns.
                 unsafe { Global.deallocate(block, layout_of(class)) };
             }
         }
@@ -50,7 +53,7 @@ impl Blocks {
     #[inline]
     fn pop(&self) -> Option<NonNull<u8>> {
         let block = NonNull::new(self.first.get())?;
-        // SAFETY: a block that is kept holds the next in its first word.
+        // SAFETY: `push` wrote the address of the next block into the first word.
         self.first.set(unsafe { block.cast::<*mut u8>().read() });
         self.number.set(self.number.get() - 1);
         Some(block)
@@ -62,7 +65,7 @@ impl Blocks {
         if number >= KEPT {
             return false;
         }
-        // SAFETY: it is ours, there is room for a word, and it is aligned.
+        // SAFETY: the caller passes ownership of the block, which is at least `STEP` bytes and aligned to `ALIGN`.
         unsafe { block.cast::<*mut u8>().write(self.first.get()) };
         self.first.set(block.as_ptr());
         self.number.set(number + 1);
@@ -70,28 +73,28 @@ impl Blocks {
     }
 }
 
-/// The class of a block, if such are kept.
+/// Returns the size class of a layout, or `None` if such blocks are not cached.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let kept = layout.size().wrapping_sub(1) < LARGEST && layout.align() <= ALIGN;
     kept.then(|| (layout.size() - 1) / STEP)
 }
 
-/// What is allocated for a class.
+/// Returns the layout of the blocks of a class.
 #[inline]
 fn layout_of(class: usize) -> Layout {
-    // SAFETY: the alignment is a power of two, and the size is small.
+    // SAFETY: `ALIGN` is a power of two, and the size is at most `LARGEST`.
     unsafe { Layout::from_size_align_unchecked((class + 1) * STEP, ALIGN) }
 }
 
-// SAFETY: blocks are the global allocator's, of a layout that depends on the one asked for alone, and fits it.
+// SAFETY: blocks are from the global allocator. Their layout depends only on the requested one, and fits it.
 unsafe impl Allocator for Cached {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let Some(class) = class_of(layout) else {
             return Global.allocate(layout);
         };
-        // There are none once the thread ends.
+        // The access fails while the thread's destructors run.
         if let Ok(Some(block)) = KEPT_BLOCKS.try_with(|kept| kept.0[class].pop()) {
             return Ok(NonNull::slice_from_raw_parts(block, layout.size()));
         }
@@ -101,11 +104,11 @@ unsafe impl Allocator for Cached {
     #[inline]
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         let Some(class) = class_of(layout) else {
-            // SAFETY: by the caller's promise.
+            // SAFETY: such a block was allocated from the global allocator with `layout`, by `allocate`.
             return unsafe { Global.deallocate(block, layout) };
         };
         if !KEPT_BLOCKS.try_with(|kept| kept.0[class].push(block)).unwrap_or(false) {
-            // SAFETY: it was allocated with this layout.
+            // SAFETY: `allocate` used this layout for the class.
             unsafe { Global.deallocate(block, layout_of(class)) };
         }
     }

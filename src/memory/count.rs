@@ -3,30 +3,32 @@ use crate::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The reference count of something shared, whose last reference destroys it.
+/// A reference count. The owner of the last reference destroys the counted value.
 ///
-/// Every hand-written reference count of the crate is one of these, but that of a frame, which is part of its state word.
-/// A count that overflows would free what is still used, so that aborts the process. Handles can be forgotten, so their
-/// number is not limited by memory.
+/// Every hand-written reference count of the crate uses this type, except a frame's, which is part of its state word.
+/// References can be forgotten without dropping them, so their number is not limited by memory. An overflow would free
+/// a value in use, so it aborts the process.
 pub(crate) struct Count {
-    /// - Incremented by the owner of a reference, which keeps it above zero, so that is relaxed.
-    /// - Decremented with release, so that all that was done through a reference happens before it is given back. The
-    ///   thread that takes it to zero acquires that, before it destroys.
+    /// - Incremented by an owner of a reference, whose own reference keeps the count above zero. So relaxed ordering
+    ///   suffices.
+    /// - Decremented with release. Pairs with the acquire load of the thread that decrements it to zero, which then
+    ///   destroys the value.
     references: AtomicUsize,
 }
 
-/// The count at which the process is aborted. The other half of the numbers is for the threads that increment between one
-/// thread's excess and its abort.
+/// The count at which the process aborts. Other threads may increment between the check of one thread and its abort, so
+/// half of the range is left for them.
 const LIMIT: usize = usize::MAX / 2;
 
 impl Count {
+    /// Creates a count of one reference.
     pub(crate) fn one() -> Self {
         Count {
             references: AtomicUsize::new(1),
         }
     }
 
-    /// Adds a reference. The caller has one.
+    /// Adds a reference. The caller owns one.
     #[inline]
     pub(crate) fn add(&self) {
         if self.references.fetch_add(1, Relaxed) >= LIMIT {
@@ -34,7 +36,7 @@ impl Count {
         }
     }
 
-    /// Adds a reference, unless the last one was given back. The memory of the count is kept by something else.
+    /// Adds a reference, unless the count is zero. The caller keeps the memory of the count valid by other means.
     pub(crate) fn add_unless_zero(&self) -> bool {
         let added = self.references.fetch_update(Relaxed, Relaxed, |references| {
             (references != 0).then_some(references + 1)
@@ -45,30 +47,30 @@ impl Count {
         added.is_ok()
     }
 
-    /// Gives a reference back. Returns whether it was the last: the caller destroys what is counted.
+    /// Releases a reference. Returns whether it was the last: the caller then destroys the counted value.
     #[inline]
     pub(crate) fn release(&self) -> bool {
         if self.references.fetch_sub(1, Release) != 1 {
             return false;
         }
-        // Pairs with the release of every reference that was given back before. A load, since it does what a fence would and
-        // the sanitizers understand it.
+        // Pairs with the release of every other reference. A load has the effect of a fence here, and sanitizers
+        // understand it.
         self.references.load(Acquire);
         true
     }
 
-    /// Returns whether the caller has the only reference. Pairs with the release of every other one that was given back.
+    /// Returns whether the caller owns the only reference. Pairs with the release of every other one.
     pub(crate) fn is_one(&self) -> bool {
         self.references.load(Acquire) == 1
     }
 
-    /// Returns whether the last reference was given back, as a hint: nothing is ordered by it.
+    /// Returns whether the count is zero, as a hint: the load is relaxed.
     pub(crate) fn is_zero(&self) -> bool {
         self.references.load(Relaxed) == 0
     }
 }
 
-/// Aborts the process.
+/// Aborts the process, with a message.
 #[cold]
 #[inline(never)]
 fn overflow() -> ! {
@@ -77,7 +79,7 @@ fn overflow() -> ! {
         std::eprintln!("bowline: a reference count has overflowed; aborting");
         std::process::abort();
     }
-    // A panic inside a function of this kind does not unwind out of it, but aborts.
+    // A panic cannot unwind out of an `extern "C"` function, so it aborts.
     #[cfg(not(feature = "std"))]
     {
         extern "C" fn abort() -> ! {
@@ -102,7 +104,7 @@ mod tests {
         assert!(!count.add_unless_zero(), "it is not brought back");
     }
 
-    /// Aborts in a process of its own.
+    /// Runs the overflow in a child process, which aborts.
     #[test]
     fn an_overflow_aborts_and_does_not_unwind() {
         const CHILD: &str = "BOWLINE_COUNT_OVERFLOWS";

@@ -1,18 +1,22 @@
-//! The one intrusive list: doubly linked, first in first out, without allocation.
+//! The intrusive list of this crate: doubly linked, FIFO, without allocation.
 //!
-//! A node is a field of something pinned, and is linked by two pointers of its own. The list has no lock: its owner
-//! keeps it in a lock, in a [`SpinLock`](crate::sync::SpinLock) for instance, which also protects the links.
+//! [`List`] links nodes that are fields of pinned values, by two pointers in each node. The list has no lock of its
+//! own. Its owner protects the list and the links, by a [`SpinLock`](crate::sync::SpinLock) for instance.
 //!
 //! # Invariants
 //!
-//! They are established by the contracts of [`List::push_back`], [`List::push_front`] and [`List::remove`], and the safe
-//! functions rest on them.
+//! The contracts of [`List::push_back`], [`List::push_front`] and [`List::remove`] establish them. The safe functions
+//! rely on them.
 //!
-//! - A node in a list is valid and does not move until it is taken out.
-//! - A node is in one list at most, so its links are those of that list.
-//! - The list and its nodes' links are used by one thread at a time, which has exclusive access to the list.
+//! - A node in a list is valid and does not move until it is removed.
+//! - A node is in at most one list, so its links belong to that list.
+//! - The thread that accesses the list has exclusive access to the list and to the links of its nodes.
 //!
-//! The stop registry, those who wait for a shared run, a scope or a group, the queues of a pool and the timers use it.
+//! # Callers
+//!
+//! - the stop registry
+//! - the waiters of shared senders, scopes and groups
+//! - the injector of a pool, and the timer wheel
 
 use core::cell::Cell;
 use core::fmt;
@@ -23,7 +27,7 @@ use core::ptr::{self, NonNull};
 ///
 /// # Safety
 ///
-/// Each getter returns what its setter stored last. While a node is in a list, only the list calls the setters.
+/// Each getter returns the last value of its setter. While a node is in a list, only the list calls the setters.
 pub(crate) unsafe trait Linked: Sized {
     fn next(&self) -> *mut Self;
     fn set_next(&self, next: *mut Self);
@@ -49,7 +53,7 @@ impl<N> Links<N> {
 /// Implements [`Linked`] for a type with a field of type [`Links`].
 macro_rules! links {
     ($node:ty, $links:ident) => {
-        // SAFETY: each getter reads the cell that its setter writes. The cells are written through this trait alone.
+        // SAFETY: each getter reads the cell that its setter writes. Only this trait writes the cells.
         unsafe impl $crate::memory::Linked for $node {
             #[inline]
             fn next(&self) -> *mut Self {
@@ -75,11 +79,11 @@ macro_rules! links {
 }
 pub(crate) use links;
 
-/// Where a list keeps the address of its last node: in a word of its own, or in the first node.
+/// The place where a list stores the address of its last node: in a word of its own, or in the first node.
 ///
 /// # Safety
 ///
-/// `last` returns what `set_last` stored last. Both are called only while the list is not empty, with its first node.
+/// `last` returns the last value of `set_last`. Both are called only while the list is not empty, with its first node.
 pub(crate) unsafe trait Last<N>: Copy {
     /// No node.
     const NONE: Self;
@@ -88,11 +92,12 @@ pub(crate) unsafe trait Last<N>: Copy {
     fn set_last(&mut self, first: &N, last: *mut N);
 }
 
-/// The last node is the `previous` of the first: the list is one word, and a push at the back writes to the first node.
+/// Stores the last node in the `previous` link of the first. The list is one word, and a push at the back writes to the
+/// first node.
 #[derive(Clone, Copy)]
 pub(crate) struct InFirst;
 
-// SAFETY: the first node's `previous` is used for nothing else.
+// SAFETY: the first node has no predecessor, so no other code uses its `previous` link.
 unsafe impl<N: Linked> Last<N> for InFirst {
     const NONE: Self = InFirst;
 
@@ -107,7 +112,7 @@ unsafe impl<N: Linked> Last<N> for InFirst {
     }
 }
 
-/// The last node is a word of the list: a push at the back writes to the last node alone.
+/// Stores the last node in a word of the list. A push at the back writes to the last node only.
 #[cfg(feature = "std")]
 pub(crate) struct Beside<N>(*mut N);
 
@@ -121,7 +126,7 @@ impl<N> Clone for Beside<N> {
 #[cfg(feature = "std")]
 impl<N> Copy for Beside<N> {}
 
-// SAFETY: it is stored here.
+// SAFETY: the field holds the last value of `set_last`.
 #[cfg(feature = "std")]
 unsafe impl<N: Linked> Last<N> for Beside<N> {
     const NONE: Self = Beside(ptr::null_mut());
@@ -137,11 +142,11 @@ unsafe impl<N: Linked> Last<N> for Beside<N> {
     }
 }
 
-/// An intrusive list of `N`, which keeps its end as `L` says.
+/// An intrusive list of `N`. `L` says where the last node is stored.
 pub(crate) struct List<N: Linked, L: Last<N> = InFirst> {
     /// Null while the list is empty. The `next` of the last node is null.
     first: *mut N,
-    /// Means something only while `first` is not null.
+    /// Meaningful only while `first` is not null.
     last: L,
     _nodes: PhantomData<*mut N>,
 }
@@ -160,13 +165,13 @@ impl<N: Linked, L: Last<N>> List<N, L> {
         self.first.is_null()
     }
 
-    /// The oldest of the nodes that were pushed at the back.
+    /// Returns the node at the front.
     #[inline]
     pub(crate) fn first(&self) -> Option<NonNull<N>> {
         NonNull::new(self.first)
     }
 
-    /// The node at the back.
+    /// Returns the node at the back.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn last(&self) -> Option<NonNull<N>> {
@@ -175,15 +180,15 @@ impl<N: Linked, L: Last<N>> List<N, L> {
         NonNull::new(self.last.last(unsafe { first.as_ref() }))
     }
 
-    /// Appends a node.
+    /// Appends a node at the back.
     ///
     /// # Safety
     ///
-    /// The node is valid, pinned and in no list. It stays valid until it is taken out.
+    /// The node is valid, pinned and in no list. It stays valid until it is removed.
     #[cfg(feature = "alloc")]
     #[inline]
     pub(crate) unsafe fn push_back(&mut self, node: NonNull<N>) {
-        // SAFETY: the node is valid by the caller's promise, and a node in the list is valid.
+        // SAFETY: the node is valid, by the contract of this function. Nodes in the list are valid, by the invariants.
         unsafe {
             node.as_ref().set_next(ptr::null_mut());
             match self.first() {
@@ -198,14 +203,14 @@ impl<N: Linked, L: Last<N>> List<N, L> {
         }
     }
 
-    /// Puts a node before all others.
+    /// Adds a node at the front.
     ///
     /// # Safety
     ///
-    /// The node is valid, pinned and in no list. It stays valid until it is taken out.
+    /// The node is valid, pinned and in no list. It stays valid until it is removed.
     #[inline]
     pub(crate) unsafe fn push_front(&mut self, node: NonNull<N>) {
-        // SAFETY: the node is valid by the caller's promise, and a node in the list is valid.
+        // SAFETY: the node is valid, by the contract of this function. Nodes in the list are valid, by the invariants.
         unsafe {
             node.as_ref().set_next(self.first);
             let last = match self.first() {
@@ -221,14 +226,14 @@ impl<N: Linked, L: Last<N>> List<N, L> {
         }
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     ///
     /// # Safety
     ///
     /// The node is in this list.
     #[inline]
     pub(crate) unsafe fn remove(&mut self, node: NonNull<N>) {
-        // SAFETY: the node and its neighbours are in the list, and so valid.
+        // SAFETY: the node and its neighbours are in the list, and so valid, by the invariants.
         unsafe {
             let (next, previous) = (node.as_ref().next(), node.as_ref().previous());
             if self.first == node.as_ptr() {
@@ -247,29 +252,29 @@ impl<N: Linked, L: Last<N>> List<N, L> {
         }
     }
 
-    /// Takes the first node out.
+    /// Removes and returns the first node.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<NonNull<N>> {
         let first = self.first()?;
-        // SAFETY: it is in the list.
+        // SAFETY: the node is the first of this list.
         unsafe { self.remove(first) };
         Some(first)
     }
 
-    /// Takes all nodes out, as a list of their own.
+    /// Moves all nodes to a new list.
     #[cfg(feature = "alloc")]
     #[inline]
     pub(crate) const fn take(&mut self) -> Self {
         core::mem::replace(self, List::new())
     }
 
-    /// The nodes, first to last. The list does not change meanwhile.
+    /// Returns the nodes, first to last. The list must not change during the iteration.
     #[cfg(feature = "std")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = NonNull<N>> {
         let mut at = self.first;
         core::iter::from_fn(move || {
             let node = NonNull::new(at)?;
-            // SAFETY: a node in the list is valid, and the list is borrowed.
+            // SAFETY: a node in the list is valid, by the invariants, and the list is borrowed.
             at = unsafe { node.as_ref() }.next();
             Some(node)
         })
@@ -297,7 +302,7 @@ mod tests {
 
     links!(Node, links);
 
-    /// Does the same with a list and with a deque, at random, and compares them after each step.
+    /// Applies random operations to a list and to a deque, and compares the two after each step.
     fn agrees_with_a_deque<L: Last<Node>>() {
         const NODES: usize = 24;
         let nodes: Vec<Node> = (0..NODES)
@@ -307,7 +312,7 @@ mod tests {
             })
             .collect();
         let node = |number: usize| NonNull::from(&nodes[number]);
-        // SAFETY: the nodes are alive until the end of this function.
+        // SAFETY: the nodes are valid until the end of this function.
         let number = |node: NonNull<Node>| unsafe { node.as_ref() }.number;
         let mut list = List::<Node, L>::new();
         let mut deque = VecDeque::new();
@@ -329,17 +334,17 @@ mod tests {
                 }
                 (_, Some(at)) => {
                     deque.remove(at);
-                    // SAFETY: it was found in the deque, and so is in the list.
+                    // SAFETY: the node was found in the deque, and so is in the list.
                     unsafe { list.remove(node(chosen)) };
                 }
                 (2 | 3, None) => {
                     deque.push_front(chosen);
-                    // SAFETY: it stays where it is in its vector, and was not found.
+                    // SAFETY: the vector does not move, and the node is not in the deque and so in no list.
                     unsafe { list.push_front(node(chosen)) };
                 }
                 (_, None) => {
                     deque.push_back(chosen);
-                    // SAFETY: it stays where it is in its vector, and was not found.
+                    // SAFETY: the vector does not move, and the node is not in the deque and so in no list.
                     unsafe { list.push_back(node(chosen)) };
                 }
             }

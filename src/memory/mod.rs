@@ -1,5 +1,4 @@
-//! Memory and its owners: values kept without their type, in words of their owner or in memory from an allocator;
-//! reference counts; and intrusive lists.
+//! Memory and its owners: type-erased values in words or in allocated memory, reference counts, and intrusive lists.
 
 #[cfg(feature = "alloc")]
 mod allocator;
