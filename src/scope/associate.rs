@@ -6,10 +6,11 @@ use super::state::Association;
 use crate::sender::dismantle::DropList;
 use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 
-/// A sender that is a part of a scope. Made by [`Scope::associate`](super::Scope::associate).
+/// A sender associated with a scope. Created by [`Scope::associate`](super::Scope::associate).
 ///
-/// It is a part from the call on, started or not, until its operation has completed or it is dropped: so a
-/// [`join`](super::Scope::join) waits for it. A clone is one more part, or is refused, as the scope is then.
+/// The association lasts from the call until the operation has completed, or the sender is dropped. A
+/// [`join`](super::Scope::join) waits for it, even if the sender is never started. A clone is a new association, which
+/// the scope may refuse.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -26,15 +27,15 @@ use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// # Completions
 ///
-/// Those of the sender. Where the scope refused it, it is dropped at once, and this completes stopped.
+/// The completions of the sender. If the scope refused it, the sender is dropped at once, and this completes stopped.
 ///
 /// # Panics
 ///
-/// Those of the sender pass.
+/// Panics of the sender are passed on.
 ///
 /// # Cancellation
 ///
-/// A stop of the receiver's token reaches the sender, and so does one of the [`CountingScope`](super::CountingScope).
+/// The sender is stopped by the receiver's token and by the [`CountingScope`](super::CountingScope).
 ///
 /// # Allocation
 ///
@@ -45,7 +46,7 @@ use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 /// Constant.
 #[must_use = "senders do nothing until they are connected and started; until then `join` waits for this one"]
 pub struct Associated<S, K: Kind> {
-    /// Nothing where it was refused. The sender is dropped before its part in the scope ends.
+    /// `None` if the scope refused. The sender is dropped before its association ends.
     inside: Option<(S, Association<K>)>,
 }
 
@@ -56,7 +57,7 @@ impl<S, K: Kind> Associated<S, K> {
         }
     }
 
-    /// Whether the scope refused it.
+    /// Returns whether the scope refused the sender.
     pub const fn is_refused(&self) -> bool {
         self.inside.is_none()
     }
@@ -80,8 +81,8 @@ impl<S, K: Kind> fmt::Debug for Associated<S, K> {
     }
 }
 
-// SAFETY: the operation is that of the sender in it, or completes inside `start`, which is on the scheduler; it is `!Unpin`
-// because the other is.
+// SAFETY: the operation is the wrapped sender's, or completes inside `start`. It is `!Unpin`, because the wrapped one
+// is.
 unsafe impl<S, K> Sender for Associated<S, K>
 where
     S: Sender<Value: Send, Error: Send>,
@@ -96,8 +97,8 @@ where
         match self.inside {
             None => AssociatedOperation::Refused(Some(receiver)),
             Some((sender, association)) => {
-                // SAFETY: the operation has the token, and `Part`, its receiver, keeps the association until it is completed or
-                // dropped. The operation uses the token no later.
+                // SAFETY: only the operation uses the token. Its receiver, a `Part`, owns the association until it is
+                // completed or dropped, and the operation uses the token no later.
                 let token = unsafe { association.token() };
                 AssociatedOperation::Accepted(K::wrap(sender, token).connect(Part { receiver, association }))
             }
@@ -134,13 +135,13 @@ where
     R: Receiver<S::Value, S::Error>,
 {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // SAFETY: only the receiver is moved, and it is not pinned.
         match unsafe { self.get_unchecked_mut() } {
             AssociatedOperation::Refused(receiver) => match receiver.take() {
                 Some(receiver) => receiver.set_stopped(),
                 None => Transfer::none(),
             },
-            // SAFETY: it is pinned with this; the caller's promise is passed on.
+            // SAFETY: the inner operation is pinned with this one, and started once, by the contract of `start`.
             AssociatedOperation::Accepted(operation) => unsafe { Pin::new_unchecked(operation).start() },
         }
     }
@@ -157,10 +158,10 @@ where
     }
 }
 
-/// The receiver of what is a part of a scope.
+/// The receiver of an associated sender.
 ///
-/// The part ends after the receiver was completed, so that whoever joins finds everything done. It borrows nothing, so it
-/// may.
+/// The association ends after the inner receiver was completed, so a join finds all work done. The association borrows
+/// nothing, so it may outlive that completion.
 pub struct Part<R, K: Kind> {
     receiver: R,
     association: Association<K>,

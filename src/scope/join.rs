@@ -9,13 +9,13 @@ use crate::sender::demand::demand;
 use crate::sync::SpinLock;
 use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender, Transfer};
 
-/// Completes when everything in a scope has ended. Made by [`Scope::join`](super::Scope::join).
+/// A sender that completes when all work in a scope has ended. Created by [`Scope::join`](super::Scope::join).
 ///
-/// From then on the scope is *joined*: it refuses whatever comes, and every other join of it completes. Until then it goes
-/// on taking work, unless it is [closed](super::Scope::close); what runs in it may spawn more. Joining a scope in which
-/// nothing runs is joining it, too.
+/// From then on the scope is *joined*: it refuses work, and every other join of it completes. Until then it accepts
+/// work, unless it is [closed](super::Scope::close), and work in it may spawn more. Joining a scope without running
+/// work makes it joined at once.
 ///
-/// There may be any number of joins, at the same time and later.
+/// There may be any number of joins, concurrently and later.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -37,17 +37,18 @@ use crate::{Completes, Completion, Env, Receiver, Scheduler, Sender, Transfer};
 ///
 /// # Completions
 ///
-/// `()`, after the last association has ended, on the scheduler it was started on, which must be there and infallible.
+/// `()`, after the last association has ended, on the scheduler it was started on. The environment must have an
+/// infallible scheduler.
 ///
 /// # Panics
 ///
-/// With the first panic of what was [spawned](super::Scope::spawn) in the scope. The first join gets the payload itself,
-/// the others its message.
+/// With the first panic of the work [spawned](super::Scope::spawn) in the scope. The first join gets the payload, the
+/// others its message.
 ///
 /// # Cancellation
 ///
-/// A receiver whose stop is requested leaves at once, with a stop. What runs in the scope goes on, and the scope is not
-/// joined: join it again. `scope.join().unstoppable()` does not leave.
+/// If the receiver's stop is requested, the join completes stopped at once. The work in the scope continues, and the
+/// scope is not joined. `scope.join().unstoppable()` ignores the stop.
 ///
 /// # Allocation
 ///
@@ -79,7 +80,7 @@ impl<K: Kind> fmt::Debug for Join<K> {
     }
 }
 
-// SAFETY: the operation is that of `affine`, which keeps the promises.
+// SAFETY: the operation is the one of `Affine`, which meets the contract.
 unsafe impl<K: Kind> Sender for Join<K> {
     type Value = ();
     type Error = Infallible;
@@ -101,13 +102,13 @@ unsafe impl<K: Kind> Sender for Join<K> {
     }
 }
 
-/// The same, but where the last association ended is where it completes.
+/// The join without its scheduler: completes on the thread that ends the last association.
 #[derive(Debug)]
 pub struct JoinWait<K: Kind> {
     handle: ScopeRef<K>,
 }
 
-// SAFETY: the operation touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
+// SAFETY: the operation does not access itself after it is in the list, nor after its completion. It is `!Unpin`.
 unsafe impl<K: Kind> Sender for JoinWait<K> {
     type Value = ();
     type Error = Infallible;
@@ -118,8 +119,8 @@ unsafe impl<K: Kind> Sender for JoinWait<K> {
     }
 }
 
-// SAFETY: a handle keeps the state, and so the list. The waiters are taken when the scope is joined, which `begin` says too.
-// A handle may be used on any thread.
+// SAFETY: the handle keeps the state and its list valid, and may be used on any thread. The waiters are taken when the
+// scope becomes joined, and `begin` reports that state too.
 unsafe impl<K: Kind> Awaited for JoinWait<K> {
     type Value = ();
     type Error = Infallible;

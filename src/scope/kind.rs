@@ -2,10 +2,10 @@ use crate::adaptors::AlsoStops;
 use crate::stop::{InplaceStopSource, InplaceStopToken, NeverStop};
 use crate::{Sender, Transfer};
 
-/// What kind a [`Scope`](super::Scope) is of: [`WithStop`] or [`WithoutStop`].
+/// The kind of a [`Scope`](super::Scope): [`WithStop`] or [`WithoutStop`].
 pub trait Kind: private::RawKind {}
 
-/// The kind of a [`CountingScope`](super::CountingScope), whose work can be asked to stop.
+/// The kind of a [`CountingScope`](super::CountingScope), which has a stop source.
 #[derive(Clone, Copy, Debug)]
 pub struct WithStop;
 
@@ -22,26 +22,26 @@ pub(super) mod private {
     use crate::stop::StopToken;
     use crate::{Sender, Transfer};
 
-    /// What the kinds differ in. It seals [`Kind`](super::Kind).
+    /// The differences of the kinds. Seals [`Kind`](super::Kind).
     pub trait RawKind: Send + Sync + Sized + 'static {
         type Source: Default + fmt::Debug + Send + Sync;
         type Token: StopToken + 'static;
 
-        /// A sender that also stops when the scope is asked to.
+        /// A sender that is stopped by the scope as well.
         type Wrapped<S: Sender<Value: Send, Error: Send>>: Sender<Value = S::Value, Error = S::Error>;
 
         /// # Safety
         ///
-        /// The token is not used once the source is gone.
+        /// The token is not used after the source is dropped.
         unsafe fn token(source: &Self::Source) -> Self::Token;
 
         /// Makes the sender stop with the scope too.
         fn wrap<S: Sender<Value: Send, Error: Send>>(sender: S, token: Self::Token) -> Self::Wrapped<S>;
 
-        /// `true` for the first request.
+        /// Requests the stop. Returns `true` for the first request.
         fn request_stop(source: &Self::Source) -> bool;
 
-        /// Hands back what the callbacks resumed.
+        /// Requests the stop and returns the transfer that the callbacks resumed.
         fn request_stop_later(source: &Self::Source) -> Transfer;
 
         fn stop_requested(source: &Self::Source) -> bool;
@@ -54,7 +54,7 @@ impl private::RawKind for WithStop {
     type Wrapped<S: Sender<Value: Send, Error: Send>> = AlsoStops<S, InplaceStopToken<'static>>;
 
     unsafe fn token(source: &InplaceStopSource) -> InplaceStopToken<'static> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the source outlives the token, by the contract of this function.
         unsafe { source.token().extend() }
     }
 

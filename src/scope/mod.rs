@@ -1,7 +1,7 @@
-//! Scopes for senders: work that is started without being waited for one by one, and joined together.
+//! Scopes for senders: work is started without waiting for each piece, and joined together.
 //!
-//! A [`CountingScope`] counts what was started in it; its [`join`](Scope::join) is a sender that completes when all of it
-//! has ended. So nothing that was spawned is ever lost sight of, though nobody holds it.
+//! A [`CountingScope`] counts the work started in it. Its [`join`](Scope::join) is a sender that completes when all of
+//! it has ended. So no spawned work is lost, though no handle to it exists.
 //!
 //! ```
 //! use bowline::prelude::*;
@@ -23,14 +23,14 @@
 //! assert_eq!(served.load(Ordering::Relaxed), 10);
 //! ```
 //!
-//! | | starts | gives back | allocates |
+//! | | starts | returns | allocates |
 //! |---|---|---|---|
-//! | [`spawn(sender)`](Scope::spawn) | now | whether the scope took it | 1 |
+//! | [`spawn(sender)`](Scope::spawn) | now | whether the scope accepted it | 1 |
 //! | [`spawn_future(sender)`](Scope::spawn_future) | now | a sender of the result | 1 |
-//! | [`associate(sender)`](Scope::associate) | when what it gives is started | the sender, as a part of the scope | |
+//! | [`associate(sender)`](Scope::associate) | when the result is started | the sender, associated with the scope | |
 //!
-//! [`SimpleCountingScope`] is the same without a stop of its own. A [`ScopeToken`] is a handle with which others
-//! spawn, and which neither closes the scope nor joins it.
+//! [`SimpleCountingScope`] has no stop source. A [`ScopeToken`] is a handle that spawns work, and neither closes nor
+//! joins the scope.
 
 mod associate;
 mod join;

@@ -1,17 +1,18 @@
-//! The first panic of what was spawned in a scope, on its way to whoever joins.
+//! The first panic of the work spawned in a scope, kept for its joins.
 
 #[cfg(feature = "std")]
 mod with_std {
     use crate::Panic;
     use crate::sync::{Arc, SpinLock};
 
+    /// The first panic, protected by a lock.
     pub(crate) struct Panics {
         first: SpinLock<FirstPanic>,
     }
 
     enum FirstPanic {
         None,
-        /// The first to join gets it. Those who join later get a copy of the second.
+        /// The payload goes to the first join, and copies of the echo to the later ones.
         Kept(Panic, Arc<Panic>),
         Taken(Arc<Panic>),
     }
@@ -23,20 +24,20 @@ mod with_std {
             }
         }
 
-        /// Keeps it, unless there was one before.
+        /// Keeps the panic, unless there was one before.
         pub(crate) fn keep(&self, payload: Panic) {
             let echo = Arc::new(payload.echo());
             let mut first = self.first.lock();
             if let FirstPanic::None = *first {
                 *first = FirstPanic::Kept(payload, echo);
             } else {
-                // A payload may do anything when it is dropped, so not under the lock.
+                // The destructor of a payload is user code, so it runs outside the lock.
                 drop(first);
                 drop(payload);
             }
         }
 
-        /// The panic that a join completes with.
+        /// Returns the panic that a join completes with, if there is one.
         pub(crate) fn take(&self) -> Option<Panic> {
             let mut first = self.first.lock();
             match core::mem::replace(&mut *first, FirstPanic::None) {
@@ -62,7 +63,7 @@ pub(super) use with_std::Panics;
 mod without_std {
     use crate::Panic;
 
-    /// Without `std` there is no panic to keep.
+    /// An empty type: without `std` panics are not caught.
     pub(crate) struct Panics;
 
     impl Panics {

@@ -10,28 +10,27 @@ use super::token::ScopeToken;
 use crate::Sender;
 use crate::adaptors::Handled;
 
-/// A scope whose work can be asked to stop, all of it together.
+/// A scope with a stop source for all of its work.
 pub type CountingScope = Scope<WithStop>;
 
-/// A scope that only counts: it has no stop of its own, and what runs in it sees none of it.
+/// A scope that only counts. It has no stop source, and its work sees none.
 pub type SimpleCountingScope = Scope<WithoutStop>;
 
-/// Where work is started without being waited for one by one, and joined together: a [`CountingScope`] or a
+/// A scope in which work is started without waiting for each piece, and joined together. It is a [`CountingScope`] or a
 /// [`SimpleCountingScope`].
 ///
-/// Every piece of work in it is an *association*, counted until it has ended. A scope is **open** at first; it is
-/// **closed** by [`close`](Scope::close), and **joined** when a [`join`](Scope::join) has completed. In both of these it
-/// refuses work.
+/// Every piece of work in it is an *association*, counted until it has ended. A scope is **open** at first. It is
+/// **closed** by [`close`](Scope::close), and **joined** when a [`join`](Scope::join) has completed. A closed or joined
+/// scope refuses work.
 ///
-/// Work outlives the call that starts it, so it does not borrow. It may do so under [`task::scope`](crate::task::scope),
-/// which blocks.
+/// Work outlives the call that starts it, so it cannot borrow. Under [`task::scope`](crate::task::scope), which blocks,
+/// it can.
 ///
 /// # Dropping it
 ///
-/// A scope that was not used, in which everything has ended, or that was joined, is simply dropped. One in which something
-/// still runs is closed, and what runs is asked to stop, where it is a [`CountingScope`]; the drop does not wait. The work
-/// runs to its end, and whoever joins already is told then. Nothing is lost and nothing leaks, but nobody waits: join before
-/// you let go.
+/// Dropping a scope without running work has no effect. A scope with running work is closed, and a [`CountingScope`]
+/// requests a stop of the work. The drop does not wait. The work runs to its end, and joins that are waiting complete
+/// then. Nothing leaks, but no caller waits for the work: join the scope before you drop it.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -50,7 +49,7 @@ pub struct Scope<K: Kind> {
 }
 
 impl<K: Kind> Scope<K> {
-    /// A scope that is open, and in which nothing runs. It allocates once.
+    /// Creates an open scope without work. It allocates once.
     pub fn new() -> Self {
         Scope {
             token: ScopeToken {
@@ -59,15 +58,15 @@ impl<K: Kind> Scope<K> {
         }
     }
 
-    /// A handle with which work is started here from elsewhere, also from inside that work.
+    /// Returns a handle that starts work in this scope, from anywhere, also from inside that work.
     pub fn token(&self) -> ScopeToken<K> {
         self.token.clone()
     }
 
-    /// Starts a sender on the heap, as a part of the scope. `false` where the scope is closed or joined: the sender was
-    /// dropped then, and never started.
+    /// Starts a sender on the heap, associated with the scope. Returns `false` if the scope is closed or joined. The
+    /// sender is then dropped without being started.
     ///
-    /// Whatever starting it resumed has run when this returns; to have it run elsewhere, write
+    /// The work that the start resumes has run when this returns. To run it elsewhere, write
     /// `scope.spawn(starts_on(scheduler, sender))`.
     ///
     /// ```
@@ -85,17 +84,17 @@ impl<K: Kind> Scope<K> {
     ///
     /// # Completions
     ///
-    /// The sender has neither a value nor an error, since nobody would take them: `.then(drop)` and
-    /// [`.upon_error(..)`](Sender::upon_error) see to that. A stop passes unseen.
+    /// The sender must have neither a value nor an error, since there is no receiver for them. Use `.then(drop)` and
+    /// [`.upon_error(..)`](Sender::upon_error). A stop is ignored.
     ///
     /// # Panics
     ///
-    /// The sender's panic has been reported by the panic hook. The others go on; the first of them is what
-    /// [`join`](Scope::join) completes with.
+    /// The panic hook reports a panic of the sender. The other work continues, and [`join`](Scope::join) completes with
+    /// the first panic.
     ///
     /// # Cancellation
     ///
-    /// The environment of the sender has the stop token of the [`CountingScope`], and nothing else.
+    /// The environment of the sender contains the stop token of the [`CountingScope`], and no other value.
     ///
     /// # Allocation
     ///
@@ -103,7 +102,7 @@ impl<K: Kind> Scope<K> {
     ///
     /// # Stack
     ///
-    /// Constant: this is a driver.
+    /// Constant: the call is a driver.
     pub fn spawn<S>(&self, sender: S) -> bool
     where
         S: Sender<Value: NoValue, Error: Handled> + 'static,
@@ -111,7 +110,7 @@ impl<K: Kind> Scope<K> {
         self.token.spawn(sender)
     }
 
-    /// Starts a sender on the heap, as a part of the scope, and gives a sender of its result. See [`SpawnFuture`].
+    /// Starts a sender on the heap, associated with the scope, and returns a sender of its result. See [`SpawnFuture`].
     pub fn spawn_future<S>(&self, sender: S) -> SpawnFuture<S, K>
     where
         S: Sender<Value: Send, Error: Send> + 'static,
@@ -119,44 +118,46 @@ impl<K: Kind> Scope<K> {
         self.token.spawn_future(sender)
     }
 
-    /// Makes a sender a part of the scope, from now until it has completed or is dropped. See [`Associated`].
+    /// Associates a sender with the scope, from now until it has completed or is dropped. See [`Associated`].
     pub fn associate<S: Sender>(&self, sender: S) -> Associated<S, K> {
         self.token.associate(sender)
     }
 
-    /// Refuses work from now on. What runs goes on.
+    /// Closes the scope: it refuses work from now on. Running work continues.
     pub fn close(&self) {
         self.token.handle.close();
     }
 
-    /// Whether work is refused: the scope is closed, or joined.
+    /// Returns whether the scope refuses work: it is closed or joined.
     pub fn is_closed(&self) -> bool {
         self.token.is_closed()
     }
 
-    /// How much there is in the scope: what runs, and what was [associated](Scope::associate) and is not started yet.
+    /// Returns the number of associations: running work, and [associated](Scope::associate) senders that are not
+    /// started yet.
     ///
-    /// Other threads may change it at any time; [`join`](Scope::join) waits for it to be 0.
+    /// Other threads may change it at any time. [`join`](Scope::join) waits until it is 0.
     pub fn in_use(&self) -> usize {
         self.token.handle.in_use()
     }
 
-    /// A sender that completes when everything in the scope has ended. See [`Join`].
+    /// Returns a sender that completes when all work in the scope has ended. See [`Join`].
     pub fn join(&self) -> Join<K> {
         Join::new(self.token.handle.clone())
     }
 }
 
 impl CountingScope {
-    /// Asks all that runs in the scope, and all that will, to stop: `true` for the first request, `false` for every other.
+    /// Requests a stop of all work in the scope, running and future. Returns `true` for the first request and `false`
+    /// for every other.
     ///
-    /// It does not close the scope. Calls every registered callback on this thread, outside any lock, then runs what they
-    /// resumed.
+    /// The scope is not closed. Calls every registered callback on this thread, outside any lock, and then runs the
+    /// work that they resumed.
     pub fn request_stop(&self) -> bool {
         self.token.handle.request_stop()
     }
 
-    /// Whether the stop has been requested.
+    /// Returns whether the stop has been requested.
     pub fn stop_requested(&self) -> bool {
         self.token.handle.stop_requested()
     }
@@ -164,7 +165,7 @@ impl CountingScope {
 
 impl<K: Kind> Drop for Scope<K> {
     fn drop(&mut self) {
-        // SAFETY: there is one scope for a state, and this is its end.
+        // SAFETY: a state has one `Scope`, which is dropped once.
         unsafe { self.token.handle.abandon() };
     }
 }

@@ -2,9 +2,9 @@ use super::kind::Kind;
 use super::state::Association;
 use crate::{EmptyEnv, Panic, Patched, Receiver, Transfer, WithStopToken};
 
-/// The value of a sender that nobody takes one from: none.
+/// The value type of a sender without a value.
 ///
-/// [`Scope::spawn`](super::Scope::spawn) asks for it.
+/// [`Scope::spawn`](super::Scope::spawn) requires it.
 #[diagnostic::on_unimplemented(
     message = "spawned work gives no value, and this sender gives `{Self}`",
     label = "nobody would take this value",
@@ -14,7 +14,7 @@ pub trait NoValue {}
 
 impl NoValue for () {}
 
-/// The receiver of spawned work. Its operation is gone when it completes.
+/// The receiver of spawned work. Its operation is freed before it completes.
 pub(super) struct SpawnedReceiver<K: Kind> {
     pub(super) association: Association<K>,
 }
@@ -23,7 +23,8 @@ impl<T, E, K: Kind> Receiver<T, E> for SpawnedReceiver<K> {
     type Env = Patched<WithStopToken<K::Token>, EmptyEnv>;
 
     fn env(&self) -> Self::Env {
-        // SAFETY: the environment is not used once the receiver is completed, which is what ends the association.
+        // SAFETY: the environment is not used after the receiver is completed, and only the completion ends the
+        // association.
         Patched::new(WithStopToken(unsafe { self.association.token() }), EmptyEnv)
     }
 

@@ -5,10 +5,10 @@ use super::kind::Kind;
 use crate::adaptors::EnsureStarted;
 use crate::{Completes, Receiver, Sender};
 
-/// The result of work that runs in a scope: a sender, which can also be awaited. Made by
+/// The result of work in a scope: a sender, which can also be awaited. Created by
 /// [`Scope::spawn_future`](super::Scope::spawn_future).
 ///
-/// The work is a part of the scope until it has ended. Its result is not: it is kept here, and can be taken after the
+/// The work is associated with the scope until it has ended. The result is kept here, and can be taken after the
 /// [`join`](super::Scope::join).
 ///
 /// ```
@@ -23,26 +23,26 @@ use crate::{Completes, Receiver, Sender};
 ///
 /// # Completions
 ///
-/// Those of the sender. Where the scope refused it, it was dropped, and this completes stopped.
+/// The completions of the sender. If the scope refused it, the sender was dropped, and this completes stopped.
 ///
 /// # Panics
 ///
-/// Those of the sender pass. A panic of work whose result was dropped has been reported by the panic hook, and goes with
-/// the result.
+/// Panics of the sender are passed on. If the result was dropped, the panic hook has reported the panic, and it is not
+/// passed on.
 ///
 /// # Cancellation
 ///
-/// Dropping it asks the work to stop, and lets it end on its own, as a part of the scope. A receiver whose stop is
-/// requested leaves at once, with a stop, which drops it. A stop of the [`CountingScope`](super::CountingScope) reaches the
-/// work.
+/// Dropping it requests a stop of the work, which then ends on its own, still associated with the scope. If the
+/// receiver's stop is requested, it completes stopped at once, and drops the result. A stop of the
+/// [`CountingScope`](super::CountingScope) reaches the work.
 ///
 /// # Allocation
 ///
-/// One, when it is made.
+/// One, in `spawn_future`.
 ///
 /// # Stack
 ///
-/// Constant: making one is a driver.
+/// Constant: `spawn_future` is a driver.
 #[must_use = "dropping it asks the work to stop; wait for it, or use `spawn`"]
 pub struct SpawnFuture<S, K: Kind> {
     running: EnsureStarted<Associated<S, K>>,
@@ -66,7 +66,7 @@ impl<S, K: Kind> fmt::Debug for SpawnFuture<S, K> {
     }
 }
 
-// SAFETY: it is the other, which keeps the promises.
+// SAFETY: the operation is the one of `EnsureStarted`, which meets the contract.
 unsafe impl<S, K> Sender for SpawnFuture<S, K>
 where
     S: Sender<Value: Send, Error: Send> + 'static,

@@ -1,4 +1,24 @@
-//! What a scope is on the heap: a count of what runs in it, those who wait for its end, and the first panic.
+//! The state of a scope on the heap: a count of its associations, the waiting joins, and the first panic.
+//!
+//! [`ScopeState`] is shared by the scope, its tokens, its joins and its associations. [`ScopeRef`] is a counted
+//! reference to it. [`Association`] is one piece of work: `spawn`, `spawn_future` and `associate` create it, and its
+//! end is the end of that work.
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | `word`, `references`, the source | every thread |
+//! | the waiters | the thread that holds their lock; the bits `JOINING` and `JOINED` change under it too |
+//! | `stop` | the drop of the scope, once, and the driver that runs the job |
+//!
+//! # Why it is sound
+//!
+//! All associations together own one reference, from the first to the last. The thread that ends the last one releases
+//! that reference after its last access. So an association keeps the state valid without a reference of its own.
+//!
+//! The last association changes the word under the lock if a join waits. So no join can leave between that change and
+//! the removal of the waiters from the list.
 
 use alloc::boxed::Box;
 use core::convert::Infallible;
@@ -20,16 +40,16 @@ use crate::{Job, Panic, Transfer};
 
 /// The state that a scope, its tokens, its joins and its associations share.
 pub(super) struct ScopeState<K: Kind> {
-    /// How many associations there are, in steps of `ONE`, and beneath it four bits:
+    /// The number of associations, in steps of `ONE`, and four bits below it:
     ///
     /// | bit | set by | cleared by | means |
     /// |---|---|---|---|
-    /// | `USED` | the first association | nobody | it was used |
-    /// | `CLOSED` | `close`, at any time | nobody | no more associations |
-    /// | `JOINING` | a join that finds some association, under the lock | the last join to leave; the last association to end | somebody is in the list |
-    /// | `JOINED` | the last association to end while `JOINING`, or a join that finds none, under the lock | nobody | no more associations; whoever joins completes |
+    /// | `USED` | the first association | never | the scope was used |
+    /// | `CLOSED` | `close`, at any time | never | new associations are refused |
+    /// | `JOINING` | a join that finds an association, under the lock | the last join to leave; the last association to end | the list of waiters is not empty |
+    /// | `JOINED` | the last association to end while `JOINING`, or a join that finds none, under the lock | never | new associations are refused; joins complete |
     ///
-    /// Together they are the states of a scope:
+    /// The bits are the states of a scope:
     ///
     /// | state | bits | an association | a join | the last association ends |
     /// |---|---|---|---|---|
@@ -41,17 +61,17 @@ pub(super) struct ScopeState<K: Kind> {
     /// | closed and joining | `USED`, `CLOSED`, `JOINING` | refused | waits | joined |
     /// | joined | `JOINED` | refused | completes | |
     ///
-    /// So `JOINING` is never seen with a count of 0. Each bit and the count change by compare-and-exchange, and `JOINING`
-    /// and `JOINED` under the lock too, so that they agree with the list. An association that ends releases what its work
-    /// did; the join, or whoever completes it, acquires all of it.
+    /// So `JOINING` never occurs with a count of 0. All changes are read-modify-write operations. `JOINING` and
+    /// `JOINED` also change under the lock, so that they agree with the list. The end of an association is a release of
+    /// its work. Pairs with the acquire of the join, or of the thread that completes it.
     word: AtomicUsize,
-    /// One for the scope, each token and each join, one for all associations together while there are some, and one for
-    /// a stop on its way. When it falls to zero, the memory goes.
+    /// The reference count. The scope, each token, each join and a stop on its way own one reference each. All
+    /// associations together own one.
     references: Count,
     source: K::Source,
     waiters: SpinLock<Waiters>,
     panics: Panics,
-    /// Requests the stop of a scope that was dropped.
+    /// Requests the stop of a dropped scope.
     stop: Job,
 }
 
@@ -61,19 +81,20 @@ const JOINING: usize = 4;
 const JOINED: usize = 8;
 const ONE: usize = 16;
 
+/// Returns the number of associations in a word.
 const fn count(word: usize) -> usize {
     word / ONE
 }
 
 impl<K: Kind> ScopeState<K> {
-    /// Counts one more, unless the scope refuses.
+    /// Counts one more association, unless the scope refuses.
     fn try_associate(&self) -> bool {
         let mut word = self.word.load(Acquire);
         loop {
             if word & (CLOSED | JOINED) != 0 {
                 return false;
             }
-            // What is associated can be forgotten, so the number is not limited by memory.
+            // Associations can be forgotten without dropping them, so their number is not limited by memory.
             assert!(count(word) < usize::MAX / ONE, "too many associations");
             match self
                 .word
@@ -84,19 +105,19 @@ impl<K: Kind> ScopeState<K> {
             }
         }
         if count(word) == 0 {
-            // That of the associations. It is taken before this one can end, and until then the caller's own reference, which
-            // is no association's, keeps the state.
+            // Adds the reference of the associations. The new association cannot end before this, and until then the
+            // caller's own reference keeps the state valid.
             self.references.add();
         }
         true
     }
 
-    /// Refuses associations from now on.
+    /// Refuses new associations from now on.
     pub(super) fn close(&self) {
         self.word.fetch_or(CLOSED, AcqRel);
     }
 
-    /// A join starts, and has the lock.
+    /// Starts a join, which holds the lock of the waiters.
     pub(super) fn join(&self, _: &Waiters) -> Begin<Infallible> {
         let mut word = self.word.load(Acquire);
         loop {
@@ -115,7 +136,7 @@ impl<K: Kind> ScopeState<K> {
         }
     }
 
-    /// The last join has left, and has the lock.
+    /// Clears `JOINING` for the last join to leave, which holds the lock of the waiters.
     pub(super) fn leave(&self, _: &Waiters) {
         self.word.fetch_and(!JOINING, Relaxed);
     }
@@ -128,7 +149,7 @@ impl<K: Kind> ScopeState<K> {
         count(self.word.load(Acquire))
     }
 
-    /// Those who join.
+    /// Returns the waiting joins.
     pub(super) fn waiters(&self) -> &SpinLock<Waiters> {
         &self.waiters
     }
@@ -137,16 +158,16 @@ impl<K: Kind> ScopeState<K> {
         K::stop_requested(&self.source)
     }
 
-    /// The first panic of spawned work.
+    /// Returns the first panic of spawned work, or its echo.
     pub(super) fn panic(&self) -> Option<Panic> {
         self.panics.take()
     }
 
     /// # Safety
     ///
-    /// The job is that of a state, with a reference.
+    /// `job` is the field of a state, and owns a counted reference to it.
     unsafe fn stop(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a state; the reference that came with it is given back.
+        // SAFETY: the job is a field of a state. The `ScopeRef` takes over the job's reference.
         let handle = ScopeRef(unsafe { container_of!(job, Self, stop) });
         K::request_stop_later(&handle.source)
     }
@@ -178,12 +199,13 @@ impl<K: Kind> ScopeState<K> {
     }
 }
 
-/// One reference to a [`ScopeState`].
+/// A counted reference to a [`ScopeState`].
 pub(super) struct ScopeRef<K: Kind>(NonNull<ScopeState<K>>);
 
-// SAFETY: the state is atomics, a source, and what is under a lock: waiters, which complete on any thread, and panics.
+// SAFETY: the state consists of atomics, a source, and lock-protected waiters and panics. Waiters may complete on any
+// thread.
 unsafe impl<K: Kind> Send for ScopeRef<K> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl<K: Kind> Sync for ScopeRef<K> {}
 
 impl<K: Kind> ScopeRef<K> {
@@ -199,28 +221,29 @@ impl<K: Kind> ScopeRef<K> {
         ScopeRef(NonNull::from(Box::leak(state)))
     }
 
-    /// A part of the scope, unless it refuses.
+    /// Creates an association, unless the scope refuses.
     pub(super) fn associate(&self) -> Option<Association<K>> {
         self.try_associate().then(|| Association(self.0))
     }
 
-    /// Requests the stop: `true` for the first request.
+    /// Requests the stop. Returns `true` for the first request.
     pub(super) fn request_stop(&self) -> bool {
-        // A callback may drop the last of the others: the list must outlive the round all the same.
+        // A callback may release every other reference. This one keeps the source valid until all callbacks have run.
         let handle = self.clone();
         K::request_stop(&handle.source)
     }
 
-    /// Nobody holds the scope any more: what runs in it is asked to stop, and nothing new comes.
+    /// Closes a scope that is being dropped, and requests a stop of its running work.
     ///
     /// # Safety
     ///
-    /// Called once for a state.
+    /// Called at most once for each state.
     pub(super) unsafe fn abandon(&self) {
         self.close();
         if self.in_use() != 0 && !self.stop_requested() {
             let ScopeRef(state) = *mem::ManuallyDrop::new(self.clone());
-            // SAFETY: the job's reference keeps the state until it has run. It is handed out this once.
+            // SAFETY: the job's reference keeps the state valid until the job has run. This function is called once, so
+            // the job is in no other list.
             let stop = unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*state.as_ptr()).stop)) };
             outermost(stop);
         }
@@ -232,7 +255,7 @@ impl<K: Kind> core::ops::Deref for ScopeRef<K> {
 
     #[inline]
     fn deref(&self) -> &ScopeState<K> {
-        // SAFETY: a handle is a reference that counts.
+        // SAFETY: this reference is counted, so the state is valid.
         unsafe { self.0.as_ref() }
     }
 }
@@ -247,7 +270,7 @@ impl<K: Kind> Clone for ScopeRef<K> {
 impl<K: Kind> Drop for ScopeRef<K> {
     fn drop(&mut self) {
         if self.references.release() {
-            // SAFETY: that was the last.
+            // SAFETY: this was the last reference, so it has exclusive access.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
@@ -265,41 +288,42 @@ impl<K: Kind> fmt::Debug for ScopeRef<K> {
     }
 }
 
-/// A part of a scope: what it counts.
+/// A piece of work in a scope, counted until it ends.
 pub(super) struct Association<K: Kind>(NonNull<ScopeState<K>>);
 
-// SAFETY: as for a handle.
+// SAFETY: an association is a reference to the state, like a `ScopeRef`.
 unsafe impl<K: Kind> Send for Association<K> {}
-// SAFETY: as for a handle.
+// SAFETY: see `Send`.
 unsafe impl<K: Kind> Sync for Association<K> {}
 
 impl<K: Kind> Association<K> {
     fn state(&self) -> &ScopeState<K> {
-        // SAFETY: while it is counted, the associations have a reference.
+        // SAFETY: this association is counted, so the reference that all associations own keeps the state valid.
         unsafe { self.0.as_ref() }
     }
 
-    /// One more, unless the scope refuses.
+    /// Creates another association, unless the scope refuses.
     pub(super) fn again(&self) -> Option<Association<K>> {
         self.state().try_associate().then(|| Association(self.0))
     }
 
-    /// The scope's stop token.
+    /// Returns the scope's stop token.
     ///
     /// # Safety
     ///
-    /// It is not used once the association has ended.
+    /// The token is not used after the association has ended.
     pub(super) unsafe fn token(&self) -> K::Token {
-        // SAFETY: by the caller's promise; the association keeps the state.
+        // SAFETY: the association keeps the state valid, and the token is not used after it, by the contract of this
+        // function.
         unsafe { K::token(&self.state().source) }
     }
 
-    /// Keeps a panic for whoever joins.
+    /// Keeps a panic for the joins.
     pub(super) fn panicked(&self, payload: Panic) {
         self.state().panics.keep(payload);
     }
 
-    /// Ends it, and returns what that resumes.
+    /// Ends the association, and returns the transfer of the joins that it completes.
     pub(super) fn end(self) -> Transfer {
         let this = mem::ManuallyDrop::new(self);
         let state = this.state();
@@ -314,16 +338,18 @@ impl<K: Kind> Association<K> {
             }
         }
         if count(word) == 1 {
-            // The reference of the associations.
+            // Releases the reference of the associations.
             drop(ScopeRef(this.0));
         }
         Transfer::none()
     }
 
-    /// Ends it where it looks like the last and a join waits: under the lock, so that no join leaves meanwhile.
+    /// Ends an association that appears to be the last while a join waits. Takes the lock, so that no join leaves at
+    /// the same time.
     #[cold]
     fn end_joining(&self) -> Transfer {
-        // Where it is not the last after all, the lock is given back after the association. So this has a reference.
+        // If this is not the last association after all, the lock is released after the association has ended. So the
+        // lock needs a reference of its own.
         self.state().references.add();
         let state = ScopeRef(self.0);
         let mut list = state.waiters.lock();
@@ -344,7 +370,7 @@ impl<K: Kind> Association<K> {
         let waiters = joined.then(|| list.take());
         drop(list);
         if last {
-            // The reference of the associations.
+            // Releases the reference of the associations.
             drop(ScopeRef(self.0));
         }
         waiters.map_or_else(Transfer::none, Taken::deliver)
@@ -353,25 +379,26 @@ impl<K: Kind> Association<K> {
 
 impl<K: Kind> Drop for Association<K> {
     fn drop(&mut self) {
-        // This one is not dropped again: `end` forgets it.
+        // `end` consumes the copy without dropping it, so the association ends once.
         Association(self.0).end().run();
     }
 }
 
-/// Runs what a dropped scope resumes. A scope that is dropped meanwhile, by that, waits until it is done: so scopes that
-/// lie in the work of scopes are taken down in a loop.
+/// Runs the work that a dropped scope resumes. If that work drops another scope, the inner drop only queues its own
+/// stop here. So nested scopes are stopped by a loop, in constant stack.
 #[cfg(feature = "std")]
 fn outermost(stop: Transfer) {
     use core::cell::Cell;
     use core::ptr;
 
     crate::sync::per_thread! {
-        /// What waits, on the stack of whoever runs it.
+        /// The queued stops: a local of the outermost call on this thread, or null.
         static WAITING: Cell<*mut Transfer> = Cell::new(ptr::null_mut());
     }
 
     WAITING.with(|waiting| {
-        // SAFETY: it is on the stack beneath us, and nobody uses it while a stop runs but through this.
+        // SAFETY: the pointer is to a local of the outermost call, which is beneath this call on the stack. No
+        // reference to it is alive while a stop runs.
         if let Some(waiting) = unsafe { waiting.get().as_mut() } {
             waiting.append(stop);
             return;
@@ -379,16 +406,17 @@ fn outermost(stop: Transfer) {
         let mut left = stop;
         let list = &raw mut left;
         waiting.set(list);
-        // SAFETY: it is a local, which whatever runs reaches through the same pointer.
+        // SAFETY: `list` points to a local. Code that runs meanwhile accesses it only through the same pointer.
         while !unsafe { &*list }.is_none() {
-            // SAFETY: as above.
+            // SAFETY: the pointer is the one that the condition of the loop dereferences.
             mem::take(unsafe { &mut *list }).run();
         }
         waiting.set(ptr::null_mut());
     });
 }
 
-/// Runs what a dropped scope resumes. Without `std` nothing can be kept per thread, so a nest is taken down by recursion.
+/// Runs the work that a dropped scope resumes. Without `std` there is no thread-local storage, so nested scopes are
+/// stopped by recursion.
 #[cfg(not(feature = "std"))]
 fn outermost(stop: Transfer) {
     stop.run();

@@ -8,12 +8,11 @@ use super::state::ScopeRef;
 use crate::adaptors::Handled;
 use crate::{Sender, consumers};
 
-/// A handle with which work is started in a [`Scope`](super::Scope), from anywhere. Made by
+/// A handle that starts work in a [`Scope`](super::Scope), from anywhere. Created by
 /// [`Scope::token`](super::Scope::token).
 ///
-/// It is cloned and sent. It keeps the memory of the scope, not the scope: it does not close it and does not join it, and
-/// when the [`Scope`](super::Scope) is dropped or joined it starts nothing any more. Two are equal when they are of one
-/// scope.
+/// It can be cloned and sent. It keeps the memory of the scope alive, but neither closes nor joins the scope. After the
+/// [`Scope`](super::Scope) is dropped or joined, it starts no work. Two tokens are equal if they belong to one scope.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -23,7 +22,7 @@ use crate::{Sender, consumers};
 /// let (sent, received) = mpsc::channel();
 /// let token = scope.token();
 /// scope.spawn(just_from(move || {
-///     // Work that runs in the scope may start more there, also while somebody joins.
+///     // Work in the scope may start more work there, also during a join.
 ///     token.spawn(just(7).then(move |x| sent.send(x).unwrap()));
 /// }));
 /// sync_wait(scope.join()).unwrap();
@@ -34,7 +33,7 @@ pub struct ScopeToken<K: Kind = WithStop> {
 }
 
 impl<K: Kind> ScopeToken<K> {
-    /// [`Scope::spawn`](super::Scope::spawn).
+    /// Starts a sender on the heap: see [`Scope::spawn`](super::Scope::spawn).
     pub fn spawn<S>(&self, sender: S) -> bool
     where
         S: Sender<Value: NoValue, Error: Handled> + 'static,
@@ -48,7 +47,7 @@ impl<K: Kind> ScopeToken<K> {
         }
     }
 
-    /// [`Scope::spawn_future`](super::Scope::spawn_future).
+    /// Starts a sender and returns a sender of its result: see [`Scope::spawn_future`](super::Scope::spawn_future).
     pub fn spawn_future<S>(&self, sender: S) -> SpawnFuture<S, K>
     where
         S: Sender<Value: Send, Error: Send> + 'static,
@@ -56,12 +55,12 @@ impl<K: Kind> ScopeToken<K> {
         SpawnFuture::new(self.associate(sender))
     }
 
-    /// [`Scope::associate`](super::Scope::associate).
+    /// Associates a sender with the scope: see [`Scope::associate`](super::Scope::associate).
     pub fn associate<S: Sender>(&self, sender: S) -> Associated<S, K> {
         Associated::new(sender, self.handle.associate())
     }
 
-    /// [`Scope::is_closed`](super::Scope::is_closed).
+    /// Returns whether the scope refuses work: see [`Scope::is_closed`](super::Scope::is_closed).
     pub fn is_closed(&self) -> bool {
         self.handle.is_closed()
     }
