@@ -53,7 +53,7 @@ impl fmt::Display for Report<'_> {
             Report::DetachedPanic { name, panic } => {
                 write!(
                     f,
-                    "the detached task {} panicked, and nobody awaited it: {}",
+                    "the detached task {} panicked, and its result was never taken: {}",
                     name.unwrap_or("(no name)"),
                     panic.message().unwrap_or("(no message)"),
                 )
@@ -61,7 +61,7 @@ impl fmt::Display for Report<'_> {
             Report::ChildPanic { panic } => {
                 write!(
                     f,
-                    "a child of a supervised group panicked, and its result was not asked for: {}",
+                    "a child of a supervised group panicked, and its result was never taken: {}",
                     panic.message().unwrap_or("(no message)"),
                 )
             }
@@ -93,8 +93,8 @@ static HOOK: Setting<std::sync::Arc<Hook>> = Setting::new();
 ///         DROPPED.fetch_add(1, Ordering::Relaxed);
 ///     }
 /// });
-/// let nobody_answers = task::continuation(|continuation: Continuation<()>| drop(continuation));
-/// assert!(sync_wait(nobody_answers).is_stopped());
+/// let unanswered = task::continuation(|continuation: Continuation<()>| drop(continuation));
+/// assert!(sync_wait(unanswered).is_stopped());
 /// assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
 /// task::reset_report_hook();
 /// ```

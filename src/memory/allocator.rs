@@ -28,7 +28,7 @@ impl OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the allocator has no memory for {} bytes", self.layout.size())
+        write!(f, "failed to allocate {} bytes", self.layout.size())
     }
 }
 

@@ -6,9 +6,9 @@ use crate::{EmptyEnv, Panic, Patched, Receiver, Transfer, WithStopToken};
 ///
 /// [`Scope::spawn`](super::Scope::spawn) requires it.
 #[diagnostic::on_unimplemented(
-    message = "spawned work gives no value, and this sender gives `{Self}`",
-    label = "nobody would take this value",
-    note = "throw it away with `.then(drop)`, or take it, from what `spawn_future(..)` gives"
+    message = "spawned work must have no value, but this sender completes with `{Self}`",
+    label = "this value would be lost",
+    note = "drop it with `.then(drop)`, or receive it from the sender that `spawn_future(..)` returns"
 )]
 pub trait NoValue {}
 

@@ -75,7 +75,7 @@ fn stacks_are_as_large_as_was_asked_for() {
 fn zero_threads_are_refused() {
     let error = ThreadPool::builder().threads(0).build().unwrap_err();
     assert!(matches!(error, BuildError::NoThreads), "{error:?}");
-    assert_eq!(error.to_string(), "a thread pool needs at least one thread");
+    assert_eq!(error.to_string(), "thread pool needs at least one thread");
     assert_eq!(panic_message(|| ThreadPool::new(0)), error.to_string());
 }
 
@@ -132,7 +132,7 @@ fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
     assert!(started > 0 && started < 64, "{started} were started: nothing was shown");
     assert_eq!(wanted, 64);
     assert!(
-        error.to_string().contains(&format!("gave {started} of 64 threads")),
+        error.to_string().contains(&format!("{started} of 64 started")),
         "{error}"
     );
     assert_eq!(error.source().unwrap().to_string(), source.to_string());
@@ -194,7 +194,7 @@ fn a_name_that_cannot_be_one_is_an_error_before_any_thread_is_started() {
         .build()
         .unwrap_err();
     assert!(matches!(error, BuildError::Name { index: 2 }), "{error:?}");
-    assert_eq!(error.to_string(), "the name of worker 2 has a zero byte in it");
+    assert_eq!(error.to_string(), "name of worker 2 contains a zero byte");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Spawned work has nobody to give its value to.
+//! Spawned work has no receiver for a value.
 use bowline::prelude::*;
 
 fn main() {

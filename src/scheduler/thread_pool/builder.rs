@@ -345,27 +345,30 @@ pub enum BuildError {
     },
 }
 
+impl BuildError {
+    /// Panics with the error and its source.
+    pub(super) fn fail(&self) -> ! {
+        match std::error::Error::source(self) {
+            Some(source) => panic!("{self}: {source}"),
+            None => panic!("{self}"),
+        }
+    }
+}
+
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::NoThreads => f.write_str("a thread pool needs at least one thread"),
+            BuildError::NoThreads => f.write_str("thread pool needs at least one thread"),
             BuildError::TooMany { wanted } => {
-                write!(
-                    f,
-                    "a thread pool has at most {MAX_WORKERS} threads, and {wanted} were wanted"
-                )
+                write!(f, "thread pool has at most {MAX_WORKERS} threads, not {wanted}")
             }
-            BuildError::Name { index } => write!(f, "the name of worker {index} has a zero byte in it"),
-            BuildError::Spawn {
-                started,
-                wanted,
-                source,
-            } => write!(
-                f,
-                "the system gave {started} of {wanted} threads, then refused: {source}"
-            ),
+            BuildError::Name { index } => write!(f, "name of worker {index} contains a zero byte"),
+            BuildError::Spawn { started, wanted, .. } => {
+                write!(f, "failed to spawn a worker: only {started} of {wanted} started")
+            }
             BuildError::OnStart { index, payload } => {
-                write!(f, "the function for the start of worker {index} panicked: {payload:?}")
+                let message = payload.message().unwrap_or("(no message)");
+                write!(f, "`on_start` panicked for worker {index}: {message}")
             }
         }
     }

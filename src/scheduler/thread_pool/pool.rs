@@ -95,7 +95,7 @@ impl ThreadPool {
     pub fn new(threads: usize) -> Self {
         match ThreadPool::builder().threads(threads).build() {
             Ok(pool) => pool,
-            Err(error) => panic!("{error}"),
+            Err(error) => error.fail(),
         }
     }
 
@@ -185,7 +185,7 @@ mod global {
         pub fn global() -> &'static ThreadPool {
             match try_global() {
                 Ok(pool) => pool,
-                Err(error) => panic!("the global pool: {error}"),
+                Err(error) => error.fail(),
             }
         }
 
