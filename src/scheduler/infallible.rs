@@ -1,4 +1,4 @@
-//! Making a scheduler that can fail into one that cannot, explicitly.
+//! Adaptors that make a fallible scheduler infallible.
 
 use core::convert::Infallible;
 
@@ -6,13 +6,13 @@ use crate::sender::native::Native;
 use crate::stop::StopToken;
 use crate::{Completes, Env, Identity, Panic, Receiver, Scheduler, Sender, Transfer};
 
-/// What happens when the scheduler beneath fails.
+/// The action after a failure of the inner scheduler.
 pub trait OnFailure: Clone + Send + Sync {
     /// Completes the receiver, or does not return.
     fn failed<R: Receiver<(), Infallible>>(receiver: R) -> Transfer;
 }
 
-/// Goes on where it is.
+/// Continues on the thread of the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FallbackInline;
 
@@ -22,7 +22,7 @@ impl OnFailure for FallbackInline {
     }
 }
 
-/// Ends the process.
+/// Aborts the process.
 #[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FallbackAbort;
@@ -35,17 +35,17 @@ impl OnFailure for FallbackAbort {
     }
 }
 
-/// A scheduler that cannot fail, made of one that can. Made by [`Scheduler::or_inline`] and [`Scheduler::or_abort`].
+/// An infallible scheduler around a fallible one. Created by [`Scheduler::or_inline`] and [`Scheduler::or_abort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrElse<C, A> {
     scheduler: C,
     action: A,
 }
 
-/// A scheduler that goes on where it is when the one beneath fails.
+/// A scheduler that continues on the current thread if the inner one fails.
 pub type OrInline<C> = OrElse<C, FallbackInline>;
 
-/// A scheduler that ends the process when the one beneath fails.
+/// A scheduler that aborts the process if the inner one fails.
 #[cfg(feature = "std")]
 pub type OrAbort<C> = OrElse<C, FallbackAbort>;
 
@@ -83,7 +83,7 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
         self.scheduler.identity()
     }
 
-    /// What is queued cannot fail, so a queue beneath is that of this scheduler too.
+    /// Returns the queue of the inner scheduler: queueing cannot fail.
     fn native(&self) -> Option<Native<'_>> {
         self.scheduler.native()
     }
@@ -93,20 +93,20 @@ impl<C: Scheduler, A: OnFailure + PartialEq> Scheduler for OrElse<C, A> {
 ///
 /// # Completions
 ///
-/// The value, on the scheduler beneath, or after its failure as the adaptor says. Stopped only when the receiver's
-/// stop token was stopped.
+/// The value, on the inner scheduler, or as the adaptor says after its failure. Stopped only if the receiver's stop
+/// token was stopped.
 ///
 /// # Panics
 ///
-/// Those of the scheduler beneath pass.
+/// Panics of the inner scheduler are passed on.
 ///
 /// # Cancellation
 ///
-/// That of the scheduler beneath.
+/// Defined by the inner scheduler.
 ///
 /// # Allocation
 ///
-/// That of the scheduler beneath.
+/// Defined by the inner scheduler.
 ///
 /// # Stack
 ///
@@ -118,7 +118,7 @@ pub struct OrElseSchedule<S, A> {
     action: A,
 }
 
-// SAFETY: the operation is the child's, and the receiver completes inside the child's completion.
+// SAFETY: the operation is the inner sender's, and the receiver completes inside its completion.
 unsafe impl<S: Sender<Value = ()>, A: OnFailure> Sender for OrElseSchedule<S, A> {
     type Value = ();
     type Error = Infallible;
@@ -152,7 +152,7 @@ impl<E, A: OnFailure, R: Receiver<(), Infallible>> Receiver<(), E> for OrElseRec
     }
 
     fn set_error(self, error: E) -> Transfer {
-        // Before the completion, after which what it borrows may be gone.
+        // The error may borrow, so it is dropped before the completion.
         drop(error);
         A::failed(self.receiver)
     }

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use crate::sender::native::{Native, Queue};
 use crate::{Completes, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
-/// The scheduler of right here: work completes inside `start`.
+/// The scheduler of the current thread: work completes inside `start`.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -38,13 +38,13 @@ impl Queue for InlineScheduler {
 
     #[inline]
     unsafe fn enqueue(_: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue`.
+        // SAFETY: the job is in no queue and stays valid until it runs, by the contract of this function.
         unsafe { Transfer::to(job) }
     }
 
     #[inline]
     unsafe fn enqueue_last(_: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue_last`.
+        // SAFETY: the job is in no queue and stays valid until it runs, by the contract of this function.
         unsafe { Transfer::to(job) }
     }
 
@@ -65,7 +65,7 @@ impl Queue for InlineScheduler {
 ///
 /// # Cancellation
 ///
-/// Ignored: there is nothing to wait for.
+/// Ignored: the operation does not wait.
 ///
 /// # Allocation
 ///
@@ -78,7 +78,7 @@ impl Queue for InlineScheduler {
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct InlineSchedule(());
 
-// SAFETY: the operation completes inside `start` and touches nothing afterwards; it is `!Unpin`.
+// SAFETY: the operation completes inside `start`, and does not access itself afterwards. It is `!Unpin`.
 unsafe impl Sender for InlineSchedule {
     type Value = ();
     type Error = Infallible;

@@ -1,13 +1,13 @@
-//! Places where work runs.
+//! Schedulers: the places where work runs.
 //!
-//! | scheduler | what it is |
+//! | scheduler | description |
 //! |---|---|
 //! | [`InlineScheduler`] | completes inside `start` |
-//! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, first in first out |
+//! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, FIFO |
 //! | [`ThreadPool`] | work-stealing threads, with priorities |
-//! | [`Timer`] | completes at a time, on a thread of its own or on a run loop |
-//! | [`TaskScheduler`] | any of them, its type erased |
-//! | [`OrInline`], [`OrAbort`] | a scheduler that can fail, made infallible |
+//! | [`Timer`] | completes at a deadline, on a thread of its own or on a run loop |
+//! | [`TaskScheduler`] | any infallible scheduler, type-erased |
+//! | [`OrInline`], [`OrAbort`] | infallible adaptors of a fallible scheduler |
 //!
 //! Scheduling never allocates: the operation is the queue's node.
 

@@ -11,25 +11,25 @@ use crate::sender::port::{Outside, Port};
 use crate::sender::stage::container_of;
 use crate::{Completion, Job, Receiver, Transfer};
 
-/// An operation that is not inline: in memory that it owns.
+/// An operation with room on the heap. Owns the [`HeapBlock`].
 pub(super) struct HeapForm<'a, R: Receiver<(), Infallible>> {
     heap: NonNull<HeapBlock<'a, R>>,
 }
 
-/// What is in that memory, with the inside behind it. It has its address from the beginning, and so connects what is
-/// inside when it is connected itself, with all the memory that may take.
+/// The allocated part of a heap operation, with the room behind it. Its address is fixed from the beginning, so it
+/// connects the inner operation when it is connected itself, with all allocation.
 ///
-/// What does not fit inline may have another of these inside, and that another, without end. So what is inside is
-/// started, completes and is then destroyed by the driver.
+/// The inner operation may contain another of these, to any depth. So it is started, completed and destroyed by jobs of
+/// the driver.
 struct HeapBlock<'a, R: Receiver<(), Infallible>> {
     inner: InnerOperation<R>,
-    /// Taken when the memory is freed.
+    /// Moved out when the memory is freed.
     allocator: ManuallyDrop<AnyAllocator<'a>>,
-    /// What the inside has completed with, or could not be connected for.
+    /// The completion of the inner operation, or the reason why it could not be connected.
     completion: Option<Completion<(), Infallible>>,
-    /// Starts the inside.
+    /// Starts the inner operation.
     begin: Job,
-    /// Destroys the inside and completes.
+    /// Drops the inner operation and completes.
     end: Job,
 }
 
@@ -39,7 +39,7 @@ impl<'a, R: Receiver<(), Infallible>> HeapForm<'a, R> {
         let vtable = &scheduler.vtable.operation;
         let memory = OwnedMemory::new(scheduler.allocator.clone(), HeapBlock::<'a, R>::layout(vtable).0)?;
         let heap = memory.as_ptr().cast::<HeapBlock<'a, R>>();
-        // SAFETY: the memory is new, and has room; from here on it belongs to what is returned.
+        // SAFETY: the memory is new, and has this layout. The result owns it from here on.
         unsafe {
             heap.write(HeapBlock {
                 inner: InnerOperation::new(outside, vtable),
@@ -50,11 +50,11 @@ impl<'a, R: Receiver<(), Infallible>> HeapForm<'a, R> {
             });
         }
         let form = HeapForm { heap };
-        // SAFETY: it is a scheduler of this type, and there is room for its operation, which stays where it is.
+        // SAFETY: the scheduler has the vtable's type, and the room has the layout of its operation and does not move.
         unsafe {
             let inner = NonNull::new_unchecked(&raw mut (*heap.as_ptr()).inner);
             if let Err(completion) = InnerOperation::connect(inner, scheduler.scheduler(), HeapBlock::room_of(heap)) {
-                // It is for the receiver to learn, when this is started.
+                // Delivered to the receiver when this operation is started.
                 (*heap.as_ptr()).completion = Some(completion);
             }
         }
@@ -74,20 +74,21 @@ impl<'a, R: Receiver<(), Infallible>> HeapForm<'a, R> {
 
 impl<R: Receiver<(), Infallible>> Drop for HeapForm<'_, R> {
     fn drop(&mut self) {
-        /// Drops what is in the memory, also when a destructor before it panics.
+        /// Drops the block, even if a destructor before it panics.
         struct DropContents<'a, R: Receiver<(), Infallible>>(NonNull<HeapBlock<'a, R>>);
         impl<R: Receiver<(), Infallible>> Drop for DropContents<'_, R> {
             fn drop(&mut self) {
-                // SAFETY: it is made once, below, by the owner.
+                // SAFETY: the owner creates this guard once, below.
                 unsafe { self.0.drop_in_place() };
             }
         }
 
         let heap = self.heap.as_ptr();
-        // SAFETY: what is inside was not started or has completed, so this has exclusive access to all of it.
+        // SAFETY: the inner operation was not started or has completed, so the owner has exclusive access. `from_parts`
+        // gets the allocator and the layout of the allocation.
         unsafe {
             let vtable = (*heap).inner.vtable;
-            // These go in the reverse order.
+            // Locals are dropped in reverse order: the inner operation first, the memory last.
             let layout = HeapBlock::<R>::layout(vtable).0;
             let _memory = OwnedMemory::from_parts(self.heap.cast(), layout, ManuallyDrop::take(&mut (*heap).allocator));
             let _whole = DropContents(self.heap);
@@ -98,7 +99,7 @@ impl<R: Receiver<(), Infallible>> Drop for HeapForm<'_, R> {
 }
 
 impl<R: Receiver<(), Infallible>> HeapBlock<'_, R> {
-    /// The layout with the inside, and where that is.
+    /// Returns the layout of a block with its room, and the offset of the room.
     fn layout(vtable: &OperationVtable) -> (Layout, usize) {
         extend(Layout::new::<Self>(), vtable.layout)
     }
@@ -107,15 +108,15 @@ impl<R: Receiver<(), Infallible>> HeapBlock<'_, R> {
     ///
     /// `this` is valid, and was allocated for its vtable.
     unsafe fn room_of(this: NonNull<Self>) -> NonNull<()> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the offset is within the allocation, by the contract of this function.
         unsafe { this.cast::<()>().byte_add(Self::layout(this.as_ref().inner.vtable).1) }
     }
 
     /// # Safety
     ///
-    /// It is started once, and stays until it has completed.
+    /// The block is started once, and stays valid until it has completed.
     unsafe fn start(this: NonNull<Self>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the block is valid, and its jobs are in no list, by the contract of this function.
         unsafe {
             let this = this.as_ptr();
             let job = if (*this).completion.is_none() {
@@ -129,9 +130,9 @@ impl<R: Receiver<(), Infallible>> HeapBlock<'_, R> {
 
     /// # Safety
     ///
-    /// The job is that of a started operation, and runs once.
+    /// `job` is the field of a started block, and runs once.
     unsafe fn begin(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, whose inside was connected and not started.
+        // SAFETY: the job is a field of a block, whose inner operation was connected and not started.
         unsafe {
             let this = container_of!(job, Self, begin);
             let inner = NonNull::new_unchecked(&raw mut (*this.as_ptr()).inner);
@@ -141,10 +142,10 @@ impl<R: Receiver<(), Infallible>> HeapBlock<'_, R> {
 
     /// # Safety
     ///
-    /// The port is that of an operation whose inside completes, or loses its receiver.
+    /// `port` is the field of a block whose inner operation completes, or drops its receiver.
     unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
-        // SAFETY: the port is in a field of an operation, which stays until `end` has run, once, or until its inside
-        // was dropped.
+        // SAFETY: the port is a field of a block. The block stays valid until its `end` has run, or until the inner
+        // operation was dropped.
         unsafe {
             let inner = InnerOperation::<R>::of_port(port);
             if !inner.as_ref().progress.completes() {
@@ -158,9 +159,9 @@ impl<R: Receiver<(), Infallible>> HeapBlock<'_, R> {
 
     /// # Safety
     ///
-    /// The job is that of an operation whose inside has completed, or was never connected; and runs once.
+    /// `job` is the field of a block whose inner operation has completed or was never connected. It runs once.
     unsafe fn end(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, to which this has exclusive access.
+        // SAFETY: the job is a field of a block, to which this function has exclusive access.
         let (completion, receiver) = unsafe {
             let this = container_of!(job, Self, end);
             this.as_ref().inner.drop_inner(Self::room_of(this));

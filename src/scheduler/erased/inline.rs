@@ -8,15 +8,16 @@ use crate::sender::port::{Outside, Port};
 use crate::sender::stage::container_of;
 use crate::{Completion, Receiver, Transfer};
 
+/// The room of an inline operation.
 pub(super) type InlineRoom = Words<16>;
 
-/// An operation that is inline. It has its address in `start`, and connects what is inside there.
+/// An operation with inline room. Its address is fixed only from `start` on, so it connects the inner operation there.
 ///
-/// An erased operation does not fit into another, so there is nothing of unknown depth in here, and what is inside is
-/// started and completes directly.
+/// Another erased operation does not fit into the room, so the nesting depth is one. The inner operation is started and
+/// completes directly.
 pub(super) struct InlineForm<'a, R: Receiver<(), Infallible>> {
     inner: InnerOperation<R>,
-    /// Dropped by `start`, before the inside can complete.
+    /// Dropped by `start`, before the inner operation can complete.
     scheduler: Option<TaskScheduler<'a>>,
     inside: InlineRoom,
 }
@@ -33,11 +34,11 @@ impl<'a, R: Receiver<(), Infallible>> InlineForm<'a, R> {
 
     /// # Safety
     ///
-    /// `this` is pinned, started once, and stays until it has completed.
+    /// `this` is pinned, started once, and stays valid until it has completed.
     #[inline]
     pub(super) unsafe fn start(this: NonNull<Self>) -> Transfer {
-        // SAFETY: by the caller's promise. Nothing is touched once the inside was started. The scheduler is of the type that
-        // the room is for.
+        // SAFETY: the contract of this function. The room is for an operation of this scheduler. Nothing is accessed
+        // after the inner operation was started.
         unsafe {
             let inner = NonNull::new_unchecked(&raw mut (*this.as_ptr()).inner);
             let room = this.as_ref().inside.place();
@@ -45,7 +46,7 @@ impl<'a, R: Receiver<(), Infallible>> InlineForm<'a, R> {
                 Some(scheduler) => InnerOperation::connect(inner, scheduler.scheduler(), room),
                 None => return Transfer::none(),
             };
-            // Once it was started, or has completed, it would be too late.
+            // Dropped now: after the start, the operation may be freed at any time.
             (*this.as_ptr()).scheduler = None;
             match connected {
                 Ok(()) => InnerOperation::start(inner, room),
@@ -56,10 +57,10 @@ impl<'a, R: Receiver<(), Infallible>> InlineForm<'a, R> {
 
     /// # Safety
     ///
-    /// The port is that of an operation whose inside completes, or loses its receiver.
+    /// `port` is the field of an operation whose inner operation completes, or drops its receiver.
     unsafe fn complete(port: NonNull<Port<(), Infallible>>, completion: Completion<(), Infallible>) -> Transfer {
-        // SAFETY: the port is in a field of an operation. What is inside touches nothing of itself once it has completed,
-        // so this has exclusive access to the operation then.
+        // SAFETY: the port is a field of an operation. The inner operation does not access itself after its completion,
+        // so this function has exclusive access.
         let receiver = unsafe {
             let inner = InnerOperation::<R>::of_port(port);
             if !inner.as_ref().progress.completes() {
@@ -76,8 +77,8 @@ impl<'a, R: Receiver<(), Infallible>> InlineForm<'a, R> {
 impl<R: Receiver<(), Infallible>> Drop for InlineForm<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        // Only `start` connects, and starts then. So where there is an inside, that has unwound.
-        // SAFETY: the room is the one that the inside was connected in.
+        // SAFETY: the room is the one of `connect`. Only `start` connects, and then starts at once. So an operation in
+        // the room means that the start unwound.
         unsafe { self.inner.drop_inner(self.inside.place()) };
     }
 }

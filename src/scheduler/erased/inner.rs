@@ -7,11 +7,12 @@ use crate::sender::progress::{Holds, Progress};
 use crate::sender::stage::container_of;
 use crate::{Completion, Receiver, Transfer};
 
-/// What an operation has beside the room for the inside.
+/// The part of both forms beside the room of the inner operation.
 pub(super) struct InnerOperation<R: Receiver<(), Infallible>> {
     pub(super) outside: Outside<(), Infallible, R>,
     pub(super) vtable: &'static OperationVtable,
-    /// What the room holds. The sender that it counts before that is the scheduler's, and not there.
+    /// Says whether the room holds an operation. `Progress` also knows a state with a sender, which does not occur
+    /// here.
     pub(super) progress: Progress,
 }
 
@@ -25,30 +26,30 @@ impl<R: Receiver<(), Infallible>> InnerOperation<R> {
         }
     }
 
-    /// The operation that a port is in: the inside tells that port something.
+    /// Returns the operation that contains a port.
     ///
     /// # Safety
     ///
-    /// The port is that of an `InnerOperation<R>`.
+    /// `port` is in the `outside` field of an `InnerOperation<R>`.
     pub(super) unsafe fn of_port(port: NonNull<Port<(), Infallible>>) -> NonNull<Self> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { container_of!(Outside::<(), Infallible, R>::of_port(port), Self, outside) }
     }
 
-    /// Connects the inside. Where that fails, nothing is in the room, and the result says what to complete with.
+    /// Connects the inner operation. If that fails, the room is empty, and the error is the completion.
     ///
     /// # Safety
     ///
-    /// - `this` is pinned, and nothing was connected.
-    /// - The scheduler is of the vtable's type. The room has the vtable's layout, and does not move any more.
+    /// - `this` is pinned, and nothing was connected before.
+    /// - The scheduler has the vtable's type. The room has the vtable's layout, and does not move afterwards.
     #[inline]
     pub(super) unsafe fn connect(
         this: NonNull<Self>,
         scheduler: NonNull<()>,
         room: NonNull<()>,
     ) -> Result<(), Completion<(), Infallible>> {
-        // SAFETY: by the caller's promise. The user's code in there reaches this only through the receiver, which changes
-        // the progress alone, and that is a cell.
+        // SAFETY: the contract of this function. User code in `connect` accesses `this` only through the receiver,
+        // which changes `progress` only, and that is a cell.
         unsafe {
             let InnerOperation { vtable, progress, .. } = this.as_ref();
             if !progress.begins_to_connect() {
@@ -69,14 +70,15 @@ impl<R: Receiver<(), Infallible>> InnerOperation<R> {
         }
     }
 
-    /// Starts the inside, where it was connected.
+    /// Starts the inner operation, if it was connected.
     ///
     /// # Safety
     ///
-    /// The room is the one that it was connected in. It stays until the inside has completed.
+    /// The room is the one of `connect`. It stays valid until the inner operation has completed.
     #[inline]
     pub(super) unsafe fn start(this: NonNull<Self>, room: NonNull<()>) -> Transfer {
-        // SAFETY: by the caller's promise, and the progress. The references end before the start, in which this may go.
+        // SAFETY: `progress` says that the room holds an operation that was not started. All references end before the
+        // start, in which `this` may be freed.
         unsafe {
             let start = this.as_ref().vtable.start;
             if this.as_ref().progress.starts() {
@@ -87,15 +89,16 @@ impl<R: Receiver<(), Infallible>> InnerOperation<R> {
         }
     }
 
-    /// Destroys the inside, if there is one that does not run.
+    /// Drops the inner operation, if there is one that is not running.
     ///
     /// # Safety
     ///
-    /// The room is the one that it was connected in.
+    /// The room is the one of `connect`.
     #[inline]
     pub(super) unsafe fn drop_inner(&self, room: NonNull<()>) {
         if let Holds::Operation = self.progress.clears() {
-            // SAFETY: the room holds an operation that does not run, by the progress, which now says that it is empty.
+            // SAFETY: `progress` said that the room holds an operation that is not running, and now says that it is
+            // empty.
             unsafe { (self.vtable.drop)(room) };
         }
     }

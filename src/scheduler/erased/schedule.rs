@@ -14,28 +14,28 @@ use crate::{Operation, Receiver, Sender, Transfer};
 ///
 /// # Completions
 ///
-/// Those of the scheduler inside, which sees the stop token and the user's own values of the receiver's environment. It
-/// cannot fail, and stops only when that token was stopped.
+/// The completions of the inner scheduler, except errors. It sees the stop token and the user's values of the
+/// receiver's environment. It completes stopped only if that token was stopped.
 ///
 /// # Panics
 ///
-/// Those of the scheduler inside pass. A panic in its `schedule` or `connect` is the completion. Connecting panics when its
-/// operation is larger than [`TaskScheduler::INLINE_OPERATION`] and there is no memory for it.
+/// Panics of the inner scheduler are passed on. A panic in its `schedule` or `connect` is a completion. Connecting
+/// panics if its operation is larger than [`TaskScheduler::INLINE_OPERATION`] and there is no memory for it.
 ///
 /// # Cancellation
 ///
-/// That of the scheduler inside.
+/// Defined by the inner scheduler.
 ///
 /// # Allocation
 ///
-/// None where the operation of the scheduler inside is no larger than [`TaskScheduler::INLINE_OPERATION`]; else one,
-/// when it is connected, with the scheduler's allocator. Starting does not allocate, unless the scheduler inside does in
-/// its own `schedule` and `connect`: those run here when an inline operation starts.
+/// None if the inner operation is no larger than [`TaskScheduler::INLINE_OPERATION`]. Otherwise one, when it is
+/// connected, with the scheduler's allocator. Starting an inline operation calls the inner scheduler's `schedule` and
+/// `connect`, which may allocate.
 ///
 /// # Stack
 ///
-/// Constant. A scheduler of your own that has an erased one inside can be erased again, and so on; that is started and
-/// completes in constant stack too, however deep, but connecting and dropping it take some for each level.
+/// Constant. A custom scheduler that contains an erased one can be erased again, to any depth. Such an operation also
+/// starts and completes in constant stack. Connecting and dropping it use stack for each level.
 #[derive(Clone, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct TaskSchedule<'a> {
@@ -49,8 +49,8 @@ impl<'a> TaskSchedule<'a> {
     }
 }
 
-// SAFETY: the operation touches nothing of itself once the one inside was started, but in its completion, nor after it
-// has completed its receiver; it is `!Unpin`.
+// SAFETY: after the inner operation was started, only its completion accesses this operation. Nothing accesses it after
+// the receiver's completion. It is `!Unpin`.
 unsafe impl<'a> Sender for TaskSchedule<'a> {
     type Value = ();
     type Error = Infallible;
@@ -81,12 +81,12 @@ unsafe impl<'a> Sender for TaskSchedule<'a> {
 /// The operation of [`TaskSchedule`].
 pub struct TaskScheduleOperation<'a, R: Receiver<(), Infallible>> {
     form: Form<'a, R>,
-    /// What is inside borrows what the scheduler does, also when it is dropped.
+    /// The inner operation has the borrows of the scheduler, also when it is dropped.
     _scheduler: PhantomData<TaskScheduler<'a>>,
     _pinned: PhantomPinned,
 }
 
-/// Where the operation inside is.
+/// The two forms of the operation, by the size of the inner one.
 #[allow(
     clippy::large_enum_variant,
     reason = "the large one is the rule, and is not to be allocated"
@@ -102,9 +102,10 @@ impl<R: Receiver<(), Infallible>> Operation for TaskScheduleOperation<'_, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         match unsafe { &mut self.get_unchecked_mut().form } {
-            // SAFETY: it is pinned with this operation, which stays until the completion has begun.
+            // SAFETY: the form is pinned with this operation, and started once. It stays valid until the completion has
+            // begun.
             Form::Inline(inline) => unsafe { InlineForm::start(NonNull::from(inline)) },
-            // SAFETY: as above.
+            // SAFETY: the form is started once, and stays valid until the completion has begun.
             #[cfg(feature = "alloc")]
             Form::Heap(heap) => unsafe { heap.start() },
         }

@@ -21,8 +21,7 @@ use crate::sender::native::Native;
 use crate::task::{HopTo, HopVtable};
 use crate::{Identity, Scheduler};
 
-/// Any scheduler that cannot fail, with its type erased: for structs, functions and branches that are not to be generic
-/// over where work runs.
+/// A type-erased infallible scheduler, for structs, functions and branches that are not generic over the scheduler.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -42,51 +41,51 @@ use crate::{Identity, Scheduler};
 /// assert_eq!(run_loop.run_until(just(1).continues_on(choose(true))).unwrap(), 1);
 /// ```
 ///
-/// - It equals what it was made of, and every other `TaskScheduler` made of the same scheduler: one of the same type,
-///   but for lifetimes, that has the same [`identity`](Scheduler::identity). The erased one stands on the left. A
-///   scheduler of your own that does not tell its identity equals nothing once it is erased.
-/// - A `TaskScheduler` made of another is that one, not one inner it.
-/// - A scheduler that can fail is refused at compile time: [`or_inline`](Scheduler::or_inline) and
-///   [`or_abort`](Scheduler::or_abort) make one that cannot.
-/// - `'a` is what the scheduler borrows: `TaskScheduler<'static>` for a pool, `TaskScheduler<'a>` for a run loop
-///   on somebody's stack.
+/// - It equals the scheduler it was created from, and every other `TaskScheduler` of the same scheduler. That is one of
+///   the same type, ignoring lifetimes, with the same [`identity`](Scheduler::identity). The erased one is on the left.
+///   A custom scheduler that does not implement `identity` equals nothing after erasure.
+/// - A `TaskScheduler` of a `TaskScheduler` is the same scheduler, without nesting.
+/// - A fallible scheduler is rejected at compile time. [`or_inline`](Scheduler::or_inline) and
+///   [`or_abort`](Scheduler::or_abort) make it infallible.
+/// - `'a` is the lifetime of the scheduler's borrows: `TaskScheduler<'static>` for a pool, `TaskScheduler<'a>` for a
+///   run loop on the stack.
 ///
 /// # Allocation
 ///
 /// None for a scheduler of up to three words whose operation is no larger than
-/// [`INLINE_OPERATION`](TaskScheduler::INLINE_OPERATION), which is every scheduler of this crate. A larger scheduler is
-/// kept in one allocation, which clones share; a larger operation is allocated when its sender is connected, so that
-/// starting cannot fail. Both use the allocator that was given, or else the global one. An allocator larger than a word
-/// keeps itself in one more allocation, from itself.
+/// [`INLINE_OPERATION`](TaskScheduler::INLINE_OPERATION). All schedulers of this crate are. A larger scheduler is
+/// stored in one allocation, which clones share. A larger operation is allocated when its sender is connected, so that
+/// starting cannot fail. Both use the given allocator, or else the global one. An allocator larger than a word stores
+/// itself in one more allocation, from itself.
 ///
-/// Without the `alloc` feature a scheduler or an operation that is too large is refused at compile time, and with them
-/// another `TaskScheduler`, of which a clone does.
+/// Without the `alloc` feature, a scheduler or operation that is too large is rejected at compile time. So is another
+/// `TaskScheduler`: clone it instead.
 pub struct TaskScheduler<'a> {
     pub(super) vtable: &'static SchedulerVtable,
-    /// The scheduler, where it fits; else a pointer to a count, with the scheduler behind it.
+    /// The scheduler if it fits, or a pointer to a count with the scheduler behind it.
     words: Words<3>,
     #[cfg(feature = "alloc")]
     pub(super) allocator: AnyAllocator<'a>,
     _scheduler: PhantomData<&'a ()>,
 }
 
-// SAFETY: every scheduler is `Send` and `Sync`.
+// SAFETY: every scheduler is `Send` and `Sync`, and so is `AnyAllocator`.
 unsafe impl Send for TaskScheduler<'_> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for TaskScheduler<'_> {}
 
 impl<'a> TaskScheduler<'a> {
-    /// The size, in bytes, up to which the operation of the scheduler inside is kept in that of its user: sixteen words.
+    /// The largest size, in bytes, of an inner operation that is stored inline: sixteen words.
     ///
-    /// It is a queue's link, a few words of a scheduler's own, and a receiver of one word; with room for a place in a
-    /// stop source's list.
+    /// That suffices for a queue's link, a few words of the scheduler, a small receiver and an entry in a stop source's
+    /// list.
     pub const INLINE_OPERATION: usize = size_of::<InlineRoom>();
 
-    /// Erases the type of a scheduler that cannot fail.
+    /// Erases the type of an infallible scheduler.
     ///
     /// # Panics
     ///
-    /// When there is no memory for a scheduler of more than three words.
+    /// If there is no memory for a scheduler of more than three words.
     #[cfg(feature = "alloc")]
     #[track_caller]
     pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
@@ -94,7 +93,7 @@ impl<'a> TaskScheduler<'a> {
         TaskScheduler::new_unchecked(scheduler)
     }
 
-    /// The same, where somebody else has looked at the scheduler, and said what is wrong with it.
+    /// Erases the type of a scheduler that the caller has checked to be infallible.
     #[cfg(feature = "alloc")]
     #[track_caller]
     pub(crate) fn new_unchecked<S: Scheduler + 'a>(scheduler: S) -> Self {
@@ -107,7 +106,7 @@ impl<'a> TaskScheduler<'a> {
         }
     }
 
-    /// Erases the type of a scheduler that cannot fail.
+    /// Erases the type of an infallible scheduler.
     #[cfg(not(feature = "alloc"))]
     pub fn new<S: Scheduler + 'a>(scheduler: S) -> Self {
         const {
@@ -119,7 +118,7 @@ impl<'a> TaskScheduler<'a> {
         }
         unwrap(scheduler).unwrap_or_else(|scheduler| {
             let words = Words::empty();
-            // SAFETY: it fits.
+            // SAFETY: the scheduler fits into the words, as checked above.
             unsafe { words.place().cast().write(scheduler) };
             TaskScheduler {
                 vtable: VtableOf::<S>::VTABLE,
@@ -129,13 +128,13 @@ impl<'a> TaskScheduler<'a> {
         })
     }
 
-    /// Erases the type of a scheduler that cannot fail. What does not fit is kept in memory from `allocator`.
+    /// Erases the type of an infallible scheduler. One that does not fit is stored in memory from `allocator`.
     ///
-    /// Made of a `TaskScheduler`, it is a copy that uses this allocator from here on.
+    /// From a `TaskScheduler`, creates a copy that uses this allocator.
     ///
     /// # Panics
     ///
-    /// When the allocator has no memory. [`try_new_in`](TaskScheduler::try_new_in) says so instead.
+    /// If the allocator has no memory. [`try_new_in`](TaskScheduler::try_new_in) returns an error instead.
     #[cfg(feature = "alloc")]
     #[track_caller]
     pub fn new_in<S, A>(scheduler: S, allocator: A) -> Self
@@ -149,11 +148,12 @@ impl<'a> TaskScheduler<'a> {
         }
     }
 
-    /// The same as [`new_in`](TaskScheduler::new_in), for an allocator that may have no memory.
+    /// Erases the type of an infallible scheduler like [`new_in`](TaskScheduler::new_in), and returns an error if there
+    /// is no memory.
     ///
     /// # Errors
     ///
-    /// The allocator had none.
+    /// The allocator has no memory.
     #[cfg(feature = "alloc")]
     pub fn try_new_in<S, A>(scheduler: S, allocator: A) -> Result<Self, OutOfMemory>
     where
@@ -173,12 +173,12 @@ impl<'a> TaskScheduler<'a> {
         let vtable = VtableOf::<S>::VTABLE;
         let words = if Words::<3>::fit(Layout::new::<S>()) {
             let words = Words::empty();
-            // SAFETY: it fits.
+            // SAFETY: the scheduler fits into the words, as checked above.
             unsafe { words.place().cast().write(scheduler) };
             words
         } else {
             let shared = allocator.allocate(vtable.shared_layout().0)?.cast();
-            // SAFETY: the memory is new, and has room for a count and the scheduler behind it.
+            // SAFETY: the memory is new, and its layout is a count with a scheduler behind it.
             unsafe {
                 shared.write(Count::one());
                 vtable.behind_count(shared).cast().write(scheduler);
@@ -193,17 +193,17 @@ impl<'a> TaskScheduler<'a> {
         })
     }
 
-    /// The same scheduler, with another allocator.
+    /// Copies the scheduler, with another allocator.
     #[cfg(feature = "alloc")]
     fn move_to(self, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
         let (words, allocator) = if self.is_inline() {
-            // SAFETY: the scheduler inside is of the vtable's type, and fits.
+            // SAFETY: the scheduler has the vtable's type, and fits.
             (unsafe { self.vtable.copy(self.scheduler()) }, allocator)
         } else {
-            // The user's `clone` may panic: the memory is freed then.
+            // The user's `clone` may panic. `OwnedMemory` then frees the memory.
             let memory = OwnedMemory::new(allocator, self.vtable.shared_layout().0)?;
             let shared = memory.as_ptr().cast();
-            // SAFETY: the scheduler inside is of the vtable's type. The memory has room for a count and another scheduler.
+            // SAFETY: the scheduler has the vtable's type. The memory's layout is a count with a scheduler behind it.
             unsafe {
                 (self.vtable.clone)(self.scheduler(), self.vtable.behind_count(shared));
                 shared.write(Count::one());
@@ -223,12 +223,12 @@ impl<'a> TaskScheduler<'a> {
         Words::<3>::fit(self.vtable.layout)
     }
 
-    /// Where the scheduler is. It is one of the vtable's type.
+    /// Returns the address of the scheduler, which has the vtable's type.
     #[inline]
     pub(super) fn scheduler(&self) -> NonNull<()> {
         #[cfg(feature = "alloc")]
         if !self.is_inline() {
-            // SAFETY: a scheduler that does not fit is shared.
+            // SAFETY: the scheduler does not fit, so the words hold a pointer to its count.
             return unsafe { self.vtable.behind_count(self.shared()) };
         }
         self.words.place()
@@ -239,7 +239,7 @@ impl<'a> TaskScheduler<'a> {
     /// The scheduler does not fit into the words.
     #[cfg(feature = "alloc")]
     unsafe fn shared(&self) -> NonNull<Count> {
-        // SAFETY: then they hold a pointer.
+        // SAFETY: for such a scheduler the words hold a pointer, by the invariant of the type.
         unsafe { self.words.place().cast().read() }
     }
 }
@@ -247,18 +247,18 @@ impl<'a> TaskScheduler<'a> {
 impl Clone for TaskScheduler<'_> {
     #[inline]
     fn clone(&self) -> Self {
-        // Both clones may run a user's code, which may panic: the first is dropped then, and nothing is counted.
+        // Both clones may run user code that panics. The first is then dropped, and no reference was added.
         #[cfg(feature = "alloc")]
         let allocator = self.allocator.clone();
         let words = if self.is_inline() {
-            // SAFETY: the scheduler inside is of the vtable's type, and fits.
+            // SAFETY: the scheduler has the vtable's type, and fits.
             unsafe { self.vtable.copy(self.scheduler()) }
         } else {
             #[cfg(feature = "alloc")]
             {
                 // SAFETY: the scheduler does not fit, so the words hold a pointer to its count.
                 let shared = unsafe { self.shared() };
-                // SAFETY: this handle is counted, so the count is valid.
+                // SAFETY: this handle owns a reference, so the count is valid.
                 unsafe { shared.as_ref() }.add();
                 Words::of(shared)
             }
@@ -280,18 +280,18 @@ impl Drop for TaskScheduler<'_> {
     fn drop(&mut self) {
         #[cfg(feature = "alloc")]
         if !self.is_inline() {
-            /// Frees the memory, also when the user's destructor panics.
+            /// Frees the memory, even if the user's destructor panics.
             struct FreeShared<'a, 'b>(&'a AnyAllocator<'b>, NonNull<Count>, Layout);
             impl Drop for FreeShared<'_, '_> {
                 fn drop(&mut self) {
-                    // SAFETY: this was the last handle, so nothing uses the memory. Every handle has a clone of the
-                    // allocator that the memory is from.
+                    // SAFETY: this was the last reference. Every handle has a clone of the allocator that the memory is
+                    // from.
                     unsafe { self.0.deallocate(self.1.cast(), self.2) };
                 }
             }
 
-            // SAFETY: the scheduler does not fit, so the words hold a pointer to its count, in which this handle is
-            // counted. The last handle has exclusive access to what is behind the count.
+            // SAFETY: the scheduler does not fit, so the words hold a pointer to its count, and this handle owns a
+            // reference. The last reference has exclusive access to the scheduler.
             unsafe {
                 let shared = self.shared();
                 if shared.as_ref().release() {
@@ -301,14 +301,14 @@ impl Drop for TaskScheduler<'_> {
             }
             return;
         }
-        // SAFETY: the scheduler is owned by this handle, and not used any more.
+        // SAFETY: this handle owns the scheduler, and does not access it again.
         unsafe { self.vtable.drop(self.scheduler()) };
     }
 }
 
-/// Compares the types, without their lifetimes, and the [identities](Scheduler::identity).
+/// Compares the types, ignoring lifetimes, and the [identities](Scheduler::identity).
 ///
-/// The two may borrow for different lifetimes, so no code of theirs ever sees both.
+/// The two may have different lifetimes, so no code of theirs ever sees both.
 impl<S: Scheduler> PartialEq<S> for TaskScheduler<'_> {
     fn eq(&self, other: &S) -> bool {
         let id = match as_erased(other) {
@@ -337,18 +337,18 @@ impl<'a> Scheduler for TaskScheduler<'a> {
     }
 
     fn identity(&self) -> Identity {
-        // SAFETY: the scheduler inside is of the vtable's type, and valid while this is borrowed.
+        // SAFETY: the scheduler has the vtable's type, and is valid while `self` is borrowed.
         unsafe { (self.vtable.identity)(self.scheduler()) }
     }
 
     #[inline]
     fn native(&self) -> Option<Native<'_>> {
-        // SAFETY: the scheduler inside is of the vtable's type. It is valid, and stays where it is, while this is borrowed.
+        // SAFETY: the scheduler has the vtable's type. It is valid, and does not move, while `self` is borrowed.
         unsafe { (self.vtable.native)(self.scheduler()).map(|native| Native::from_raw(native)) }
     }
 }
 
-/// Says at compile time what cannot be erased.
+/// Rejects fallible schedulers at compile time.
 #[track_caller]
 const fn refuse_fallible<S: Scheduler>() {
     demand(
@@ -366,18 +366,18 @@ const fn type_fits<S: Scheduler>() -> bool {
     Words::<3>::fit(Layout::new::<S>()) && InlineRoom::fit(Layout::new::<OperationOf<S>>())
 }
 
-/// The scheduler, where it is erased already.
+/// Returns the scheduler as a `TaskScheduler`, if it is one.
 fn as_erased<S: Scheduler>(scheduler: &S) -> Option<&TaskScheduler<'_>> {
     if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
-        // SAFETY: `S` is a `TaskScheduler`, of a lifetime that outlives the borrow.
+        // SAFETY: `S` is a `TaskScheduler`, whose lifetime outlives the borrow.
         Some(unsafe { &*(&raw const *scheduler).cast() })
     } else {
         None
     }
 }
 
-/// Returns what a task needs to get to a scheduler by its schedule sender, and that scheduler: the one inside, where it is
-/// erased. It is valid as long as the given one is, and stays where it is.
+/// Returns the functions by which a task hops to a scheduler, and the scheduler's address. For an erased scheduler,
+/// both belong to the inner one. The address is valid while the argument is borrowed.
 #[cfg(feature = "std")]
 #[inline]
 pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> (&'static HopVtable, NonNull<()>) {
@@ -387,11 +387,11 @@ pub(crate) fn hop_to<S: Scheduler>(scheduler: &S) -> (&'static HopVtable, NonNul
     }
 }
 
-/// The scheduler by value, where it is erased already.
+/// Returns the scheduler by value as a `TaskScheduler`, if it is one.
 fn unwrap<'a, S: Scheduler + 'a>(scheduler: S) -> Result<TaskScheduler<'a>, S> {
     if type_id::<S>() == type_id::<TaskScheduler<'static>>() {
         let scheduler = ManuallyDrop::new(scheduler);
-        // SAFETY: `S` is a `TaskScheduler` of a lifetime that is at least `'a`, since `S` outlives `'a`; it is moved.
+        // SAFETY: `S` is a `TaskScheduler` whose lifetime is at least `'a`, since `S: 'a`. The original is not dropped.
         Ok(unsafe { mem::transmute_copy(&scheduler) })
     } else {
         Err(scheduler)

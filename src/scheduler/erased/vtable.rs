@@ -16,59 +16,61 @@ use crate::sender::port::{PortEnv, PortReceiver};
 use crate::task::{HopTo, HopVtable};
 use crate::{Identity, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
-/// What is known of the scheduler inside. Pointers are to a valid scheduler of that type.
+/// The functions of a scheduler type. Each pointer argument is to a valid scheduler of that type.
 pub(super) struct SchedulerVtable {
     pub(super) id: fn() -> TypeId,
     pub(super) name: fn() -> &'static str,
     pub(super) layout: Layout,
-    /// Writes a clone of the first where the second points. If the user's `clone` panics, nothing is written.
+    /// Writes a clone of the first to the second. If the user's `clone` panics, nothing is written.
     pub(super) clone: unsafe fn(NonNull<()>, NonNull<()>),
-    /// The scheduler is not used any more. None where nothing need be done.
+    /// Drops the scheduler in place. `None` if the type needs no drop.
     pub(super) drop: Option<unsafe fn(NonNull<()>)>,
     pub(super) identity: unsafe fn(NonNull<()>) -> Identity,
-    /// What is returned borrows the scheduler.
+    /// Returns the queue of the scheduler, which borrows it.
     pub(super) native: unsafe fn(NonNull<()>) -> Option<RawNative>,
-    /// How tasks get there, where it has no queue for them.
+    /// The functions by which tasks hop to a scheduler without a queue.
     #[cfg(feature = "std")]
     pub(super) hop: &'static HopVtable,
     pub(super) operation: OperationVtable,
 }
 
-/// What is known of its operation.
+/// The functions of a scheduler's operation.
 pub(super) struct OperationVtable {
     pub(super) layout: Layout,
-    /// Schedules and connects, in place. The operation is pinned from here on. Where the user's code panics there is none,
-    /// and the receiver was dropped.
+    /// Schedules and connects in place. The operation is pinned from then on. If user code panics, the room stays empty
+    /// and the receiver is dropped.
     pub(super) connect: Connect,
-    /// Of an operation that was not started, and stays until it has completed.
+    /// Starts an operation, once. The operation stays valid until it has completed.
     pub(super) start: unsafe fn(NonNull<()>) -> Transfer,
-    /// Of an operation that does not run, and is not used any more.
+    /// Drops an operation in place, which is not running.
     pub(super) drop: unsafe fn(NonNull<()>),
 }
 
-/// Takes a scheduler, room for its operation, and a receiver.
+/// The arguments are a scheduler, room for its operation, and a receiver.
 pub(super) type Connect = unsafe fn(NonNull<()>, NonNull<()>, PortReceiver<(), Infallible>) -> Result<(), Panic>;
 
-/// The operation of a scheduler.
+/// The operation type of a scheduler.
 pub(super) type OperationOf<S> = <<S as Scheduler>::Schedule as Sender>::Operation<Reply>;
 
+/// The vtable for the scheduler type `S`.
 pub(super) struct VtableOf<S>(PhantomData<S>);
 
-/// The caller of each function passes pointers that meet the contract of the field. All are of the type `S`.
+/// The caller of each function meets the contract of its field, for the type `S`.
 impl<S: Scheduler> VtableOf<S> {
     pub(super) const VTABLE: &'static SchedulerVtable = &SchedulerVtable {
         id: type_id::<S>,
         name: type_name::<S>,
         layout: Layout::new::<S>(),
-        // SAFETY: in each, the pointers are what the field asks for.
+        // SAFETY: the caller meets the contract of the field: the scheduler is a valid `S`, and the room has its
+        // layout.
         clone: |scheduler, room| unsafe { room.cast().write(scheduler.cast::<S>().as_ref().clone()) },
         drop: if mem::needs_drop::<S>() {
-            // SAFETY: see `clone`.
+            // SAFETY: the scheduler is a valid `S` that is not used again, by the contract of the field.
             Some(|scheduler| unsafe { scheduler.cast::<S>().drop_in_place() })
         } else {
             None
         },
-        // SAFETY: see `clone`.
+        // SAFETY: the scheduler is a valid `S`, by the contract of the field.
         identity: |scheduler| unsafe { scheduler.cast::<S>().as_ref() }.identity(),
         native: Self::native,
         #[cfg(feature = "std")]
@@ -76,33 +78,34 @@ impl<S: Scheduler> VtableOf<S> {
         operation: OperationVtable {
             layout: Layout::new::<OperationOf<S>>(),
             connect: Self::connect,
-            // SAFETY: see `clone`. The operation is pinned since it was connected, and started once.
+            // SAFETY: the room holds an operation, by the contract of the field. It is pinned since it was connected,
+            // and started once.
             start: |room| unsafe { Pin::new_unchecked(room.cast::<OperationOf<S>>().as_mut()).start() },
-            // SAFETY: see `clone`.
+            // SAFETY: the room holds an operation that is not running, by the contract of the field.
             drop: |room| unsafe { room.cast::<OperationOf<S>>().drop_in_place() },
         },
     };
 
     /// # Safety
     ///
-    /// It is a scheduler.
+    /// `scheduler` points to a valid `S`.
     #[inline]
     unsafe fn native(scheduler: NonNull<()>) -> Option<RawNative> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract of this function.
         let native = unsafe { scheduler.cast::<S>().as_ref() }.native();
         native.map(|native| native.raw())
     }
 
     /// # Safety
     ///
-    /// The first is a scheduler, the second room for its operation, which does not move any more.
+    /// `scheduler` points to a valid `S`. `room` has the layout of its operation, which does not move afterwards.
     #[inline]
     unsafe fn connect(
         scheduler: NonNull<()>,
         room: NonNull<()>,
         receiver: PortReceiver<(), Infallible>,
     ) -> Result<(), Panic> {
-        // SAFETY: by the caller's promise. Nothing of the user's runs between the write and the end of the closure.
+        // SAFETY: the contract of this function. No user code runs between the write and the end of the closure.
         Panic::catch(|| unsafe {
             let operation = scheduler.cast::<S>().as_ref().schedule().connect(Reply(receiver));
             room.cast::<OperationOf<S>>().write(operation);
@@ -113,24 +116,24 @@ impl<S: Scheduler> VtableOf<S> {
 impl SchedulerVtable {
     /// # Safety
     ///
-    /// It is a scheduler of this type, and not used any more.
+    /// The scheduler has this type, and is not used afterwards.
     #[inline]
     pub(super) unsafe fn drop(&self, scheduler: NonNull<()>) {
         if let Some(drop) = self.drop {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the contract of this function.
             unsafe { drop(scheduler) };
         }
     }
 
-    /// A clone of the scheduler, in words.
+    /// Returns a clone of the scheduler, in words.
     ///
     /// # Safety
     ///
-    /// It is one of this type, which fits.
+    /// The scheduler has this type, which fits.
     #[inline]
     pub(super) unsafe fn copy(&self, scheduler: NonNull<()>) -> Words<3> {
         let words = Words::empty();
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { (self.clone)(scheduler, words.place()) };
         words
     }
@@ -138,21 +141,21 @@ impl SchedulerVtable {
 
 #[cfg(feature = "alloc")]
 impl SchedulerVtable {
-    /// The layout of a count with a scheduler behind it, and where that is.
+    /// Returns the layout of a count with a scheduler behind it, and the offset of the scheduler.
     pub(super) fn shared_layout(&self) -> (Layout, usize) {
         extend(Layout::new::<Count>(), self.layout)
     }
 
     /// # Safety
     ///
-    /// It is a count that was allocated for this type.
+    /// The count was allocated with the layout of `shared_layout`.
     pub(super) unsafe fn behind_count(&self, shared: NonNull<Count>) -> NonNull<()> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the offset is within the allocation, by the contract of this function.
         unsafe { shared.cast::<()>().byte_add(self.shared_layout().1) }
     }
 }
 
-/// The first, then the second, and where that is.
+/// Returns the layout of both in a row, and the offset of the second.
 #[cfg(feature = "alloc")]
 #[track_caller]
 pub(super) fn extend(first: Layout, second: Layout) -> (Layout, usize) {
@@ -162,7 +165,7 @@ pub(super) fn extend(first: Layout, second: Layout) -> (Layout, usize) {
     }
 }
 
-/// What tells types apart, whatever they borrow: the identity of `T` with every lifetime `'static`.
+/// Returns the identity of a type, ignoring lifetimes: the one of `T` with every lifetime `'static`.
 pub(super) fn type_id<T>() -> TypeId {
     trait Identify {
         fn id(&self) -> TypeId
@@ -178,12 +181,12 @@ pub(super) fn type_id<T>() -> TypeId {
         }
     }
     let phantom = PhantomData::<T>;
-    // SAFETY: only the lifetime bound of the trait object changes. The function called through it uses nothing of what
-    // `T` borrows, and lifetimes do not exist any more when it runs.
+    // SAFETY: only the lifetime bound of the trait object changes. The called function accesses nothing that `T`
+    // borrows.
     unsafe { mem::transmute::<&dyn Identify, &(dyn Identify + 'static)>(&phantom) }.id()
 }
 
-/// The receiver of what is inside. A scheduler that cannot fail may still have an error type.
+/// The receiver of the inner operation. An infallible scheduler may still have an error type, so it accepts any.
 pub(super) struct Reply(PortReceiver<(), Infallible>);
 
 impl<E> Receiver<(), E> for Reply {
@@ -199,7 +202,8 @@ impl<E> Receiver<(), E> for Reply {
         self.0.set_value(())
     }
 
-    /// The scheduler was asked not to fail, at compile time. Where it does all the same, nobody waits for ever.
+    /// Completes stopped. An infallible scheduler never sends an error. If it does nevertheless, the receiver does not
+    /// wait for ever.
     #[inline]
     fn set_error(self, error: E) -> Transfer {
         drop(error);

@@ -10,10 +10,10 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::park;
 use crate::{Job, Transfer};
 
-/// The right to run the jobs of a loop: that of its one driver, on the thread that drives.
+/// The right to run the jobs of a loop. Only the loop's one driver, on the driving thread, has it.
 pub(crate) struct Driver<'a> {
     run_loop: &'a RunLoop,
-    /// Stays on its thread.
+    /// Neither `Send` nor `Sync`.
     _thread: PhantomData<*const ()>,
 }
 
@@ -27,7 +27,7 @@ impl Deref for Driver<'_> {
 }
 
 impl<'a> Driver<'a> {
-    /// Called with the loop's lock, or where the loop has no other driver.
+    /// Creates the driver. The caller holds the loop's lock, or no other thread can drive the loop.
     pub(super) fn of(run_loop: &'a RunLoop) -> Self {
         Driver {
             run_loop,
@@ -35,8 +35,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Runs the oldest job, and what it resumes; sleeps until there is one. A worker of a pool gives its place there to
-    /// another thread meanwhile.
+    /// Runs the oldest job and the work that it resumes. Sleeps until there is a job. A worker of a pool passes its
+    /// seat on while it sleeps.
     pub(crate) fn run_one(&self, until: RunUntil) {
         let over = || until == RunUntil::NextJobOrFinish && self.finishing.load(Acquire);
         loop {
@@ -47,7 +47,8 @@ impl<'a> Driver<'a> {
             if worker.is_some_and(|worker| worker.look(|| !self.pushed.load(Relaxed).is_null())) {
                 continue;
             }
-            // A number that no producer has seen: a producer that holds on to an old one must not end this sleep.
+            // A number that no producer has seen, so that a producer with the handle of an earlier sleep cannot end
+            // this one.
             let sleep = self.own.sleep.get().wrapping_add(2);
             self.own.sleep.set(sleep);
             let asleep = ptr::without_provenance_mut(sleep);
@@ -72,16 +73,16 @@ impl<'a> Driver<'a> {
                 }
                 Some(worker) => worker.block_until(awake, nap),
             }
-            // The sleep ends, unless a producer has ended it already.
+            // Ends the sleep, unless a producer has ended it already.
             self.own.ready.set(due.get());
             let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);
         }
     }
 
-    /// Runs the oldest job, and what it resumes, where there is one.
+    /// Runs the oldest job and the work that it resumes. Returns `false` if there is none.
     fn try_run_one(&self) -> bool {
         if self.own.ready.get().is_null() {
-            // A driver is awake, so what was pushed is null or a list.
+            // The driver is awake, so the value is null or a list.
             let mut newest = if self.pushed.load(Relaxed).is_null() {
                 ptr::null_mut()
             } else {
@@ -89,13 +90,13 @@ impl<'a> Driver<'a> {
             };
             let mut ready = ptr::null_mut();
             while let Some(job) = NonNull::new(newest) {
-                // SAFETY: a job in the queue is alive, and the list is ours.
+                // SAFETY: a queued job is valid until it runs, and the swap made this thread the owner of the list.
                 let job = unsafe { job.as_ref() };
                 newest = job.next();
                 job.set_next(ready);
                 ready = ptr::from_ref(job).cast_mut();
             }
-            // A queue that is never empty does not keep timers waiting, nor the other way round.
+            // Due timers are taken with every refill. So neither a full queue nor dense timers starve the other.
             if let Some(due) = self.served().and_then(PendingTimers::take_due) {
                 due.append(ready);
                 ready = due.head;
@@ -105,14 +106,14 @@ impl<'a> Driver<'a> {
         let Some(job) = NonNull::new(self.own.ready.get()) else {
             return false;
         };
-        // SAFETY: a job in the queue is alive.
+        // SAFETY: a queued job is valid until it runs.
         self.own.ready.set(unsafe { job.as_ref() }.next());
-        // SAFETY: it is out of the queue, and this is its one run. A `Transfer` does not unwind.
+        // SAFETY: the job is out of the queue, and runs once. A `Transfer` does not unwind.
         unsafe { Transfer::to(job) }.run();
         true
     }
 
-    /// Runs jobs until there are none, and returns how many they were.
+    /// Runs jobs until the queue is empty, and returns their number.
     pub(super) fn drain(&self) -> usize {
         let mut jobs = 0;
         while self.try_run_one() {
@@ -122,7 +123,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// What ends [`RunLoop::run_one`].
+/// The condition that ends [`Driver::run_one`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunUntil {
     /// A job has run.

@@ -1,4 +1,37 @@
 //! [`RunLoop`]: a FIFO queue of jobs that one thread at a time drives.
+//!
+//! The queue has two parts. `pushed` is a lock-free stack of jobs, newest first, which any thread pushes. `own.ready`
+//! is a list of jobs, oldest first, which only the driver accesses. When `ready` is empty, the driver takes all of
+//! `pushed` and reverses it. `driver.rs` has the driver, and `schedule.rs` the scheduler.
+//!
+//! # States of `pushed`
+//!
+//! | value | meaning |
+//! |---|---|
+//! | null | empty, and the driver is awake or absent |
+//! | odd | empty, and the driver sleeps; the number identifies the sleep |
+//! | a job | the newest of a list |
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | `pushed`, `timers`, `finishing` | every thread |
+//! | `own` | the driver: the thread that holds `driving`, or the only thread that can drive the loop |
+//! | `driver_thread` | lock-protected: the driver writes its handle before it sleeps |
+//!
+//! # Why it is sound
+//!
+//! A producer publishes a job with a compare-and-exchange, and accesses nothing of the loop after it. So the loop's
+//! owner may return, and free the loop, as soon as the job has run. A producer that finds an odd number gets the
+//! sleeper's handle first, and unparks it after the exchange. The number makes an exchange fail whose handle belongs to
+//! an earlier sleep. The driver takes the whole list at once, so a job that is pushed again cannot be confused with its
+//! earlier push.
+//!
+//! # Callers
+//!
+//! `sync_wait`, `block_on` and `prepare` drive a loop of their own, and the thread of a timer drives one until its last
+//! handle is dropped.
 
 mod driver;
 mod schedule;
@@ -21,11 +54,11 @@ use crate::{Job, Outcome, Sender};
 pub(crate) use driver::{Driver, RunUntil};
 pub use schedule::{RunLoopSchedule, RunLoopScheduler};
 
-/// A queue of work that one thread at a time drives, first in, first out.
+/// A FIFO queue of work that one thread at a time drives.
 ///
-/// Any thread schedules onto it; the queue is intrusive and lock-free, and scheduling neither allocates nor fails. Only
-/// whoever wakes a driver that sleeps takes a lock, for a moment, to learn which thread that is.
-/// [`sync_wait`](crate::sync_wait) drives one of its own.
+/// Any thread may schedule onto it. The queue is intrusive and lock-free, and scheduling neither allocates nor fails.
+/// Only a thread that wakes a sleeping driver takes a lock, for a moment, to get its handle.
+/// [`sync_wait`](crate::sync_wait) drives a loop of its own.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -41,63 +74,60 @@ pub use schedule::{RunLoopSchedule, RunLoopScheduler};
 /// });
 /// ```
 ///
-/// - [`run`](RunLoop::run) drives until [`finish`](RunLoop::finish), then drains what is queued and returns.
+/// - [`run`](RunLoop::run) drives until [`finish`](RunLoop::finish), then drains the queue and returns.
 /// - [`run_until`](RunLoop::run_until) drives until a sender has completed.
-/// - [`run_ready`](RunLoop::run_ready) runs what is queued, without waiting.
+/// - [`run_ready`](RunLoop::run_ready) runs the queued jobs, without waiting.
 ///
-/// [`Timer::on`](super::Timer::on) gives timers that complete here: they are queued when they are due.
+/// [`Timer::on`](super::Timer::on) creates a timer that completes on the loop.
 ///
-/// While one thread drives, a second one that wants to waits for its turn; the driving thread itself may nest. A thread of
-/// a [`ThreadPool`](super::ThreadPool#blocking) that sleeps here gives its place in the pool to another one.
+/// While one thread drives, another one that wants to drive waits. The driving thread itself may nest. A thread of a
+/// [`ThreadPool`](super::ThreadPool#blocking) that sleeps here passes its place in the pool to another thread.
 pub struct RunLoop {
-    /// What was pushed, newest first; see [`RunLoop::push`]. One of:
+    /// The pushed jobs, newest first; the values are in the module's documentation.
     ///
-    /// | value | means |
-    /// |---|---|
-    /// | null | nothing was pushed since the driver looked |
-    /// | odd | the same, and the driver sleeps; the number tells one sleep from another |
-    /// | a job | the newest of a list |
-    ///
-    /// A producer swings null, an odd number or a job to its own job, with release. The driver takes the whole list by
-    /// swinging it to null, with acquire, and swings null to an odd number before it sleeps. A producer ends the sleep,
-    /// or the driver itself, when a timer is due, by swinging its number back to null. Taking all at once makes the list
-    /// safe from a job that comes back while a producer looks away.
+    /// - A producer exchanges the value for its job, with release.
+    /// - The driver swaps a list for null, with acquire, which pairs with that.
+    /// - The driver exchanges null for an odd number before it sleeps, with acquire and release.
+    /// - After a sleep that no producer ended, the driver exchanges its number for null.
+    /// - `wake` exchanges the value for itself, with acquire and release, so that stores before it are visible to a
+    ///   driver that sleeps later.
     pushed: AtomicPtr<Job>,
-    /// The timers that are served here: an `Arc` that the loop holds, or null. Set once, by [`RunLoop::timers`], which
-    /// then swings `pushed` to what it is, with release, so that a driver that sleeps is seen and woken, and one that
-    /// goes to sleep afterwards sees the timers.
+    /// The timers that the driver serves: an `Arc` that the loop owns, or null. [`RunLoop::timers`] sets it once, with
+    /// release, and then calls `wake`. Pairs with the acquire loads of the driver.
     timers: AtomicPtr<PendingTimers>,
-    /// Who is woken. Written by the driver before it publishes an odd number, so whoever saw that number sees the
-    /// thread; a producer that reads a later one fails to swing.
+    /// The handle of the driver. Written by the driver before it publishes an odd number, so a producer that saw that
+    /// number gets this handle or a later one. With a later handle, its exchange fails.
     driver_thread: Mutex<Option<thread::Thread>>,
     /// Held while a thread drives.
     driving: Mutex<()>,
-    /// The thread that holds `driving`, or 0. Others only compare it with their own, which relaxed loads do. It is given
-    /// up with release and taken with acquire: what one driver did happened before the next, lock or no lock.
+    /// The id of the thread that holds `driving`, or 0. Other threads only compare it with their own id, relaxed.
+    /// Cleared with release and set with acquire, so one driver's work happens before the next one's, even without the
+    /// lock.
     driver: AtomicUsize,
-    /// Set by `finish`, with release, and never cleared; `finish` then swings `pushed` to what it is, as for the timers. It
-    /// pairs with the acquire loads of [`RunLoop::run`], so that what was pushed before `finish` is seen after the flag.
+    /// Set once by `finish`, with release, which then calls `wake`. Pairs with the acquire loads of [`RunLoop::run`],
+    /// so jobs that were pushed before `finish` are seen after the flag.
     finishing: AtomicBool,
-    /// What only the driver touches.
+    /// The fields that only the driver accesses.
     own: DriverCells,
 }
 
+/// The driver's part of a loop.
 struct DriverCells {
-    /// Taken from `pushed` and turned round: oldest first.
+    /// The jobs taken from `pushed`, oldest first.
     ready: Cell<*mut Job>,
     /// The odd number of the last sleep.
     sleep: Cell<usize>,
 }
 
-// SAFETY: `own` is accessed by the driver alone, which holds `driving`. The rest is atomics and locks. No job in the queue
-// is a part of the loop, so that a loop that nothing borrows may be moved.
+// SAFETY: only the driver accesses `own`, and there is one at a time. The rest is atomics and locks. No queued job is
+// part of the loop, so a loop without borrows may be moved.
 unsafe impl Send for RunLoop {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for RunLoop {}
 
 impl RunLoop {
     const_unless_loom! {
-        /// An empty loop that nobody drives.
+        /// Creates an empty loop without a driver.
         pub fn new() -> Self {
             RunLoop {
                 pushed: AtomicPtr::new(ptr::null_mut()),
@@ -114,14 +144,14 @@ impl RunLoop {
         }
     }
 
-    /// A handle that schedules onto this loop.
+    /// Returns a handle that schedules onto this loop.
     #[inline]
     pub fn scheduler(&self) -> RunLoopScheduler<'_> {
         RunLoopScheduler { run_loop: self }
     }
 
-    /// Drives the loop until [`finish`](RunLoop::finish) is called, then runs what is still queued, and what comes of
-    /// it, and returns. After `finish` it only drains.
+    /// Drives the loop until [`finish`](RunLoop::finish) is called. Then runs the queued jobs, and the jobs that follow
+    /// from them, and returns. After `finish` it only drains the queue.
     pub fn run(&self) {
         self.drive(|driver| {
             while !self.finishing.load(Acquire) {
@@ -131,10 +161,10 @@ impl RunLoop {
         });
     }
 
-    /// Drives the loop until `sender` has completed, and returns what became of it. What else is queued then stays.
+    /// Drives the loop until `sender` has completed, and returns its outcome. Other jobs may stay queued.
     ///
-    /// The sender is started here, and finds this loop's scheduler in its environment. This is
-    /// [`sync_wait`](crate::sync_wait) on a loop that others may schedule onto.
+    /// The sender is started on this thread, with the loop's scheduler in its environment. This is
+    /// [`sync_wait`](crate::sync_wait) on a loop that other threads may schedule onto.
     pub fn run_until<S>(&self, sender: S) -> Outcome<S::Value, S::Error>
     where
         S: Sender<Value: Send, Error: Send>,
@@ -143,35 +173,35 @@ impl RunLoop {
         self.drive(|driver| slot.wait_on(driver, sender))
     }
 
-    /// Runs what is queued, and what comes of it, until the queue is empty; returns how many jobs that were.
+    /// Runs jobs until the queue is empty, and returns their number.
     pub fn run_ready(&self) -> usize {
         self.drive(|driver| driver.drain())
     }
 
-    /// Makes [`run`](RunLoop::run) return once everything queued before, and everything that comes of it, has run.
-    /// Further calls change nothing.
+    /// Makes [`run`](RunLoop::run) return when all jobs queued before, and those that follow from them, have run.
+    /// Further calls have no effect.
     pub fn finish(&self) {
         self.finishing.store(true, Release);
         self.wake();
     }
 
-    /// Appends a job. Once it is in, the driver may have run it, and whoever owned the loop may have returned: nothing
-    /// of the loop is touched after the swing.
+    /// Appends a job. The job may run as soon as it is published, and the loop's owner may then free the loop. So
+    /// nothing of the loop is accessed after the exchange.
     ///
     /// # Safety
     ///
-    /// The job stays where it is until it runs, and is in no other list.
+    /// The job is in no list, and stays valid at its address until it runs.
     pub(crate) unsafe fn push(&self, job: NonNull<Job>) {
         let mut newest = self.pushed.load(Acquire);
         loop {
             let sleeping = is_sleep(newest);
-            // The handle is fetched before the job is published, for after that there may be no loop to ask.
+            // The handle is cloned before the job is published, because the loop may be freed after that.
             let sleeper = if sleeping {
                 lock(&self.driver_thread).clone()
             } else {
                 None
             };
-            // SAFETY: the job is ours until it is published.
+            // SAFETY: the job is valid, and owned by the caller until it is published.
             unsafe { job.as_ref() }.set_next(if sleeping { ptr::null_mut() } else { newest });
             match self
                 .pushed
@@ -195,12 +225,12 @@ impl RunLoop {
         let _away = Worker::step_away();
         let me = thread_id();
         if self.driver.load(Relaxed) == me {
-            // A job of this loop drives it further: the outer call holds the lock.
+            // A job of this loop drives it further. The outer call holds the lock.
             let _outer = Innermost::become_this(self);
             return body(&Driver::of(self));
         }
         let driving = try_lock(&self.driving).unwrap_or_else(|| match Worker::current() {
-            // What the other driver waits for may be work of this thread's pool.
+            // The other driver may wait for work of this thread's pool, so this worker's seat is passed on.
             Some(worker) => worker.while_blocked(|| lock(&self.driving)),
             None => lock(&self.driving),
         });
@@ -211,12 +241,12 @@ impl RunLoop {
         result
     }
 
-    /// Drives as [`RunLoop::drive`] does, for a loop that no other thread can drive. `start` is run first, by the driver,
-    /// but as part of the work that the calling thread is at.
+    /// Drives a loop that no other thread can drive. The driver runs `start` first, as part of the work that the
+    /// calling thread is doing.
     ///
     /// # Safety
     ///
-    /// Nobody else drives the loop.
+    /// No other thread drives the loop.
     pub(crate) unsafe fn drive_alone<T>(&self, start: impl FnOnce(), body: impl FnOnce(&Driver<'_>) -> T) -> T {
         let _end = self.become_driver(thread_id());
         start();
@@ -226,7 +256,7 @@ impl RunLoop {
         body(&Driver::of(self))
     }
 
-    /// Notes that the calling thread is the driver, until what is returned is dropped.
+    /// Registers the calling thread as the driver, until the result is dropped.
     fn become_driver(&self, me: usize) -> EndOfDrive<'_> {
         self.driver.swap(me, Acquire);
         *lock(&self.driver_thread) = Some(thread::current());
@@ -236,13 +266,13 @@ impl RunLoop {
         }
     }
 
-    /// The timers that are served here, if there are any.
+    /// Returns the timers that the driver serves, if there are any.
     fn served(&self) -> Option<&PendingTimers> {
-        // SAFETY: the loop holds them until it goes.
+        // SAFETY: the loop owns a reference to the timers until it is dropped.
         unsafe { self.timers.load(Acquire).as_ref() }
     }
 
-    /// The timers that are served here, from now on.
+    /// Returns the timers that the driver serves. Creates them lazily.
     pub(super) fn timers(&self) -> Arc<PendingTimers> {
         let mut timers = self.timers.load(Acquire);
         if timers.is_null() {
@@ -254,19 +284,19 @@ impl RunLoop {
                 }
                 Err(other) => {
                     timers = other;
-                    // SAFETY: it was made just now, and nobody else has seen it.
+                    // SAFETY: the pointer comes from `into_raw` above, and was not published.
                     drop(unsafe { Arc::from_raw(new) });
                 }
             }
         }
-        // SAFETY: the loop holds one reference, as long as it is there; this is another.
+        // SAFETY: the loop owns a reference, so the count is not zero. The new one belongs to the result.
         unsafe {
             Arc::increment_strong_count(timers);
             Arc::from_raw(timers)
         }
     }
 
-    /// Makes a driver that sleeps look again, and one that goes to sleep after this see what was done before.
+    /// Wakes a sleeping driver, and makes the caller's earlier stores visible to one that sleeps later.
     fn wake(&self) {
         let mut pushed = self.pushed.load(Relaxed);
         while let Err(now) = self.pushed.compare_exchange_weak(pushed, pushed, AcqRel, Relaxed) {
@@ -280,10 +310,12 @@ impl RunLoop {
     }
 }
 
+/// Returns whether a value of `pushed` says that the driver sleeps.
 fn is_sleep(pushed: *mut Job) -> bool {
     pushed.addr() & 1 == 1
 }
 
+/// Unregisters the driver when it is dropped.
 struct EndOfDrive<'a> {
     driver: &'a AtomicUsize,
     _outer: Innermost,
@@ -296,11 +328,11 @@ impl Drop for EndOfDrive<'_> {
 }
 
 per_thread! {
-    /// Of the loops that this thread drives, one inside a job of the other, the innermost; or null.
+    /// The innermost loop that this thread drives, or null. A job of a loop may drive another loop.
     static INNERMOST: Cell<*const RunLoop> = Cell::new(ptr::null());
 }
 
-/// Puts back, in the end, what was the innermost loop before.
+/// Restores the previous innermost loop when it is dropped.
 struct Innermost(*const RunLoop);
 
 impl Innermost {
@@ -320,7 +352,7 @@ impl Drop for RunLoop {
     fn drop(&mut self) {
         let timers = self.timers.load(Relaxed);
         if !timers.is_null() {
-            // SAFETY: the reference that `timers` put there, which nobody takes but this.
+            // SAFETY: `timers` stored a reference from `into_raw`, and only this drop takes it.
             drop(unsafe { Arc::from_raw(timers) });
         }
     }

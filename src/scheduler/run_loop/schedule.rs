@@ -11,7 +11,7 @@ use crate::sender::stage::container_of;
 use crate::stop::StopToken;
 use crate::{Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
-/// A handle to a [`RunLoop`]. Equal to another when both are of one loop.
+/// A handle to a [`RunLoop`]. Two handles are equal if they belong to one loop.
 #[derive(Clone, Copy)]
 pub struct RunLoopScheduler<'a> {
     pub(super) run_loop: &'a RunLoop,
@@ -44,21 +44,22 @@ impl<'a> Scheduler for RunLoopScheduler<'a> {
 impl Queue for RunLoopScheduler<'_> {
     #[inline]
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the handle is valid until the job is queued, and copied before.
+        // SAFETY: the handle is valid until the job is queued, and is read before.
         let run_loop = unsafe { this.as_ref() }.run_loop;
-        // SAFETY: the job is in no queue, and stays valid until it runs, by the contract of `enqueue`.
+        // SAFETY: the job is in no queue and stays valid until it runs, by the contract of `enqueue`.
         unsafe { run_loop.push(job) };
         Transfer::none()
     }
 
-    /// The loop runs in the order of the pushes. Nothing but the job is looked at.
+    /// Queues the job: the loop is FIFO, so every push is the last. Only the job is accessed.
     #[inline]
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the contract but for the frame is the same.
+        // SAFETY: the contract is the one of `enqueue`, without the frame.
         unsafe { Self::enqueue(this, job) }
     }
 
-    /// A loop further out waits for its job to end, and nothing of it goes on before that.
+    /// Returns whether this is the innermost loop of the calling thread. An outer loop waits for its job to end, and
+    /// runs no other job before.
     #[inline]
     fn is_here(&self) -> bool {
         ptr::eq(INNERMOST.with(Cell::get), self.run_loop)
@@ -89,7 +90,7 @@ impl fmt::Debug for RunLoopScheduler<'_> {
 ///
 /// # Completions
 ///
-/// The value, on the thread that drives the loop, in the order of the starts. Stopped, there too, when the stop was
+/// The value, on the thread that drives the loop, in the order of the starts. Stopped, also there, if the stop was
 /// requested by then.
 ///
 /// # Panics
@@ -98,7 +99,7 @@ impl fmt::Debug for RunLoopScheduler<'_> {
 ///
 /// # Cancellation
 ///
-/// The stop token is asked when its turn comes; waiting is not cut short.
+/// The stop token is checked when the job runs. A stop does not shorten the wait.
 ///
 /// # Allocation
 ///
@@ -113,7 +114,7 @@ pub struct RunLoopSchedule<'a> {
     run_loop: &'a RunLoop,
 }
 
-// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation does not access itself after the push, nor after its completion. It is `!Unpin`.
 unsafe impl<'a> Sender for RunLoopSchedule<'a> {
     type Value = ();
     type Error = Infallible;
@@ -141,9 +142,9 @@ pub struct RunLoopOperation<'a, R> {
 impl<R: Receiver<(), Infallible>> RunLoopOperation<'_, R> {
     /// # Safety
     ///
-    /// The job is that of a started operation, and runs once.
+    /// `job` is the field of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation. It is out of the queue, so this has exclusive access.
+        // SAFETY: the job is a field of an operation. It is out of the queue, so this function has exclusive access.
         match unsafe { container_of!(job, Self, job).as_mut() }.receiver.take() {
             Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
             Some(receiver) => receiver.set_value(()),
@@ -157,7 +158,7 @@ impl<R: Receiver<(), Infallible>> Operation for RunLoopOperation<'_, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: the job is pinned with the operation, which stays until the job has completed it.
+        // SAFETY: the job is pinned with the operation, which stays valid until its job completes it.
         unsafe { (*this).run_loop.push(NonNull::new_unchecked(&raw mut (*this).job)) };
         Transfer::none()
     }

@@ -1,11 +1,11 @@
-//! Keeping a thread on one processor.
+//! The pinning of a thread to one processor.
 
-/// Keeps the calling thread on one of the processors it may use: the one at `index`, counted around.
+/// Pins the calling thread to one of the processors it may use: the one at `index`, modulo their number.
 ///
-/// It is a wish: where it cannot be had, the thread runs anywhere.
+/// This is best effort: if the system refuses, the thread runs anywhere.
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(super) fn pin_to(index: usize) {
-    /// As large as the `cpu_set_t` of the C library: 1024 processors.
+    /// The size of the C library's `cpu_set_t`: 1024 processors.
     type Set = [u64; 16];
     const BITS: usize = u64::BITS as usize;
 
@@ -15,7 +15,7 @@ pub(super) fn pin_to(index: usize) {
     }
 
     let mut allowed: Set = [0; 16];
-    // SAFETY: the set is as large as we say, and 0 is the calling thread.
+    // SAFETY: the set has the given size, and 0 means the calling thread.
     if unsafe { sched_getaffinity(0, size_of::<Set>(), &mut allowed) } != 0 {
         return;
     }
@@ -24,7 +24,7 @@ pub(super) fn pin_to(index: usize) {
     if let Some(cpu) = index.checked_rem(count).and_then(|nth| processors().nth(nth)) {
         let mut one: Set = [0; 16];
         one[cpu / BITS] = 1 << (cpu % BITS);
-        // SAFETY: as above.
+        // SAFETY: the set has the given size, and 0 means the calling thread.
         unsafe { sched_setaffinity(0, size_of::<Set>(), &one) };
     }
 }

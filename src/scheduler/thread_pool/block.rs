@@ -1,8 +1,13 @@
-//! How a worker blocks: it gives its seat away where there is work to do on it, and parks.
+//! The blocking of a worker in the middle of a job.
 //!
-//! A worker that waits in the middle of a job never runs the jobs of others meanwhile: one of them might wait for what
-//! comes later on the same stack. While the queues of the pool are empty it holds its seat. Where there is a job its seat
-//! goes to a spare thread, and it goes on without a seat when the wait is over. The states are in `seat.rs`.
+//! A worker that waits never runs other jobs meanwhile: one of them might wait for a job further down the same stack.
+//! While all queues are empty, it holds its seat. As soon as there is a job, its seat passes to a spare thread. After
+//! its wait it continues without a seat, or takes the seat of a sleeper. The states are in `seat.rs`.
+//!
+//! # Callers
+//!
+//! [`Worker::block_until`] is the wait of run loops, of `join` and scopes, and of the drop of another pool.
+//! [`Worker::while_blocked`] is for waits that cannot be interrupted by an unpark, such as a lock.
 
 use super::idle::{Resumed, Stuck};
 use super::seat::{Seat, ThreadRecord};
@@ -10,12 +15,12 @@ use super::shared::PoolShared;
 use super::worker::{Seated, Worker};
 use crate::sync::atomic::Ordering::Acquire;
 
-/// How often a worker looks for the end of a wait before it parks. Each look takes twice as long as the one before.
+/// How often a worker checks the end of a wait before it parks. Each check takes twice as long as the one before.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
 
 impl Worker {
-    /// Looks for the end of a wait, for a microsecond or so: to park, and to give a seat away, costs more. Not where jobs
-    /// wait in the queues of the worker, which are first in line for it.
+    /// Spins for about a microsecond, because parking and passing a seat on cost more. Returns whether the wait is
+    /// over. Returns at once if jobs are queued on the seat.
     pub(crate) fn look(&self, done: impl Fn() -> bool) -> bool {
         for look in 0..LOOKS {
             if done() {
@@ -31,10 +36,9 @@ impl Worker {
         done()
     }
 
-    /// Blocks until `done`. `nap` parks the thread, or does not.
+    /// Blocks until `done` returns `true`. `nap` may park the thread.
     ///
-    /// A thread that makes `done` true must then unpark this one, unless `done` was not asked since. Neither function may
-    /// run a user's code.
+    /// A thread that makes `done` true unparks this thread afterwards. Neither function may run user code.
     pub(crate) fn block_until(&self, done: impl Fn() -> bool, nap: impl Fn()) {
         if done() {
             return;
@@ -54,7 +58,7 @@ impl Worker {
         self.resume(seated.seat);
     }
 
-    /// Runs a function that blocks in a way of its own, and no user's code. The seat is given away before, if it can be.
+    /// Runs a function that blocks by other means, and runs no user code. The seat is passed on before, if possible.
     pub(crate) fn while_blocked<T>(&self, function: impl FnOnce() -> T) -> T {
         let Some(seated) = self.seated() else {
             return function();
@@ -65,7 +69,7 @@ impl Worker {
         result
     }
 
-    /// Goes on after a wait that began on this seat: with the seat, or another, or none.
+    /// Continues after a wait that began on this seat: with this seat, another one, or none.
     fn resume(&self, seat: &'static Seat) {
         if self.sits_on(seat) {
             match self.shared.idle.0.resume(seat, self.record) {
@@ -77,7 +81,7 @@ impl Worker {
         self.finds_seat();
     }
 
-    /// Takes the seat of a thread that sleeps. The caller has none, and is in the middle of a job.
+    /// Takes the seat of a sleeping thread. The caller has no seat, and is in the middle of a job.
     #[cold]
     pub(super) fn take_asleep(&self) -> bool {
         match self.shared.idle.0.take_asleep(&self.shared.seats, self.record) {
@@ -91,22 +95,23 @@ impl Worker {
 }
 
 impl Seated<'_> {
-    /// Holds the seat while there is nothing to do, and else hands it over. The caller blocks.
+    /// Holds the seat of the blocking caller if all queues are empty. Otherwise passes it on.
     fn hold(self) {
         let shared = self.worker.shared;
         if self.seat.has_items() || shared.has_work() {
             return self.hand_over(false);
         }
         shared.idle.0.hold(self.seat);
-        // What was added before the seat was on the list must be seen now.
+        // Jobs that were added before the seat was on the list must be seen now.
         if shared.has_work() && shared.idle.0.get_up(self.seat, self.worker.record) {
             self.hand_over(true);
         }
     }
 
-    /// Hands over a seat that was held, if it was woken for a job and no spare thread was parked to take it.
+    /// Passes a held seat on, if it was woken for a job and no spare thread was parked to take it. Returns whether it
+    /// did.
     fn answer(self) -> bool {
-        // In this order: if the seat was woken for another thread, the record says so.
+        // In this order: if the flag was set for a new occupant of the seat, the record already says so.
         let woken = self.worker.sits_on(self.seat)
             && self.seat.woken.load(Acquire)
             && self.worker.record.seat() == Some(self.seat.index);
@@ -116,7 +121,7 @@ impl Seated<'_> {
         woken
     }
 
-    /// Gives the seat to a spare thread, or has it wait for one. `searched`: the caller counts as a searcher.
+    /// Passes the seat to a spare thread, or marks it as stuck. `searched` says that the caller counts as a searcher.
     fn hand_over(self, searched: bool) {
         let idle = &self.worker.shared.idle.0;
         let spare = idle.give_to_spare(self.seat, searched);
@@ -126,8 +131,8 @@ impl Seated<'_> {
         }
     }
 
-    /// Starts a spare thread, for which the seat waits. Where there is none to be had, the seat waits for any thread that has
-    /// no job. Returns a spare thread that has come meanwhile, and has the seat.
+    /// Marks the seat as stuck and starts a spare thread for it. If none can be started, the seat waits for any thread
+    /// without a job. Returns a spare thread that parked meanwhile, and now has the seat.
     #[cold]
     fn stick(self, searched: bool) -> Option<&'static ThreadRecord> {
         let (seat, shared) = (self.seat, self.worker.shared);
@@ -145,7 +150,8 @@ impl Seated<'_> {
             }
             idle.not_started();
         }
-        // The slot is first in line for this thread alone. In the ring all find it, unless the seat is taken already.
+        // Searchers take entries from a slot only after a while. So the entry moves to the ring, unless another thread
+        // has taken the seat by now.
         if idle.resume(seat, self.worker.record) != Resumed::Seated {
             return None;
         }
@@ -160,7 +166,7 @@ impl Seated<'_> {
 }
 
 impl PoolShared {
-    /// Makes a searcher a running thread. Another one takes over, if there is more to do.
+    /// Makes a searcher a running thread, and wakes another searcher if there is more work.
     pub(super) fn pass_search_on(&self) {
         let idle = &self.idle.0;
         if idle.found() && (self.has_work() || !idle.is_watched() && self.has_full_slots()) {

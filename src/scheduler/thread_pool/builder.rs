@@ -16,7 +16,7 @@ use super::worker::Worker;
 use crate::Panic;
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
 
-/// How a [`ThreadPool`] is to be. Made by [`ThreadPool::builder`].
+/// A builder of a [`ThreadPool`]. Created by [`ThreadPool::builder`].
 ///
 /// ```
 /// use bowline::scheduler::ThreadPool;
@@ -40,7 +40,7 @@ pub struct ThreadPoolBuilder {
     spare_threads: usize,
 }
 
-/// As many threads as the machine runs at once.
+/// Returns the number of threads that the machine runs at once.
 pub(super) fn machine_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -57,51 +57,51 @@ impl ThreadPoolBuilder {
         }
     }
 
-    /// How many threads. Without this, one for each processor that the system lets the process use.
+    /// Sets the number of threads. The default is one for each processor available to the process.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// What the threads are called, by their index. Without this, `bowline-0` and so on.
+    /// Sets the names of the threads, by index. The default is `bowline-0` and so on.
     ///
-    /// A [spare](ThreadPoolBuilder::spare_threads) thread has the name of the thread that it was started for, its own
-    /// number added: `bowline-1-spare-0`.
+    /// A [spare](ThreadPoolBuilder::spare_threads) thread has the name of the thread that it was started for, followed
+    /// by its own number: `bowline-1-spare-0`.
     pub fn names(mut self, names: impl Fn(usize) -> String + 'static) -> Self {
         self.names = Box::new(names);
         self
     }
 
-    /// How much stack each has, in bytes. Without this, what `std::thread` gives.
+    /// Sets the stack size of each thread, in bytes. The default is the one of `std::thread`.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// What each thread does before its first job, with its index.
+    /// Sets a function that each thread calls with its index, before its first job.
     ///
-    /// If it panics, no pool is built: see [`BuildError::OnStart`].
+    /// If the function panics, no pool is built: see [`BuildError::OnStart`].
     ///
-    /// [Spare](ThreadPoolBuilder::spare_threads) threads do it too, when they are started. Their indices come after those of
-    /// the others. One for which it panics works nevertheless.
+    /// [Spare](ThreadPoolBuilder::spare_threads) threads call it too, when they are started, with indices after those
+    /// of the workers. A spare thread for which it panics works nevertheless.
     pub fn on_start(mut self, on_start: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.on_start = Arc::new(on_start);
         self
     }
 
-    /// Whether each thread stays on one processor, in turn over those that the process may use.
+    /// Sets whether each thread is pinned to one processor, in turn over those available to the process.
     ///
-    /// On Linux alone; elsewhere it is without effect, as it is where the system refuses. Spare threads run anywhere.
+    /// Works on Linux only. Elsewhere, and where the system refuses, it has no effect. Spare threads are not pinned.
     pub fn pin_to_cores(mut self, pin: bool) -> Self {
         self.pin_to_cores = pin;
         self
     }
 
-    /// How many spare threads there may be, which take the places of threads that [block](ThreadPool#blocking). Without this,
-    /// 512.
+    /// Sets the largest number of spare threads, which take the places of threads that [block](ThreadPool#blocking).
+    /// The default is 512.
     ///
-    /// They are started one by one when they are needed, and then kept until the pool ends. With 0 a thread that blocks
-    /// merely blocks.
+    /// They are started one by one, on demand, and kept until the pool ends. With 0, a thread that blocks keeps its
+    /// place.
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -119,17 +119,18 @@ impl ThreadPoolBuilder {
         self
     }
 
-    /// Starts the threads and gives the pool once all of them are ready.
+    /// Starts the threads and returns the pool when all of them are ready.
     ///
     /// # Errors
     ///
-    /// When there are to be no threads, or too many, when a name cannot be one, when the system does not give one of the
-    /// threads, or when the function of [`on_start`](ThreadPoolBuilder::on_start) panicked. Those that were started have
-    /// ended then.
+    /// - The number of threads is zero or too large, or a name is invalid.
+    /// - The system refuses a thread, or the function of [`on_start`](ThreadPoolBuilder::on_start) panics. Threads that
+    ///   were started have ended by then.
     ///
     /// # Panics
     ///
-    /// With the panic of the function of [`names`](ThreadPoolBuilder::names), which is called before any thread is started.
+    /// With the panic of the function of [`names`](ThreadPoolBuilder::names), which is called before any thread is
+    /// started.
     pub fn build(self) -> Result<ThreadPool, BuildError> {
         let wanted = self.threads.unwrap_or_else(machine_threads);
         if wanted == 0 {
@@ -138,7 +139,7 @@ impl ThreadPoolBuilder {
         if wanted > MAX_WORKERS {
             return Err(BuildError::TooMany { wanted });
         }
-        // Before anything is started: the function is the user's, and may panic.
+        // Before any thread is started: the function is user code, and may panic.
         let names: Vec<String> = (0..wanted).map(&self.names).collect();
         if let Some(index) = names.iter().position(|name| name.contains('\0')) {
             return Err(BuildError::Name { index });
@@ -187,8 +188,8 @@ impl ThreadPoolBuilder {
     }
 }
 
-/// The threads of a pool that is being built. Dropped, it sends them away and waits until they have ended: also when the
-/// system's way to start a thread panics.
+/// The threads of a pool that is being built. If it is dropped, it sends them away and joins them. That happens also if
+/// starting a thread panics.
 struct StartedThreads {
     threads: Vec<thread::JoinHandle<()>>,
     gate: Arc<Gate>,
@@ -197,7 +198,7 @@ struct StartedThreads {
 }
 
 impl StartedThreads {
-    /// They have gone to work.
+    /// Returns the threads, which have gone to work.
     fn into_working(mut self) -> Vec<thread::JoinHandle<()>> {
         self.work = true;
         mem::take(&mut self.threads)
@@ -217,7 +218,7 @@ impl Drop for StartedThreads {
     }
 }
 
-/// The life of a worker's thread.
+/// Runs the thread of a worker until the pool ends.
 fn work(shared: &'static PoolShared, index: usize, gate: &Gate, on_start: Arc<dyn Fn(usize) + Send + Sync>, pin: bool) {
     if pin {
         affinity::pin_to(index);
@@ -232,7 +233,7 @@ fn work(shared: &'static PoolShared, index: usize, gate: &Gate, on_start: Arc<dy
     }
 }
 
-/// Where the threads of a pool that is being built wait for each other.
+/// A barrier for the threads of a pool that is being built.
 struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
@@ -246,9 +247,9 @@ struct GateState {
 
 #[derive(Clone, Copy)]
 enum GateVerdict {
-    /// All are there: the pool begins, in this generation.
+    /// All threads are ready: the pool begins, in this generation.
     Work(u32),
-    /// There will be no pool.
+    /// The build failed: the threads leave.
     Leave,
 }
 
@@ -264,7 +265,7 @@ impl Gate {
         }
     }
 
-    /// A thread is there. It learns what is to become of it.
+    /// Reports that a thread has started, and waits for the verdict.
     fn report(&self, started: Result<(), BuildError>) -> GateVerdict {
         self.when(
             |state| {
@@ -277,7 +278,7 @@ impl Gate {
         )
     }
 
-    /// Waits for so many threads, and tells whether one failed.
+    /// Waits for this many threads, and returns the first failure.
     fn wait_for(&self, threads: usize) -> Option<BuildError> {
         self.when(|_| (), |state| (state.arrived == threads).then(|| state.failed.take()))
     }
@@ -286,7 +287,7 @@ impl Gate {
         self.when(|state| state.verdict = Some(verdict), |_| Some(()));
     }
 
-    /// Changes the state, then waits until it answers.
+    /// Changes the state, then waits until `answer` returns a value.
     fn when<T>(&self, change: impl FnOnce(&mut GateState), answer: impl Fn(&mut GateState) -> Option<T>) -> T {
         let mut state = lock(&self.state);
         change(&mut state);
@@ -311,36 +312,36 @@ impl fmt::Debug for ThreadPoolBuilder {
     }
 }
 
-/// Why there is no pool.
+/// The error of [`ThreadPoolBuilder::build`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// It was to have zero threads: nothing would ever run.
+    /// Zero threads were requested.
     NoThreads,
-    /// It was to have more threads than a pool can count.
+    /// More threads were requested than a pool can have.
     TooMany {
-        /// How many were wanted.
+        /// The requested number.
         wanted: usize,
     },
-    /// A thread was to have a name with a zero byte in it, which no system takes. None was started.
+    /// The name of a thread contains a zero byte. No thread was started.
     Name {
-        /// Which one.
+        /// The index of the thread.
         index: usize,
     },
-    /// The system did not give a thread. Those started before have ended again.
+    /// The system refused to start a thread. The threads that were started have ended.
     Spawn {
-        /// How many it gave.
+        /// The number of threads that were started.
         started: usize,
-        /// How many were wanted.
+        /// The requested number.
         wanted: usize,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The function given to [`on_start`](ThreadPoolBuilder::on_start) panicked. All threads have ended again.
+    /// The function of [`on_start`](ThreadPoolBuilder::on_start) panicked. All threads have ended.
     OnStart {
-        /// The first worker it panicked for.
+        /// The index of the first worker for which it panicked.
         index: usize,
-        /// What it panicked with.
+        /// The payload of the panic.
         payload: Panic,
     },
 }

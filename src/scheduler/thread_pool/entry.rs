@@ -1,4 +1,27 @@
-//! What waits in the queues of a pool.
+//! The items of a pool's queues.
+//!
+//! [`Entry`] is a job with a priority, which may wait in any queue of a pool and be raised there. A task's frame, a
+//! schedule operation and a scope's closure begin with one. [`Item`] is what a seat's queues store: a tagged pointer to
+//! an entry or to a fork.
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | the job, its link, `kind`, `mark` | the thread with exclusive access: it queues the entry, or has taken it out of a queue |
+//! | `previous`, `stamp` | the thread that holds the injector's lock |
+//! | `level` | the thread with exclusive access, and threads that raise the entry |
+//! | `place` | written with exclusive access; read by threads that raise the entry |
+//! | `forwarded` | written with exclusive access, before the entry is queued; read by threads that raise it |
+//!
+//! A thread that raises an entry is the only one that accesses an entry of another owner. It keeps the entry valid
+//! meanwhile, by the contract of `raise`, and touches only atomics.
+//!
+//! # Why raising is sound
+//!
+//! In the injector the place is exact, under the lock. For a slot or a ring it is a hint. The raising thread tries to
+//! take the entry out of that place, by a compare-and-exchange. If that fails, the entry was just taken by another
+//! thread, which is about to store a new place. So the raising thread retries until the place has changed.
 
 use core::ptr::{self, NonNull};
 
@@ -9,41 +32,36 @@ use crate::sync::atomic::{
 };
 use crate::{Job, Priority, Transfer};
 
-/// A job that a pool was asked to run: it may wait in any queue of the pool, and be raised there.
+/// A job in the queues of a pool, with its priority and its place there.
 ///
-/// The job comes first, so that the address of one is that of the other.
+/// The job is the first field, so both have the same address.
 #[repr(C, align(8))]
 pub(crate) struct Entry {
     pub(super) job: Job,
-    /// The one before, in the list of an injector. Only touched under its lock, so relaxed accesses do. The one after is
-    /// the job's link.
+    /// The previous entry in a list of the injector. Accessed under its lock, relaxed. The next entry is the job's
+    /// link.
     previous: AtomicPtr<Entry>,
-    /// The level that it was given, as a number; and above that, from [`FLOOR`] on, one more than the level that it was
-    /// raised to, which only grows. The first is written before the entry is queued, by who has it to itself, the second
-    /// by whoever raises it; they are read when it is put into a list of the injector, under the lock, which orders the
-    /// two.
+    /// The level that the entry was given, plus [`FLOOR`] times one more than the level that it was raised to. The
+    /// second only grows. The first is written with exclusive access, and the second by threads that raise the entry,
+    /// all relaxed. The injector's lock orders them with the loads.
     level: AtomicU8,
-    /// What it is to the entries around it in the queue of a worker: see [`EntryKind`]. Written while it is in no queue, by
-    /// whoever queues it, which publishes it.
+    /// The [`EntryKind`]. Written with exclusive access, relaxed; queueing publishes it.
     kind: AtomicU8,
-    /// It waits, if it does, in the global pool, since its own had ended. Set before it is queued there, which publishes
-    /// it; who reads its place first, and then this, knows which pool the place is in.
+    /// Whether the entry is queued in the global pool, because its own pool had ended. Written before it is queued
+    /// there, which publishes it. A thread that reads the place first, and then this, knows the pool of that place.
     forwarded: AtomicBool,
-    /// What is known of the frame that it is the entry of: [`PLAIN`], [`TRACKED`] or [`LEADS`]. Accessed with relaxed ordering by
-    /// the thread that has exclusive access to the entry: the queue orders the thread that runs it after the one that queued it.
+    /// The role of the entry's frame: [`PLAIN`], [`TRACKED`] or [`LEADS`]. Accessed with exclusive access, relaxed: the
+    /// queue orders the thread that runs the entry after the one that queued it.
     mark: AtomicU8,
-    /// The number of its turn in the injector, counted by that. Only touched under its lock, so relaxed accesses do.
+    /// The order of arrival in the injector. Accessed under its lock, relaxed.
     pub(super) stamp: AtomicU32,
-    /// Where the entry waits: see [`EntryPlace`].
-    ///
-    /// Written by whoever has the entry to itself: who queues it, before it can be found there; who takes it out to run
-    /// it, before it runs. Between, it may be read by who raises it, who is the only one to touch an entry that it
-    /// does not have. In the injector, under its lock, it is the truth. Of a slot or a ring it is a hint: who does not
-    /// find the entry there came between two steps of another, and looks again until the place has changed.
+    /// The [`EntryPlace`]. Written with exclusive access and release: before the entry is queued, and after it was
+    /// taken out to run. Pairs with the acquire loads of threads that raise the entry.
     place: AtomicUsize,
 }
 
-// SAFETY: each getter reads what its setter wrote. The job is in no other list while the entry is in one of an injector.
+// SAFETY: each getter reads the value of its setter. While the entry is in a list of the injector, its job is in no
+// other list.
 unsafe impl Linked for Entry {
     #[inline]
     fn next(&self) -> *mut Entry {
@@ -66,47 +84,47 @@ unsafe impl Linked for Entry {
     }
 }
 
-/// What an entry is to those around it in the queue of a worker.
+/// The relation of an entry to its neighbours in the queue of a worker.
 ///
-/// A worker goes from a task to the children that it spawned, the newest first, before it goes back to older work: so a
-/// tree of tasks is walked in depth, and what is waiting to be run stays few. It goes back to a task that waits for its
-/// children when none of those are left at the newer end of its queue.
+/// A worker runs the children of a task, the newest first, before it returns to older work. So a tree of tasks is
+/// walked depth-first, and few jobs are queued. The worker returns to a task that waits for its children when no child
+/// is left at the newer end of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EntryKind {
     Plain = 0,
-    /// A child that was spawned, and did not run yet.
+    /// A spawned child that has not run yet.
     Child = 0b010,
     /// A task that waited for its children, one of which has ended.
     Parent = 0b100,
-    /// A closure that was spawned in a [`Scope`](super::Scope). The end of the scope may run it on the waiting thread.
+    /// A closure of a [`Scope`](super::Scope). The end of the scope may run it on the waiting thread.
     Scoped = 0b110,
 }
 
-/// Where an entry waits.
+/// The queue in which an entry waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryPlace {
     Nowhere,
-    /// Nowhere yet: who has it is about to queue it, and says where.
+    /// Not queued yet: the owner is about to queue the entry, and stores its place then.
     Coming,
-    /// In the injector, in the list of its level.
+    /// In the list of this level of the injector.
     Injector(Priority),
-    /// In the slot of a worker.
+    /// In the slot of the seat with this index.
     Slot(usize),
-    /// In the ring of a worker, with the lowest bits of its number there.
+    /// In the ring of a seat, with the lowest bits of its number there.
     Ring(usize, usize),
 }
 
 const RING_BITS: u32 = 12;
 
-/// Nothing is to be done but to run it.
+/// The frame only runs.
 const PLAIN: u8 = 0;
-/// The strand that it is of keeps a list in which this is.
+/// The frame is in a list of its strand.
 const TRACKED: u8 = 1;
-/// Other frames wait behind this one, and run with it.
+/// Other frames wait behind this one, and run after it.
 const LEADS: u8 = 2;
 
-/// What one level that an entry was raised to is worth in its word.
+/// The factor of the raised level in the `level` word.
 const FLOOR: u8 = 8;
 
 impl EntryPlace {
@@ -132,14 +150,14 @@ impl EntryPlace {
     }
 }
 
-/// The bits of an item that are not of its address.
+/// The bits of an item that are not part of the address.
 const BITS: usize = 0b111;
-/// Those of them that hold the [`EntryKind`] of an entry.
+/// The bits of an item that hold the [`EntryKind`].
 const KINDS: usize = 0b110;
 const _: () = assert!(align_of::<Job>() > BITS);
 const _: () = assert!(super::ring::CAPACITY <= 1 << RING_BITS);
 
-/// The level of a number.
+/// Returns the level with a number.
 fn level(number: usize) -> Priority {
     match number {
         0 => Priority::Background,
@@ -171,49 +189,49 @@ impl Entry {
         }
     }
 
-    /// The level at which it waits, or is to wait.
+    /// Returns the level at which the entry waits, or will wait.
     #[inline]
     pub(super) fn level(&self) -> Priority {
         Self::higher(self.level.load(Relaxed))
     }
 
-    /// Whether that is the default one.
+    /// Returns whether the level is the default one.
     #[inline]
     pub(super) fn is_default(&self) -> bool {
         let word = self.level.load(Relaxed);
         word == Priority::Default as u8 || Self::higher(word) == Priority::Default
     }
 
-    /// The higher of the two levels in a word.
+    /// Returns the higher of the two levels in a word.
     #[inline]
     fn higher(word: u8) -> Priority {
         level(usize::from((word % FLOOR).max((word / FLOOR).saturating_sub(1))))
     }
 
-    /// Its job, whose link is free while the entry is in no queue.
+    /// Returns the job, whose link is unused while the entry is in no queue.
     #[inline]
     pub(crate) fn job(&self) -> &Job {
         &self.job
     }
 
-    /// Sets the level, while the entry is in no queue, and nobody raises it.
+    /// Sets the level. The entry is in no queue, and no thread raises it.
     #[inline]
     pub(crate) fn set_level(&self, level: Priority) {
         self.level.store(level as u8, Relaxed);
     }
 
-    /// Gives it another level, while it is in no queue. What it was raised to, or is at this moment, holds.
+    /// Changes the given level, and keeps the raised one. The entry is in no queue, but may be raised at the same time.
     pub(super) fn change_level(&self, level: Priority) {
         self.update(|word| word / FLOOR * FLOOR + level as u8);
     }
 
-    /// Says what it is, while the entry is in no queue.
+    /// Sets the kind. The entry is in no queue.
     #[inline]
     pub(crate) fn set_kind(&self, kind: EntryKind) {
         self.kind.store(kind as u8, Relaxed);
     }
 
-    /// Makes it at least as urgent as `level`; tells whether that is more than it was.
+    /// Raises the entry to at least `level`. Returns whether that is higher than before.
     pub(crate) fn raise(&self, level: Priority) -> bool {
         let before = self.update(|word| word % FLOOR + (word / FLOOR).max(level as u8 + 1) * FLOOR);
         Self::higher(before) < level
@@ -229,13 +247,13 @@ impl Entry {
         }
     }
 
-    /// Says that it is about to be queued, before somebody who may raise it knows.
+    /// Marks the entry as about to be queued. Called before a thread that may raise it can reach it.
     #[inline]
     pub(crate) fn set_coming(&self) {
         self.set_place(EntryPlace::Coming);
     }
 
-    /// Whether it is tracked, or leads others.
+    /// Returns whether the frame is tracked, or leads others.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.mark.load(Relaxed) != PLAIN
@@ -256,18 +274,18 @@ impl Entry {
         self.mark.load(Relaxed) == LEADS
     }
 
-    /// Says whether other frames wait behind this one, which is not tracked.
+    /// Sets whether other frames wait behind this one. The frame is not tracked.
     #[inline]
     pub(crate) fn set_leads(&self, leads: bool) {
         self.mark.store(if leads { LEADS } else { PLAIN }, Relaxed);
     }
 
-    /// Whether it was given to the global pool, because its own had ended.
+    /// Returns whether the entry was forwarded to the global pool.
     pub(super) fn is_forwarded(&self) -> bool {
         self.forwarded.load(Relaxed)
     }
 
-    /// Says so, before it is queued there.
+    /// Marks the entry as forwarded. Called before it is queued in the global pool.
     #[cfg(not(loom))]
     pub(super) fn set_forwarded(&self) {
         self.forwarded.store(true, Relaxed);
@@ -278,15 +296,15 @@ impl Entry {
         EntryPlace::decode(self.place.load(Acquire))
     }
 
-    /// Says where it is going to wait, or that it waits no more.
+    /// Sets the place: before the entry is queued, or after it was taken out.
     #[inline]
     pub(super) fn set_place(&self, place: EntryPlace) {
         self.place.store(place.encode(), Release);
     }
 }
 
-/// What the queues of a worker hold: the address of an [`Entry`], with the lowest bit set and its [`EntryKind`] in the two
-/// above, or that of a plain [`Job`], which is a fork that its owner waits for and nobody raises.
+/// An item of a seat's queues. It is the address of an [`Entry`], with the lowest bit set and its [`EntryKind`] in the
+/// two bits above. Or it is the address of a plain [`Job`]: a fork that its owner waits for, and that is never raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item(NonNull<Job>);
 
@@ -296,44 +314,44 @@ impl Item {
         Item(job)
     }
 
-    /// An entry that is to be run, or is plain.
+    /// Creates the item of an entry that was taken out of a queue, or is plain.
     #[inline]
     pub(super) fn entry(entry: NonNull<Entry>) -> Item {
         Item(entry.cast::<Job>().map_addr(|address| address | 1))
     }
 
-    /// An entry, as it is in the queue of a worker.
+    /// Creates the item of an entry, with its kind.
     ///
     /// # Safety
     ///
-    /// The entry is alive.
+    /// The entry is valid.
     #[inline]
     pub(super) unsafe fn queued(entry: NonNull<Entry>) -> Item {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry is valid, by the contract of this function.
         let kind = unsafe { entry.as_ref() }.kind.load(Relaxed);
         Item(entry.cast::<Job>().map_addr(|address| address | usize::from(kind) | 1))
     }
 
-    /// The bits of its [`EntryKind`].
+    /// Returns the bits of the [`EntryKind`].
     #[inline]
     fn kind(self) -> usize {
         self.0.addr().get() & KINDS
     }
 
-    /// Whether it is a child that did not run yet, or a task that waited for such.
+    /// Returns whether the item is a child that has not run yet, or a task that waited for its children.
     #[inline]
     pub(super) fn is_family(self) -> bool {
-        // Of the four numbers these are the two between the first and the last.
+        // These are the two middle ones of the four kinds.
         self.kind().wrapping_sub(EntryKind::Child as usize) <= EntryKind::Parent as usize - EntryKind::Child as usize
     }
 
-    /// Whether it is a task that waited for its children.
+    /// Returns whether the item is a task that waited for its children.
     #[inline]
     pub(super) fn is_parent(self) -> bool {
         self.kind() == EntryKind::Parent as usize
     }
 
-    /// Whether it is a closure of a scope.
+    /// Returns whether the item is a closure of a scope.
     #[inline]
     pub(super) fn is_scoped(self) -> bool {
         self.kind() == EntryKind::Scoped as usize
@@ -344,7 +362,7 @@ impl Item {
         self.0.addr().get() & 1 == 1
     }
 
-    /// The entry, where it is one.
+    /// Returns the entry, unless the item is a fork.
     #[inline]
     pub(super) fn as_entry(self) -> Option<NonNull<Entry>> {
         self.is_entry().then(|| self.job().cast())
@@ -352,7 +370,8 @@ impl Item {
 
     #[inline]
     pub(super) fn job(self) -> NonNull<Job> {
-        // SAFETY: a job is aligned to a word and not at null, so there is more to its address than the lowest bits.
+        // SAFETY: a job's address is not null and has none of the masked bits, which the assertion on its alignment
+        // checks.
         unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & !BITS)) }
     }
 
@@ -366,20 +385,20 @@ impl Item {
         NonNull::new(raw).map(Item)
     }
 
-    /// Runs the job, and what it resumes.
+    /// Runs the job, and the work that it resumes.
     ///
     /// # Safety
     ///
-    /// The job was taken out of a queue by the caller, who runs it this one time.
+    /// The caller took the item out of a queue, and runs it once.
     #[inline]
     pub(super) unsafe fn run(self) {
         if let Some(entry) = self.as_entry() {
-            // SAFETY: the caller's promise: it is alive until it runs.
+            // SAFETY: an entry is valid until it runs, by the contract of every push.
             let entry = unsafe { entry.as_ref() };
             entry.set_place(EntryPlace::Nowhere);
             entry.set_kind(EntryKind::Plain);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { Job::run(self.job()) }.run();
     }
 }

@@ -1,4 +1,19 @@
-//! The queues that all workers of a pool share: one for each level of priority.
+//! The queue that all workers of a pool share, with one list for each priority.
+//!
+//! [`Injector`] receives the jobs of other threads, of other priorities than the default, and those that do not fit
+//! into a ring. It is five intrusive FIFO lists under one lock, because a raised entry is removed from the middle. The
+//! lock is held for a few instructions, in which only links change.
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | the lists, and the links and stamps of their entries | the thread that holds the lock |
+//! | `occupied` | read by every thread; written under the lock |
+//!
+//! An entry in a list is valid: the pusher keeps it valid until it runs, and only the thread that took it out runs it.
+//! An entry that moves to a higher level keeps its place word in between. So a second raise waits for the lock, and
+//! finds the entry in its new list.
 
 use core::ptr::NonNull;
 
@@ -12,13 +27,13 @@ use crate::sync::atomic::{
 };
 use crate::sync::lock;
 
-/// A set of levels: bit `n` is the level of number `n`.
+/// A set of priority levels: bit `n` is the level with number `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Levels(usize);
 
 impl Levels {
     pub(super) const ALL: Levels = Levels(0b11111);
-    /// What goes before the queues of the workers.
+    /// The levels that precede the queues of the workers.
     pub(super) const URGENT: Levels = Levels(0b11000);
     pub(super) const DEFAULT: Levels = Levels(0b00100);
 
@@ -41,39 +56,36 @@ impl Levels {
     }
 }
 
-/// Five intrusive lists, first in, first out, under one lock.
-///
-/// A lock, because an entry is taken out of the middle when it is raised. It is held for a few instructions, and nothing
-/// but links is touched under it.
+/// Five intrusive FIFO lists under one lock, one for each priority.
 pub(super) struct Injector {
-    /// The levels that have entries: what the lists say, for those who do not have the lock. Written under it,
-    /// sequentially consistently: whoever pushes, and then looks whether anybody is awake, is seen by a worker that says
-    /// it sleeps and then looks here. An entry that moves from one level to another is in one of them at any time.
+    /// The occupied levels, for threads without the lock. Written under the lock, sequentially consistent. So a pusher
+    /// that then reads the idle state, and a worker that announces its sleep and then reads this, cannot miss each
+    /// other. An entry that moves between levels is in one of them at any time.
     occupied: AtomicUsize,
     lists: Mutex<Lists>,
 }
 
 struct Lists {
     lists: [List<Entry, Beside<Entry>>; 5],
-    /// The levels that have entries.
+    /// The occupied levels.
     occupied: Levels,
-    /// Which life of the pool's memory this is; see `PoolShared`. A push for another one is refused.
+    /// The generation of the pool's memory; see `PoolShared`. A push of another generation is refused.
     generation: u32,
-    /// No worker will look any more.
+    /// Whether the workers have left, so that pushes are refused.
     closed: bool,
-    /// The stamp of the next entry.
+    /// The stamp of the next entry, which orders entries of different levels.
     stamp: u32,
 }
 
-// SAFETY: the entries of a list are reached under its lock alone, and may be run on any thread.
+// SAFETY: the entries of the lists are accessed under the lock only, and may run on any thread.
 unsafe impl Send for Lists {}
 
-/// The pool is gone, so the entry is still the caller's.
+/// The error of a push on an ended pool. The caller still owns the entry.
 #[derive(Debug)]
 pub(super) struct InjectorClosed;
 
 impl Injector {
-    /// One that refuses everything until it is opened.
+    /// Creates an injector that refuses all pushes until it is opened.
     pub(super) fn new() -> Self {
         Injector {
             occupied: AtomicUsize::new(0),
@@ -87,7 +99,7 @@ impl Injector {
         }
     }
 
-    /// Begins a new life, and returns its number.
+    /// Begins a new generation, and returns its number.
     pub(super) fn open(&self) -> u32 {
         let mut lists = lock(&self.lists);
         lists.closed = false;
@@ -95,14 +107,14 @@ impl Injector {
         lists.generation
     }
 
-    /// Refuses what comes from now on, unless there is still something to run.
+    /// Refuses pushes from now on, unless entries are queued. Returns whether it does.
     pub(super) fn close(&self) -> bool {
         let mut lists = lock(&self.lists);
         lists.closed = lists.occupied.is_empty();
         lists.closed
     }
 
-    /// The levels that have entries.
+    /// Returns the occupied levels.
     #[inline]
     pub(super) fn occupied(&self) -> Levels {
         Levels(self.occupied.load(SeqCst))
@@ -112,57 +124,57 @@ impl Injector {
     ///
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until it runs.
+    /// The entry is in no queue, and stays valid at its address until it runs.
     pub(super) unsafe fn push(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
         let mut lists = lock(&self.lists);
         if lists.closed || lists.generation != generation {
             return Err(InjectorClosed);
         }
         let before = lists.occupied;
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { lists.link(entry) };
         self.publish(before, lists.occupied);
         Ok(())
     }
 
-    /// Takes the oldest entry of the highest of `levels` that has one.
+    /// Takes the oldest entry of the highest occupied level in `levels`.
     pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
         let level = lists.occupied.and(levels).highest()?;
         let entry = lists.lists[level].first()?;
-        // SAFETY: it is in that list.
+        // SAFETY: the entry was found in the list of this level.
         unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
     }
 
-    /// Takes the entry that came last, at whatever level.
+    /// Takes the newest entry of all levels.
     #[cold]
     pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
         let mut lists = lock(&self.lists);
         let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
         for (level, list) in lists.lists.iter().enumerate() {
             let Some(entry) = list.last() else { continue };
-            // SAFETY: an entry in a list is alive.
+            // SAFETY: an entry in a list is valid until it is taken out.
             let stamp = unsafe { entry.as_ref() }.stamp.load(Relaxed);
-            // The stamps wrap.
+            // Stamps wrap.
             if newest.is_none_or(|(_, other, _)| stamp.wrapping_sub(other).cast_signed() > 0) {
                 newest = Some((entry, stamp, level));
             }
         }
         let (entry, _, level) = newest?;
-        // SAFETY: it is in that list.
+        // SAFETY: the entry was found in the list of this level.
         unsafe { self.take_out(&mut lists, entry, level) };
         Some(entry)
     }
 
-    /// Takes an entry out of its list, to be run.
+    /// Takes an entry out of its list, to run it.
     ///
     /// # Safety
     ///
     /// The entry is in the list of `level`.
     unsafe fn take_out(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) {
         let before = lists.occupied;
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry is in the list of `level`, by the contract of this function, and so valid.
         unsafe {
             lists.unlink(entry, level);
             entry.as_ref().set_place(EntryPlace::Nowhere);
@@ -170,25 +182,23 @@ impl Injector {
         self.publish(before, lists.occupied);
     }
 
-    /// Moves an entry that waits here to the list of its level, which it was raised to. `false` when it does not wait
-    /// here.
+    /// Moves a raised entry to the list of its level. Returns `false` if the entry is not in the injector.
     ///
     /// # Safety
     ///
-    /// The entry is alive.
+    /// The entry is valid.
     pub(super) unsafe fn raise(&self, entry: NonNull<Entry>) -> bool {
         let mut lists = lock(&self.lists);
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry is valid, by the contract of this function.
         let this = unsafe { entry.as_ref() };
         let EntryPlace::Injector(level) = this.place() else {
             return false;
         };
-        // Somebody who raised it higher may have moved it before us; it keeps its turn then.
+        // If another thread raised it higher and has moved it, the entry keeps its position.
         if level != this.level() {
             let before = lists.occupied;
-            // Between the two its place stays as it was: who raises it further at this moment must not read that it
-            // waits no more, but come here and wait for the lock.
-            // SAFETY: under the lock, its place is the truth.
+            // SAFETY: under the lock, the place is exact, so the entry is in the list of `level`. Its place does not
+            // change between the two calls. So a thread that raises it further waits for the lock.
             unsafe {
                 lists.unlink(entry, level as usize);
                 lists.link(entry);
@@ -198,7 +208,8 @@ impl Injector {
         true
     }
 
-    /// Says which levels have entries, under the lock. Where nothing has changed, the lock orders what was said before.
+    /// Publishes the occupied levels. The caller holds the lock. If they did not change, the lock orders the previous
+    /// store.
     fn publish(&self, before: Levels, now: Levels) {
         if before != now {
             self.occupied.store(now.0, SeqCst);
@@ -209,27 +220,27 @@ impl Injector {
 impl Lists {
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until it runs.
+    /// The entry is in no queue, and stays valid at its address until it runs.
     unsafe fn link(&mut self, entry: NonNull<Entry>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry is valid, by the contract of this function.
         let this = unsafe { entry.as_ref() };
         let level = this.level();
         this.stamp.store(self.stamp, Relaxed);
         self.stamp = self.stamp.wrapping_add(1);
         this.set_place(EntryPlace::Injector(level));
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { self.lists[level as usize].push_back(entry) };
         self.occupied.0 |= 1 << level as usize;
     }
 
-    /// Takes an entry out of its list. Its place is for the caller to change.
+    /// Takes an entry out of its list. The caller changes its place.
     ///
     /// # Safety
     ///
     /// The entry is in the list of `level`.
     unsafe fn unlink(&mut self, entry: NonNull<Entry>, level: usize) {
         let list = &mut self.lists[level];
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { list.remove(entry) };
         if list.is_empty() {
             self.occupied.0 &= !(1 << level);

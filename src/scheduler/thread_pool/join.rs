@@ -15,11 +15,11 @@ use crate::sync::atomic::{
 use crate::sync::{park, thread};
 use crate::{Job, Panic, Transfer};
 
-/// Runs two closures, side by side if a thread is free, and returns both results.
+/// Runs two closures, in parallel if a thread is free, and returns both results.
 ///
-/// On a worker of a [`ThreadPool`] it uses that pool; elsewhere the [global](ThreadPool::global) one. `b` is offered to
-/// the other workers while this one runs `a`; if nobody took it, `b` runs here as well. So it costs little more than two
-/// calls, and splitting finely is fine.
+/// On a worker of a [`ThreadPool`] it uses that pool, and on other threads the [global](ThreadPool::global) one. Other
+/// workers may take `b` while this one runs `a`. If none does, `b` runs here as well. So a `join` costs little more
+/// than two calls, and fine-grained splitting is efficient.
 ///
 /// ```
 /// fn sum(numbers: &[u64]) -> u64 {
@@ -39,8 +39,8 @@ use crate::{Job, Panic, Transfer};
 ///
 /// # Panics
 ///
-/// With the panic of a closure, after the other has finished. If both panic, with that of `a`; that of `b` has been
-/// reported by the panic hook.
+/// With the panic of a closure, after the other has ended. If both panic, with the panic of `a`; the panic hook reports
+/// the one of `b`.
 ///
 /// # Allocation
 ///
@@ -48,9 +48,9 @@ use crate::{Job, Panic, Transfer};
 ///
 /// # Stack
 ///
-/// While it waits for a `b` that another worker runs, it runs parts of that `b` on this stack: the closures that `b` has
-/// given to `join` in turn. It runs nothing else. When there are none it blocks, as
-/// [`ThreadPool`](ThreadPool#blocking) says.
+/// While another worker runs `b`, this thread runs parts of that `b` on its stack: the closures that `b` passed to
+/// `join` in turn. It runs no other jobs. If there are none, it blocks as described at
+/// [`ThreadPool`](ThreadPool#blocking).
 #[inline]
 pub fn join<A, B>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B)
 where
@@ -63,7 +63,7 @@ where
     }
 }
 
-/// Runs a function on the global pool.
+/// Runs a function on the global pool, for a caller that is not a worker.
 #[cold]
 pub(super) fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> T {
     #[cfg(not(loom))]
@@ -73,7 +73,7 @@ pub(super) fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> T {
 }
 
 impl ThreadPool {
-    /// [`join`] on this pool.
+    /// Runs [`join`] on this pool.
     pub fn join<A, B>(&self, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B)
     where
         A: Send,
@@ -90,9 +90,9 @@ where
 {
     let fork = Fork::new(worker.record, b);
     let job = NonNull::from(&fork).cast::<Job>();
-    // Without a seat, or without room in its queue, `b` is not offered to others.
+    // Without a seat, or without room in its ring, `b` is not offered to other workers.
     let forked = if worker.finds_seat() { worker.seated() } else { None }.and_then(|seated| {
-        // SAFETY: the fork stays on this frame until it was taken back or has run: see below.
+        // SAFETY: the fork stays on this stack frame until it was taken back or has run: see below.
         let number = unsafe { seated.fork(job) }?;
         Some((seated.seat, number))
     });
@@ -106,7 +106,7 @@ where
         }
     });
     if is_own {
-        // SAFETY: it is in no queue, and did not run.
+        // SAFETY: the fork is in no queue, and has not run.
         let b = unsafe { fork.reclaim() };
         return match left {
             Ok(left) => (left, b()),
@@ -117,7 +117,7 @@ where
         };
     }
     fork.wait(worker);
-    // SAFETY: it has run.
+    // SAFETY: the latch is set, so the fork has run.
     let right = unsafe { fork.into_result() };
     match (left, right) {
         (Ok(left), Ok(right)) => (left, right),
@@ -125,31 +125,32 @@ where
     }
 }
 
-/// A closure on the stack of its owner, which somebody else may run.
+/// A closure on the stack of its owner, which another worker may run.
 ///
-/// The job comes first, so that the address of one is that of the other.
+/// The job is the first field, so both have the same address.
 #[repr(C)]
 struct Fork<F, T> {
     job: Job,
-    /// The closure, then what became of it. Touched by whoever has the fork: its owner, or, from the time it is taken out
-    /// of the ring until `latch` is set, the thief.
+    /// The closure, then its result. Accessed by the owner, except from the time a thief takes the fork until it sets
+    /// `latch`.
     work: UnsafeCell<Work<F, T>>,
-    /// Where the thief puts the forks that it makes while it runs this one. Written by the thief before it says in the
-    /// latch which seat it has.
+    /// Identifies the forks that the thief pushes while it runs this one. Written by the thief before it stores its
+    /// seat in the latch, which publishes it.
     taken: UnsafeCell<MaybeUninit<TakenFork>>,
     latch: Latch,
     _pinned: PhantomPinned,
 }
 
-/// What tells the forks that a thief makes for a fork from the others in the ring of its seat.
+/// Identifies the forks that a thief makes while it runs a fork, among the items of its ring.
 #[derive(Clone, Copy)]
 struct TakenFork {
-    /// They have this number or a later one.
+    /// The lowest number of these forks.
     since: usize,
-    /// The thief has the seat as long as this is its number.
+    /// The tenure of the thief's seat. The thief has the seat while it does not change.
     tenure: u32,
 }
 
+/// The states of a forked closure.
 enum Work<F, T> {
     Waiting(F),
     Running,
@@ -170,31 +171,32 @@ impl<F: FnOnce() -> T + Send, T: Send> Fork<F, T> {
 
     /// # Safety
     ///
-    /// The job is that of a fork, and was taken out of the ring by the caller.
+    /// `job` is the job of a fork, which the caller took out of a ring.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         let this = job.cast::<Self>();
-        // SAFETY: its owner waits for the latch, and nobody else has it.
+        // SAFETY: the owner waits for the latch, so the fork is valid. This thread took it, so no other thread accesses
+        // `work`.
         let fork = unsafe { this.as_ref() };
         if let Some(thief) = Worker::current().and_then(Worker::seated) {
             let taken = TakenFork {
                 since: thief.seat.ring.next_number(),
                 tenure: thief.seat.tenure.load(Relaxed),
             };
-            // SAFETY: the thief alone writes it, and its owner reads it after the latch has said so.
+            // SAFETY: only the thief writes the cell, and the owner reads it after `say_taken`.
             unsafe { (*fork.taken.get()).write(taken) };
             fork.latch.say_taken(thief.seat.index);
         }
-        // SAFETY: as above.
+        // SAFETY: this thread has exclusive access to `work` until it sets the latch.
         let work = unsafe { &mut *fork.work.get() };
         if let Work::Waiting(function) = core::mem::replace(work, Work::Running) {
             *work = Work::Done(Panic::catch(function));
         }
-        // SAFETY: this is the last that is done with it.
+        // SAFETY: the latch is set once, by this thread, which accesses nothing of the fork after that.
         unsafe { Latch::set(NonNull::from(&fork.latch)) };
         Transfer::none()
     }
 
-    /// Waits until it has run, on the thread that made it. Runs parts of it meanwhile, which the thief has forked.
+    /// Waits until the fork has run. Meanwhile the calling owner runs parts of it, which the thief has forked.
     #[cold]
     fn wait(&self, worker: &Worker) {
         let mut looks = 0;
@@ -203,7 +205,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Fork<F, T> {
                 return;
             }
             if let Some(part) = self.take_part(worker) {
-                // SAFETY: it was taken out of a ring.
+                // SAFETY: `take_part` took the item out of a ring, and it runs once.
                 unsafe { worker.run_on_top(part) };
                 looks = 0;
             } else {
@@ -214,27 +216,27 @@ impl<F: FnOnce() -> T + Send, T: Send> Fork<F, T> {
         self.latch.wait(worker);
     }
 
-    /// Takes a fork out of the ring of the thief, one that it has made for this fork. Such a fork can wait for nothing
-    /// that comes after this one's end, so it may run on top of the wait for that.
+    /// Takes a fork that the thief made while it runs this fork. Such a fork cannot wait for anything after this one's
+    /// end. So it may run on top of the wait for that end.
     fn take_part(&self, worker: &Worker) -> Option<Item> {
         worker.seated()?;
         let seat = worker.shared.seats.get(self.latch.taken_by()?)?;
-        // SAFETY: the thief wrote it before it said which seat it has, and writes it once.
+        // SAFETY: the thief initialized the cell once, before it stored its seat in the latch.
         let taken = unsafe { (*self.taken.get()).assume_init() };
-        // Asked after a fork was seen: what the thief, or another thread on its seat, has forked later for something else
-        // was pushed after the latch was set, or after the seat was passed on.
+        // Checked after a fork was seen. A later fork of this seat, for other work, was pushed after the latch was set
+        // or after the seat was passed on.
         let still = || !self.latch.is_set() && seat.tenure.load(Acquire) == taken.tenure;
         seat.ring.pop_fork_since(taken.since, still)
     }
 
     /// # Safety
     ///
-    /// The fork was not given away, or taken back.
+    /// The fork was never pushed, or was taken back.
     #[inline]
     unsafe fn reclaim(self) -> F {
         match self.work.into_inner() {
             Work::Waiting(function) => function,
-            // SAFETY: it has not run.
+            // SAFETY: the fork has not run, by the contract of this function.
             _ => unsafe { core::hint::unreachable_unchecked() },
         }
     }
@@ -245,18 +247,18 @@ impl<F: FnOnce() -> T + Send, T: Send> Fork<F, T> {
     unsafe fn into_result(self) -> Result<T, Panic> {
         match self.work.into_inner() {
             Work::Done(result) => result,
-            // SAFETY: it has run.
+            // SAFETY: the latch is set, so the fork has run.
             _ => unsafe { core::hint::unreachable_unchecked() },
         }
     }
 }
 
-/// How often a `join` looks for a part of its other half, and for the end of that, before it blocks.
+/// How often a `join` looks for a part of its fork, and for its end, before it blocks.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 12 };
 
-/// Lets some time pass between two looks.
+/// Pauses between two looks.
 fn pause(looks: u32) {
-    // To `loom`, to yield is to wait until all others are stuck, and so to leave out what a model is about.
+    // In `loom`, a yield waits until all other threads are stuck, and so hides the schedules of interest.
     if cfg!(loom) {
         return;
     }
@@ -269,18 +271,18 @@ fn pause(looks: u32) {
     }
 }
 
-/// What a thread of a pool waits for.
+/// A flag that a thread of a pool waits for.
 pub(super) struct Latch {
     /// | bits | mean | set by |
     /// |---|---|---|
     /// | [`AWAITED`] | the owner may be parked | the owner, each time before it parks; acquire |
-    /// | [`SET`] | the owner may go on; the latch may be gone | the other thread, which clears the rest; acquire and release |
-    /// | from [`THIEF`] on | one more than the index of the seat of the thief | the thief of a fork; release |
+    /// | [`SET`] | the wait is over; the latch may be freed | the other thread, which clears the rest; acquire and release |
+    /// | from [`THIEF`] on | the index of the thief's seat plus 1 | the thief of a fork; release |
     ///
-    /// Setting pairs with the loads of the owner, which acquire what was done before. So does the third: the owner acquires
-    /// what the thief wrote for it.
+    /// Both releases pair with the acquire loads of the owner, which sees the work of the other thread and the cell
+    /// that the thief wrote.
     state: AtomicUsize,
-    /// The thread that waits. Its record is never freed, so that it can be unparked when the latch is gone.
+    /// The waiting thread. Its record is never freed, so it can be unparked after the latch was freed.
     owner: &'static ThreadRecord,
 }
 
@@ -298,15 +300,15 @@ impl Latch {
         }
     }
 
-    /// Lets the owner go.
+    /// Sets the latch and unparks the owner.
     ///
     /// # Safety
     ///
-    /// The latch is not set yet. It may be gone when this returns.
+    /// The latch is not set yet. It may be freed when this returns.
     pub(super) unsafe fn set(this: NonNull<Latch>) {
-        // SAFETY: its owner waits until it is set.
+        // SAFETY: the owner waits until the latch is set, so it is valid.
         let owner = unsafe { this.as_ref() }.owner;
-        // SAFETY: as above.
+        // SAFETY: the latch is valid until the swap.
         if unsafe { this.as_ref() }.state.swap(SET, AcqRel) & AWAITED != 0 {
             owner.unpark();
         }
@@ -317,17 +319,17 @@ impl Latch {
         self.state.load(Acquire) & SET != 0
     }
 
-    /// Says which seat the thief has, which calls this once, before it sets the latch.
+    /// Stores the seat of the thief, which calls this once, before it sets the latch.
     fn say_taken(&self, seat: usize) {
         self.state.fetch_or((seat + 1) * THIEF, Release);
     }
 
-    /// The seat of the thief, if it has said so and the latch is not set.
+    /// Returns the seat of the thief, if it is stored and the latch is not set.
     fn taken_by(&self) -> Option<usize> {
         (self.state.load(Acquire) / THIEF).checked_sub(1)
     }
 
-    /// Blocks until it is set. The calling thread is the owner.
+    /// Blocks until the latch is set. The calling thread is the owner.
     #[cold]
     pub(super) fn wait(&self, worker: &Worker) {
         if !worker.look(|| self.is_set()) {

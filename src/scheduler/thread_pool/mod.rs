@@ -1,22 +1,26 @@
 //! A work-stealing pool of threads.
 //!
-//! | file | what is in it |
+//! [`ThreadPool`] is the owner, [`PoolScheduler`] the handle, and `PoolShared` the memory that all threads of the pool
+//! share. Each worker has a *seat* with queues of its own. The *injector* is the queue that all workers share, with one
+//! list for each priority. A job in these queues is an [`Entry`], or a *fork* of `join`.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `pool.rs`, `builder.rs`, `affinity.rs` | the pool, how it is made and ended |
+//! | `pool.rs`, `builder.rs`, `affinity.rs` | the pool: how it is built, and how it ends |
 //! | `schedule.rs` | its scheduler, sender and operation |
 //! | `join.rs`, `scope.rs` | fork-join of closures |
-//! | `party.rs` | work that several workers take part in |
-//! | `shared.rs` | what all workers share: push, raise |
+//! | `party.rs` | a count of the workers that share a piece of work |
+//! | `shared.rs` | the memory of a pool: push, raise, end |
 //! | `seat.rs` | the states of seats and threads |
 //! | `worker.rs` | the thread of a worker: its seat, its main loop |
-//! | `push.rs`, `pick.rs`, `search.rs` | what a worker queues on its seat, runs next, and finds elsewhere |
-//! | `block.rs`, `spare.rs` | what it does while it waits in a job: its seat goes to a spare thread |
-//! | `entry.rs` | the nodes of the queues |
-//! | `ring.rs` | the queue of one seat |
-//! | `shelf.rs` | what was handed over to one seat together |
-//! | `injector.rs` | the queues of all, one per priority |
+//! | `push.rs`, `pick.rs`, `search.rs` | how a worker queues, picks and searches for jobs |
+//! | `block.rs`, `spare.rs` | a worker that blocks, and the spare thread that takes its seat |
+//! | `entry.rs` | the items of the queues |
+//! | `ring.rs` | the work-stealing deque of a seat |
+//! | `shelf.rs` | entries that were handed over to a seat together |
+//! | `injector.rs` | the queues of all workers, one for each priority |
 //! | `idle/` | which threads search and sleep, and which has which seat |
-//! | `model.rs` | all of this as the models in `tests/model/` see it |
+//! | `model.rs` | access for the models in `tests/model/` |
 
 mod affinity;
 mod block;

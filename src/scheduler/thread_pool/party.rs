@@ -1,4 +1,4 @@
-//! Work that several workers of a pool take part in.
+//! A count of the workers that share a piece of work, and the invitation of more.
 
 use core::ptr::NonNull;
 
@@ -12,39 +12,40 @@ use crate::sync::atomic::{
 };
 use crate::{Job, Transfer};
 
-/// Counts who takes part in a piece of work, and invites more.
+/// The members of a piece of work that several workers share.
 ///
-/// It begins with one member, on a worker. There is one invitation, which a member that holds it puts into its ring; who
-/// takes it out of there is a member too, holds the invitation now, and may send it on. A member that has nothing left to
-/// do takes back the invitation that it sent, if that still waits, and leaves. The last to leave ends the work.
+/// A party begins with one member, on a worker. It has one invitation, an entry. The member that holds the invitation
+/// pushes it on its ring. The worker that takes it from there becomes a member and the new holder, and may push it
+/// again. A member without work left takes back its own invitation, if that is still queued, and leaves. The last
+/// member to leave ends the work.
 ///
-/// So an invitation never waits with somebody who is not a member, and the end waits for nobody but for those who
-/// are at work.
+/// So a queued invitation always belongs to a member, and the end waits only for members that are at work.
 pub(crate) struct Party {
-    /// Held by one member, or waiting in the ring of the one that sent it. It is an entry, so that it can be removed from
-    /// there; nobody raises it.
+    /// Held by one member, or queued in the ring of the member that pushed it. It is an entry, so that it can be
+    /// removed from there. It is never raised.
     invitation: Entry,
-    /// The members, and one more while the invitation waits: whoever takes it inherits that one.
+    /// The number of members, plus one while the invitation is queued. The worker that takes the invitation inherits
+    /// that one.
     ///
     /// | by | how | then |
     /// |---|---|---|
     /// | [`Party::begin`] | set to 1 | the caller is the first member |
-    /// | [`Party::invite`] | 1 more, before the invitation can be seen | it waits; or there was no room, and the 1 is given back |
-    /// | [`Party::leave`] | 1 less, or 2 with an invitation that was taken back | at 0 all have left; else the caller touches nothing any more |
+    /// | [`Party::invite`] | 1 more, before the invitation is published | the invitation is queued; or the ring was full, and the 1 is subtracted again |
+    /// | [`Party::leave`] | 1 less, or 2 with an invitation that was taken back | at 0 all have left; otherwise the caller accesses nothing afterwards |
     ///
-    /// Only the holder of the invitation adds, so nobody comes to a party that is over. Leaving releases what a member did,
-    /// and the last acquires all of it.
+    /// Only the holder of the invitation, which is a member, increments it (relaxed). Leaving decrements it with
+    /// acquire and release, so the last member sees the work of all others.
     members: AtomicUsize,
 }
 
-/// An invitation that was sent: the seat in whose ring it was put, and its number there.
+/// A queued invitation: the seat in whose ring it is, and its number there.
 pub(crate) struct Invited {
     seat: &'static Seat,
     number: usize,
 }
 
 impl Party {
-    /// `come` is called with the job of whoever takes the invitation; see [`Party::of`].
+    /// Creates a party. The worker that takes the invitation calls `come` with its job; see [`Party::of`].
     pub(crate) fn new(come: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
         Party {
             invitation: Entry::new(come),
@@ -52,38 +53,38 @@ impl Party {
         }
     }
 
-    /// The party of an invitation.
+    /// Returns the party of an invitation.
     ///
     /// # Safety
     ///
-    /// The job is what `come` was called with.
+    /// `job` is the argument of `come`.
     pub(crate) unsafe fn of(job: NonNull<Job>) -> NonNull<Self> {
-        // SAFETY: the job is that of an entry, which is a field of a party.
+        // SAFETY: the job is the first field of an entry, which is a field of a party.
         unsafe { container_of!(job.cast::<Entry>(), Self, invitation) }
     }
 
-    /// Makes the caller the first member, which holds the invitation. Nobody else knows of the party yet.
+    /// Makes the caller the first member, which holds the invitation. No other thread accesses the party yet.
     pub(crate) fn begin(&self) {
         self.members.store(1, Relaxed);
     }
 
-    /// Invites another worker of the pool, unless there are as many members as seats, or there is no room, or the caller
-    /// has no seat.
+    /// Queues the invitation on the caller's seat. Returns `None` if there are as many members as seats, the ring is
+    /// full, or the caller has no seat.
     ///
     /// # Safety
     ///
-    /// The caller is a member and holds the invitation, and its thread is that of the worker. What is returned goes to
+    /// The caller is a member, holds the invitation, and runs on the thread of the worker. It passes the result to
     /// [`Party::leave`].
     pub(crate) unsafe fn invite(this: NonNull<Self>, worker: &Worker) -> Option<Invited> {
         let seated = worker.seated()?;
-        // SAFETY: the caller is a member, so the party is alive.
+        // SAFETY: the caller is a member, so the party is valid.
         let members = unsafe { &(*this.as_ptr()).members };
-        // Others only leave meanwhile.
+        // Other members can only leave, so the number does not grow meanwhile.
         if members.load(Relaxed) >= worker.crew() {
             return None;
         }
         members.fetch_add(1, Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller is a member, so the party is valid.
         let item = unsafe { Self::item(this) };
         let Some(number) = seated.seat.ring.push(item, true) else {
             members.fetch_sub(1, Relaxed);
@@ -96,14 +97,14 @@ impl Party {
         })
     }
 
-    /// A member leaves, with the invitation that it has sent, if it has. `true` for the last: the work is over, and the
-    /// party its own. For others the party may be gone.
+    /// Leaves the party, with the caller's queued invitation, if there is one. Returns `true` for the last member: the
+    /// work is over, and the caller has exclusive access. For others the party may be freed.
     ///
     /// # Safety
     ///
-    /// The caller is a member, and the last invitation that it sent, from the thread of the worker, is `invited`.
+    /// The caller is a member. `invited` is the last invitation that it queued, from the thread of the worker.
     pub(crate) unsafe fn leave(this: NonNull<Self>, worker: &Worker, invited: Option<Invited>) -> bool {
-        // SAFETY: the caller is a member, so the party is alive.
+        // SAFETY: the caller is a member, so the party is valid.
         let item = unsafe { Self::item(this) };
         let taken_back = invited.is_some_and(|Invited { seat, number }| {
             if worker.sits_on(seat) {
@@ -114,15 +115,15 @@ impl Party {
             }
         });
         let leaving = if taken_back { 2 } else { 1 };
-        // SAFETY: as above.
+        // SAFETY: the caller is still a member, so the party is valid until the subtraction.
         unsafe { &(*this.as_ptr()).members }.fetch_sub(leaving, AcqRel) == leaving
     }
 
     /// # Safety
     ///
-    /// The party is there.
+    /// The party is valid.
     unsafe fn item(this: NonNull<Self>) -> Item {
-        // SAFETY: the caller's promise. The address is made from the party's, which it leads back to.
+        // SAFETY: the party is valid. The entry's pointer is derived from the party's, as `of` requires.
         Item::entry(unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).invitation) })
     }
 }

@@ -1,4 +1,19 @@
-//! Which job a worker picks next.
+//! The order in which a worker picks jobs.
+//!
+//! [`Seated::pick`] looks at the queues in this order:
+//!
+//! 1. the shelf;
+//! 2. every [`FAIR_EVERY`] picks, the queue whose turn it is;
+//! 3. after the seat passed to this thread while many threads were blocked: the newest job, [`NEWEST_RUNS`] times;
+//! 4. the urgent levels of the injector;
+//! 5. the slot, but at most [`SLOT_RUNS`] times in a row;
+//! 6. the newest child in the ring, at most [`CHILD_RUNS`] times in a row;
+//! 7. the oldest item of the ring;
+//! 8. the default level of the injector, other workers' rings, and the other levels.
+//!
+//! Steps 5 and 6 run recently readied work first, because it is in the caches, and walk a tree of tasks depth-first.
+//! Step 3 lets blocked threads continue before more jobs block. Step 2 bounds the wait of every queue: see
+//! [`FAIRNESS`].
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -9,10 +24,10 @@ use super::worker::Seated;
 use crate::Priority;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// How often a worker serves its queues in turn instead of by urgency. Every other time it is the default level of the
-/// injector, which is where work from outside comes in.
+/// The number of picks between two that serve a queue in turn. Every second turn is the default level of the injector,
+/// where work from other threads arrives.
 const FAIR_EVERY: u32 = 32;
-/// What takes turns the other times: the worker's own queue, and the other levels of the injector.
+/// The queues of the other turns: the worker's own (`None`), and the other levels of the injector.
 const TURNS: [Option<Priority>; 5] = [
     None,
     Some(Priority::Background),
@@ -20,16 +35,16 @@ const TURNS: [Option<Priority>; 5] = [
     Some(Priority::UserInitiated),
     Some(Priority::UserInteractive),
 ];
-/// How often in a row the slot may go before the ring.
+/// How often in a row the slot precedes the ring.
 const SLOT_RUNS: u32 = 16;
-/// How often in a row the newest child of the ring may go before the oldest entry.
+/// How often in a row the newest child of the ring precedes the oldest item.
 const CHILD_RUNS: u32 = 64;
 
-/// How many picks take what was queued last, where many threads are blocked.
+/// How many picks take the newest job, after many threads were blocked.
 const NEWEST_RUNS: u32 = 64;
 
-/// Of every queue of a pool, a worker that keeps picking takes the oldest job at least once in so many picks, however
-/// much there is in more urgent ones. Entries that were handed over together count as one.
+/// The fairness bound: a worker takes the oldest job of every queue at least once in this many picks. Entries that were
+/// handed over together count as one.
 pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
 
 /// The counters of one worker that decide which queue it picks from next. Only its own thread accesses them.
@@ -56,7 +71,7 @@ impl Turns {
 }
 
 impl Seated<'_> {
-    /// The next job that is there to be run without looking for it.
+    /// Returns the next job of this seat or of the injector.
     #[inline]
     pub(super) fn pick(self) -> Option<Item> {
         if !self.seat.shelf.is_empty()
@@ -99,7 +114,7 @@ impl Seated<'_> {
         self.pick_injected(occupied)
     }
 
-    /// The next entry of the injector, after the queues of the workers.
+    /// Returns an entry of the injector or of other workers, after the seat's own queues were empty.
     fn pick_injected(self, occupied: Levels) -> Option<Item> {
         let injected = |levels| {
             let entry = self.shared().injector.pop(levels)?;
@@ -113,8 +128,8 @@ impl Seated<'_> {
         self.steal().or_else(|| injected(Levels::ALL))
     }
 
-    /// What was queued last, as far as can be told. Of the jobs that many blocked threads wait for, the last to be queued
-    /// is the likeliest to be one, and the oldest would rather block in turn.
+    /// Returns the newest job of the seat, or of the injector. If many threads are blocked, the newest job is the one
+    /// most likely awaited. The oldest would more likely block in turn.
     #[cold]
     fn pick_newest(self) -> Option<Item> {
         let newest = &self.worker.turns.newest;
@@ -126,7 +141,7 @@ impl Seated<'_> {
         item.map(|item| self.not_from_slot(item))
     }
 
-    /// The oldest of the queue whose turn it is.
+    /// Returns the oldest job of the queue whose turn it is.
     #[cold]
     fn pick_in_turn(self, turn: u32) -> Option<Item> {
         let queue = if turn.is_multiple_of(2) {
@@ -150,7 +165,7 @@ impl Seated<'_> {
         Some(self.not_from_slot(item))
     }
 
-    /// The newest of the ring, if that is a child, or waits for such, and it is not the turn of something else.
+    /// Returns the newest item of the ring if it is a child or waits for children, unless [`CHILD_RUNS`] is reached.
     #[inline]
     fn pick_child(self) -> Option<Item> {
         let children = self.worker.turns.children.get();
@@ -164,7 +179,7 @@ impl Seated<'_> {
 
     #[inline]
     fn pick_from_slot(self, occupied: Levels) -> Option<Item> {
-        // It is not ours yet, so no more is looked at than its bits.
+        // The entry is not owned yet, so only the bits of the item may be read.
         let item = Item::from_raw(self.seat.slot.load(Relaxed))?;
         if item.is_parent()
             && let Some(child) = self.pick_child()
@@ -183,7 +198,7 @@ impl Seated<'_> {
         Some(item)
     }
 
-    /// What has waited long enough while the slot went first.
+    /// Returns a job that waited while the slot took precedence.
     #[cold]
     fn pick_in_stead(self, occupied: Levels) -> Option<Item> {
         let own = self.seat.ring.pop_oldest();
@@ -204,35 +219,35 @@ impl Seated<'_> {
         item
     }
 
-    /// The first of the entries on the shelf.
+    /// Returns the first entry of the shelf.
     #[cold]
     fn pick_from_shelf(self) -> Option<Item> {
         let first = self.seat.shelf.take_first()?;
         if !self.seat.shelf.is_empty() {
-            // It was filled again: a worker that has gone to sleep meanwhile may have found it empty.
+            // The shelf was empty for a moment. A worker that went to sleep meanwhile may have missed the rest.
             self.wake_another();
         }
         Some(Item::entry(first.cast()))
     }
 
-    /// Takes the newest closure of the ring, or that in the slot, if it is one of a scope, and `own` says so too.
+    /// Takes the closure of a scope out of the slot or the newer end of the ring, if `own` accepts it.
     pub(super) fn take_scoped(self, own: impl Fn(NonNull<Entry>) -> bool) -> Option<Item> {
         let is_own = |item: Item| item.as_entry().is_some_and(&own);
-        // Another thread may have it, so no more is looked at than its bits.
+        // The entry is not owned yet, so only the bits of the item may be read.
         if Item::from_raw(self.seat.slot.load(Relaxed)).is_some_and(Item::is_scoped)
             && let Some(item) = self.empty_slot()
         {
             if is_own(item) {
                 return Some(item);
             }
-            // The occupant alone fills the slot, so it is empty.
+            // Only the occupant fills the slot, so it is still empty.
             self.seat.slot.swap(item.into_raw(), SeqCst);
         }
         let item = self.seat.ring.pop_newest_if(Item::is_scoped)?;
         if is_own(item) {
             return Some(item);
         }
-        // There is room: it has its number again. A searcher may have missed it meanwhile.
+        // The ring has room, and the item gets its old number. A searcher may have missed it meanwhile.
         let pushed = self.seat.ring.push(item, true);
         debug_assert!(pushed.is_some(), "it was the newest");
         self.wake_another();

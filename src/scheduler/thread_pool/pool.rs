@@ -33,49 +33,53 @@ use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
 ///
 /// # Scheduling
 ///
-/// [`scheduler`](ThreadPool::scheduler) gives a handle. Scheduling never fails and never allocates, from the pool's own
-/// threads and from others: the operation is the queue's node. What a worker makes ready it keeps, the newest
-/// first in line and the rest in order, and others steal from it when they have nothing to do.
+/// [`scheduler`](ThreadPool::scheduler) returns a handle. Scheduling never fails and never allocates, on any thread:
+/// the operation is the queue's node. A worker queues the jobs that it makes ready on itself. It runs the newest first
+/// and the rest in order, and idle workers steal from it.
 ///
 /// # Blocking
 ///
-/// A job may block: in [`sync_wait`] and whatever else drives a [`RunLoop`](crate::scheduler::RunLoop), in [`join`](crate::join), at
-/// the end of a [`scope`](crate::task::scope), and where it drops another pool. Its thread gives its place in the pool to a
-/// *spare* thread then, if there is work to do, and goes on without a place when the wait is over. So the pool keeps
-/// running as many jobs at once as it has threads, jobs that wait for each other do not deadlock, and a thread that waits
-/// runs no job of others on its stack.
+/// A job may block in these ways:
 ///
-/// Spare threads are started when they are needed, used again, and end with the pool. There are at most 512 of them, or
-/// as many as [`spare_threads`](ThreadPoolBuilder::spare_threads) says. When all of them block as well, or the system does
-/// not give a thread, a thread that blocks keeps its place until the first one that is free takes it over. When all threads
-/// of the pool wait for jobs that are queued there, they wait for ever: a job that waits for one that waits for one, as
-/// deep as there are threads. That many are not needed for waits that do not nest: while sixteen threads are blocked, what
-/// was queued last, as a rule what they wait for, goes first.
+/// - in [`sync_wait`] and other drivers of a [`RunLoop`](crate::scheduler::RunLoop);
+/// - in [`join`](crate::join), and at the end of a [`scope`](crate::task::scope);
+/// - in the drop of another pool.
 ///
-/// A thread without a place works as before. What it schedules is queued with all workers; `join` and `bulk` share their
-/// work with others if there is a worker that sleeps, whose place it takes.
+/// If there is other work, its thread then passes its place in the pool to a *spare* thread. After the wait it
+/// continues without a place. So the pool keeps running as many jobs at once as it has threads, and jobs that wait for
+/// each other do not deadlock. A waiting thread runs no other jobs on its stack.
 ///
-/// Blocking in other ways, on a channel say, keeps the place; what is queued there is run by the others.
+/// Spare threads are started on demand, reused, and end with the pool. There are at most 512 of them, or as many as
+/// [`spare_threads`](ThreadPoolBuilder::spare_threads) says. If none is available, a blocked thread keeps its place
+/// until a free thread takes it over.
+///
+/// If all threads of the pool wait for jobs that are queued there, they wait for ever. That takes a chain of jobs, each
+/// waiting for the next, as long as there are threads. Waits that do not nest need fewer: while sixteen threads are
+/// blocked, the newest jobs run first, which are usually the awaited ones.
+///
+/// A thread without a place works as before. It schedules onto the queue of all workers. If a worker sleeps, `join` and
+/// `bulk` take its place, and share their work.
+///
+/// A thread that blocks by other means, on a channel for instance, keeps its place. Other workers run the jobs that are
+/// queued there.
 ///
 /// # Priorities
 ///
-/// There are five levels: see [`Priority`](crate::Priority). Work at a higher level is taken first. None starves: of each
-/// level, and of its own queue, a worker takes the oldest job at least once in
-/// [`FAIRNESS`](ThreadPool::FAIRNESS) picks, whatever else there is.
-/// [`Operation::raise`](crate::Operation::raise) moves what is queued to a higher level.
+/// There are five levels: see [`Priority`](crate::Priority). Work at a higher level is taken first. No level starves: a
+/// worker takes the oldest job of each level, and of its own queue, at least once in [`FAIRNESS`](ThreadPool::FAIRNESS)
+/// picks. [`Operation::raise`](crate::Operation::raise) moves a queued job to a higher level.
 ///
 /// # The end
 ///
-/// Dropping the pool waits until everything that it has accepted, and what comes of that, has run; then its threads
-/// end. Dropped by one of its own threads, which cannot wait for itself, it returns at once, and the threads do the same on
-/// their own. Dropped by a worker of another pool, that one blocks. Two jobs that each drop
-/// the pool of the other wait for each other for ever. Work that arrives later, by a scheduler that was kept, goes to the
-/// [global](ThreadPool::global) pool.
+/// Dropping the pool waits until all jobs that it has accepted, and all jobs that follow from them, have run. Then its
+/// threads end. If one of its own threads drops the pool, the drop returns at once, and the threads end on their own. A
+/// worker of another pool blocks in the drop. Two jobs that each drop the pool of the other wait for ever. Work that
+/// arrives later, through a scheduler that was kept, runs on the [global](ThreadPool::global) pool.
 ///
 /// # Panics in jobs
 ///
-/// A panic of user code travels down the panic channel of its sender. The worker goes on. Where there is no such channel,
-/// as for a destructor that panics inside a completion, the process aborts with a message.
+/// A panic of user code completes its sender through the panic channel, and the worker continues. If there is no such
+/// channel, as for a destructor that panics inside a completion, the process aborts with a message.
 pub struct ThreadPool {
     shared: &'static PoolShared,
     generation: u32,
@@ -84,14 +88,15 @@ pub struct ThreadPool {
 }
 
 impl ThreadPool {
-    /// Of each level of priority, and of its own queue, a worker takes the oldest job at least once in so many picks.
+    /// The fairness bound: a worker takes the oldest job of each priority level, and of its own queue, at least once in
+    /// this many picks.
     pub const FAIRNESS: usize = super::pick::FAIRNESS as usize;
 
-    /// A pool of so many threads.
+    /// Creates a pool with this number of threads.
     ///
     /// # Panics
     ///
-    /// When `threads` is zero, or the system does not give them. [`ThreadPool::builder`] has errors instead.
+    /// If `threads` is zero, or the system refuses a thread. [`ThreadPool::builder`] returns errors instead.
     pub fn new(threads: usize) -> Self {
         match ThreadPool::builder().threads(threads).build() {
             Ok(pool) => pool,
@@ -99,7 +104,7 @@ impl ThreadPool {
         }
     }
 
-    /// How a pool is to be: threads, their names and stacks, what they do first.
+    /// Returns a builder, which configures the threads of a pool.
     pub fn builder() -> ThreadPoolBuilder {
         ThreadPoolBuilder::new()
     }
@@ -118,33 +123,33 @@ impl ThreadPool {
         }
     }
 
-    /// A handle that schedules onto this pool.
+    /// Returns a handle that schedules onto this pool.
     #[inline]
     pub fn scheduler(&self) -> PoolScheduler {
         PoolScheduler::new(self.shared, self.generation)
     }
 
-    /// How many threads it has, without the spare ones: as many run jobs at once.
+    /// Returns the number of threads, without the spare ones. As many jobs run at once.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// How many spare threads it has started up to now, because others blocked: see
+    /// Returns the number of spare threads started so far, because other threads blocked: see
     /// [`spare_threads`](ThreadPoolBuilder::spare_threads).
     pub fn spare_threads(&self) -> usize {
         lock(&self.start.handles).len()
     }
 
-    /// Which of the pool's threads is calling, counted from 0; `None` when it is not one of them.
+    /// Returns the index of the calling thread in this pool, or `None` if it is not one of its threads.
     ///
-    /// The number is that of a place, which a thread that [blocks](ThreadPool#blocking) gives to a spare one. Afterwards it
-    /// keeps the number that it had, until it has another place; the spare thread has the same number meanwhile.
+    /// The index belongs to a place, which a [blocking](ThreadPool#blocking) thread passes to a spare one. After that
+    /// the thread keeps the index until it has another place, while the spare thread has the same index.
     pub fn worker_index(&self) -> Option<usize> {
         let worker = Worker::current()?;
         worker.works_for(self.shared, self.generation).then(|| worker.index())
     }
 
-    /// Runs a function on the pool and waits for its result: at once when the caller is one of its threads.
+    /// Runs a function on the pool and returns its result. On a thread of the pool, calls it directly.
     ///
     /// ```
     /// use bowline::scheduler::ThreadPool;
@@ -176,12 +181,12 @@ mod global {
     static GLOBAL: OnceLock<ThreadPool> = OnceLock::new();
 
     impl ThreadPool {
-        /// The pool of the process, made when it is first asked for, with one thread for each processor the system lets
-        /// the process use. It never ends.
+        /// Returns the pool of the process. It is created lazily, with one thread for each processor available to the
+        /// process, and never ends.
         ///
         /// # Panics
         ///
-        /// When the system does not give a single thread.
+        /// If the system refuses even a single thread.
         pub fn global() -> &'static ThreadPool {
             match try_global() {
                 Ok(pool) => pool,
@@ -189,7 +194,7 @@ mod global {
             }
         }
 
-        /// Makes this the [global](ThreadPool::global) pool, once, before anybody has asked for that.
+        /// Makes this pool the [global](ThreadPool::global) one, before its first use.
         ///
         /// ```standalone_crate
         /// use bowline::scheduler::ThreadPool;
@@ -200,7 +205,7 @@ mod global {
         ///
         /// # Errors
         ///
-        /// The pool is given back when there is a global one already.
+        /// Returns the pool if there is a global one already.
         pub fn make_global(self) -> Result<(), ThreadPool> {
             GLOBAL.set(self)
         }
@@ -210,7 +215,7 @@ mod global {
         if let Some(pool) = GLOBAL.get() {
             return Ok(pool);
         }
-        // A machine that does not give all threads still gives a pool.
+        // If the system refuses that many threads, a smaller pool is better than none.
         let mut threads = super::super::builder::machine_threads();
         let pool = loop {
             match ThreadPool::builder().threads(threads).build() {
@@ -218,30 +223,31 @@ mod global {
                 built => break built?,
             }
         };
-        // Of two that are made at once, one is dropped again: it has nothing to do.
+        // If two threads create one at the same time, the second pool is dropped. It has no jobs.
         Ok(GLOBAL.get_or_init(|| pool))
     }
 
-    /// Queues an entry that a pool which has ended refused. Without any pool at all, it is to be resumed here.
+    /// Queues an entry that an ended pool refused in the global pool. If there is none, returns the entry's job to run
+    /// here.
     ///
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
+    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[cold]
     pub(in super::super) unsafe fn forward(entry: NonNull<Entry>) -> Transfer {
         if let Ok(pool) = try_global() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the entry is valid, by the contract of this function.
             unsafe { entry.as_ref() }.set_forwarded();
-            // SAFETY: as above.
+            // SAFETY: the contract of this function.
             if unsafe { pool.shared.push(entry, pool.generation) }.is_ok() {
                 return Transfer::none();
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the push was refused, so the entry is in no queue.
         unsafe { resume_here(entry) }
     }
 
-    /// The pool to which entries were forwarded, if any was.
+    /// Returns the pool to which entries were forwarded, if there is one.
     pub(in super::super) fn forwarded_to() -> Option<PoolScheduler> {
         GLOBAL.get().map(ThreadPool::scheduler)
     }
@@ -251,23 +257,23 @@ pub(super) use global::{forward, forwarded_to};
 
 /// # Safety
 ///
-/// The entry is in no queue, and stays where it is until it runs.
+/// The entry is in no queue, and stays valid at its address until it runs.
 unsafe fn resume_here(entry: NonNull<Entry>) -> Transfer {
-    // It may come from a queue that somebody else, who raises it, still looks for it in.
-    // SAFETY: the caller's promise.
+    // SAFETY: the entry is valid, by the contract of this function. A thread that raises it may still search its last
+    // queue, so the place is reset.
     unsafe { entry.as_ref() }.set_place(EntryPlace::Nowhere);
-    // SAFETY: as above.
+    // SAFETY: the contract of this function.
     unsafe { Transfer::to(entry.cast::<Job>()) }
 }
 
-/// A model has no pool but its own: what that refuses is resumed here.
+/// Returns the entry's job to run here: a model has no global pool.
 ///
 /// # Safety
 ///
-/// The entry is in no queue, and stays where it is until it runs.
+/// The entry is in no queue, and stays valid at its address until it runs.
 #[cfg(loom)]
 pub(super) unsafe fn forward(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { resume_here(entry) }
 }
 
@@ -281,17 +287,17 @@ impl Drop for ThreadPool {
         let (shared, generation) = (self.shared, self.generation);
         crate::sender::current::publish();
         match Worker::current() {
-            // It cannot wait for itself: the threads end on their own.
+            // A thread cannot wait for its own end. The threads end on their own.
             Some(worker) if worker.works_for(shared, generation) => return shared.idle.0.close(&shared.seats),
-            // What is left in this pool may need the other one, so that goes on meanwhile.
+            // The remaining jobs may need the other pool, so this worker's seat there is passed on meanwhile.
             Some(worker) => shared.end_and_wait(worker, generation),
             None => shared.idle.0.close(&shared.seats),
         }
         for thread in self.threads.drain(..) {
-            // A worker does not panic: it would have aborted.
+            // A worker never panics: it would have aborted.
             let _ = thread.join();
         }
-        // All of them were started before the last worker ended.
+        // All spare threads were started before the last worker ended.
         let spares = mem::take(&mut *lock(&self.start.handles));
         for thread in spares {
             let _ = thread.join();

@@ -1,4 +1,7 @@
-//! How a worker queues jobs on its own seat.
+//! The queueing of jobs on a worker's own seat: slot, ring and shelf.
+//!
+//! All functions need a [`Seated`], so the caller owns the seat's queues. A job is published before `wake_another`
+//! reads the idle state. That is the pushing half of the protocol in `idle/mod.rs`.
 
 use core::ptr::NonNull;
 
@@ -8,17 +11,17 @@ use crate::sync::atomic::Ordering::SeqCst;
 use crate::{Job, Transfer};
 
 impl Seated<'_> {
-    /// Queues an entry of the default level with this worker.
+    /// Queues an entry of the default level in the slot.
     ///
-    /// It goes into the slot; what was there goes into the ring, where it is worth waking somebody for. For the slot
-    /// alone, others are woken less and less often while the worker itself is quick to take it.
+    /// A previous entry of the slot moves to the ring, where it is worth waking another worker. For the slot alone,
+    /// others are woken exponentially less often while the worker keeps emptying it itself.
     ///
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
+    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[inline]
     pub(super) unsafe fn push(self, entry: NonNull<Entry>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry is valid and in no queue, by the contract of this function.
         let item = unsafe {
             entry.as_ref().set_place(EntryPlace::Slot(self.seat.index));
             Item::queued(entry)
@@ -35,39 +38,38 @@ impl Seated<'_> {
         }
     }
 
-    /// Queues an entry of the default level with this worker, behind what is queued there.
+    /// Queues an entry of the default level behind all jobs of this seat.
     ///
     /// # Safety
     ///
-    /// As for [`Seated::push`].
+    /// The contract of [`Seated::push`].
     pub(super) unsafe fn push_last(self, entry: NonNull<Entry>) {
         match self.empty_slot() {
             Some(item) => self.push_displaced(item),
-            // With nothing to get behind, the slot is the cheapest place.
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function. With no other job on the seat, the slot is the cheapest place.
             None if !self.seat.ring.has_items() => return unsafe { self.push(entry) },
             None => {}
         }
         self.push_displaced(Item::entry(entry));
     }
 
-    /// Puts what was in the slot into the ring.
+    /// Moves an item that was in the slot to the ring.
     pub(super) fn push_displaced(self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
         let ring = &self.seat.ring;
-        // SAFETY: it was taken out of the slot, so the caller has exclusive access until it is queued.
+        // SAFETY: the item was taken out of the slot, so the caller has exclusive access until it is queued again.
         unsafe { entry.as_ref() }.set_place(EntryPlace::Ring(self.seat.index, ring.next_number()));
         if ring.push(item, true).is_some() {
             self.wake_another();
         } else {
-            // SAFETY: the entry was taken out of the slot, and is in no queue.
+            // SAFETY: the entry was taken out of the slot, so it is valid and in no queue.
             let pushed = unsafe { self.shared().inject(entry, self.worker.generation) };
             debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
         }
     }
 
-    /// Puts entries that were handed over together on the shelf, to be run next, where others can take them. Returns them where
-    /// there is no room.
+    /// Puts entries on the shelf, to run next, where other workers can take them. Returns them if the shelf is not
+    /// empty.
     pub(super) fn shelve(self, jobs: Transfer) -> Transfer {
         if !self.seat.shelf.is_empty() {
             return jobs;
@@ -77,16 +79,16 @@ impl Seated<'_> {
         Transfer::none()
     }
 
-    /// Offers a job that its owner waits for to idle workers, and returns its number. `None` when there is no room: the
-    /// caller runs it.
+    /// Offers a job that its owner waits for to idle workers, and returns its number. Returns `None` if the ring is
+    /// full; the caller then runs it.
     ///
-    /// Unlike entries, forks are taken back by their pusher, so it does not matter if once in a while no worker is woken.
+    /// The pusher of a fork takes it back later. So, unlike for entries, a missed wake-up is harmless.
     ///
     /// # Safety
     ///
-    /// The job is in no list, and stays where it is until it runs, or is taken back: with
-    /// [`Ring::take_back_fork`](super::ring::Ring::take_back_fork) or, by a thread that has lost the seat, with
-    /// [`Ring::remove`](super::ring::Ring::remove).
+    /// The job is in no list, and stays valid at its address until it runs or is taken back. The owner of the seat
+    /// takes it back with [`Ring::take_back_fork`](super::ring::Ring::take_back_fork). A thread that has lost the seat
+    /// uses [`Ring::remove`](super::ring::Ring::remove).
     #[inline]
     pub(super) unsafe fn fork(self, job: NonNull<Job>) -> Option<usize> {
         let number = self.seat.ring.push(Item::fork(job), false)?;

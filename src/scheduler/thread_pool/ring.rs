@@ -1,7 +1,29 @@
-//! The queue of one seat: fixed in size, pushed by its owner, taken from by everyone.
+//! The queue of one seat: a work-stealing deque of fixed size, after Chase and Lev.
 //!
-//! The owner is the thread that has the seat: see `seat.rs`. A seat passes from one thread to another under a lock, so that
-//! what one owner did happened before what the next one does.
+//! [`Ring`] is pushed by its owner, and every thread may take from it. The owner is the occupant of the seat: see
+//! `seat.rs`. A seat passes from one thread to another under a lock, which orders the owners.
+//!
+//! # Claiming and emptying
+//!
+//! The owner pushes at the bottom. It pops the newest item from there, as fork-join needs. Like other threads, it may
+//! also take the oldest from the top. Items have numbers: `top..bottom` are in the ring, each in the slot of its number
+//! modulo the capacity.
+//!
+//! An item is taken in two steps. First the thread claims its *number*, by moving `top` or `bottom` over it. Then it
+//! empties the slot. The owner reuses a slot only when it is empty. So a thread that has claimed a number, and not yet
+//! emptied the slot, blocks no other thread.
+//!
+//! # Removal from the middle
+//!
+//! [`Ring::remove`] takes out an entry that is raised. It also takes out a fork whose pusher has lost the seat, or has
+//! pushed other items since. It cannot claim the number, so it leaves a *gap* in the slot. The thread that claims the
+//! number later finds the gap, clears it, and tries the next number. If the slot were empty at once, the owner could
+//! refill it before a thread that claimed the old number looks at it.
+//!
+//! # Forks
+//!
+//! Any thread may claim the number of a fork from the top. From the bottom only its pusher does, with
+//! [`Ring::take_back_fork`]. So while the top has not passed a fork's number, that number belongs to the fork.
 
 use core::ptr;
 
@@ -13,50 +35,36 @@ use crate::sync::atomic::{
 };
 use crate::sync::sequenced;
 
-/// How many items fit. Under `loom` few, so that a model can fill it.
+/// The capacity. Small under `loom`, so that a model can fill the ring.
 pub(super) const CAPACITY: usize = if cfg!(loom) { 2 } else { 256 };
 const MASK: usize = CAPACITY - 1;
 
-/// A work-stealing deque after Chase and Lev, without growth: who finds it full takes the work elsewhere.
-///
-/// The owner pushes at the bottom. It takes the newest item back from there, which a fork-join wants, or the oldest from
-/// the top, as everyone else does. Items have numbers: `top..bottom` are in, each in the slot of its number modulo the
-/// capacity.
-///
-/// An item is taken in two steps. First its *number* is claimed, by moving `top` or `bottom` over it; then its slot is
-/// emptied. The owner reuses a slot only when it is empty, so one who claimed and has not yet emptied is in nobody's way.
-///
-/// A raised entry is taken out of the middle, with [`Ring::remove`], and so is a fork whose pusher is not the owner any
-/// more, or has pushed something else since. The number cannot be claimed from there, so a *gap* is left, which the
-/// thread that claims the number finds, clears, and tries the next. Were the slot empty at once, the owner could fill it
-/// again before a thread that has claimed the old number comes to look.
-///
-/// The number of a fork is claimed from the top, by any thread, or from the bottom by its pusher alone
-/// ([`Ring::take_back_fork`]). So while the top has not passed a fork's number, that number is the fork's.
+/// A work-stealing deque of fixed size. If it is full, the pusher queues the item elsewhere.
 pub(super) struct Ring {
-    /// The number of the oldest item. It only grows. Whoever moves it by one, with a compare and exchange, has claimed
-    /// the item.
+    /// The number of the oldest item. It only grows. The thread that increments it, by a compare-and-exchange, has
+    /// claimed the item.
     top: Line<AtomicUsize>,
-    /// The number of the next item to be pushed. Only the owner writes it: up, after it has filled the slot, which
-    /// publishes the item; down, to claim the newest. When that would be the last item, `top` decides. Sequentially
-    /// consistent where a claim is made: of an owner that went down and a thief that read the bottom before, one sees
-    /// the other.
+    /// The number of the next push. Only the owner writes it. It increments it after it filled the slot, with release
+    /// or stronger, which publishes the item. It decrements it to claim the newest item; for the last item `top`
+    /// decides. Claims are sequentially consistent: of an owner that decrements and a thief that loaded `bottom`
+    /// before, one sees the other.
     bottom: Line<AtomicUsize>,
     /// | from | to | by |
     /// |---|---|---|
-    /// | null | an item | the owner, when the number is that of `bottom`; release, published by `bottom` |
+    /// | null | an item | the owner, for the number in `bottom`; release, published by `bottom` |
     /// | an item | [`GAP`] | `remove`: a compare and exchange, acquire and release |
     /// | an item, [`GAP`] | null | the thread that has claimed the number, once: a swap, acquire and release |
-    /// | a fork | null | its pusher, which claimed it from the bottom, and is the only one to `remove` it; release |
+    /// | a fork | null | its pusher, which claimed it from the bottom and alone may `remove` it; release |
     ///
-    /// So a slot is null exactly when its number is free. The owner loads it with acquire before it fills it again.
+    /// So a slot is null exactly if its number is free. The owner loads it with acquire before it fills it again, which
+    /// pairs with the swap to null.
     slots: [AtomicPtr<Job>; CAPACITY],
 }
 
-/// In the slot of an item that was taken out of the middle. It looks like a plain entry.
+/// The value of a slot whose item was removed from the middle. It has the bits of a plain entry.
 const GAP: *mut Job = ptr::without_provenance_mut(1);
 
-/// A cache line (two, as they are fetched in pairs) of its own.
+/// A value on a cache line of its own. Two lines, because processors fetch them in pairs.
 #[repr(align(128))]
 pub(super) struct Line<T>(pub(super) T);
 
@@ -69,17 +77,16 @@ impl Ring {
         }
     }
 
-    /// The number that the next push will use.
+    /// Returns the number that the next push will use.
     ///
     /// The caller is the owner.
     pub(super) fn next_number(&self) -> usize {
         self.bottom.0.load(Relaxed)
     }
 
-    /// Adds an item and returns its number, unless the ring is full.
+    /// Pushes an item and returns its number, unless the ring is full.
     ///
-    /// What the caller loads after a push that is `ordered`, sequentially consistently, is loaded after the item was
-    /// there to be seen.
+    /// If `ordered`, the push precedes the caller's later sequentially consistent loads.
     ///
     /// The caller is the owner.
     #[inline]
@@ -96,19 +103,19 @@ impl Ring {
         Some(bottom)
     }
 
-    /// Takes the newest item, if it is an entry, and `wanted` by what its bits say.
+    /// Takes the newest item if it is an entry and `wanted` accepts its bits.
     ///
     /// The caller is the owner.
     #[inline]
     pub(super) fn pop_newest_if(&self, wanted: impl Fn(Item) -> bool) -> Option<Item> {
         loop {
             let newest = self.bottom.0.load(Relaxed).wrapping_sub(1);
-            // It is not the caller's yet, so no more is looked at than its bits.
+            // The item is not claimed yet, so only its bits may be read.
             let item = Item::from_raw(self.slots[newest & MASK].load(Relaxed))?;
             if !(item.is_entry() && wanted(item)) {
                 return None;
             }
-            // A removed one has left a gap; then the one before is looked at.
+            // If the claimed item was removed meanwhile, there is a gap, and the next newest is tried.
             let newest = self.claim_newest()?;
             if let Some(item) = self.empty(newest) {
                 return Some(item);
@@ -116,7 +123,7 @@ impl Ring {
         }
     }
 
-    /// Takes the newest entry, also from among forks that are newer.
+    /// Takes the newest entry, also from below newer forks.
     ///
     /// The caller is the owner.
     #[cold]
@@ -130,7 +137,7 @@ impl Ring {
         while !is_empty(top, number) {
             number = number.wrapping_sub(1);
             let raw = self.slots[number & MASK].load(Relaxed);
-            // What was removed is none.
+            // A gap has the bits of an entry.
             if let Some(item) = Item::from_raw(raw)
                 && item.is_entry()
                 && !ptr::eq(raw, GAP)
@@ -142,20 +149,20 @@ impl Ring {
         None
     }
 
-    /// Takes back a fork which the caller pushed with `number`. `false`: another thread has it.
+    /// Takes back a fork that the caller pushed with `number`. Returns `false` if another thread has it.
     ///
     /// The caller is the owner.
     #[inline]
     pub(super) fn take_back_fork(&self, number: usize, fork: Item) -> bool {
         if self.next_number().wrapping_sub(1) != number {
-            // Something was pushed since, and is still there.
+            // A newer item is still in the ring, so the number cannot be claimed from the bottom.
             return self.remove(number, fork);
         }
         let Some(claimed) = self.claim_newest() else {
             return false;
         };
         debug_assert_eq!(claimed, number);
-        // The caller alone would remove it, so it is in its slot.
+        // Only the pusher removes a fork, so it is still in its slot.
         self.slots[number & MASK].store(ptr::null_mut(), Release);
         true
     }
@@ -167,16 +174,16 @@ impl Ring {
     fn claim_newest(&self) -> Option<usize> {
         let bottom = self.bottom.0.load(Relaxed);
         if is_empty(self.top.0.load(Relaxed), bottom) {
-            // The top only grows, so this is no stale news.
+            // The top only grows, so a stale value cannot make the ring look empty.
             return None;
         }
         let newest = bottom.wrapping_sub(1);
-        // A swap, where a store and a fence would be slower.
+        // A swap is faster than a store and a fence.
         self.bottom.0.swap(newest, SeqCst);
         sequenced();
         let top = self.top.0.load(SeqCst);
         let claimed = if top == newest {
-            // The last one: a thief may be at it. Either way the ring is empty afterwards.
+            // For the last item, the owner competes with thieves for `top`. Either way the ring is empty afterwards.
             let claimed = self
                 .top
                 .0
@@ -193,7 +200,7 @@ impl Ring {
         claimed.then_some(newest)
     }
 
-    /// Takes the oldest item. Anybody may.
+    /// Takes the oldest item. Any thread may call this.
     #[inline]
     pub(super) fn pop_oldest(&self) -> Option<Item> {
         let mut top = self.top.0.load(SeqCst);
@@ -212,8 +219,8 @@ impl Ring {
         }
     }
 
-    /// Takes the oldest item, if it is a fork with a number of `since` or later, and `wanted` after it was seen. Any
-    /// thread may call this.
+    /// Takes the oldest item if it is a fork with a number of `since` or later, and `wanted` is true after the fork was
+    /// seen. Any thread may call this.
     pub(super) fn pop_fork_since(&self, since: usize, wanted: impl Fn() -> bool) -> Option<Item> {
         loop {
             let top = self.top.0.load(SeqCst);
@@ -221,7 +228,7 @@ impl Ring {
             if is_empty(top, self.bottom.0.load(SeqCst)) || is_before(top, since) {
                 return None;
             }
-            // While the top has not moved, this is the item of that number, or the gap that it has left.
+            // While the top has not moved, the slot contains the item of that number, or its gap.
             let oldest = Item::from_raw(self.slots[top & MASK].load(Acquire))?;
             if oldest.is_entry() || !wanted() {
                 return None;
@@ -236,15 +243,15 @@ impl Ring {
         }
     }
 
-    /// Takes `item` out, which was pushed with `number`, unless it is not there any more. A fork is removed by its pusher
-    /// alone.
+    /// Removes `item`, which was pushed with `number`. Returns `false` if it is not in the ring. Only its pusher
+    /// removes a fork.
     pub(super) fn remove(&self, number: usize, item: Item) -> bool {
         self.slots[number & MASK]
             .compare_exchange(item.into_raw(), GAP, AcqRel, Relaxed)
             .is_ok()
     }
 
-    /// As [`Ring::remove`], and closes the gap if that was the newest: nobody has to look at it.
+    /// Removes an item like [`Ring::remove`], and closes the gap if the item was the newest.
     ///
     /// The caller is the owner.
     pub(super) fn take_back(&self, number: usize, item: Item) -> bool {
@@ -259,27 +266,28 @@ impl Ring {
         removed
     }
 
-    /// Whether anything is in. Sequentially consistent.
+    /// Returns whether the ring has items. The loads are sequentially consistent.
     pub(super) fn has_items(&self) -> bool {
         !is_empty(self.top.0.load(SeqCst), self.bottom.0.load(SeqCst))
     }
 
-    /// Empties the slot of a claimed number. `None` where a gap was.
+    /// Empties the slot of a claimed number. Returns `None` for a gap.
     #[inline]
     fn empty(&self, number: usize) -> Option<Item> {
-        // A swap: the item may be removed at this moment.
+        // A swap, because another thread may remove the item at the same time.
         let raw = self.slots[number & MASK].swap(ptr::null_mut(), AcqRel);
         if ptr::eq(raw, GAP) { None } else { Item::from_raw(raw) }
     }
 }
 
-/// The numbers wrap, and the bottom may be one below the top while the owner claims.
+/// Returns whether there is no number between the two. Numbers wrap, and `bottom` may be one below `top` while the
+/// owner claims.
 #[inline]
 fn is_empty(top: usize, bottom: usize) -> bool {
     bottom.wrapping_sub(top).cast_signed() <= 0
 }
 
-/// The numbers wrap.
+/// Returns whether a number precedes another. Numbers wrap.
 fn is_before(number: usize, other: usize) -> bool {
     number.wrapping_sub(other).cast_signed() < 0
 }

@@ -16,11 +16,11 @@ use crate::stop::StopToken;
 use crate::sync::spin;
 use crate::{Env, Job, Operation, Priority, Receiver, Scheduler, Sender, Transfer};
 
-/// A handle to a [`ThreadPool`](super::ThreadPool): two words, free to copy. Equal to another when both are of one pool,
-/// at whatever priority.
+/// A handle to a [`ThreadPool`](super::ThreadPool): two words, free to copy. Two handles are equal if they belong to
+/// one pool, at any priority.
 ///
-/// It may outlive the pool. Work that is scheduled on a pool that has ended runs on the
-/// [global](super::ThreadPool::global) one: scheduling never fails, and nothing is lost.
+/// The handle may outlive the pool. Work scheduled on an ended pool runs on the [global](super::ThreadPool::global)
+/// one. So scheduling never fails, and no work is lost.
 #[derive(Clone, Copy)]
 pub struct PoolScheduler {
     pub(super) shared: &'static PoolShared,
@@ -37,10 +37,10 @@ impl PoolScheduler {
         }
     }
 
-    /// The same pool, at a priority of its own.
+    /// Returns a handle to the same pool with a priority.
     ///
-    /// Without one, the receiver's environment is asked for a [`Priority`], as `write_env(With(priority))` puts there;
-    /// where there is none it is [`Priority::Default`].
+    /// Without a priority, the receiver's environment is queried for a [`Priority`], which `write_env(With(priority))`
+    /// provides. The default is [`Priority::Default`].
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -58,35 +58,36 @@ impl PoolScheduler {
         }
     }
 
-    /// The priority that was set.
+    /// Returns the priority of this handle.
     pub fn priority(&self) -> Option<Priority> {
         self.priority
     }
 
-    /// Queues an entry with the pool, or with the global one if that has ended.
+    /// Queues an entry in the pool, or in the global pool if this one has ended.
     ///
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
+    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[inline]
     pub(super) unsafe fn push(self, entry: NonNull<Entry>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         match unsafe { self.shared.push(entry, self.generation) } {
             Ok(()) => Transfer::none(),
-            // SAFETY: it was refused, so it is still in no queue.
+            // SAFETY: the push was refused, so the entry is still in no queue.
             Err(_) => unsafe { forward(entry) },
         }
     }
 
-    /// Makes an entry at least as urgent as `priority`, and moves it to where it belongs then, if it still waits.
+    /// Raises an entry to at least `priority`, and moves it to its new level if it is queued.
     ///
-    /// `Err` when it was taken out of the queue of a worker and the pool has ended since: it is the caller's then.
+    /// Returns `Err` if the entry was taken out of a seat's queue and the pool has ended since. The caller then owns
+    /// it.
     ///
     /// # Safety
     ///
-    /// The entry is alive until this returns, and was pushed by a scheduler of this pool, if at all.
+    /// The entry is valid until this returns. If it was pushed, it was by a scheduler of this pool.
     pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) -> Result<(), InjectorClosed> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry is valid, by the contract of this function.
         let this = unsafe { entry.as_ref() };
         if !this.raise(priority) {
             return Ok(());
@@ -97,13 +98,13 @@ impl PoolScheduler {
             if place == EntryPlace::Nowhere {
                 return Ok(());
             }
-            // Asked after the place: what waits in the injector of another pool was forwarded before it came there.
+            // Read after the place: an entry in the injector of the global pool was marked as forwarded before.
             let pool = if this.is_forwarded() { forwarded_to() } else { None }.unwrap_or(self);
-            // SAFETY: the caller's promise, and as just said.
+            // SAFETY: the entry is valid. If it is in an injector, it is the one of `pool`.
             if unsafe { pool.shared.move_up(entry, place, pool.generation) }? {
                 return Ok(());
             }
-            // Somebody has just taken it, to run it or to put it somewhere, and is about to say so.
+            // Another thread has just taken the entry, and is about to store its new place.
             spin(&mut rounds);
         }
     }
@@ -125,14 +126,14 @@ impl Scheduler for PoolScheduler {
 }
 
 impl PoolScheduler {
-    /// Copies the handle, and gives the entry the handle's priority if that has one.
+    /// Copies the handle, and gives the entry the priority of the handle, if it has one.
     ///
     /// # Safety
     ///
     /// Both are valid, and the entry is in no queue.
     #[inline]
     unsafe fn prepare(this: NonNull<Self>, entry: NonNull<Entry>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         let (scheduler, entry) = unsafe { (*this.as_ref(), entry.as_ref()) };
         if let Some(priority) = scheduler.priority {
             entry.change_level(priority);
@@ -144,15 +145,15 @@ impl PoolScheduler {
 impl Queue for PoolScheduler {
     #[inline]
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first field of an entry, which is in no queue, by the contract of `enqueue`. The handle
-        // is not used once the entry is queued.
+        // SAFETY: the job is the first field of an entry in no queue, by the contract of `enqueue`. The handle is not
+        // accessed after the entry is queued.
         unsafe { Self::prepare(this, job.cast()).push(job.cast()) }
     }
 
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         let entry = job.cast();
-        // SAFETY: the job is the first field of an entry, which is in no queue, by the contract of `enqueue`. The handle
-        // is not used once the entry is queued.
+        // SAFETY: the job is the first field of an entry in no queue, by the contract of `enqueue`. The handle is not
+        // accessed after the entry is queued.
         unsafe {
             let scheduler = Self::prepare(this, entry);
             match scheduler.shared.push_last(entry, scheduler.generation) {
@@ -164,7 +165,7 @@ impl Queue for PoolScheduler {
 
     unsafe fn raise(this: NonNull<Self>, job: NonNull<Job>, priority: Priority) -> Transfer {
         let entry = job.cast();
-        // SAFETY: the job is the first field of an entry of this pool, and valid until this returns, by the contract of
+        // SAFETY: the job is the first field of an entry of this pool, valid until this returns, by the contract of
         // `raise`. A refused entry was taken out of its queue.
         unsafe {
             match PoolScheduler::raise(*this.as_ref(), entry, priority) {
@@ -208,7 +209,7 @@ impl fmt::Debug for PoolScheduler {
 ///
 /// # Completions
 ///
-/// The value, on one of the pool's threads. Stopped, there too, when the stop was requested by then.
+/// The value, on one of the pool's threads. Stopped, also there, if the stop was requested by then.
 ///
 /// # Panics
 ///
@@ -216,12 +217,11 @@ impl fmt::Debug for PoolScheduler {
 ///
 /// # Cancellation
 ///
-/// The stop token is asked when its turn comes; waiting is not cut short.
+/// The stop token is checked when the job runs. A stop does not shorten the wait.
 ///
 /// # Allocation
 ///
-/// None: the operation is the queue's node. Only when the pool has ended, and nobody has asked for the global one yet, is
-/// that made.
+/// None: the operation is the queue's node. If the pool has ended, the first use of the global pool allocates.
 ///
 /// # Stack
 ///
@@ -232,7 +232,7 @@ pub struct PoolSchedule {
     scheduler: PoolScheduler,
 }
 
-// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation does not access itself after the push, nor after its completion. It is `!Unpin`.
 unsafe impl Sender for PoolSchedule {
     type Value = ();
     type Error = Infallible;
@@ -260,11 +260,11 @@ pub struct PoolOperation<R> {
 impl<R: Receiver<(), Infallible>> PoolOperation<R> {
     /// # Safety
     ///
-    /// The job is that of a started operation, and runs once.
+    /// `job` is the job of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         let entry = job.cast::<Entry>();
-        // SAFETY: the job is that of an entry, which is a field of an operation. It is out of the queue, so this has
-        // exclusive access to the receiver.
+        // SAFETY: the job is the first field of an entry, which is a field of an operation. The entry is in no queue,
+        // so this function has exclusive access to the receiver.
         match unsafe { (*container_of!(entry, Self, entry).as_ptr()).receiver.take() } {
             Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
             Some(receiver) => receiver.set_value(()),
@@ -287,19 +287,19 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
             this.entry.set_level(priority);
         }
         let this = NonNull::from(this).as_ptr();
-        // SAFETY: the entry is pinned with the operation, which stays until the job has completed it.
+        // SAFETY: the entry is pinned with the operation, which stays valid until its job completes it.
         unsafe { scheduler.push(NonNull::new_unchecked(&raw mut (*this).entry)) }
     }
 
     unsafe fn raise(this: NonNull<Self>, priority: Priority) {
-        // SAFETY: the operation is alive, by the caller's promise. What is read was written before the start.
+        // SAFETY: the operation is valid, by the contract of `raise`. Both fields were written before the start.
         let (entry, scheduler) = unsafe {
             let this = this.as_ptr();
             (NonNull::new_unchecked(&raw mut (*this).entry), (*this).scheduler)
         };
-        // SAFETY: as above; the operation pushes its entry to this pool.
+        // SAFETY: the entry is valid, and the operation pushes it to this pool.
         if unsafe { scheduler.raise(entry, priority) }.is_err() {
-            // SAFETY: it was taken out of its queue, and is in none now.
+            // SAFETY: the entry was taken out of its queue, and is in none now.
             unsafe { forward(entry) }.run();
         }
     }

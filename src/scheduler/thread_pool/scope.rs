@@ -15,11 +15,10 @@ use crate::sync::atomic::{
 use crate::sync::{Mutex, lock};
 use crate::{Job, Panic, Transfer};
 
-/// Runs `body`, which may spawn any number of closures and coroutines that borrow from outside, and returns when all have
-/// ended.
+/// Runs `body`, which may spawn closures and coroutines that borrow from outside. Returns when all of them have ended.
 ///
-/// On a worker of a [`ThreadPool`] it uses that pool; elsewhere the [global](ThreadPool::global) one, where `body` runs as
-/// well.
+/// On a worker of a [`ThreadPool`] it uses that pool. On other threads it uses the [global](ThreadPool::global) pool,
+/// where `body` runs as well.
 ///
 /// ```
 /// use bowline::task;
@@ -37,8 +36,8 @@ use crate::{Job, Panic, Transfer};
 ///
 /// # Panics
 ///
-/// With the panic of `body`, or else with the first of what was spawned, after all have ended. The others run on;
-/// their own panics have been reported by the panic hook.
+/// With the panic of `body`, or else the first panic of the spawned work, after all of it has ended. The other work
+/// continues, and the panic hook reports its panics.
 ///
 /// # Allocation
 ///
@@ -46,8 +45,8 @@ use crate::{Job, Panic, Transfer};
 ///
 /// # Stack
 ///
-/// While it waits, it runs closures that were spawned in this scope on this stack, as long as it finds some that no other
-/// worker has taken. It runs nothing else. When there are none it blocks, as [`ThreadPool`](ThreadPool#blocking) says.
+/// While it waits, it runs closures of this scope that no other worker has taken, on this stack. It runs no other jobs.
+/// If there are none, it blocks as described at [`ThreadPool`](ThreadPool#blocking).
 pub fn scope<'scope, T: Send>(body: impl FnOnce(&Scope<'scope>) -> T + Send) -> T {
     match Worker::current() {
         Some(worker) => scope_on(worker, body),
@@ -56,7 +55,7 @@ pub fn scope<'scope, T: Send>(body: impl FnOnce(&Scope<'scope>) -> T + Send) -> 
 }
 
 impl ThreadPool {
-    /// [`scope`] on this pool.
+    /// Runs [`scope`] on this pool.
     pub fn scope<'scope, T: Send>(&self, body: impl FnOnce(&Scope<'scope>) -> T + Send) -> T {
         self.install(|| scope(body))
     }
@@ -71,15 +70,15 @@ fn scope_on<'scope, T>(worker: &Worker, body: impl FnOnce(&Scope<'scope>) -> T) 
         _lifetime: PhantomData,
     };
     let result = Panic::catch(|| body(&scope));
-    // SAFETY: the body has ended, and held one count.
+    // SAFETY: the body has ended, and releases its count once.
     unsafe { Scope::ended(NonNull::from(&scope)) };
-    // What was spawned here can wait for nothing that comes after the scope's end, so it may run on top of this wait.
+    // A closure of this scope cannot wait for anything after the scope's end. So it may run on top of this wait.
     while !scope.latch.is_set()
         && let Some(own) = worker
             .seated()
             .and_then(|seated| seated.take_scoped(|entry| scope.owns(entry)))
     {
-        // SAFETY: it was taken out of a queue.
+        // SAFETY: `take_scoped` took the item out of a queue, and it runs once.
         unsafe { worker.run_on_top(own) };
     }
     scope.latch.wait(worker);
@@ -90,23 +89,24 @@ fn scope_on<'scope, T>(worker: &Worker, body: impl FnOnce(&Scope<'scope>) -> T) 
     }
 }
 
-/// Where closures and coroutines are spawned that end before [`scope`] returns. They may borrow what outlives `'scope`.
+/// A scope whose closures and coroutines end before [`scope`] returns. They may borrow from outside of `'scope`.
 pub struct Scope<'scope> {
     pool: PoolScheduler,
-    /// What was spawned and has not ended, and one for the body. Whoever takes the last one away sets the latch, and
-    /// touches nothing after that. Giving one back releases what it did; the last acquires all of it.
+    /// The number of spawned closures that have not ended, plus one for the body. Incremented by the owner of a count,
+    /// relaxed. Decremented with acquire and release. The thread that decrements it to zero sets the latch, and
+    /// accesses nothing after that.
     running: AtomicUsize,
     latch: Latch,
-    /// The first panic.
+    /// The first panic of spawned work.
     panic: Mutex<Option<Panic>>,
-    /// Neither longer nor shorter.
+    /// Makes `'scope` invariant.
     _lifetime: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
 
 impl<'scope> Scope<'scope> {
-    /// Runs a closure on the pool, some time before the scope ends. It may spawn more.
+    /// Spawns a closure on the pool, which runs before the scope ends. It may spawn more.
     ///
-    /// From a worker it is the first in line there, and the older ones are for others to take.
+    /// On a worker, it becomes that worker's next job, and other workers take the older ones.
     pub fn spawn<F>(&self, function: F)
     where
         F: FnOnce(&Scope<'scope>) + Send + 'scope,
@@ -122,13 +122,14 @@ impl<'scope> Scope<'scope> {
         spawned.head.entry.set_kind(EntryKind::Scoped);
         self.begin();
         let entry = NonNull::from(Box::leak(spawned)).cast::<Entry>();
-        // SAFETY: the entry stays where it is until it runs.
+        // SAFETY: the entry is new, and on the heap until it runs.
         unsafe { self.pool.push(entry) }.run();
     }
 
-    /// Whether an entry of [`EntryKind::Scoped`], which the caller has taken out of a queue, was spawned here.
+    /// Returns whether an entry of [`EntryKind::Scoped`], which the caller took out of a queue, was spawned here.
     fn owns(&self, entry: NonNull<Entry>) -> bool {
-        // SAFETY: `spawn` alone makes entries of that kind, each the first field of a head; it is alive until it runs.
+        // SAFETY: only `spawn` creates entries of that kind, each the first field of a `Head`. They are valid until
+        // they run.
         let scope = unsafe { entry.cast::<Head>().as_ref() }.scope;
         scope == NonNull::from(self).cast()
     }
@@ -137,15 +138,15 @@ impl<'scope> Scope<'scope> {
         self.pool
     }
 
-    /// One more is counted, until it has [ended](Scope::ended).
+    /// Counts one more piece of work, until it has [ended](Scope::ended).
     pub(crate) fn begin(&self) {
-        // The caller has a count itself: it is the body, or something that was spawned.
+        // Relaxed, because the caller has a count itself: it is the body or spawned work.
         self.running.fetch_add(1, Relaxed);
     }
 
-    /// Something that is counted has panicked.
+    /// Keeps the first panic of counted work.
     pub(crate) fn panicked(&self, payload: Panic) {
-        // What is not the first is dropped without the lock.
+        // A later payload is dropped outside the lock, because its destructor is user code.
         let _dropped = {
             let mut first = lock(&self.panic);
             if first.is_none() {
@@ -159,27 +160,26 @@ impl<'scope> Scope<'scope> {
 
     /// # Safety
     ///
-    /// One that was counted has ended. The scope may be gone when this returns.
+    /// The caller has a count, and releases it. The scope may be freed when this returns.
     pub(crate) unsafe fn ended(this: NonNull<Self>) {
-        // SAFETY: it waits for the count.
+        // SAFETY: the scope waits for the caller's count, so it is valid.
         let scope = unsafe { this.as_ref() };
         if scope.running.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: this was the last, so the latch is set this once.
+            // SAFETY: this was the last count, so the latch is set once. The scope waits for it.
             unsafe { Latch::set(NonNull::from(&scope.latch)) };
         }
     }
 }
 
-/// What a spawned closure begins with, whatever its type. The entry comes first, so that the address of one is that of the
-/// other.
+/// The type-independent part of a spawned closure. The entry is the first field, so both have the same address.
 #[repr(C)]
 struct Head {
     entry: Entry,
-    /// The scope that it was spawned in.
+    /// The scope of the closure.
     scope: NonNull<()>,
 }
 
-/// A spawned closure. The head comes first, so that the address of one is that of the other.
+/// A spawned closure. The head is the first field, so both have the same address.
 #[repr(C)]
 struct ScopedClosure<'scope, F> {
     head: Head,
@@ -190,18 +190,18 @@ struct ScopedClosure<'scope, F> {
 impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> ScopedClosure<'scope, F> {
     /// # Safety
     ///
-    /// The job is that of a `ScopedClosure` on the heap, and runs once.
+    /// `job` is the job of a `ScopedClosure` on the heap, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: it was leaked from a box, and this is its one run.
+        // SAFETY: `spawn` leaked the closure from a box, and it runs once.
         let spawned = unsafe { Box::from_raw(job.cast::<Self>().as_ptr()) };
         let ScopedClosure { head, function, .. } = *spawned;
         let scope = head.scope.cast::<Scope<'scope>>();
-        // SAFETY: the scope waits for the count that this closure has.
+        // SAFETY: the scope waits for the count of this closure, so it is valid.
         if let Err(payload) = Panic::catch(|| function(unsafe { scope.as_ref() })) {
-            // SAFETY: as above.
+            // SAFETY: the scope waits for the count of this closure, so it is valid.
             unsafe { scope.as_ref() }.panicked(payload);
         }
-        // SAFETY: the closure has ended, and what it borrowed is let go.
+        // SAFETY: the closure has ended and was dropped, and releases its count once.
         unsafe { Scope::ended(scope) };
         Transfer::none()
     }

@@ -1,4 +1,8 @@
-//! How a worker without a job of its own searches the queues of others, and sleeps.
+//! The search of a worker without jobs, and its sleep.
+//!
+//! A searcher looks at all queues of the pool for [`ROUNDS`] rounds, and then sleeps until it is woken. The counts of
+//! searchers and sleepers, and why no job is missed, are in `idle/mod.rs`. Which worker a searcher steals from first is
+//! random, so that thieves spread.
 
 use core::ptr;
 use core::time::Duration;
@@ -10,16 +14,16 @@ use super::worker::Seated;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::sync::{park, thread};
 
-/// How often a searcher looks at everything before it gives up.
+/// The number of rounds of a search.
 const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
-/// How long the one that watches sleeps at a time.
+/// How long the watcher sleeps at a time.
 const WATCH: Duration = Duration::from_millis(4);
-/// From this round on a searcher looks into the slots of others, and makes way for other threads between two looks.
+/// From this round on, a searcher also looks into the slots of others, and yields to other threads between two rounds.
 const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
 
-/// What became of a worker that had nothing to do.
+/// The result of [`Seated::idle`].
 pub(super) enum Idled {
-    /// There is a job.
+    /// A job was found.
     Found(Item),
     /// Another thread has the seat.
     Unseated,
@@ -28,7 +32,7 @@ pub(super) enum Idled {
 }
 
 impl Seated<'_> {
-    /// The oldest of another worker's ring. The first to be asked is a random one, so that thieves spread.
+    /// Takes the oldest item of another worker's ring, or the contents of its shelf.
     pub(super) fn steal(self) -> Option<Item> {
         let others = self.others();
         others
@@ -38,7 +42,7 @@ impl Seated<'_> {
             .map(|item| self.not_from_slot(item))
     }
 
-    /// All that is on another worker's shelf: the first of it, and the others on this one's.
+    /// Takes all entries of another worker's shelf. Returns the first and puts the others on this worker's shelf.
     fn steal_from_shelf(self, seat: &'static Seat) -> Option<Item> {
         if !seat.shelf.has_items() {
             return None;
@@ -46,7 +50,7 @@ impl Seated<'_> {
         let mut jobs = seat.shelf.take();
         let first = jobs.pop()?;
         if !jobs.is_none() {
-            // A worker that steals has nothing of its own.
+            // A worker that steals has no jobs, so its own shelf is empty.
             let left = self.shelve(jobs);
             debug_assert!(left.is_none(), "the shelf was empty");
         }
@@ -55,7 +59,7 @@ impl Seated<'_> {
 
     fn others(self) -> impl Iterator<Item = &'static Seat> {
         let seats = &self.shared().seats;
-        // Marsaglia's xorshift.
+        // Marsaglia's xorshift: cheap, and good enough to spread the thieves.
         let mut random = self.worker.random.get();
         random ^= random << 13;
         random ^= random >> 17;
@@ -67,8 +71,8 @@ impl Seated<'_> {
         after.iter().chain(before).filter(move |seat| !ptr::eq(*seat, own))
     }
 
-    /// Searches for a job, then sleeps until there is one. `searching`: the worker was just given the seat, and counts as a
-    /// searcher already.
+    /// Searches for a job, then sleeps until there is one. `searching` says that the worker was just given the seat,
+    /// and so counts as a searcher already.
     #[cold]
     pub(super) fn idle(self, searching: bool) -> Idled {
         let idle = &self.shared().idle.0;
@@ -88,7 +92,7 @@ impl Seated<'_> {
                 return Idled::Unseated;
             }
             searching = true;
-            // It may have lost the seat in its sleep, and been given the same one.
+            // The thread may have lost the seat in its sleep, and been given the same seat again.
             given = self.seat.tenure.load(Relaxed) != tenure;
             if idle.is_over() {
                 self.stop_searching();
@@ -97,7 +101,7 @@ impl Seated<'_> {
         }
     }
 
-    /// What a searcher does when it has found something: somebody else takes over, if there is more.
+    /// Makes the searcher a running worker. Wakes another searcher if there is more work.
     pub(super) fn stop_searching(self) {
         self.shared().idle.0.watch_no_more(self.seat);
         self.shared().pass_search_on();
@@ -114,7 +118,7 @@ impl Seated<'_> {
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
                 return Some(item);
             }
-            // To `loom`, to yield is to wait until all others are stuck, and so to leave out what a model is about.
+            // In `loom`, a yield waits until all other threads are stuck, and so hides the schedules of interest.
             if cfg!(loom) {
                 continue;
             }
@@ -129,7 +133,7 @@ impl Seated<'_> {
         None
     }
 
-    /// What is in the slot of another worker that is busy with something else for longer than a moment.
+    /// Takes the entry in the slot of another worker that has been busy for a while.
     fn steal_from_slot(self) -> Option<Item> {
         self.others().find_map(|seat| {
             let item = neglected(seat)?;
@@ -141,18 +145,18 @@ impl Seated<'_> {
         self.others().any(|seat| neglected(seat).is_some())
     }
 
-    /// Sleeps until there is something to do, when the worker is a searcher. `false` when another thread has the seat.
+    /// Sleeps until the worker is woken as a searcher. Returns `false` if another thread has the seat.
     fn sleep(self, searched: bool) -> bool {
         let shared = self.shared();
         let idle = &shared.idle.0;
         let (seat, record) = (self.seat, self.worker.record);
         let rest = idle.lie_down(seat, searched);
-        // From here on whoever adds a job may wake us; what was added before must be seen now.
+        // From here on a thread that adds a job may wake this one. Jobs that were added before must be seen now.
         if shared.has_work() || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close()) {
             return idle.get_up(seat, record);
         }
         loop {
-            // In this order: if this was set for another thread that has the seat now, the record says so.
+            // In this order: if the flag was set for a new occupant of the seat, the record already says so.
             let woken = seat.woken.load(Acquire);
             let own = record.seat() == Some(seat.index);
             if woken || !own {
@@ -170,7 +174,7 @@ impl Seated<'_> {
     }
 }
 
-/// What is in the slot of a worker that does not get to it.
+/// Returns the item in a slot whose occupant makes no progress for a short while.
 fn neglected(seat: &Seat) -> Option<Item> {
     let item = Item::from_raw(seat.slot.load(Acquire))?;
     let picks = seat.picks.load(Relaxed);

@@ -1,27 +1,28 @@
 //! The seats of a pool, and the threads that take them.
 //!
-//! A pool of *n* threads has *n* seats. A seat is what makes a thread a worker: a queue of its own and a number. A thread
-//! that blocks in the middle of a job gives its seat to a *spare* thread, which goes on with the seat's queue; it does not
-//! run the jobs of others on top of its wait. So as many threads run jobs as there are seats, and those besides that
-//! have come out of a wait and go on with their job.
+//! A pool of *n* threads has *n* seats. [`Seat`] is the shared part of a worker: its queues and its number. A thread
+//! that blocks in the middle of a job gives its seat to a *spare* thread, which continues with the seat's queues. The
+//! blocked thread runs no jobs of others on its stack. So *n* threads run jobs at once, besides those that came out of
+//! a wait and finish their job.
 //!
-//! All that is said here of seats and threads changes under the lock of [`Idle`](super::idle::Idle).
+//! All states below change under the lock of [`Idle`](super::idle::Idle).
 //!
-//! | thread | [`ThreadRecord::seat`] | counted or listed | becomes |
+//! | thread | [`ThreadRecord::seat`] | counted or listed in | becomes |
 //! |---|---|---|---|
-//! | seated | a seat | | without a seat, when its seat is taken while it blocks; a spare, when its seat is taken while it sleeps |
-//! | without a seat | none | `unseated` | seated, when it finds a seat whose occupant sleeps; seated or a spare, when its job is over |
-//! | spare | none | `spares`, while it is parked | seated, when it is given a seat |
+//! | seated | a seat | | without a seat, if its seat is taken while it blocks; spare, if its seat is taken while it sleeps |
+//! | without a seat | none | `unseated` | seated, when it takes a sleeper's seat; seated or spare, when its job ends |
+//! | spare | none | `spares`, while parked | seated, when it is given a seat |
 //!
-//! | seat | listed | its occupant | the seat becomes |
+//! | seat | listed in | its occupant | the seat becomes |
 //! |---|---|---|---|
-//! | in use | | runs a job, or searches for one | asleep, held, stuck; or in use by the spare that it is given to |
-//! | asleep | `list`, at rest | is parked and has no job | in use, by its occupant, when there is a job; or by a thread without a seat, which takes it |
-//! | held | `list`, not at rest | blocks; there was no job in any queue | in use by a spare, when there is a job; stuck, when there is no spare; in use by its occupant, whose wait is over |
-//! | stuck | `stuck` | blocks; there are jobs, and a spare thread is being started, or none is to be had | in use by the first thread that has no job; or by its occupant, whose wait is over |
+//! | in use | | runs a job, or searches for one | asleep, held or stuck; or in use by a spare thread |
+//! | asleep | `list`, at rest | is parked and has no job | in use by its occupant, when there is a job; in use by a thread without a seat, which takes it |
+//! | held | `list`, not at rest | blocks; all queues were empty | in use by a spare thread, when there is a job; stuck, if there is no spare thread; in use by its occupant, after its wait |
+//! | stuck | `stuck` | blocks; there are jobs, and no spare thread is parked | in use by the first thread without a job; in use by its occupant, after its wait |
 //!
-//! A running thread keeps its seat: a seat that is in use is given away by its occupant alone. What only the owner of a
-//! [`Ring`] may do is done by the occupant of its seat while the seat is in use.
+//! A running thread keeps its seat: only its occupant gives away a seat in use. Only the occupant of a seat in use
+//! calls the owner's functions of its [`Ring`]. So a ring has one owner at a time, and the lock orders one owner after
+//! the other.
 
 use core::ptr;
 
@@ -35,30 +36,32 @@ use crate::sync::atomic::{
 };
 use crate::sync::{Mutex, lock, thread};
 
-/// What others see of a worker.
+/// The shared part of a worker: its queues, and its state as other threads see it.
 #[repr(align(128))]
 pub(super) struct Seat {
     pub(super) ring: Ring,
-    /// The newest entry that the occupant pushed, or null. It goes before the ring: what was just made ready is in the
-    /// caches. The occupant swaps entries in (sequentially consistent) and out (acquire). Any other thread takes it out by
-    /// swinging it to null (acquire and release): one that raises it, or a searcher that sees the occupant busy.
+    /// The newest entry that the occupant pushed, or null. It precedes the ring, because a job that was just readied is
+    /// in the caches. The occupant swaps entries in (sequentially consistent, which includes release) and out
+    /// (acquire). Another thread takes the entry by a compare-and-exchange to null (acquire and release): a thread that
+    /// raises it, or a searcher that finds the occupant busy.
     pub(super) slot: AtomicPtr<crate::Job>,
-    /// Goes before all else, and is short.
+    /// Entries that were handed over together. Precedes the other queues.
     pub(super) shelf: Shelf,
-    /// Grows each time the occupant picks a job. Written by the occupant, relaxed. Searchers only compare two loads: one
-    /// that sees it change leaves the slot alone.
+    /// The number of picks. Written by the occupant, relaxed. A searcher compares two loads: if they differ, the
+    /// occupant makes progress, and its slot is left alone.
     pub(super) picks: AtomicU32,
-    /// The seat has been taken off the list of sleepers, and its occupant searches. Written under the lock of that list,
-    /// after the records of the threads, if the seat passes from one to another. A parked thread loads it with acquire, and
-    /// its own record after it, which tells whether this is said to that thread.
+    /// Whether the seat was taken off the list of sleepers, and its occupant searches. Written under the lock of that
+    /// list, after the records of the threads if the seat passes to another one. A parked thread loads it with acquire,
+    /// and then its own record, which tells whether the wake-up is for that thread.
     pub(super) woken: AtomicBool,
-    /// The occupant sleeps with nothing beneath it on its stack. Read and written under the same lock.
+    /// Whether the occupant sleeps without a job on its stack. Accessed under the lock of the list of sleepers.
     pub(super) at_rest: AtomicBool,
-    /// Grows each time the seat passes to another thread. Written under the same lock, with release; a thread that has
-    /// seen a push of the new occupant sees the new number, since the push comes after it.
+    /// Incremented each time the seat passes to another thread, under the lock of the list of sleepers, with release.
+    /// Pairs with the acquire load in `join.rs`. A thread that has seen a push of the new occupant sees the new number,
+    /// because the increment precedes the push.
     pub(super) tenure: AtomicU32,
     pub(super) index: usize,
-    /// The thread that was started with this seat. It keeps its record when it loses the seat.
+    /// The record of the thread that was started with this seat, which it keeps when it loses the seat.
     pub(super) first: ThreadRecord,
 }
 
@@ -77,33 +80,33 @@ impl Seat {
         }
     }
 
-    /// Takes `item` out of the slot, unless it is not there any more.
+    /// Takes `item` out of the slot. Returns `false` if it is not there.
     pub(super) fn take_from_slot(&self, item: Item) -> bool {
         self.slot
             .compare_exchange(item.into_raw(), ptr::null_mut(), AcqRel, Relaxed)
             .is_ok()
     }
 
-    /// Whether a job waits in the queues of this seat.
+    /// Returns whether a job is queued on this seat.
     pub(super) fn has_items(&self) -> bool {
         !self.slot.load(Relaxed).is_null() || !self.shelf.is_empty() || self.ring.has_items()
     }
 }
 
-/// A thread of a pool, as other threads reach it.
+/// The part of a thread of a pool that other threads access.
 ///
-/// Records are never freed, only used again by later threads. So a thread that is woken by mistake, because its record
-/// was another's before, finds that nothing has changed and parks again.
+/// Records are never freed, only reused by later threads. A thread that is woken by mistake, because its record
+/// belonged to another thread before, sees no change and parks again.
 pub(super) struct ThreadRecord {
-    /// The index of its seat, counted from 1; 0 without one. Above it, from [`CROWDED`] on, whether many threads were
-    /// blocked when it was given the seat. Written under the lock of [`Idle`](super::idle::Idle), with
-    /// release. The thread itself loads it with acquire where it was parked: no other thread changes it while it runs.
+    /// The index of the thread's seat plus 1, or 0. [`CROWDED`] is added if many threads were blocked when it was given
+    /// the seat. Written under the lock of [`Idle`](super::idle::Idle), with release. Pairs with the acquire loads of
+    /// the thread itself after it was parked: no other thread changes it while the thread runs.
     seat: AtomicUsize,
-    /// Its handle, once it runs. Written by the thread itself before it first loads `seat`.
+    /// The thread's handle. Written by the thread itself before it first loads `seat`.
     thread: Mutex<Option<thread::Thread>>,
 }
 
-/// More than there are seats.
+/// A flag above all seat numbers.
 const CROWDED: usize = 1 << 16;
 const _: () = assert!(CROWDED > MAX_WORKERS + 1);
 
@@ -120,19 +123,19 @@ impl ThreadRecord {
         *lock(&self.thread) = Some(thread::current());
     }
 
-    /// Ends the parking of the thread, now or the next.
+    /// Unparks the thread, or makes its next parking return at once.
     pub(super) fn unpark(&self) {
         if let Some(thread) = lock(&self.thread).as_ref() {
             thread.unpark();
         }
     }
 
-    /// The index of its seat.
+    /// Returns the index of the thread's seat.
     pub(super) fn seat(&self) -> Option<usize> {
         (self.seat.load(Acquire) % CROWDED).checked_sub(1)
     }
 
-    /// Whether many threads were blocked when it was given its seat.
+    /// Returns whether many threads were blocked when the thread was given its seat.
     pub(super) fn is_crowded(&self) -> bool {
         self.seat.load(Acquire) >= CROWDED
     }

@@ -1,4 +1,9 @@
-//! What the workers of a pool, and its handles, share.
+//! The memory of a pool, which its workers and its handles share.
+//!
+//! [`PoolShared`] has the seats, the injector and the idle state. It is never freed. When all threads have left, it is
+//! kept for a later pool of the same size, as a new *generation*. So a handle is a plain pointer with a generation
+//! number. It is free to copy, and a push never accesses freed memory. The injector refuses pushes of older
+//! generations, under its lock.
 
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -17,24 +22,21 @@ use crate::sync::atomic::{
 };
 use crate::sync::{Mutex, lock, park, thread};
 
-/// The shared part of a pool.
-///
-/// It is never freed, only used again by a later pool of the same size, one *generation* after the other. So a handle is a
-/// plain pointer and a generation, free to copy, and nobody who pushes has to fear that the memory is gone. A
-/// push of an older generation is refused under the lock of the injector.
+/// The memory of a pool.
 pub(super) struct PoolShared {
     pub(super) seats: Box<[Seat]>,
     pub(super) injector: Injector,
     pub(super) idle: Line<Idle>,
     pub(super) spares: Spares,
-    /// The threads that have not left, workers and spare ones. A thread of the pool adds one for a spare thread before it
-    /// starts that. Leaving releases what a thread did; the last one to leave acquires it, and retires the memory.
+    /// The number of threads that have not left, workers and spare ones. Incremented, relaxed, by a thread of the pool
+    /// before it starts a spare thread. Decremented with acquire and release by a thread that leaves, so the last one
+    /// sees all others' work before it retires the memory.
     present: AtomicUsize,
-    /// The last generation that all threads have left. Written by the last one, before it retires the memory, with
-    /// release; so what says that a pool has ended stays true when the memory is used again.
+    /// The last generation that all threads have left. Written with release by the last thread, before it retires the
+    /// memory. Pairs with the acquire load in `has_ended`, which stays true when the memory is reused.
     ended: AtomicU32,
-    /// The worker of another pool that waits for the last thread to leave. Written before the pool is closed, that
-    /// is, while the memory is still this pool's.
+    /// The worker of another pool that waits for the last thread to leave. Written before the pool is closed, while the
+    /// memory still belongs to this generation.
     awaited_by: Mutex<Option<thread::Thread>>,
 }
 
@@ -51,7 +53,7 @@ impl PoolShared {
         }
     }
 
-    /// Begins a new life, in which spare threads are started so, if at all, and returns its number.
+    /// Begins a new generation with this configuration of spare threads, and returns its number.
     pub(super) fn open(&'static self, start: Option<Arc<SpareConfig>>) -> u32 {
         self.idle.0.open(&self.seats);
         self.spares.open(start);
@@ -60,53 +62,53 @@ impl PoolShared {
         self.injector.open()
     }
 
-    /// Queues an entry: with the calling worker, if it is one of this pool's and has a seat, or in the injector.
+    /// Queues an entry: on the seat of the calling thread, if it is a worker of this pool, or in the injector.
     ///
     /// # Safety
     ///
-    /// The entry is in no queue, and stays where it is until it runs. It may have run when this returns.
+    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[inline]
     pub(super) unsafe fn push(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
-        // SAFETY: the caller's promise: the entry is ours until it is queued.
+        // SAFETY: the entry is valid and in no queue, by the contract of this function.
         if unsafe { entry.as_ref() }.is_default()
             && let Some(worker) = Worker::current()
             && worker.works_for(self, generation)
             && let Some(seated) = worker.seated()
         {
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function.
             unsafe { seated.push(entry) };
             return Ok(());
         }
-        // SAFETY: as above.
+        // SAFETY: the contract of this function.
         unsafe { self.inject(entry, generation) }
     }
 
-    /// Queues an entry behind what the calling worker would take before it, and behind what waits in the injector at its
-    /// level.
+    /// Queues an entry behind all jobs of the calling worker's seat, and behind the entries of its level in the
+    /// injector.
     ///
-    /// Of what is queued with a worker, others take the oldest first too. Where the injector has something the order among
-    /// several workers is not as strict: one that has nothing else to do may get there before the caller is through its own.
+    /// Other workers take the oldest job of a seat first, too. If the injector is not empty, the order among several
+    /// workers is less strict. An idle worker may run the entry before the caller has emptied its own queues.
     ///
     /// # Safety
     ///
-    /// As for [`PoolShared::push`].
+    /// The contract of [`PoolShared::push`].
     pub(super) unsafe fn push_last(
         &'static self,
         entry: NonNull<Entry>,
         generation: u32,
     ) -> Result<(), InjectorClosed> {
-        // SAFETY: the caller's promise: the entry is ours until it is queued.
+        // SAFETY: the entry is valid and in no queue, by the contract of this function.
         if unsafe { entry.as_ref() }.is_default()
             && self.injector.occupied().and(Levels::DEFAULT).is_empty()
             && let Some(worker) = Worker::current()
             && worker.works_for(self, generation)
             && let Some(seated) = worker.seated()
         {
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function.
             unsafe { seated.push_last(entry) };
             return Ok(());
         }
-        // SAFETY: as above.
+        // SAFETY: the contract of this function.
         unsafe { self.inject(entry, generation) }
     }
 
@@ -114,33 +116,34 @@ impl PoolShared {
     ///
     /// # Safety
     ///
-    /// As for [`PoolShared::push`].
+    /// The contract of [`PoolShared::push`].
     pub(super) unsafe fn inject(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { self.injector.push(entry, generation) }?;
         self.idle.0.wake(&self.seats);
         Ok(())
     }
 
-    /// Moves an entry that was raised to where it belongs now, if it waits at `place`; `false` when it does not.
+    /// Moves a raised entry to its new level, if it waits at `place`. Returns `Ok(false)` if it does not.
     ///
-    /// `Err` when it was taken out of the queue of a worker and the pool has ended since: it is the caller's then.
+    /// Returns `Err` if the entry was taken out of a seat's queue and the pool has ended since. The caller then owns
+    /// it.
     ///
     /// # Safety
     ///
-    /// The entry is alive until this returns. If it is in an injector, it is in this one.
+    /// The entry is valid until this returns. If it is in an injector, it is in this one.
     pub(super) unsafe fn move_up(
         &self,
         entry: NonNull<Entry>,
         place: EntryPlace,
         generation: u32,
     ) -> Result<bool, InjectorClosed> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         let item = unsafe { Item::queued(entry) };
-        // The place is old news, perhaps from before it came here, so there may be no such worker.
+        // The place may be stale, and even from another pool. So the seat may not exist.
         let taken = match place {
             EntryPlace::Nowhere | EntryPlace::Coming => false,
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of this function.
             EntryPlace::Injector(_) => return Ok(unsafe { self.injector.raise(entry) }),
             EntryPlace::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.take_from_slot(item)),
             EntryPlace::Ring(worker, number) => {
@@ -148,16 +151,16 @@ impl PoolShared {
             }
         };
         if taken {
-            // SAFETY: we took it, so it is in no queue, and nobody else runs it.
+            // SAFETY: this thread took the entry out of its queue, so it has exclusive access until it is queued again.
             unsafe { self.inject(entry, generation) }?;
         }
         Ok(taken)
     }
 
-    /// Whether a worker would find anything to do: what it must look at between lying down and parking.
+    /// Returns whether a worker would find a job. A worker calls this between lying down and parking.
     ///
-    /// Not the slots: their workers are awake, and look there first. What becomes of a slot whose worker does not, see
-    /// [`Idle`].
+    /// The slots do not count: their occupants are awake, and empty them first. [`Idle`] says what happens if an
+    /// occupant does not.
     pub(super) fn has_work(&self) -> bool {
         !self.injector.occupied().and(Levels::ALL).is_empty()
             || self
@@ -166,17 +169,18 @@ impl PoolShared {
                 .any(|seat| seat.ring.has_items() || seat.shelf.has_items())
     }
 
-    /// Whether a worker has something in its slot.
+    /// Returns whether any slot has an entry.
     pub(super) fn has_full_slots(&self) -> bool {
         self.seats.iter().any(|seat| !seat.slot.load(SeqCst).is_null())
     }
 
-    /// Counts a thread that is about to be started, until it [leaves](PoolShared::leave). The caller is one that is counted.
+    /// Counts a thread that is about to be started, until it [leaves](PoolShared::leave). The caller is counted itself.
     pub(super) fn arrive(&self) {
         self.present.fetch_add(1, Relaxed);
     }
 
-    /// One thread leaves. The last one wakes the thread that waits for that; `true` for the last one.
+    /// Uncounts a thread that leaves. The last one wakes the thread that waits for the end. Returns `true` for the last
+    /// one.
     pub(super) fn leave(&self, generation: u32) -> bool {
         let last = self.present.fetch_sub(1, AcqRel) == 1;
         if last {
@@ -188,27 +192,28 @@ impl PoolShared {
         last
     }
 
-    /// Closes the pool and waits for its end, on a worker of another one.
+    /// Closes the pool and waits for its end, on a worker of another pool.
     pub(super) fn end_and_wait(&self, worker: &Worker, generation: u32) {
-        // Before the end may begin, after which the memory may be another pool's.
+        // Stored before the pool is closed, because the memory may be reused after its end.
         *lock(&self.awaited_by) = Some(thread::current());
         self.idle.0.close(&self.seats);
         worker.block_until(|| self.has_ended(generation), || park(None));
     }
 
-    /// Whether all threads of that generation have left.
+    /// Returns whether all threads of the generation have left.
     pub(super) fn has_ended(&self, generation: u32) -> bool {
-        // The numbers wrap.
+        // Generations wrap.
         self.ended.load(Acquire).wrapping_sub(generation).cast_signed() >= 0
     }
 }
 
-/// The last that a thread of a pool does: it leaves, and retires the memory if it is the last one.
+/// Ends a thread of a pool: it leaves, and retires the memory if it is the last one.
 pub(super) fn part(shared: &'static PoolShared, generation: u32) {
     if shared.leave(generation) {
         let start = shared.spares.close();
         retire(shared);
-        // The memory may be used again before this runs the destructor of a function of the user, which may panic.
+        // The memory may be reused from here on. Dropped last, because the configuration contains user code, which may
+        // panic.
         drop(start);
     }
 }
@@ -217,7 +222,7 @@ pub(super) fn part(shared: &'static PoolShared, generation: u32) {
 #[cfg(not(loom))]
 static RETIRED: Mutex<std::vec::Vec<&'static PoolShared>> = Mutex::new(std::vec::Vec::new());
 
-/// Memory for a pool: that of one that has ended, or new.
+/// Returns memory for a pool: reused, or new.
 pub(super) fn obtain(workers: usize) -> &'static PoolShared {
     #[cfg(not(loom))]
     {
@@ -229,7 +234,7 @@ pub(super) fn obtain(workers: usize) -> &'static PoolShared {
     Box::leak(Box::new(PoolShared::new(workers)))
 }
 
-/// Keeps the memory of a pool whose threads have all left for a later one.
+/// Keeps the memory of a pool, whose threads have all left, for a later one.
 pub(super) fn retire(shared: &'static PoolShared) {
     #[cfg(not(loom))]
     lock(&RETIRED).push(shared);

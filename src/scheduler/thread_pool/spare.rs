@@ -1,4 +1,8 @@
-//! Starting the spare threads of a pool.
+//! The spare threads of a pool: when they are started, and their records.
+//!
+//! A spare thread is started when a worker blocks, jobs are queued, and no spare thread is parked. It takes a stuck
+//! seat or parks, is reused, and ends with the pool. [`Spares`] counts the started threads, under a lock. `block.rs` is
+//! the only caller of `start_spare`.
 
 use core::mem;
 use std::boxed::Box;
@@ -13,18 +17,18 @@ use super::worker::Worker;
 use crate::Panic;
 use crate::sync::{Mutex, lock, thread};
 
-/// How many spare threads a pool may have, where the builder does not say.
+/// The default of the largest number of spare threads.
 pub(super) const MOST: usize = 512;
 
-/// How the spare threads of one pool are started.
+/// The configuration of a pool's spare threads, and their join handles.
 pub(super) struct SpareConfig {
-    /// The names of the workers.
+    /// The names of the workers, by seat. A spare thread's name extends the one of the seat that it was started for.
     pub(super) names: Vec<String>,
     pub(super) stack_size: Option<usize>,
     pub(super) on_start: Arc<dyn Fn(usize) + Send + Sync>,
-    /// How many there may be.
+    /// The largest number of spare threads.
     pub(super) most: usize,
-    /// The threads that were started. They are joined by the drop of the pool, which holds this too.
+    /// The started threads. The drop of the pool, which owns a reference to this, joins them.
     pub(super) handles: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
@@ -34,11 +38,11 @@ pub(super) struct Spares {
 }
 
 struct SpareState {
-    /// One for each spare thread of this pool and of earlier ones in the same memory, by its number.
+    /// The records of spare threads, by number. They are reused by later pools in the same memory.
     records: Vec<&'static ThreadRecord>,
-    /// How many threads the pool has started.
+    /// The number of threads that the pool has started.
     started: usize,
-    /// `None` when there is no pool, or in a model, which starts its threads itself.
+    /// `None` if there is no pool, and in a model, which starts its threads itself.
     start: Option<Arc<SpareConfig>>,
 }
 
@@ -53,27 +57,27 @@ impl Spares {
         }
     }
 
-    /// Begins a new life of the pool's memory, without a spare thread.
+    /// Begins a new generation without spare threads.
     pub(super) fn open(&self, start: Option<Arc<SpareConfig>>) {
         let mut inner = lock(&self.inner);
         inner.started = 0;
         inner.start = start;
     }
 
-    /// Ends that life. What is returned holds a function of the user.
+    /// Ends the generation. The caller drops the result, which contains user code.
     pub(super) fn close(&self) -> Option<Arc<SpareConfig>> {
         lock(&self.inner).start.take()
     }
 }
 
 impl PoolShared {
-    /// Starts a spare thread, which takes a stuck seat or parks. `false` when there are as many as there may be, or the
-    /// system does not give one.
+    /// Starts a spare thread, which takes a stuck seat or parks. Returns `false` at the limit of their number, or if
+    /// the system refuses.
     ///
-    /// The caller is a thread of the pool in the middle of a job, for which the pool waits.
+    /// The caller is a thread of the pool in the middle of a job, so the pool cannot end meanwhile.
     #[cold]
     pub(super) fn start_spare(&'static self, seat: usize, generation: u32) -> bool {
-        // Held until the thread is started, so that the numbers have no gaps.
+        // The lock is held until the thread is started, so that the numbers have no gaps.
         let mut inner = lock(&self.spares.inner);
         let Some(start) = inner.start.clone() else {
             return false;
@@ -86,9 +90,9 @@ impl PoolShared {
             inner.records.push(Box::leak(Box::new(ThreadRecord::new())));
         }
         let record = inner.records[number];
-        // It may have had a seat in an earlier life of the memory. No other thread knows of it in this one.
+        // The record may name a seat of an earlier generation. No other thread accesses it in this one.
         record.set_seat(None, false);
-        // No thread parks before it has a place in the list, which then need not grow.
+        // Reserves the thread's place in the list of spare threads, so that parking does not allocate.
         self.idle.0.expect_spares(number + 1);
         let mut builder = thread::Builder::new();
         if let Some(name) = start.names.get(seat) {
@@ -100,7 +104,7 @@ impl PoolShared {
         self.arrive();
         let on_start = start.on_start.clone();
         let index = self.seats.len() + number;
-        // A panic is a thread that the system does not give. The caller waits for something, and must not unwind.
+        // The caller is about to wait, and must not unwind. So a panic counts as a refusal of the system.
         let spawned = Panic::catch(|| builder.spawn(move || work(self, generation, record, index, on_start)));
         match spawned {
             Ok(Ok(handle)) => {
@@ -109,7 +113,7 @@ impl PoolShared {
                 true
             }
             refused => {
-                // Not the last to leave: the caller is counted too.
+                // This is not the last thread to leave: the caller is counted too.
                 self.leave(generation);
                 discard(refused);
                 false
@@ -118,12 +122,12 @@ impl PoolShared {
     }
 }
 
-/// Drops the outcome of a call of the user. The destructor of a panic's payload may panic in turn.
+/// Drops the result of user code. The destructor of a panic's payload may panic in turn.
 fn discard<T>(outcome: Result<T, Panic>) {
     mem::forget(Panic::catch(|| drop(outcome)));
 }
 
-/// The life of a spare thread.
+/// Runs a spare thread until the pool ends.
 fn work(
     shared: &'static PoolShared,
     generation: u32,
@@ -131,7 +135,7 @@ fn work(
     index: usize,
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
 ) {
-    // The panic hook has reported a panic.
+    // The panic hook has reported a panic of `on_start`. The thread works nevertheless.
     discard(Panic::catch(|| on_start(index)));
     drop(on_start);
     shared.idle.0.arrive();

@@ -1,4 +1,22 @@
-//! A worker: the thread's side of a pool. How it picks its next job, searches, and sleeps. How it blocks is in `block.rs`.
+//! The thread of a pool: its seat, its identity, and its main loop.
+//!
+//! [`Worker`] is the thread's own state; no other thread accesses it. Other threads reach it through its
+//! [`ThreadRecord`] and, while it has one, its [`Seat`]. [`Seated`] is the proof that the worker has a seat, and so
+//! owns that seat's queues. Its functions are in `push.rs`, `pick.rs` and `search.rs`; `block.rs` says how a worker
+//! blocks.
+//!
+//! # Invariants
+//!
+//! - A running worker keeps its seat. Other threads take a seat only while its occupant sleeps or blocks, under the
+//!   lock of [`Idle`](super::idle::Idle).
+//! - A [`Seated`] is valid until the thread may have blocked, that is, until user code has run. It is created anew
+//!   after that.
+//! - The thread-local pointer to the worker is set only while [`Worker::enter`] runs.
+//!
+//! # Callers
+//!
+//! `builder.rs` and `spare.rs` start the threads. Scheduling, `join`, scopes and run loops find the worker of their
+//! thread with [`Worker::current`].
 
 use core::cell::Cell;
 use core::ptr;
@@ -15,40 +33,34 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{park, per_thread};
 
 per_thread! {
-    /// The worker that this thread is.
+    /// The worker of this thread, or null.
     static CURRENT: Cell<*const Worker> = Cell::new(ptr::null());
 }
 
-/// A thread of a pool: what only the thread itself touches.
-///
-/// It has a seat, or not: see `seat.rs`. What needs one is in [`Seated`].
+/// A thread of a pool. Only the thread itself accesses this.
 pub(crate) struct Worker {
     pub(super) shared: &'static PoolShared,
     pub(super) generation: u32,
-    /// This thread, as others reach it.
+    /// The state through which other threads reach this one.
     pub(super) record: &'static ThreadRecord,
-    /// The seat that it has, as far as it knows: others take it only while this thread sleeps or blocks, and it looks again
-    /// before it runs anything.
+    /// The seat of this thread. Other threads take it only while this thread sleeps or blocks, and the thread checks
+    /// its record before it runs a job again.
     seat: Cell<Option<&'static Seat>>,
-    /// The seat that it has, or had last.
+    /// The index of the current or last seat.
     index: Cell<usize>,
-    /// It counts as a thread without a seat in the middle of a job.
+    /// Whether the thread counts as one without a seat, in the middle of a job.
     unseated: Cell<bool>,
     /// The counters that decide which queue is next.
     pub(super) turns: Turns,
     /// The state of the random numbers that choose the first victim of a search.
     pub(super) random: Cell<u32>,
-    /// The thread drives a run loop, and is not at the pool's work: what completes now, completes on that loop.
+    /// Whether the thread drives a run loop. Work that completes now completes on that loop, not on the pool.
     away: Cell<bool>,
 }
 
-/// A worker that has a seat: what only the owner of a queue may do.
+/// Proof that a worker has a seat. Grants the operations of a queue's owner.
 ///
-/// It picks by urgency, and the oldest of what is equally urgent; but what was just made ready goes first, and so do
-/// the children of a task. A thread that is given its seat while many are blocked begins with what was queued last, so
-/// that their waits end before more jobs block. Each queue has its turn all the same: see [`FAIRNESS`].
-///
-/// To be made anew after anything that may block, which is whatever runs a user's code: see [`Worker::seated`].
+/// Created by [`Worker::seated`]. Invalid after user code has run, because that may block.
 #[derive(Clone, Copy)]
 pub(super) struct Seated<'a> {
     pub(super) worker: &'a Worker,
@@ -56,14 +68,14 @@ pub(super) struct Seated<'a> {
 }
 
 impl Worker {
-    /// The thread that is started with a seat.
+    /// Creates the worker of a thread that starts with a seat.
     pub(super) fn new(shared: &'static PoolShared, generation: u32, index: usize) -> Self {
         let worker = Worker::spare(shared, generation, &shared.seats[index].first, index);
         worker.sit_down(index);
         worker
     }
 
-    /// A thread that is about to be a spare one, and counts as one without a seat. Each thread of a pool has another number.
+    /// Creates the worker of a spare thread, which counts as one without a seat. `number` is unique within the pool.
     pub(super) fn spare(
         shared: &'static PoolShared,
         generation: u32,
@@ -78,29 +90,30 @@ impl Worker {
             index: Cell::new(0),
             unseated: Cell::new(true),
             turns: Turns::default(),
-            // Any number but 0 will do, and a different one for each.
+            // Any seed but 0 works. A different one for each worker spreads the thieves.
             random: Cell::new((number as u32).wrapping_mul(0x9E37_79B9) | 1),
             away: Cell::new(false),
         }
     }
 
-    /// The worker that the calling thread is, with a seat or without.
+    /// Returns the worker of the calling thread, with or without a seat.
     ///
-    /// It is gone when its thread is, so what is returned must not leave the thread: it is not `Sync`.
+    /// The result must not leave the thread: the worker lives on the thread's stack. It is not `Sync`.
     #[inline]
     pub(crate) fn current<'a>() -> Option<&'a Worker> {
-        // SAFETY: set by `enter` to a worker that outlives what runs in it, and unset at its end.
+        // SAFETY: `enter` sets the pointer to a worker that outlives all code that runs in it, and resets it
+        // afterwards.
         unsafe { CURRENT.with(Cell::get).as_ref() }
     }
 
-    /// The worker that the calling thread is, if what runs now is the pool's work, and it has a seat or finds one.
+    /// Returns the worker of the calling thread if it runs the pool's work, and has a seat or can take one.
     #[inline]
     pub(crate) fn at_work<'a>() -> Option<&'a Worker> {
         Worker::current().filter(|worker| !worker.away.get() && worker.finds_seat())
     }
 
-    /// Says that the calling thread drives a run loop until what is returned is dropped. What it runs for the pool
-    /// meanwhile is the pool's work nevertheless.
+    /// Marks the calling thread as driving a run loop, until the result is dropped. Jobs of the pool that it runs
+    /// meanwhile reset the mark.
     #[inline]
     pub(crate) fn step_away<'a>() -> Away<'a> {
         let worker = Worker::current();
@@ -110,36 +123,39 @@ impl Worker {
         }
     }
 
-    /// The worker with its seat. Valid until the thread may have blocked.
+    /// Returns the worker with its seat. Valid until the thread may have blocked.
     #[inline]
     pub(super) fn seated(&self) -> Option<Seated<'_>> {
         self.seat.get().map(|seat| Seated { worker: self, seat })
     }
 
-    /// Whether it has a seat, or has found one whose thread sleeps.
+    /// Returns whether the worker has a seat, or could take the seat of a sleeping thread.
     #[inline]
     pub(super) fn finds_seat(&self) -> bool {
         self.seat.get().is_some() || self.take_asleep()
     }
 
-    /// Whether it has this seat.
+    /// Returns whether the worker has this seat.
     #[inline]
     pub(super) fn sits_on(&self, seat: &'static Seat) -> bool {
         self.seat.get().is_some_and(|own| ptr::eq(own, seat))
     }
 
-    /// Whether this is a worker of that pool: the memory alone does not tell, as it is used again.
+    /// Returns whether this is a worker of the given pool. The memory alone does not identify a pool, since it is
+    /// reused.
     #[inline]
     pub(super) fn works_for(&self, shared: &'static PoolShared, generation: u32) -> bool {
         ptr::eq(self.shared, shared) && self.generation == generation
     }
 
-    /// Queues entries that have waited behind one which is about to run here, so that they are next. Returns them where it does not.
+    /// Queues entries that waited behind one which is about to run here, so that they run next. Returns them if it
+    /// cannot.
     ///
     /// # Safety
     ///
-    /// Each job is the first field of an entry that is in no queue, stays where it is until it runs, and is not raised. They are
-    /// not none. The calling thread is this worker, which took the other one out of a queue of its pool.
+    /// - `jobs` is not empty. Each job is the first field of an entry that is in no queue, is not raised, and stays
+    ///   valid until it runs.
+    /// - The calling thread is this worker, and took the entry in front of them out of a queue of its pool.
     pub(crate) unsafe fn shelve(&self, jobs: Transfer) -> Transfer {
         match self.seated() {
             Some(seated) => seated.shelve(jobs),
@@ -147,22 +163,22 @@ impl Worker {
         }
     }
 
-    /// The scheduler of the pool.
+    /// Returns the scheduler of the pool.
     pub(super) fn scheduler(&self) -> PoolScheduler {
         PoolScheduler::new(self.shared, self.generation)
     }
 
-    /// What tells the pool from others: see [`Scheduler::place`](crate::Scheduler).
+    /// Returns the identity of the pool: see [`Scheduler::place`](crate::Scheduler).
     pub(crate) fn place(&self) -> usize {
         ptr::from_ref(self.shared).addr()
     }
 
-    /// The index of the seat that it has, or had last.
+    /// Returns the index of the current or last seat.
     pub(super) fn index(&self) -> usize {
         self.index.get()
     }
 
-    /// How many seats the pool has.
+    /// Returns the number of seats of the pool.
     pub(crate) fn crew(&self) -> usize {
         self.shared.seats.len()
     }
@@ -171,13 +187,13 @@ impl Worker {
     pub(super) fn run(&self) {
         self.enter(|| {
             while let Some(item) = self.next() {
-                // SAFETY: it was taken out of a queue.
+                // SAFETY: `next` took the item out of a queue, and it runs once.
                 unsafe { item.run() };
             }
         });
     }
 
-    /// Makes the calling thread this worker while `body` runs, which does not unwind.
+    /// Makes the calling thread this worker while `body` runs. `body` does not unwind.
     pub(super) fn enter(&self, body: impl FnOnce()) {
         self.record.occupy();
         CURRENT.with(|current| current.set(self));
@@ -185,20 +201,20 @@ impl Worker {
         CURRENT.with(|current| current.set(ptr::null()));
     }
 
-    /// Runs a job of the pool on top of something that waits for it.
+    /// Runs a job of the pool on the stack of a wait.
     ///
     /// # Safety
     ///
-    /// The item was taken out of a queue by the caller, who runs it this one time.
+    /// The caller took the item out of a queue, and runs it once.
     pub(super) unsafe fn run_on_top(&self, item: Item) {
         let away = self.away.replace(false);
         let _hidden = current::Hidden::driver();
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { item.run() };
         self.away.set(away);
     }
 
-    /// The next job to run; sleeps until there is one. `None` when the pool has ended.
+    /// Returns the next job. Sleeps until there is one. Returns `None` when the pool has ended.
     #[inline]
     fn next(&self) -> Option<Item> {
         match self.seated().and_then(Seated::pick) {
@@ -215,21 +231,21 @@ impl Worker {
                 if !self.waits_for_seat() {
                     return None;
                 }
-                // A seat is given to a searcher.
+                // A thread that is given a seat counts as a searcher.
                 searching = true;
                 continue;
             };
             match seated.idle(searching) {
                 Idled::Found(item) => return Some(item),
                 Idled::Over => return None,
-                // Its record is among the spares already.
+                // The thread that took the seat has added this record to the spare threads.
                 Idled::Unseated => self.seat.set(None),
             }
             searching = false;
         }
     }
 
-    /// Waits until it is given a seat. `false` when the pool has ended.
+    /// Waits until the thread is given a seat. Returns `false` when the pool has ended.
     fn waits_for_seat(&self) -> bool {
         let idle = &self.shared.idle.0;
         if self.unseated.replace(false) {
@@ -247,7 +263,7 @@ impl Worker {
         }
     }
 
-    /// Goes on with this seat, which is its own.
+    /// Takes a seat that the thread's record names.
     pub(super) fn sit_down(&self, index: usize) {
         let seat = &self.shared.seats[index];
         self.seat.set(Some(seat));
@@ -256,7 +272,7 @@ impl Worker {
         self.turns.begin(seat.picks.load(Relaxed), self.record.is_crowded());
     }
 
-    /// Goes on without a seat, in the middle of a job.
+    /// Continues without a seat, in the middle of a job.
     pub(super) fn stand_up(&self) {
         self.seat.set(None);
         self.unseated.set(true);
@@ -269,17 +285,17 @@ impl Seated<'_> {
         self.worker.shared
     }
 
-    /// Wakes another worker, if need be, for what was pushed into the ring.
+    /// Wakes another worker, if necessary, for a job that was pushed on this seat.
     #[inline]
     pub(super) fn wake_another(self) {
         self.shared().idle.0.wake(&self.shared().seats);
     }
 }
 
-/// Steps of a worker, one at a time.
+/// Single steps of a worker, for models.
 #[cfg(loom)]
 impl Worker {
-    /// Runs what is there to be run, without looking for it: the newest of the ring, or what a worker would pick.
+    /// Runs one job of the seat: the newest of the ring, or the one that `pick` returns.
     pub(super) fn run_next(&self, newest: bool) -> bool {
         let Some(seated) = self.seated() else { return false };
         let item = if newest {
@@ -288,13 +304,13 @@ impl Worker {
         } else {
             seated.pick()
         };
-        // SAFETY: it is taken out of a queue.
+        // SAFETY: the item was taken out of a queue, and runs once.
         item.map(|item| unsafe { item.run() }).is_some()
     }
 
-    /// Runs what a searcher finds.
+    /// Runs the job that a searcher finds.
     pub(super) fn run_found(&self) -> bool {
-        // SAFETY: it is taken out of a queue.
+        // SAFETY: the item was taken out of a queue, and runs once.
         self.seated()
             .and_then(Seated::search)
             .map(|item| unsafe { item.run() })
@@ -302,7 +318,7 @@ impl Worker {
     }
 }
 
-/// A thread that drives a run loop, and is not at the work of its pool if it is a worker: see [`Worker::step_away`].
+/// A mark on a worker that drives a run loop: see [`Worker::step_away`].
 #[must_use = "it is for as long as this is there"]
 pub(crate) struct Away<'a> {
     worker: Option<&'a Worker>,

@@ -1,7 +1,13 @@
-//! Completing at a time.
+//! Timers: senders that complete at a deadline.
 //!
-//! `wheel` keeps timers in order, `pending` is the wheel with its lock and its clock, `timer` the handle that users hold,
-//! `schedule` the senders. Who serves the timers is a run loop: that of the user, or that of the timer's own thread.
+//! | file | contents |
+//! |---|---|
+//! | `timer.rs` | `Timer`, the handle that users have |
+//! | `schedule.rs` | its scheduler, sender and operation |
+//! | `pending.rs` | the timers of one run loop: the wheel, its lock and its clock |
+//! | `wheel.rs` | the order of the timers |
+//!
+//! A run loop serves the timers: the user's, or the one of the timer's own thread.
 
 mod pending;
 mod schedule;

@@ -1,4 +1,23 @@
-//! The timers of one run loop: the wheel, its lock, its clock, and who sleeps.
+//! The timers of one run loop: the wheel with its lock and its clock, and the sleeping driver.
+//!
+//! [`PendingTimers`] is shared by the handles of a timer, its operations, and the run loop that serves them. It does
+//! not know which loop that is, only which thread sleeps.
+//!
+//! # Who may access what
+//!
+//! | field | accessed by |
+//! |---|---|
+//! | the wheel, the sleeper, and the cells of an entry that was handed over | the thread that holds the lock |
+//! | an entry in state `Due` | the driver, which completes its operation |
+//! | an entry in state `Gone` | the thread that set the state, or `start` if it was `Idle` before |
+//!
+//! The states of an entry are at [`TimerState`].
+//!
+//! # Why it is sound
+//!
+//! Exactly one transition of each entry decides which thread completes it. All transitions happen under the lock, which
+//! is never held while an operation completes. `start` has a handle of its own, because the operation may be freed
+//! before the lock is released.
 
 use core::fmt;
 #[cfg(sanitized)]
@@ -17,57 +36,57 @@ use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock, park, park_timeout, thread};
 
-/// A deadline that is always past.
+/// The deadline that is always in the past.
 pub(super) const NOW: u64 = 0;
 
-/// A deadline that never comes.
+/// The deadline that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// How many timers are taken out under one lock. What is taken out is not found by a stop any more, and whoever starts or
-/// stops a timer meanwhile waits for the lock.
+/// The largest number of timers that are taken out under one lock. A stop no longer finds an entry that was taken out,
+/// and other threads wait for the lock meanwhile.
 const BATCH: usize = 64;
 
-/// The driver does not wake itself more often than this, in nanoseconds: where timers are that dense, several share a
+/// The shortest time between two wake-ups of the driver for its own deadlines, in nanoseconds. Dense timers share a
 /// wake-up, which costs more than all of them.
 const PACE: u64 = 250_000;
 
-/// Timers that somebody serves. Nothing here knows who that is: it is enough to know which thread sleeps.
+/// The timers of one run loop.
 pub(crate) struct PendingTimers {
     clock: Clock,
-    /// Held for the insertion or the removal of one timer, or the removal of a batch; never while one completes.
+    /// Held for the insertion or removal of one timer, or the removal of a batch. Never held while a timer completes.
     inner: Mutex<TimerQueue>,
-    /// Touched by whoever holds the lock: the half of a `Mutex` that waits is in the standard library, where
-    /// ThreadSanitizer does not see it.
+    /// Accessed by the thread that holds the lock. ThreadSanitizer does not see the waiting half of a `Mutex`, which is
+    /// in the standard library.
     #[cfg(sanitized)]
     seen: AtomicUsize,
 }
 
 struct TimerQueue {
     wheel: Box<Wheel>,
-    /// The driver, from when it found nothing due until it looks again, or is woken. Whoever inserts an earlier deadline
-    /// takes it and wakes it; nobody else has to. A thread that is gone, or does not sleep, is woken in vain at most
-    /// once, which harms nobody.
+    /// The sleeping driver, from the time it found nothing due until it looks again or is woken. A thread that inserts
+    /// an earlier deadline takes it and wakes it. A driver that has left or does not sleep is woken in vain at most
+    /// once.
     sleeper: Option<Sleeper>,
-    /// A deadline does not wake the driver before this, but [`NOW`].
+    /// Deadlines other than [`NOW`] do not wake the driver before this time.
     paced: u64,
 }
 
 struct Sleeper {
     thread: thread::Thread,
-    /// When it looks again by itself.
+    /// The time at which the driver looks again by itself.
     until: u64,
 }
 
-/// Jobs that are due, in order.
+/// A list of due jobs, in order.
 pub(crate) struct Due {
     pub(crate) head: *mut Job,
     tail: NonNull<Job>,
 }
 
 impl Due {
-    /// Adds what follows.
+    /// Appends a list of jobs.
     pub(crate) fn append(&self, jobs: *mut Job) {
-        // SAFETY: a job that is due is alive until it runs, and in this list.
+        // SAFETY: the tail is a due job in this list, and so valid until it runs.
         unsafe { self.tail.as_ref() }.set_next(jobs);
     }
 }
@@ -97,17 +116,18 @@ impl PendingTimers {
         &self.clock
     }
 
-    /// Puts a timer in. `false` when the stop came before: then the caller completes it.
+    /// Inserts a timer. Returns `false` if the stop came first: the caller then completes the operation.
     ///
-    /// When this has returned `true`, or is about to, the operation may be gone.
+    /// The operation may be freed even before this returns `true`.
     ///
     /// # Safety
     ///
-    /// The entry is inserted once, and stays where it is until its job has run or [`PendingTimers::remove`] gave it back. The
-    /// caller keeps the timers alive until this has returned.
+    /// - The entry is inserted once. It stays valid at its address until its job has run, or [`PendingTimers::remove`]
+    ///   returned `true`.
+    /// - The caller keeps `self` valid until this returns.
     pub(super) unsafe fn insert(&self, entry: NonNull<TimerEntry>) -> bool {
         let mut inner = self.lock();
-        // SAFETY: the entry is alive, and its cells are ours under the lock.
+        // SAFETY: the entry is valid, by the contract of this function, and the lock protects its cells.
         let wake_at = unsafe {
             if entry.as_ref().state() != TimerState::Idle {
                 return false;
@@ -132,14 +152,15 @@ impl PendingTimers {
         true
     }
 
-    /// The stop was requested. `true` when the caller completes the timer, which is nobody else's now.
+    /// Removes a timer whose stop was requested. Returns `true` if the caller completes the operation, to which it then
+    /// has exclusive access.
     ///
     /// # Safety
     ///
-    /// The entry is alive, and so are the timers, until this has returned.
+    /// The entry and `self` are valid until this returns.
     pub(super) unsafe fn remove(&self, entry: NonNull<TimerEntry>) -> bool {
         let mut inner = self.lock();
-        // SAFETY: the entry is alive, and its cells are ours under the lock; it is in the wheel while it is linked.
+        // SAFETY: the entry is valid, and the lock protects its cells. In state `Linked` it is in the wheel.
         unsafe {
             match entry.as_ref().state() {
                 TimerState::Linked => {
@@ -156,14 +177,14 @@ impl PendingTimers {
         }
     }
 
-    /// Takes out what is due, or some of it, in order.
+    /// Takes out the due timers, up to [`BATCH`], in order.
     pub(crate) fn take_due(&self) -> Option<Due> {
         let now = self.clock.now();
         self.take(&mut self.lock(), now)
     }
 
-    /// The same; where nothing is due it sleeps until the next deadline may have come, or another is inserted, or the
-    /// thread is unparked.
+    /// Takes out the due timers, like `take_due`. If there are none, parks until the next deadline or an unpark.
+    /// Inserting an earlier deadline unparks the thread.
     pub(crate) fn take_due_or_park(&self) -> Option<Due> {
         let now = self.clock.now();
         let mut inner = self.lock();
@@ -178,7 +199,7 @@ impl PendingTimers {
             until,
         });
         drop(inner);
-        // Asked again, for the lock may have taken its time.
+        // Read again, because taking the lock may have taken long.
         let now = self.clock.now();
         if until == NEVER {
             park(None);
@@ -189,15 +210,15 @@ impl PendingTimers {
     }
 
     fn take(&self, inner: &mut TimerQueue, now: u64) -> Option<Due> {
-        // Whoever calls this is awake.
+        // The calling driver is awake.
         inner.sleeper = None;
         let mut due: Option<Due> = None;
         for _ in 0..BATCH {
             let Some(entry) = inner.wheel.pop(now) else { break };
-            // SAFETY: it was in the wheel, so it is alive.
+            // SAFETY: an entry in the wheel is valid, and the lock protects its cells.
             unsafe { entry.as_ref() }.set_state(TimerState::Due);
             let job = entry.cast::<Job>();
-            // SAFETY: as above; an entry begins with its job.
+            // SAFETY: the job is the first field of the entry, which is valid.
             unsafe { job.as_ref() }.set_next(ptr::null_mut());
             match &mut due {
                 Some(due) => {
@@ -260,9 +281,9 @@ impl<G> Drop for Seen<'_, G> {
     }
 }
 
-/// Nanoseconds since the timers were made. [`NEVER`] is not among them.
+/// The clock of the timers, in nanoseconds since its creation. It never reads [`NEVER`].
 ///
-/// In a model the clock stands still until the model moves it.
+/// In a model the clock stands still until the model advances it.
 pub(super) struct Clock {
     base: Instant,
     #[cfg(loom)]
@@ -289,14 +310,14 @@ impl Clock {
         self.now.load(SeqCst)
     }
 
-    /// When that is. What is before the clock's beginning is now, and what is too far away is never.
+    /// Converts an instant. One before the clock's creation is [`NOW`], and one that is too far away is [`NEVER`].
     #[inline]
     pub(super) fn at(&self, instant: Instant) -> u64 {
         nanoseconds(instant.saturating_duration_since(self.base))
     }
 }
 
-/// The whole of it, or [`NEVER`] when it is too long.
+/// Converts a duration to nanoseconds, or to [`NEVER`] if it is too long.
 #[inline]
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     duration
@@ -308,7 +329,7 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 
 #[cfg(loom)]
 impl PendingTimers {
-    /// Moves the clock of a model, and ends a sleep that is over by then, as the system would.
+    /// Advances the clock of a model, and wakes a driver whose time has come.
     pub(super) fn advance_to(&self, now: u64) {
         self.clock.now.store(now, SeqCst);
         if let Some(sleeper) = &self.lock().sleeper

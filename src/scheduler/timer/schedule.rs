@@ -13,7 +13,7 @@ use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
 use crate::{Completion, Env, Identity, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
-/// A handle to the context of a [`Timer`]. Equal to another when both are of one context.
+/// The scheduler of a [`Timer`]. Two are equal if they complete on one context.
 ///
 /// [`schedule`](Scheduler::schedule) completes there as soon as possible.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,17 +26,17 @@ impl TimerScheduler {
         TimerScheduler { timer }
     }
 
-    /// The time of the timer's clock.
+    /// Returns the current time of the timer's clock.
     pub fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// [`Timer::schedule_at`].
+    /// Returns a sender that completes at `deadline`: see [`Timer::schedule_at`].
     pub fn schedule_at(&self, deadline: Instant) -> TimerSchedule {
         self.timer.schedule_at(deadline)
     }
 
-    /// [`Timer::schedule_after`].
+    /// Returns a sender that completes after `delay`: see [`Timer::schedule_after`].
     pub fn schedule_after(&self, delay: Duration) -> TimerSchedule {
         self.timer.schedule_after(delay)
     }
@@ -61,12 +61,11 @@ impl fmt::Debug for TimerScheduler {
     }
 }
 
-/// The sender of a [`Timer`]: completes when the time has come.
+/// The sender of a [`Timer`], which completes when its deadline has passed.
 ///
 /// # Completions
 ///
-/// The value, on the timer's context, when the deadline has passed; never before. Stopped, when the stop was requested
-/// first.
+/// The value, on the timer's context, as soon as the deadline has passed. Stopped, if the stop was requested first.
 ///
 /// # Panics
 ///
@@ -74,8 +73,8 @@ impl fmt::Debug for TimerScheduler {
 ///
 /// # Cancellation
 ///
-/// A stop ends the wait at once, on the thread that requests it. A timer that is already taken out of the wheel, because
-/// its deadline has passed, completes on the timer's context in its turn, stopped.
+/// A stop ends the wait at once, on the requesting thread. If the deadline has passed and the timer is already queued,
+/// it completes stopped on the timer's context.
 ///
 /// # Allocation
 ///
@@ -88,7 +87,7 @@ impl fmt::Debug for TimerScheduler {
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct TimerSchedule {
     timer: Timer,
-    /// A deadline, or a delay; in nanoseconds.
+    /// A deadline, or a delay if `after` is set, in nanoseconds.
     time: u64,
     after: bool,
 }
@@ -108,14 +107,14 @@ impl TimerSchedule {
         TimerSchedule {
             timer,
             time: delay,
-            // No delay is now, whenever that is.
+            // A delay of zero is the deadline `NOW`, at any time.
             after: delay != NOW,
         }
     }
 }
 
-// SAFETY: the operation touches nothing once it was inserted or listens, but where the timers say that it is its own
-// again; nor after its completion. It is `!Unpin`.
+// SAFETY: the operation does not access itself after it was inserted or listens, unless `PendingTimers` returned it to
+// this thread. Nor does it after its completion. It is `!Unpin`.
 unsafe impl Sender for TimerSchedule {
     type Value = ();
     type Error = Infallible;
@@ -136,7 +135,7 @@ unsafe impl Sender for TimerSchedule {
 
 /// The operation of [`TimerSchedule`].
 pub struct TimerOperation<R: Receiver<(), Infallible>> {
-    /// Its deadline is a delay before the start, where `after` says so.
+    /// Until the start its deadline is a delay, if `after` is set.
     entry: TimerEntry,
     after: bool,
     timer: Timer,
@@ -148,11 +147,11 @@ pub struct TimerOperation<R: Receiver<(), Infallible>> {
 impl<R: Receiver<(), Infallible>> TimerOperation<R> {
     /// # Safety
     ///
-    /// The job is that of an operation that was taken out because it is due.
+    /// `job` is the job of an operation that was taken out of the wheel as due.
     unsafe fn due(job: NonNull<Job>) -> Transfer {
         let entry = job.cast::<TimerEntry>();
-        // SAFETY: an entry begins with its job, and is a field of an operation, which this job completes. A callback that is
-        // running finds that the timer is due, and releases the slot. From then on this has exclusive access.
+        // SAFETY: the job is the first field of an entry, which is a field of an operation. A running callback finds
+        // the entry due and releases the slot. After `leave`, this function has exclusive access.
         let (stopped, receiver) = unsafe {
             let this = container_of!(entry, Self, entry).as_ptr();
             (!(*this).slot.leave(), (*this).receiver.take())
@@ -166,11 +165,10 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
 
     /// # Safety
     ///
-    /// The slot is that of a started operation.
+    /// `slot` is the field of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which is not gone before the slot is released. From then on nothing of
-        // it is touched. The operation holds a handle, which keeps the timers. The receiver is taken only when the timers
-        // gave the operation back.
+        // SAFETY: the slot is a field of an operation, which is valid until the slot's release. The operation's handle
+        // keeps the timers valid. If `remove` returns `true`, this function has exclusive access to the receiver.
         let receiver = unsafe {
             let this = container_of!(slot, Self, slot);
             let entry = NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry);
@@ -188,9 +186,9 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
 
 impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // SAFETY: only the receiver is moved, and it is not pinned.
         let operation = unsafe { self.get_unchecked_mut() };
-        // A handle of our own: the operation, with its, may be gone while the lock is still being given back.
+        // A handle of its own: the operation and its handle may be freed while `insert` releases the lock.
         let timer = operation.timer.clone();
         if operation.after {
             let delay = operation.entry.deadline();
@@ -203,18 +201,19 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
             None => return Transfer::none(),
         };
         let this = NonNull::from(operation);
-        // SAFETY: the slot is pinned with the operation, and left, or released by the callback, before that completes.
+        // SAFETY: the slot is pinned with the operation, and left or released before the operation completes.
         let listens = unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) };
-        // SAFETY: the entry is pinned with the operation.
+        // SAFETY: the address of a field is not null.
         let entry = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry) };
-        // SAFETY: the operation is completed by its job, or by whoever gets it back. The handle keeps the timers.
+        // SAFETY: the entry is pinned with the operation, which its job or the thread that removes it completes.
+        // `timer` keeps the timers valid.
         if listens && unsafe { timer.pending().insert(entry) } {
             return Transfer::none();
         }
-        // Nothing that may be the last of something is dropped after the completion.
+        // Dropped before the completion, because it may be the last handle.
         drop(timer);
-        // SAFETY: it does not listen, or the callback came first and left the completion to this. Once the slot was left,
-        // this has exclusive access.
+        // SAFETY: the slot does not listen, or its callback came first and left the completion to this function. After
+        // `leave` it has exclusive access.
         let receiver = unsafe {
             (*this.as_ptr()).slot.leave();
             (*this.as_ptr()).receiver.take()

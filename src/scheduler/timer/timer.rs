@@ -9,7 +9,7 @@ use super::schedule::{TimerSchedule, TimerScheduler};
 use crate::scheduler::RunLoop;
 use crate::sync::{Arc, OnceLock, thread};
 
-/// Completes at a time: a clock, and the context where what waits for it goes on.
+/// A timer: a clock, and the context on which its senders complete.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -26,36 +26,35 @@ use crate::sync::{Arc, OnceLock, thread};
 ///
 /// - [`Timer::new`] has a thread of its own.
 /// - [`Timer::global`] has one too, which the whole program shares.
-/// - [`Timer::on`] is served by whoever drives a [`RunLoop`].
+/// - [`Timer::on`] is served by the driver of a [`RunLoop`].
 ///
-/// Timers complete on that thread, one after the other: in the order of their deadlines, those of one deadline in the
-/// order in which they were started. A deadline that has passed when the timer is started counts as the moment of the
-/// start.
+/// Senders complete on that thread, in the order of their deadlines, and for equal deadlines in the order of their
+/// starts. A deadline in the past counts as the time of the start.
 ///
-/// They are never early. They are late by what the system takes to wake a thread, by a quarter of a millisecond at most
-/// where timers are so dense that they share a wake-up, and by what completes before them: work that takes long is sent
-/// on, with [`continues_on`](crate::Sender::continues_on), and does not block there.
+/// Senders never complete early. They may be late by the time to wake a thread, and by the work that completes before
+/// them. Dense timers share a wake-up, and may then be late by a quarter of a millisecond. Long work should move on
+/// with [`continues_on`](crate::Sender::continues_on), and must not block there.
 ///
-/// Starting and stopping a timer takes constant time and allocates nothing, however many are pending. It takes a lock,
-/// for a moment, and wakes the thread only if no other deadline is as early.
+/// Starting and stopping takes constant time, however many timers are pending. It allocates nothing, and takes a lock
+/// for a moment. It wakes the thread only if no other deadline is as early.
 ///
 /// # Handles
 ///
-/// A `Timer` is a handle, cheap to clone. Senders and operations hold one too. When the last is gone, and so no timer is
-/// pending any more, the thread ends. Nobody waits for that, so the last handle may go anywhere, also on the thread
-/// itself.
+/// A `Timer` is a handle, cheap to clone. Senders and operations own one too. The thread ends when the last handle is
+/// dropped, and so no sender is pending. No caller waits for that, so the last handle may be dropped anywhere, even on
+/// the thread itself.
 ///
-/// Timers on a run loop that nobody drives wait, as everything on it does. A handle may outlive the loop; what is pending
-/// then, or started afterwards, completes only when it is stopped.
+/// On a run loop without a driver, timers wait like all other work. A handle may outlive the loop. Senders that are
+/// pending then, or started later, complete only by a stop.
 #[derive(Clone)]
 pub struct Timer {
     home: Arc<TimerShared>,
 }
 
-/// What every handle shares.
+/// The state that all handles share.
 struct TimerShared {
     pending: Arc<PendingTimers>,
-    /// The loop of the timer's own thread, which goes with the last handle.
+    /// The loop of the timer's own thread, which ends with the last handle.
     own: Option<Arc<RunLoop>>,
 }
 
@@ -68,11 +67,11 @@ impl Drop for TimerShared {
 }
 
 impl Timer {
-    /// A timer on a thread of its own.
+    /// Creates a timer with a thread of its own.
     ///
     /// # Panics
     ///
-    /// When the system has no thread left, as [`std::thread::spawn`] does.
+    /// If the system refuses a thread, like [`std::thread::spawn`].
     pub fn new() -> Self {
         match Timer::try_new() {
             Ok(timer) => timer,
@@ -80,11 +79,11 @@ impl Timer {
         }
     }
 
-    /// A timer on a thread of its own, where the system has one.
+    /// Creates a timer with a thread of its own, or returns the system's error.
     ///
     /// # Errors
     ///
-    /// That of [`std::thread::Builder::spawn`].
+    /// The error of [`std::thread::Builder::spawn`].
     pub fn try_new() -> io::Result<Self> {
         let own = Arc::new(RunLoop::new());
         let pending = own.timers();
@@ -100,18 +99,18 @@ impl Timer {
         })
     }
 
-    /// The timer that the whole program shares. Its thread starts with the first call and does not end.
+    /// Returns the timer of the process. Its thread starts with the first call and never ends.
     ///
     /// # Panics
     ///
-    /// As [`Timer::new`] does, in the first call.
+    /// Like [`Timer::new`], in the first call.
     pub fn global() -> &'static Timer {
         static GLOBAL: OnceLock<Timer> = OnceLock::new();
         GLOBAL.get_or_init(Timer::new)
     }
 
-    /// A timer that whoever drives `run_loop` serves: it completes there, and the driver sleeps no longer than until the
-    /// next deadline. A loop has one timer; every call gives a handle to it.
+    /// Returns the timer of a run loop. Its senders complete on the loop's driver, which sleeps no longer than until
+    /// the next deadline. A loop has one timer, and every call returns a handle to it.
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -134,19 +133,19 @@ impl Timer {
         }
     }
 
-    /// A sender that completes when the time has come. See [`TimerSchedule`].
+    /// Returns a sender that completes at `deadline`. See [`TimerSchedule`].
     pub fn schedule_at(&self, deadline: Instant) -> TimerSchedule {
         TimerSchedule::at(self.clone(), self.pending().clock().at(deadline))
     }
 
-    /// A sender that completes this long after it was started. See [`TimerSchedule`].
+    /// Returns a sender that completes `delay` after its start. See [`TimerSchedule`].
     ///
-    /// A time too long for the clock, such as [`Duration::MAX`], never comes.
+    /// A delay beyond the range of the clock, such as [`Duration::MAX`], never ends.
     pub fn schedule_after(&self, delay: Duration) -> TimerSchedule {
         TimerSchedule::after(self.clone(), nanoseconds(delay))
     }
 
-    /// A scheduler for the context of this timer.
+    /// Returns a scheduler for the context of this timer.
     pub fn scheduler(&self) -> TimerScheduler {
         TimerScheduler::new(self.clone())
     }
@@ -163,7 +162,7 @@ impl Default for Timer {
     }
 }
 
-/// Equal when both are of one context.
+/// Two timers are equal if they complete on one context.
 impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.home.pending, &other.home.pending)
@@ -182,7 +181,7 @@ impl fmt::Debug for Timer {
 
 #[cfg(loom)]
 impl Timer {
-    /// Moves the clock of a model to this long after its beginning.
+    /// Advances the clock of a model to this time since its creation.
     #[doc(hidden)]
     pub fn advance_to(&self, since: Duration) {
         self.pending().advance_to(nanoseconds(since));

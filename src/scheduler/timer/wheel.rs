@@ -1,4 +1,25 @@
 //! The order of the timers: a radix wheel with intrusive lists.
+//!
+//! [`Wheel`] is only accessed under the lock of `pending.rs`, its caller. Inserting and removing an entry take constant
+//! time. So does taking the first one, amortized: an entry moves down a level at most six times.
+//!
+//! # Levels and slots
+//!
+//! A deadline has seven digits of ten bits. An entry is on the *level* of the highest digit in which its deadline
+//! differs from the cursor, in the *slot* of that digit. It is on level 0 if no digit differs. While no deadline
+//! precedes the cursor, this holds:
+//!
+//! - Entries on a level precede all entries on higher levels. Entries in a slot precede all entries in later slots.
+//! - The entries of a slot on level 0 have one deadline.
+//! - A slot begins after the cursor, except on level 0, where it may be at the cursor.
+//! - The cursor may advance to the beginning of the first slot without moving any entry. The entries of that slot then
+//!   differ from the cursor in a lower digit. They are spread over the levels below, which are empty.
+//!
+//! # Why it is sound
+//!
+//! An entry in a list is valid and pinned, by the contract of `insert`. Its place is a function of its deadline and the
+//! cursor. The cursor moves only in ways that keep every entry in its place, so `remove` finds the entry in the list
+//! that `place` computes.
 
 use core::cell::Cell;
 use core::fmt;
@@ -9,31 +30,31 @@ use std::boxed::Box;
 use crate::memory::{Beside, Linked, List};
 use crate::{Job, Transfer};
 
-/// So many bits of a deadline choose a slot. The entries of a slot are spread over the level below all at once, and others
-/// wait meanwhile; with ten bits that is a slot of a microsecond, of a millisecond, of a second. A model makes many wheels,
-/// so that they are smaller there.
+/// The number of bits of a digit. The entries of a slot are spread over the level below at once, while other threads
+/// wait. With ten bits, a slot spans a microsecond, a millisecond or a second. A model creates many wheels, so they are
+/// smaller there.
 const BITS: u32 = if cfg!(loom) { 6 } else { 10 };
 const SLOTS: usize = 1 << BITS;
 const WORDS: usize = SLOTS / 64;
-/// Enough digits for every `u64`.
+/// The number of digits of a `u64`.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 
-/// A timer's place among the others: the part of an operation that is linked.
+/// The part of a timer operation that is linked into the wheel.
 #[repr(C)]
 pub(super) struct TimerEntry {
-    /// First, so that a job's address is its entry's. Its link is the forward link of the list that the entry is in: a
-    /// slot of the wheel, or what is due.
+    /// The first field, so that both have the same address. Its link is the forward link of the entry's list: a slot of
+    /// the wheel, or the due jobs.
     job: Job,
     previous: Cell<*mut TimerEntry>,
     /// In nanoseconds of the timer's clock.
     deadline: Cell<u64>,
-    /// See [`TimerState`]. All of the cells belong to the lock of the timers, from the first time that the entry is handed to
-    /// them.
+    /// See [`TimerState`]. All cells are protected by the lock of the timers, from the first time the entry is handed
+    /// to them.
     state: Cell<TimerState>,
     _pinned: PhantomPinned,
 }
 
-/// Where an entry is. Changed under the lock of the timers only; whoever makes one of the changes that are marked
+/// The state of an entry. Changed under the lock of the timers only. The thread that makes a transition marked with `*`
 /// completes the operation.
 ///
 /// ```text
@@ -42,7 +63,7 @@ pub(super) struct TimerEntry {
 ///   └──────stop─────▶ GONE *                     the start, which finds it so, completes it
 /// ```
 ///
-/// A stop that finds an entry `DUE` leaves it to its job, which sees the stop.
+/// A stop that finds an entry `DUE` leaves the completion to its job, which sees the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerState {
     Idle,
@@ -52,7 +73,7 @@ pub(super) enum TimerState {
 }
 
 impl TimerEntry {
-    /// An entry that is nowhere. `run` is called when it is due.
+    /// Creates an idle entry. `run` is called when it is due.
     pub(super) fn new(deadline: u64, run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
         TimerEntry {
             job: Job::new(run),
@@ -84,7 +105,7 @@ impl TimerEntry {
     }
 }
 
-// SAFETY: each getter reads what its setter wrote. The job is in no other list while the entry is in the wheel.
+// SAFETY: each getter reads the value of its setter. While the entry is in the wheel, its job is in no other list.
 unsafe impl Linked for TimerEntry {
     #[inline]
     fn next(&self) -> *mut TimerEntry {
@@ -107,65 +128,53 @@ unsafe impl Linked for TimerEntry {
     }
 }
 
-/// Timers in order of their deadlines, those of one deadline in order of insertion. Inserting and removing take constant
-/// time; so does taking the first, over time: an entry moves down a level at most six times in its life.
-///
-/// A deadline is seven digits of ten bits. An entry is at the *level* of the highest digit in which its deadline differs
-/// from the cursor, in the *slot* of that digit; at level 0 where it does not differ. So, as long as no deadline is before
-/// the cursor:
-///
-/// - what is on a level is earlier than everything on the levels above, and what is in a slot earlier than what is in the
-///   slots after it;
-/// - the entries of a slot of level 0 have one deadline;
-/// - a slot begins after the cursor, but on level 0, where it may be the cursor itself;
-/// - the cursor may move up to where the first slot begins, and every entry stays where it is. When it is there, the
-///   slot's entries differ from it in a lower digit, and are spread over the levels below, which are empty.
+/// Entries in the order of their deadlines, and of their insertion for equal ones.
 pub(super) struct Wheel {
     cursor: u64,
-    /// What is inserted counts as no earlier than this, the time up to which entries were asked for: who is late goes
-    /// after those that wait.
+    /// The time up to which entries were taken. A new entry counts as no earlier than this, so a late one follows those
+    /// that wait.
     floor: u64,
-    /// One bit per level that has an entry.
+    /// A bit for each occupied level.
     levels: u16,
-    /// One bit per slot that has an entry.
+    /// A bit for each occupied slot.
     occupied: [[u64; WORDS]; LEVELS],
-    /// One bit per word of those that is not zero.
+    /// A bit for each word of `occupied` that is not zero.
     words: [u16; LEVELS],
     slots: [[List<TimerEntry, Beside<TimerEntry>>; SLOTS]; LEVELS],
 }
 
-// SAFETY: the wheel's owner hands its entries from thread to thread with it; an entry's operation is made for that.
+// SAFETY: the entries move between threads with the wheel. A timer operation may be completed on any thread.
 unsafe impl Send for Wheel {}
 
 impl Wheel {
-    /// An empty wheel. It is large, and most of its slots are never used: memory that the system has zeroed, and gives
-    /// when it is touched, is right for it.
+    /// Creates an empty wheel. It is large, and most of its slots are never used. So it is zeroed memory, which the
+    /// system commits when it is accessed.
     pub(super) fn new() -> Box<Self> {
-        // SAFETY: numbers, and lists that are two pointers, which may all be zero.
+        // SAFETY: the wheel consists of integers and lists of two pointers, all of which may be zero.
         unsafe { Box::new_zeroed().assume_init() }
     }
 
-    /// Puts an entry in.
+    /// Inserts an entry.
     ///
     /// # Safety
     ///
-    /// The entry is in no list, and stays where it is, and alive, until it was taken out.
+    /// The entry is in no list, and stays valid at its address until it is taken out.
     #[inline]
     pub(super) unsafe fn insert(&mut self, entry: NonNull<TimerEntry>) {
-        // SAFETY: the entry is alive, by the caller's promise.
+        // SAFETY: the entry is valid, by the contract of this function.
         let deadline = unsafe { entry.as_ref() }.deadline().max(self.floor);
-        // SAFETY: as above.
+        // SAFETY: the entry is valid, by the contract of this function.
         unsafe { entry.as_ref() }.set_deadline(deadline);
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract of this function. The deadline is at least `floor`, which is not before the cursor.
         unsafe { self.link(entry) };
     }
 
     /// # Safety
     ///
-    /// As for [`Wheel::insert`]; the deadline is not before the cursor.
+    /// The contract of [`Wheel::insert`]. The deadline is not before the cursor.
     #[inline]
     unsafe fn link(&mut self, entry: NonNull<TimerEntry>) {
-        // SAFETY: the entry is alive, by the caller's promise.
+        // SAFETY: the entry is valid, by the contract of this function.
         let (level, slot) = self.place(unsafe { entry.as_ref() }.deadline());
         let list = &mut self.slots[level][slot];
         if list.is_empty() {
@@ -173,17 +182,18 @@ impl Wheel {
             self.words[level] |= 1 << (slot / 64);
             self.levels |= 1 << level;
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract of this function.
         unsafe { list.push_back(entry) };
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     ///
     /// # Safety
     ///
     /// The entry is in this wheel.
     pub(super) unsafe fn remove(&mut self, entry: NonNull<TimerEntry>) {
-        // SAFETY: the entry is in the wheel, by the caller's promise, and so valid; it is in the list of its place.
+        // SAFETY: the entry is in the wheel, by the contract of this function, and so valid. It is in the list of its
+        // place.
         unsafe {
             let (level, slot) = self.place(entry.as_ref().deadline());
             let list = &mut self.slots[level][slot];
@@ -194,7 +204,7 @@ impl Wheel {
         }
     }
 
-    /// Takes the first entry out, if its deadline is not after `now`.
+    /// Removes and returns the first entry, if its deadline is not after `now`.
     pub(super) fn pop(&mut self, now: u64) -> Option<NonNull<TimerEntry>> {
         self.floor = self.floor.max(now);
         loop {
@@ -204,20 +214,19 @@ impl Wheel {
             };
             let begin = self.begin(level, slot);
             if begin > now {
-                // Nearer to what will be inserted, and still before every entry.
+                // The cursor moves closer to future deadlines, and still precedes every entry.
                 self.cursor = self.cursor.max(now);
                 return None;
             }
             let list = &mut self.slots[level][slot];
             let head = list.first()?;
             if list.last() == Some(head) || level == 0 {
-                // The first of all: it need not go down the levels.
-                // SAFETY: an entry in the wheel is valid.
+                // SAFETY: an entry in the wheel is valid. It is the first of all, so it need not move down the levels.
                 let deadline = unsafe { head.as_ref() }.deadline();
                 if deadline > now {
                     return None;
                 }
-                // SAFETY: it is in the wheel.
+                // SAFETY: the entry is the first of a list of this wheel.
                 unsafe { self.remove(head) };
                 self.cursor = deadline;
                 return Some(head);
@@ -226,14 +235,15 @@ impl Wheel {
             let mut list = list.take();
             self.vacate(level, slot);
             while let Some(entry) = list.pop_front() {
-                // SAFETY: it was in the list, and so is valid; it is in none now, and its deadline is in the slot.
+                // SAFETY: the entry was in the list, and so is valid. It is in no list now, and its deadline is not
+                // before the slot's beginning, which is the cursor.
                 unsafe { self.link(entry) };
             }
         }
     }
 
-    /// When to call [`Wheel::pop`] next: not after the first deadline, and that exactly where it is the only one of its
-    /// slot.
+    /// Returns the time of the next [`Wheel::pop`]. It is not after the first deadline, and equals it if that entry is
+    /// alone in its slot.
     pub(super) fn next(&self) -> Option<u64> {
         let (level, slot) = self.first()?;
         let list = &self.slots[level][slot];
@@ -254,7 +264,7 @@ impl Wheel {
         (level as usize, slot)
     }
 
-    /// The first slot that is occupied.
+    /// Returns the level and index of the first occupied slot.
     #[inline]
     fn first(&self) -> Option<(usize, usize)> {
         let level = self.levels.trailing_zeros() as usize;
@@ -262,11 +272,11 @@ impl Wheel {
         Some((level, word * 64 + self.occupied[level][word].trailing_zeros() as usize))
     }
 
-    /// The earliest deadline of a slot.
+    /// Returns the earliest possible deadline of a slot.
     #[inline]
     fn begin(&self, level: usize, slot: usize) -> u64 {
         let shift = level as u32 * BITS;
-        // The digits above the level's are the cursor's; above the highest there are none.
+        // The digits above the level are the cursor's. There are none above the highest level.
         let above = u64::MAX.checked_shl(shift + BITS).unwrap_or(0);
         (self.cursor & above) | ((slot as u64) << shift)
     }

@@ -1,4 +1,45 @@
-//! The threads of a pool that have nothing to run: searching, sleeping, waking; which thread has which seat; and the end.
+//! The idle threads of a pool: searching, sleeping and waking workers, and the end of the pool.
+//!
+//! [`Idle`] is shared by all threads of a pool. Its atomic `state` counts searchers and sleepers. The data behind its
+//! lock is in `sleepers.rs`. How seats pass from one thread to another is in `seating.rs`, with the states of seats and
+//! threads in `../seat.rs`.
+//!
+//! # How workers wake each other
+//!
+//! A worker runs jobs, *searches* for one in the queues of others, or *sleeps*. A worker that blocks in the middle of a
+//! job *holds* its seat while all queues are empty. A thread that adds a job treats it like a sleeper.
+//!
+//! A thread that adds a job wakes one sleeper, but only if no worker searches. A searcher finds the job, or notices it
+//! before it goes to sleep. The last searcher that finds a job checks for more work, and wakes the next sleeper if
+//! there is any. So a burst of jobs wakes workers one by one, each only if there is work for it.
+//!
+//! # Why no job is missed
+//!
+//! A thread that adds a job publishes it and then loads `state`. A worker that goes to sleep, or stops searching,
+//! changes `state` and then loads all queues ([`PoolShared::has_work`](super::shared::PoolShared::has_work)). All four
+//! accesses are sequentially consistent, so one of the two threads sees the other.
+//!
+//! The exception is the slot of a seat, which is filled without waking a worker each time, because its occupant usually
+//! empties it soon. If the occupant does not, since its job takes long or blocks, a sleeper *watches*. While other
+//! workers are awake it sleeps for a moment at a time, and looks at the slots. A thread that fills a slot while no
+//! sleeper watches wakes one, which then watches when it goes back to sleep. The last searcher that finds a job does
+//! the same if a slot is full.
+//!
+//! # Transitions
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | running | searching | [`Idle::try_search`], unless half of all workers search already |
+//! | searching | running | [`Idle::found`] |
+//! | running, searching | sleeping | [`Idle::lie_down`] |
+//! | running | holding | [`Idle::hold`] |
+//! | sleeping, holding | searching | another thread: [`Idle::wake`]; or itself: [`Idle::get_up`] |
+//! | holding | running | [`Idle::resume`] |
+//! | sleeping | running, with another occupant | [`Idle::take_asleep`] |
+//! | running, searching | searching, with another occupant | [`Idle::give_to_spare`] |
+//! | running, searching | stuck | [`Idle::stick`] |
+//! | stuck | searching, with another occupant | [`Idle::job_is_over`] |
+//! | stuck | running | [`Idle::resume`] |
 
 mod seating;
 mod sleepers;
@@ -13,52 +54,19 @@ use crate::sync::{Mutex, lock, sequenced};
 pub(super) use seating::{Resumed, Stuck};
 use sleepers::{Sleepers, pass_on};
 
-/// The idle workers of a pool, and the spare threads.
-///
-/// A worker runs jobs, or *searches* for one in the queues of others, or *sleeps*. A worker that blocks in the middle of a
-/// job *holds* its seat, as long as there is no job in any queue: a thread that adds a job takes it for a sleeper.
-///
-/// A thread that adds a job wakes one sleeper, but only when no worker searches. A searcher finds the job, or sees when it
-/// goes to sleep that there is something left. A searcher that has found a job and was the last to search passes the
-/// question on, and wakes the next if there is more. So a burst of jobs wakes workers one after another, each only when
-/// there is work for it.
-///
-/// Nothing is lost. A thread that adds a job publishes it, then looks at `state`. A worker that goes to sleep, or stops to
-/// search, changes `state`, then looks at all queues ([`PoolShared::has_work`](super::shared::PoolShared::has_work)). All four are
-/// sequentially consistent, so one of the two sees the other.
-///
-/// There is one place where no worker is woken for each job: the slot of a seat, which its occupant as a rule empties
-/// a moment later. In case it does not, because its job takes long or blocks, one of the sleepers *watches*: while
-/// others are awake it sleeps for a moment at a time, and looks at the slots. A thread that fills a slot while no sleeper
-/// watches wakes one after all, which watches when it goes back to sleep. So does a searcher that has found a job
-/// and was the last to search, if a slot is full then.
-///
-/// | from | to | how |
-/// |---|---|---|
-/// | running | searching | [`Idle::try_search`], unless half of all search already |
-/// | searching | running | [`Idle::found`] |
-/// | running, searching | sleeping | [`Idle::lie_down`] |
-/// | running | holding | [`Idle::hold`] |
-/// | sleeping, holding | searching | by another: [`Idle::wake`]; or by itself: [`Idle::get_up`] |
-/// | holding | running | [`Idle::resume`] |
-/// | sleeping | running, with another occupant | [`Idle::take_asleep`] |
-/// | running, searching | searching, with another occupant | [`Idle::give_to_spare`] |
-/// | running, searching | stuck | [`Idle::stick`] |
-/// | stuck | searching, with another occupant | [`Idle::job_is_over`] |
-/// | stuck | running | [`Idle::resume`] |
-///
-/// What becomes of the threads themselves is in the tables of `seat.rs`.
+/// The idle workers of a pool, and its spare threads.
 pub(super) struct Idle {
-    /// How many search (in units of [`SEARCHING`]) and how many sleep or hold their seats (in units of [`SLEEPING`]). The
-    /// number of sleepers changes under the lock of `sleepers`. All accesses are sequentially consistent, see above.
+    /// The number of searchers in units of [`SEARCHING`], plus the number of sleepers and holders in units of
+    /// [`SLEEPING`]. The number of sleepers changes under the lock of `sleepers`. All accesses are sequentially
+    /// consistent: see the module.
     state: AtomicUsize,
     sleepers: Mutex<Sleepers>,
-    /// The seat that watches, counted from 1; 0 when none does. Written under the lock of `sleepers`: a worker makes
-    /// itself the watcher when it lies down while others are awake, and gives it up when it has found a job, or when
-    /// all are asleep; a thread that takes the seat of a sleeper ends it too.
+    /// The index of the watching seat plus 1, or 0. Written under the lock of `sleepers`. A worker makes itself the
+    /// watcher when it lies down while others are awake. It stops when it found a job, when all workers sleep, or when
+    /// another thread takes its seat.
     watcher: AtomicUsize,
-    /// There is no thread left to run anything, and nothing left to run: the threads leave. Set under the lock of
-    /// `sleepers`, before all of them are unparked, with release; they load it with acquire.
+    /// Whether the pool has ended: no thread runs a job and no job is queued. Set once, under the lock of `sleepers`,
+    /// before all threads are unparked. Pairs with the loads in `is_over`.
     over: AtomicBool,
 }
 
@@ -71,18 +79,19 @@ const fn sleeping(state: usize) -> usize {
     state >> 16
 }
 
-/// A model has no time in which to watch.
+/// Whether sleepers watch. A model has no time in which to do so.
 const WATCHES: bool = !cfg!(loom);
 
-/// The largest number of workers that the counts above can hold.
+/// The largest number of workers that the counts in `state` can hold.
 pub(super) const MAX_WORKERS: usize = (1 << 15) - 1;
 
-/// How a worker lay down.
+/// The result of [`Idle::lie_down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SleepKind {
-    /// It may be woken.
+    /// The worker sleeps, and may be woken.
     Asleep,
-    /// It sleeps, and it is the last: the pool is closing, and all are at rest. It decides whether this is the end.
+    /// The worker sleeps, and is the last: the pool is closing and no thread runs a job. The worker decides whether the
+    /// pool ends.
     Last,
 }
 
@@ -96,7 +105,7 @@ impl Idle {
                 closing: false,
                 occupants: Vec::with_capacity(workers),
                 stuck: VecDeque::with_capacity(workers),
-                // Each worker may be one when it comes out of a wait.
+                // Each worker may become a spare thread after a wait.
                 spares: Vec::with_capacity(workers),
                 unseated: 0,
                 starting: 0,
@@ -106,7 +115,7 @@ impl Idle {
         }
     }
 
-    /// Begins a new life, in which each seat has its first thread, and all of them run.
+    /// Begins a new generation, in which each seat has its first thread, and all of them run.
     pub(super) fn open(&self, seats: &'static [Seat]) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.list.clear();
@@ -127,14 +136,14 @@ impl Idle {
         self.over.store(false, SeqCst);
     }
 
-    /// Makes room for so many spare threads besides the workers, so that none of them allocates when it parks.
+    /// Reserves room for this many spare threads besides the workers, so that none of them allocates when it parks.
     pub(super) fn expect_spares(&self, spares: usize) {
         let mut sleepers = lock(&self.sleepers);
         let missing = (sleepers.occupants.len() + spares).saturating_sub(sleepers.spares.len());
         sleepers.spares.reserve(missing);
     }
 
-    /// Wakes a sleeper, unless a worker searches. To be called after a job was published.
+    /// Wakes a sleeper, unless a worker searches. Called after a job was published.
     #[inline]
     pub(super) fn wake(&self, seats: &[Seat]) {
         sequenced();
@@ -143,13 +152,14 @@ impl Idle {
         }
     }
 
-    /// Whether every worker runs something: none searches, and none sleeps. Old news to a caller that is not one of them.
+    /// Returns whether every worker runs a job: none searches and none sleeps. For other threads the result may be
+    /// stale.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(SeqCst) == 0
     }
 
-    /// Whether a sleeper would be woken now.
+    /// Returns whether a sleeper would be woken now.
     #[inline]
     fn wants_waking(&self) -> bool {
         let state = self.state.load(SeqCst);
@@ -160,7 +170,7 @@ impl Idle {
     fn wake_slowly(&self, seats: &[Seat]) {
         let woken = {
             let mut sleepers = lock(&self.sleepers);
-            // Of many that want to wake, one is enough: the first makes the sleeper a searcher, under the lock.
+            // Of several waking threads one suffices: the first makes the sleeper a searcher, under the lock.
             if !self.wants_waking() {
                 return;
             }
@@ -171,11 +181,11 @@ impl Idle {
         }
     }
 
-    /// Takes a seat off the list and makes its occupant a searcher. One that is held passes to a spare thread, if one is
-    /// parked. The caller unparks the thread that is returned, after it has released the lock.
+    /// Takes a seat off the list and makes its occupant a searcher. A held seat passes to a spare thread, if one is
+    /// parked. The caller unparks the returned thread after it has released the lock.
     fn rouse_one(&self, sleepers: &mut Sleepers, seats: &[Seat]) -> Option<&'static ThreadRecord> {
         let seat = &seats[sleepers.list.pop()?];
-        // Before the seat is woken, so that its occupant so far does not take that for its own.
+        // Before the seat is woken, so that the previous occupant does not take the wake-up for its own.
         if !seat.at_rest.load(SeqCst)
             && let Some(spare) = sleepers.spares.pop()
         {
@@ -192,7 +202,7 @@ impl Idle {
         seat.woken.store(true, SeqCst);
     }
 
-    /// Makes the running caller a searcher, unless enough search already.
+    /// Makes the running caller a searcher, unless enough workers search already.
     pub(super) fn try_search(&self, workers: usize) -> bool {
         let enough = |state| 2 * searching(state) >= workers;
         self.state
@@ -200,15 +210,15 @@ impl Idle {
             .is_ok()
     }
 
-    /// Makes the searching caller a running one. `true` when no worker searches any more: the caller then looks whether
-    /// there is more to do, and wakes another if so.
+    /// Makes the searching caller a running worker. Returns `true` if no worker searches now. The caller then checks
+    /// for more work, and wakes another worker if there is any.
     pub(super) fn found(&self) -> bool {
         let last = searching(self.state.fetch_sub(SEARCHING, SeqCst)) == 1;
         sequenced();
         last
     }
 
-    /// Puts the caller, which has no job, among the sleepers. It looks at all queues afterwards, and only then parks.
+    /// Adds the caller, which has no job, to the sleepers. The caller then looks at all queues before it parks.
     pub(super) fn lie_down(&self, seat: &Seat, searched: bool) -> SleepKind {
         let mut sleepers = lock(&self.sleepers);
         seat.woken.store(false, SeqCst);
@@ -226,8 +236,8 @@ impl Idle {
         if last { SleepKind::Last } else { SleepKind::Asleep }
     }
 
-    /// Takes the caller back from the list; it searches then. Another thread may have woken it meanwhile, which is the
-    /// same. `false` when another thread has the seat.
+    /// Takes the caller off the list and makes it a searcher. If another thread has woken it meanwhile, it is one
+    /// already. Returns `false` if another thread has the seat.
     pub(super) fn get_up(&self, seat: &Seat, thread: &ThreadRecord) -> bool {
         let mut sleepers = lock(&self.sleepers);
         if thread.seat() != Some(seat.index) {
@@ -240,13 +250,13 @@ impl Idle {
         true
     }
 
-    /// Whether a sleeper looks at the slots now and then.
+    /// Returns whether a sleeper watches the slots.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
         !WATCHES || self.watcher.load(SeqCst) != 0
     }
 
-    /// Whether that is the caller, which sleeps. It is so no more once all others sleep too.
+    /// Returns whether the sleeping caller watches. It stops if all other workers sleep too.
     pub(super) fn watches(&self, seat: &Seat) -> bool {
         if !WATCHES || self.watcher.load(SeqCst) != seat.index + 1 {
             return false;
@@ -260,7 +270,7 @@ impl Idle {
         others_awake
     }
 
-    /// The occupant of the seat goes to work, so it does not watch any more. To be called before [`Idle::found`].
+    /// Ends the watch of the seat's occupant, which goes to work. Called before [`Idle::found`].
     pub(super) fn watch_no_more(&self, seat: &Seat) {
         if WATCHES && self.watcher.load(SeqCst) == seat.index + 1 {
             let _sleepers = lock(&self.sleepers);
@@ -268,7 +278,7 @@ impl Idle {
         }
     }
 
-    /// From now on, the last worker that comes to rest ends the pool. If all are at rest already, one is woken to do so.
+    /// Closes the pool: the last worker that comes to rest ends it. If all are at rest already, one is woken to do so.
     pub(super) fn close(&self, seats: &[Seat]) {
         let woken = {
             let mut sleepers = lock(&self.sleepers);
@@ -284,8 +294,7 @@ impl Idle {
         }
     }
 
-    /// Ends the pool and wakes every thread for the last time, if all are at rest and `close` can say that nothing came
-    /// meanwhile.
+    /// Ends the pool and wakes every thread for the last time, if all are at rest and `close` finds no new work.
     pub(super) fn end(&self, seats: &[Seat], close: impl FnOnce() -> bool) -> bool {
         let mut sleepers = lock(&self.sleepers);
         if !sleepers.is_quiet() || !close() {
@@ -301,26 +310,26 @@ impl Idle {
         true
     }
 
-    /// Whether the threads are to leave.
+    /// Returns whether the pool has ended, and its threads leave.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
 }
 
-/// What a model sees and does.
+/// Access for models.
 #[cfg(loom)]
 impl Idle {
-    /// How many sleep or hold.
+    /// Returns the number of sleepers and holders.
     pub(super) fn asleep(&self) -> usize {
         sleeping(self.state.load(SeqCst))
     }
 
-    /// How many threads are without a seat in the middle of a job.
+    /// Returns the number of threads without a seat in the middle of a job.
     pub(super) fn unseated(&self) -> usize {
         lock(&self.sleepers).unseated
     }
 
-    /// Expects a spare thread.
+    /// Counts a spare thread that is being started.
     pub(super) fn expect_spare(&self) {
         lock(&self.sleepers).starting += 1;
     }

@@ -1,4 +1,8 @@
-//! Which thread has which seat: holding, passing on and taking seats.
+//! The passing of seats between threads: a worker that blocks holds its seat, gives it to a spare thread, or gets
+//! stuck.
+//!
+//! All changes happen under the lock of [`Idle`]. The states of seats and threads are in `seat.rs`, and the callers in
+//! `block.rs`.
 
 use super::super::seat::{Seat, ThreadRecord};
 use super::sleepers::{Sleepers, pass_on};
@@ -6,28 +10,28 @@ use super::{Idle, SEARCHING, SLEEPING, sleeping};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{lock, sequenced};
 
-/// What becomes of the seat of a thread that blocks.
+/// The result of [`Idle::stick`].
 pub(in super::super) enum Stuck {
-    /// It is given to this spare thread, to be unparked.
+    /// The seat is given to this spare thread, which the caller unparks.
     Given(&'static ThreadRecord),
-    /// It waits for a thread that has no job, and the caller is to `start` a spare one.
+    /// The seat waits for a thread that has no job. If `start` is set, the caller starts a spare thread.
     Waits { start: bool },
 }
 
-/// What became of the seat of a thread that blocked.
+/// The state of a thread's seat after it blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Resumed {
-    /// Another thread has it.
+    /// Another thread has the seat.
     Unseated,
-    /// The thread runs on it, as before.
+    /// The thread still has the seat.
     Seated,
-    /// The same, and it counts as a searcher: it was woken, and did not get to it.
+    /// The thread still has the seat, and counts as a searcher: it was woken while it blocked.
     Searching,
 }
 
 impl Idle {
-    /// Puts the seat of the caller, which blocks in the middle of a job, on the list. The caller looks at all queues
-    /// afterwards, and only then parks.
+    /// Adds the seat of the caller, which blocks in the middle of a job, to the list. The caller then looks at all
+    /// queues before it parks.
     pub(in super::super) fn hold(&self, seat: &Seat) {
         let mut sleepers = lock(&self.sleepers);
         seat.woken.store(false, SeqCst);
@@ -37,8 +41,8 @@ impl Idle {
         sequenced();
     }
 
-    /// Gives the seat of the caller, which blocks, to a spare thread that is parked, and returns that to be unparked. The
-    /// caller has no seat then. The spare thread counts as a searcher, as the caller did if it `searched`.
+    /// Gives the seat of the blocking caller to a parked spare thread, and returns that thread to be unparked. The
+    /// caller then has no seat. The spare thread counts as a searcher, as the caller did if it `searched`.
     pub(in super::super) fn give_to_spare(&self, seat: &Seat, searched: bool) -> Option<&'static ThreadRecord> {
         let mut sleepers = lock(&self.sleepers);
         let spare = sleepers.spares.pop()?;
@@ -47,7 +51,7 @@ impl Idle {
     }
 
     fn give_locked(&self, sleepers: &mut Sleepers, seat: &Seat, spare: &'static ThreadRecord, searched: bool) {
-        // In this order, as in `rouse_one`.
+        // In this order, so that the caller does not take the wake-up for its own.
         pass_on(sleepers, seat, spare);
         if !searched {
             self.state.fetch_add(SEARCHING, SeqCst);
@@ -55,8 +59,9 @@ impl Idle {
         seat.woken.store(true, SeqCst);
     }
 
-    /// Says that the caller blocks on its seat and has found no spare thread; it stops to search then, if it `searched`.
-    /// Or gives the seat to a spare thread that has come meanwhile, as [`Idle::give_to_spare`] does.
+    /// Marks the seat of the blocking caller as stuck, because there is no spare thread. The caller must then stop
+    /// searching, if it `searched`. If a spare thread has parked meanwhile, gives it the seat, as
+    /// [`Idle::give_to_spare`] does.
     pub(in super::super) fn stick(&self, seat: &Seat, searched: bool, may_start: bool) -> Stuck {
         let mut sleepers = lock(&self.sleepers);
         if let Some(spare) = sleepers.spares.pop() {
@@ -70,19 +75,19 @@ impl Idle {
         Stuck::Waits { start }
     }
 
-    /// Counts a spare thread that has started as a thread without a seat, until its [job is over](Idle::job_is_over).
+    /// Counts a started spare thread as a thread without a seat, until [`Idle::job_is_over`].
     pub(in super::super) fn arrive(&self) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.starting -= 1;
         sleepers.unseated += 1;
     }
 
-    /// Takes back that a spare thread is being started: the system did not give one.
+    /// Uncounts a spare thread that could not be started.
     pub(in super::super) fn not_started(&self) {
         lock(&self.sleepers).starting -= 1;
     }
 
-    /// Says that the wait of the caller is over, and tells whether it has the seat on which it began to block.
+    /// Ends the wait of the caller, and tells whether it still has the seat on which it began to block.
     pub(in super::super) fn resume(&self, seat: &Seat, thread: &ThreadRecord) -> Resumed {
         let mut sleepers = lock(&self.sleepers);
         if thread.seat() != Some(seat.index) {
@@ -100,7 +105,8 @@ impl Idle {
         Resumed::Searching
     }
 
-    /// Gives a thread without a seat the seat of a sleeper, which becomes a spare. It runs then.
+    /// Gives a thread without a seat the seat of a sleeper, which becomes a spare thread. The caller then runs on the
+    /// seat.
     pub(in super::super) fn take_asleep(&self, seats: &[Seat], thread: &'static ThreadRecord) -> Option<usize> {
         if sleeping(self.state.load(SeqCst)) == 0 {
             return None;
@@ -108,7 +114,7 @@ impl Idle {
         let (index, unparked) = {
             let mut sleepers = lock(&self.sleepers);
             let seat = &seats[*sleepers.list.last()?];
-            // The holders come first: if the last one is not at rest, none is.
+            // The holders come first in the list. If the last seat is not at rest, none is.
             if !seat.at_rest.swap(false, SeqCst) {
                 return None;
             }
@@ -119,7 +125,7 @@ impl Idle {
                 self.watcher.store(0, SeqCst);
             }
             let sleeper = pass_on(&mut sleepers, seat, thread);
-            // Of the two, the caller has a seat now, and the sleeper has no job.
+            // The caller has a seat now; `settle` uncounts the sleeper.
             sleepers.unseated -= 1;
             (seat.index, self.settle(&mut sleepers, seats, sleeper))
         };
@@ -129,13 +135,13 @@ impl Idle {
         Some(index)
     }
 
-    /// Says that the job of the caller, a thread without a seat, is over. It takes a stuck seat, as a searcher, or is among the spare
-    /// threads now.
+    /// Ends the job of the caller, a thread without a seat. It takes a stuck seat, as a searcher, or becomes a spare
+    /// thread.
     pub(in super::super) fn job_is_over(&self, seats: &[Seat], thread: &'static ThreadRecord) {
         let unparked = {
             let mut sleepers = lock(&self.sleepers);
             if self.settle(&mut sleepers, seats, thread).is_none() && sleepers.closing && sleepers.is_quiet() {
-                // The last one to come to rest ends the pool, and this is none that can: it has no seat.
+                // The last worker that comes to rest ends the pool. This thread has no seat, so it wakes one that has.
                 self.rouse_one(&mut sleepers, seats)
             } else {
                 None
@@ -146,8 +152,8 @@ impl Idle {
         }
     }
 
-    /// Finds a place for a thread that counts as one without a seat, and has no job: a stuck seat, when it is returned, to
-    /// be unparked as a searcher, or one among the spares.
+    /// Assigns a thread without a seat and without a job: to a stuck seat, as a searcher, or to the spare threads.
+    /// Returns the thread in the first case, to be unparked.
     fn settle(
         &self,
         sleepers: &mut Sleepers,

@@ -5,33 +5,34 @@ use std::vec::Vec;
 use super::super::seat::{Seat, ThreadRecord};
 use crate::sync::atomic::Ordering::Release;
 
+/// The data behind the lock of [`Idle`](super::Idle): which seats are idle, and which threads have which seats.
 pub(super) struct Sleepers {
-    /// The seats of the sleepers and of the holders. The holders come first. The last to lie down is the first to be woken: its
-    /// caches are warm.
+    /// The seats of the sleepers and of the holders. The holders come first. The last to lie down is woken first,
+    /// because its caches are warm.
     pub(super) list: Vec<usize>,
-    /// How many of them sleep with nothing beneath them on their stacks, and not in the middle of a job that waits.
+    /// The number of listed seats whose occupants sleep without a job on their stack.
     pub(super) at_rest: usize,
-    /// The pool was dropped: the last one to come to rest ends it.
+    /// Whether the pool was dropped. The last worker that comes to rest then ends it.
     pub(super) closing: bool,
-    /// The thread that has each seat.
+    /// The occupant of each seat.
     pub(super) occupants: Vec<&'static ThreadRecord>,
     /// The seats whose occupants block and found no spare thread.
     pub(super) stuck: VecDeque<usize>,
-    /// The spare threads that are parked. Empty while a seat is stuck.
+    /// The parked spare threads. Empty while a seat is stuck.
     pub(super) spares: Vec<&'static ThreadRecord>,
-    /// How many threads are without a seat in the middle of a job, or about to be spare ones.
+    /// The number of threads without a seat that are in the middle of a job, or about to become spare threads.
     pub(super) unseated: usize,
-    /// How many spare threads are being started.
+    /// The number of spare threads that are being started.
     pub(super) starting: usize,
 }
 
 impl Sleepers {
-    /// Whether no thread runs anything: all seats are asleep, and all other threads are spares.
+    /// Returns whether no thread runs a job: all seats are asleep, and all other threads are spare ones.
     pub(super) fn is_quiet(&self) -> bool {
         self.at_rest == self.occupants.len() && self.unseated == 0
     }
 
-    /// Takes a seat off the list, if it is on it.
+    /// Takes a seat off the list. Returns whether it was on it.
     pub(super) fn unlist(&mut self, seat: &Seat) -> bool {
         match self.list.iter().position(|&listed| listed == seat.index) {
             Some(at) => {
@@ -43,11 +44,10 @@ impl Sleepers {
     }
 }
 
-/// With so many threads blocked, or without a seat, what was queued last goes first for a while: see
-/// [`Seated`](super::worker::Seated).
+/// With this many threads blocked or without a seat, a new occupant picks the newest jobs first: see `pick.rs`.
 const CROWD: usize = if cfg!(loom) { 2 } else { 16 };
 
-/// Makes a thread the occupant of a seat. Its occupant so far, which is returned, counts as a thread without a seat.
+/// Makes a thread the occupant of a seat, and returns the previous occupant, which counts as a thread without a seat.
 pub(super) fn pass_on(sleepers: &mut Sleepers, seat: &Seat, to: &'static ThreadRecord) -> &'static ThreadRecord {
     let from = mem::replace(&mut sleepers.occupants[seat.index], to);
     from.set_seat(None, false);
