@@ -36,7 +36,7 @@ fn main() {
     let data = sync_wait(fetch("https://example.com/short")).unwrap();
     println!("short: {} bytes", data.len());
     assert_eq!(data, b"https://example.com/short");
-    let error = sync_wait(fetch("https://example.com/missing")).unwrap_error();
+    let error = sync_wait(fetch("https://example.com/missing")).unwrap_err();
     println!("missing: {error:?}");
     assert_eq!(error, SessionError::NotFound);
 

@@ -59,7 +59,7 @@ fn main() {
         tries += 1;
         failure == Failure::Busy && tries <= 5
     }))
-    .unwrap_error();
+    .unwrap_err();
     println!("{failure:?} after {} calls", gone.calls());
 
     // Gives up when another sender completes first: a hundred turns of a run loop on another thread.

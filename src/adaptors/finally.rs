@@ -13,7 +13,7 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// let closed = AtomicBool::new(false);
 /// let work = just_error::<(), _>("disk full").finally(just_from(|| closed.store(true, Ordering::Relaxed)));
-/// assert_eq!(sync_wait(work).unwrap_error(), "disk full");
+/// assert_eq!(sync_wait(work).unwrap_err(), "disk full");
 /// assert!(closed.load(Ordering::Relaxed));
 /// ```
 ///

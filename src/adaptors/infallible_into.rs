@@ -12,7 +12,7 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// let checked = just_error::<i32, _>("no such file");
 /// let both = when_all((checked, just(1).infallible_into()));
-/// assert_eq!(sync_wait(both).unwrap_error(), "no such file");
+/// assert_eq!(sync_wait(both).unwrap_err(), "no such file");
 /// ```
 ///
 /// # Completions

@@ -8,7 +8,7 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// use bowline::prelude::*;
 ///
 /// let named = just_error::<(), _>(404).map_err(|code| format!("status {code}"));
-/// assert_eq!(sync_wait(named).unwrap_error(), "status 404");
+/// assert_eq!(sync_wait(named).unwrap_err(), "status 404");
 /// ```
 ///
 /// # Completions

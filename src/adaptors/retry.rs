@@ -103,7 +103,7 @@ impl<T, E> Rounds<T, E> for Always {
 ///     tries += 1;
 ///     tries < 3
 /// });
-/// assert_eq!(sync_wait(work).unwrap_error(), "refused");
+/// assert_eq!(sync_wait(work).unwrap_err(), "refused");
 /// assert_eq!(tries, 3);
 /// ```
 ///

@@ -8,7 +8,7 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// use bowline::prelude::*;
 ///
 /// let stopped = just_stopped::<i32, _>().stopped_as_error("cancelled");
-/// assert_eq!(sync_wait(stopped).unwrap_error(), "cancelled");
+/// assert_eq!(sync_wait(stopped).unwrap_err(), "cancelled");
 /// ```
 ///
 /// # Completions

@@ -22,7 +22,7 @@ use crate::{Completion, Receiver, Sender};
 /// use std::time::Duration;
 ///
 /// let slow = never::<i32, Infallible>().timeout(Duration::from_millis(5));
-/// assert_eq!(sync_wait(slow).unwrap_error(), TimeoutError::Elapsed);
+/// assert_eq!(sync_wait(slow).unwrap_err(), TimeoutError::Elapsed);
 ///
 /// let quick = just(1).timeout(Duration::from_secs(5));
 /// assert_eq!(sync_wait(quick).unwrap(), 1);
@@ -118,7 +118,7 @@ impl<E> TimeoutError<E> {
 impl<E: fmt::Display> fmt::Display for TimeoutError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TimeoutError::Elapsed => f.write_str("the time was up"),
+            TimeoutError::Elapsed => f.write_str("timed out"),
             TimeoutError::Inner(error) => error.fmt(f),
         }
     }

@@ -46,7 +46,7 @@ use crate::{Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 /// }
 ///
 /// assert_eq!(sync_wait(Task::try_new(add(1, 2))).unwrap(), 3);
-/// assert_eq!(sync_wait(Task::try_new(add(1, u32::MAX))).unwrap_error(), "too much");
+/// assert_eq!(sync_wait(Task::try_new(add(1, u32::MAX))).unwrap_err(), "too much");
 /// ```
 ///
 /// The closure says what the continuation is resumed with: `|continuation: Continuation<u32>|` for one that cannot fail.

@@ -1,5 +1,6 @@
 #[cfg(feature = "std")]
 mod with_std {
+    use core::error::Error;
     use core::fmt;
     use std::any::Any;
     use std::borrow::ToOwned;
@@ -92,6 +93,18 @@ mod with_std {
         }
     }
 
+    /// Writes the message, if the payload is text.
+    impl fmt::Display for Panic {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self.message() {
+                Some(message) => write!(f, "panicked: {message}"),
+                None => f.write_str("panicked"),
+            }
+        }
+    }
+
+    impl Error for Panic {}
+
     impl fmt::Debug for Panic {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.debug_tuple("Panic").field(&self.message().unwrap_or("..")).finish()
@@ -104,6 +117,9 @@ pub use with_std::Panic;
 
 #[cfg(not(feature = "std"))]
 mod without_std {
+    use core::error::Error;
+    use core::fmt;
+
     /// The payload of a panic in user code. Without the `std` feature nothing is caught, so there is none.
     #[derive(Debug)]
     pub enum Panic {}
@@ -130,6 +146,14 @@ mod without_std {
             match *self {}
         }
     }
+
+    impl fmt::Display for Panic {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match *self {}
+        }
+    }
+
+    impl Error for Panic {}
 }
 
 #[cfg(not(feature = "std"))]

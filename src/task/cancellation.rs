@@ -63,7 +63,7 @@ pub fn is_cancelled() -> bool {
 /// let source = StopSource::new();
 /// source.request_stop();
 /// let cancelled = Task::try_new(async { chop(3) }).write_env(WithStopToken(source.token()));
-/// assert_eq!(sync_wait(cancelled).unwrap_error().reason(), Reason::Requested);
+/// assert_eq!(sync_wait(cancelled).unwrap_err().reason(), Reason::Requested);
 /// ```
 ///
 /// # Errors

@@ -135,7 +135,7 @@ fn comes_back_after_a_value_an_error_a_stop_and_a_panic() {
             1
         );
         let failed = just_error::<i32, _>("no").continues_on(there).affine().finally(note());
-        assert_eq!(sync_wait(failed).error(), Some("no"));
+        assert_eq!(sync_wait(failed).err(), Some("no"));
         let stopped = just_stopped::<i32, Infallible>()
             .continues_on(there)
             .affine()
@@ -176,7 +176,7 @@ fn there_is_no_trip_for_a_sender_that_completes_inline() {
     let (outcome, log) = noted(&Log::default(), read_env(StopRequested).then(|stop| !stop).affine());
     assert_eq!((outcome.unwrap(), log), (true, vec![]));
     let (outcome, log) = noted(&Log::default(), just_error::<i32, _>("no").affine());
-    assert_eq!((outcome.error(), log), (Some("no"), vec![]));
+    assert_eq!((outcome.err(), log), (Some("no"), vec![]));
     assert!(<Affine<Just<i32>> as Sender>::COMPLETES.is_inline());
     assert!(<Affine<Then<ReadEnv<StopRequested>, fn(bool) -> bool>> as Sender>::COMPLETES.is_inline());
 }

@@ -84,7 +84,7 @@ fn for_both_nests(check: impl Fn(&dyn Fn(Boxed<'static>) -> Boxed<'static>, i32)
 #[test]
 fn every_channel_passes() {
     assert_eq!(sync_wait(just(1).boxed()).unwrap(), 1);
-    assert_eq!(sync_wait(just_error::<i32, _>("no").boxed()).error(), Some("no"));
+    assert_eq!(sync_wait(just_error::<i32, _>("no").boxed()).err(), Some("no"));
     assert!(sync_wait(just_stopped::<i32, Infallible>().boxed()).is_stopped());
     let panics = || just_from(|| -> i32 { panic!("inside") }).boxed();
     assert_eq!(panic_message(|| sync_wait(panics())), "inside");
@@ -208,7 +208,7 @@ fn completes_on_another_thread() {
                 starts_on(scheduler, just_from(|| source.request_stop())),
             ));
             let (value, stopped, _) = sync_wait(race.write_env(WithStopToken(source.token())))
-                .value()
+                .ok()
                 .map_or((Outcome::Stopped, Outcome::Stopped, true), |all| all);
             assert!(matches!(value, Outcome::Value(n) if n == round) || value.is_stopped());
             assert!(stopped.is_stopped());
@@ -279,7 +279,7 @@ fn a_deep_nest_stopped_before_its_start_ends_in_a_small_stack() {
 #[test]
 fn a_deep_nest_fails_or_panics_in_a_small_stack() {
     for_both_nests(|nest, _| {
-        assert_eq!(sync_wait(nest(just_error("deep").boxed())).error(), Some("deep"));
+        assert_eq!(sync_wait(nest(just_error("deep").boxed())).err(), Some("deep"));
         let panics = just_from(|| -> i32 { panic!("deep") }).infallible_into().boxed();
         assert_eq!(panic_message(|| sync_wait(nest(panics))), "deep");
     });

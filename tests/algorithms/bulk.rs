@@ -92,9 +92,9 @@ fn the_function_sees_the_value() {
 #[test]
 fn is_not_called_for_the_rest() {
     let failed = just_error::<i32, _>("no");
-    assert_eq!(sync_wait(failed.bulk(3, |_, _| panic!("called"))).error(), Some("no"));
+    assert_eq!(sync_wait(failed.bulk(3, |_, _| panic!("called"))).err(), Some("no"));
     assert_eq!(
-        sync_wait(failed.bulk_chunked(3, |_, _| panic!("called"))).error(),
+        sync_wait(failed.bulk_chunked(3, |_, _| panic!("called"))).err(),
         Some("no")
     );
     let stopped = just_stopped::<i32, &str>();
@@ -663,7 +663,7 @@ mod on_a_pool {
         let pool = ThreadPool::new(2);
         let there = pool.scheduler();
         let failed = just_error::<(), _>("no").continues_on(there);
-        assert_eq!(sync_wait(failed.bulk(3, |_, ()| panic!("called"))).error(), Some("no"));
+        assert_eq!(sync_wait(failed.bulk(3, |_, ()| panic!("called"))).err(), Some("no"));
         let stopped = just_stopped::<(), Infallible>().continues_on(there);
         assert!(sync_wait(stopped.bulk(3, |_, ()| panic!("called"))).is_stopped());
     }

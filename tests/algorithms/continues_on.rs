@@ -19,7 +19,7 @@ fn every_completion_arrives_on_the_scheduler() {
         let note = || just_from(|| seen.lock().unwrap().push(thread::current().id()));
         assert_eq!(sync_wait(just(1).continues_on(there).finally(note())).unwrap(), 1);
         let failed = just_error::<i32, _>("no").continues_on(there).finally(note());
-        assert_eq!(sync_wait(failed).error(), Some("no"));
+        assert_eq!(sync_wait(failed).err(), Some("no"));
         let stopped = just_stopped::<i32, Infallible>().continues_on(there).finally(note());
         assert!(sync_wait(stopped).is_stopped());
         let panics = just_from(|| panic!("here")).continues_on(there).finally(note());
@@ -93,7 +93,7 @@ fn an_error_or_a_panic_is_not_lost_to_a_stop() {
     let run_loop = RunLoop::new();
     let failed = just_error::<i32, _>("no").continues_on(run_loop.scheduler());
     let failed = failed.write_env(WithStopToken(source.token()));
-    assert_eq!(run_loop.run_until(failed).error(), Some("no"));
+    assert_eq!(run_loop.run_until(failed).err(), Some("no"));
     let panics = just_from(|| panic!("here")).continues_on(run_loop.scheduler());
     let panics = panics.write_env(WithStopToken(source.token()));
     assert_eq!(panic_message(|| run_loop.run_until(panics)), "here");

@@ -41,10 +41,7 @@ fn the_result_may_come_before_or_after_the_receiver() {
 
 #[test]
 fn every_channel_arrives() {
-    assert_eq!(
-        sync_wait(just_error::<i32, _>("no").ensure_started()).error(),
-        Some("no")
-    );
+    assert_eq!(sync_wait(just_error::<i32, _>("no").ensure_started()).err(), Some("no"));
     assert!(sync_wait(just_stopped::<i32, Infallible>().ensure_started()).is_stopped());
     let panicked = just_from(|| -> i32 { std::panic::panic_any(7u8) }).ensure_started();
     let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sync_wait(panicked))).unwrap_err();

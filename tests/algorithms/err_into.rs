@@ -27,7 +27,7 @@ impl From<&'static str> for Failure {
 #[test]
 fn converts_the_error() {
     assert_eq!(
-        sync_wait(just_error::<(), _>(4).err_into::<Failure>()).unwrap_error(),
+        sync_wait(just_error::<(), _>(4).err_into::<Failure>()).unwrap_err(),
         Failure::Code(4)
     );
 }
@@ -38,17 +38,17 @@ fn makes_one_error_of_several() {
         just(1).infallible_into::<i32>().err_into(),
         just_error::<i32, _>("no").err_into::<Failure>(),
     ));
-    assert_eq!(sync_wait(both).unwrap_error(), Failure::Text("no"));
+    assert_eq!(sync_wait(both).unwrap_err(), Failure::Text("no"));
     let chain = just_error::<i32, _>(4)
         .err_into()
         .let_value(|_| just_error::<(), _>("no").err_into::<Failure>());
-    assert_eq!(sync_wait(chain).unwrap_error(), Failure::Code(4));
+    assert_eq!(sync_wait(chain).unwrap_err(), Failure::Code(4));
 }
 
 #[test]
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
-    let kept = sync_wait(just_error::<(), _>(census.value()).err_into::<Box<Counted>>()).unwrap_error();
+    let kept = sync_wait(just_error::<(), _>(census.value()).err_into::<Box<Counted>>()).unwrap_err();
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
@@ -64,7 +64,7 @@ fn borrows_from_the_caller() {
     }
     let text = "borrowed".to_owned();
     let seen = sync_wait(just_error::<(), _>(&text).err_into::<Seen<'_>>())
-        .error()
+        .err()
         .unwrap();
     assert_eq!(seen.0, "borrowed");
 }
@@ -100,8 +100,8 @@ fn a_panic_of_the_conversion_arrives_and_drops_the_error() {
 #[test]
 fn a_copy_needs_no_copy_of_the_error() {
     let copied = just_error::<(), _>(4).err_into::<Failure>();
-    assert_eq!(sync_wait(copied).unwrap_error(), Failure::Code(4));
-    assert_eq!(sync_wait(copied).unwrap_error(), Failure::Code(4));
+    assert_eq!(sync_wait(copied).unwrap_err(), Failure::Code(4));
+    assert_eq!(sync_wait(copied).unwrap_err(), Failure::Code(4));
     let sender = just("again".to_owned()).infallible_into::<i32>().err_into::<Failure>();
     assert_eq!(sync_wait(sender.clone()).unwrap(), "again");
     assert_eq!(sync_wait(sender).unwrap(), "again");
@@ -132,7 +132,7 @@ fn completes_where_the_sender_does() {
 
 #[test]
 fn does_not_allocate() {
-    let (error, allocated) = allocations(|| sync_wait(just_error::<(), _>(1).err_into::<i64>()).unwrap_error());
+    let (error, allocated) = allocations(|| sync_wait(just_error::<(), _>(1).err_into::<i64>()).unwrap_err());
     assert_eq!((error, allocated), (1, 0));
 }
 

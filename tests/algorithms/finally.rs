@@ -19,7 +19,7 @@ fn cleans_up_after_a_value_an_error_a_stop_and_a_panic() {
     assert_eq!(sync_wait(just(1).finally(cleanup())).unwrap(), 1);
     assert_eq!(cleaned.load(SeqCst), 1);
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").finally(cleanup())).error(),
+        sync_wait(just_error::<i32, _>("no").finally(cleanup())).err(),
         Some("no")
     );
     assert_eq!(cleaned.load(SeqCst), 2);
@@ -61,7 +61,7 @@ fn borrows_from_the_caller() {
 fn a_stopped_clean_up_changes_nothing() {
     assert_eq!(sync_wait(just(1).finally(just_stopped::<(), Infallible>())).unwrap(), 1);
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").finally(just_stopped::<(), Infallible>())).error(),
+        sync_wait(just_error::<i32, _>("no").finally(just_stopped::<(), Infallible>())).err(),
         Some("no")
     );
 }

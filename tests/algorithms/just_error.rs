@@ -13,7 +13,7 @@ fn sends_the_error() {
 #[test]
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
-    let kept = sync_wait(just_error::<(), _>(census.value())).unwrap_error();
+    let kept = sync_wait(just_error::<(), _>(census.value())).unwrap_err();
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
@@ -23,7 +23,7 @@ fn moves_what_cannot_be_copied() {
 fn borrows_from_the_caller() {
     let reason = "no such key".to_owned();
     assert_eq!(
-        sync_wait(just_error::<(), _>(reason.as_str())).unwrap_error(),
+        sync_wait(just_error::<(), _>(reason.as_str())).unwrap_err(),
         "no such key"
     );
 }
@@ -39,13 +39,10 @@ fn ignores_a_stop() {
 #[test]
 fn a_copy_needs_no_copy_of_the_value_type() {
     let sender = just_error::<Counted, _>("again".to_owned());
-    assert_eq!(sync_wait(sender.clone()).error().unwrap(), "again");
-    assert_eq!(sync_wait(sender).error().unwrap(), "again");
+    assert_eq!(sync_wait(sender.clone()).err().unwrap(), "again");
+    assert_eq!(sync_wait(sender).err().unwrap(), "again");
     let copied = just_error::<Counted, _>(1);
-    assert_eq!(
-        (sync_wait(copied).error(), sync_wait(copied).error()),
-        (Some(1), Some(1))
-    );
+    assert_eq!((sync_wait(copied).err(), sync_wait(copied).err()), (Some(1), Some(1)));
 }
 
 #[test]
@@ -65,7 +62,7 @@ fn completes_inline() {
 
 #[test]
 fn does_not_allocate() {
-    assert_eq!(allocations(|| sync_wait(just_error::<(), _>(1)).unwrap_error()), (1, 0));
+    assert_eq!(allocations(|| sync_wait(just_error::<(), _>(1)).unwrap_err()), (1, 0));
 }
 
 #[test]

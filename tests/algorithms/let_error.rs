@@ -31,7 +31,7 @@ fn the_first_operation_is_destroyed_before_the_function_runs() {
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
     let error = census.value();
-    let kept = sync_wait(just_error::<i32, _>(error).let_error(|error| just_error::<i32, _>((error, 1)))).error();
+    let kept = sync_wait(just_error::<i32, _>(error).let_error(|error| just_error::<i32, _>((error, 1)))).err();
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
@@ -63,7 +63,7 @@ fn the_function_is_not_called_for_a_value_a_stop_or_a_panic() {
 fn every_completion_of_the_second_arrives() {
     let first = || just_error::<i32, _>("no");
     assert_eq!(
-        sync_wait(first().let_error(|_| just_error::<i32, _>(404))).error(),
+        sync_wait(first().let_error(|_| just_error::<i32, _>(404))).err(),
         Some(404)
     );
     assert!(sync_wait(first().let_error(|_| just_stopped::<i32, &str>())).is_stopped());

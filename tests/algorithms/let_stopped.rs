@@ -53,7 +53,7 @@ fn the_function_is_not_called_for_a_value_an_error_or_a_panic() {
     }
     assert_eq!(sync_wait(just(1).let_stopped(called)).unwrap(), 1);
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").let_stopped(called)).error(),
+        sync_wait(just_error::<i32, _>("no").let_stopped(called)).err(),
         Some("no")
     );
     let panics = just_from(|| -> i32 { panic!("first") }).let_stopped(called);
@@ -63,7 +63,7 @@ fn the_function_is_not_called_for_a_value_an_error_or_a_panic() {
 #[test]
 fn every_completion_of_the_second_arrives() {
     let first = just_stopped::<i32, &str>;
-    assert_eq!(sync_wait(first().let_stopped(|| just_error("no"))).error(), Some("no"));
+    assert_eq!(sync_wait(first().let_stopped(|| just_error("no"))).err(), Some("no"));
     assert!(sync_wait(first().let_stopped(just_stopped)).is_stopped());
     let panics = first().let_stopped(|| just_from(|| -> i32 { panic!("second") }).infallible_into());
     assert_eq!(panic_message(|| sync_wait(panics)), "second");

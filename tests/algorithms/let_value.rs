@@ -69,7 +69,7 @@ fn the_function_is_not_called_for_an_error_a_stop_or_a_panic() {
         panic!("called")
     }
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").let_value(called)).error(),
+        sync_wait(just_error::<i32, _>("no").let_value(called)).err(),
         Some("no")
     );
     assert!(sync_wait(just_stopped::<i32, &str>().let_value(called)).is_stopped());
@@ -81,7 +81,7 @@ fn the_function_is_not_called_for_an_error_a_stop_or_a_panic() {
 fn every_completion_of_the_second_arrives() {
     let first = || just(1).infallible_into::<&str>();
     assert_eq!(
-        sync_wait(first().let_value(|_| just_error::<i32, _>("no"))).error(),
+        sync_wait(first().let_value(|_| just_error::<i32, _>("no"))).err(),
         Some("no")
     );
     assert!(sync_wait(first().let_value(|_| just_stopped::<i32, &str>())).is_stopped());

@@ -8,13 +8,13 @@ use bowline::scheduler::RunLoop;
 #[test]
 fn maps_the_error() {
     let work = just_error::<(), _>(20).map_err(|x| x + 1).map_err(|x| format!("{x}"));
-    assert_eq!(sync_wait(work).unwrap_error(), "21");
+    assert_eq!(sync_wait(work).unwrap_err(), "21");
 }
 
 #[test]
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
-    let kept = sync_wait(just_error::<(), _>(census.value()).map_err(|error| (error, 1))).unwrap_error();
+    let kept = sync_wait(just_error::<(), _>(census.value()).map_err(|error| (error, 1))).unwrap_err();
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
@@ -24,7 +24,7 @@ fn moves_what_cannot_be_copied() {
 fn borrows_from_the_caller() {
     let names = ["zero", "one"];
     let work = just_error::<(), _>(1).map_err(|index: usize| names[index]);
-    assert_eq!(sync_wait(work).unwrap_error(), "one");
+    assert_eq!(sync_wait(work).unwrap_err(), "one");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn completes_where_the_sender_does() {
 
 #[test]
 fn does_not_allocate() {
-    let (error, allocated) = allocations(|| sync_wait(just_error::<(), _>(1).map_err(|x| x + 1)).unwrap_error());
+    let (error, allocated) = allocations(|| sync_wait(just_error::<(), _>(1).map_err(|x| x + 1)).unwrap_err());
     assert_eq!((error, allocated), (2, 0));
 }
 

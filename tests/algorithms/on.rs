@@ -21,7 +21,7 @@ fn runs_there_and_comes_back_on_every_channel() {
         let work = on(there, just(1).finally(note())).finally(note());
         assert_eq!(sync_wait(work).unwrap(), 1);
         let work = just_error::<i32, _>("no").finally(note()).on(there).finally(note());
-        assert_eq!(sync_wait(work).error(), Some("no"));
+        assert_eq!(sync_wait(work).err(), Some("no"));
         let work = on(there, just_stopped::<i32, Infallible>().finally(note())).finally(note());
         assert!(sync_wait(work).is_stopped());
         let work = on(there, just_from(|| panic!("there")).finally(note())).finally(note());

@@ -34,7 +34,7 @@ fn an_error_a_stop_or_a_panic_of_a_round_ends_the_loop() {
         true => just_error("third").boxed(),
         false => just(()).infallible_into().boxed(),
     });
-    assert_eq!(sync_wait(fails.repeat_n(10)).error(), Some("third"));
+    assert_eq!(sync_wait(fails.repeat_n(10)).err(), Some("third"));
     let stops = just_from(third).let_value(|third| match third {
         true => just_stopped().boxed(),
         false => just(()).boxed(),

@@ -25,7 +25,7 @@ fn an_error_a_stop_or_a_panic_of_a_round_ends_the_loop() {
         true => just_error("third").boxed(),
         false => just(()).infallible_into().boxed(),
     });
-    assert_eq!(sync_wait(fails.repeat_until(|()| false)).error(), Some("third"));
+    assert_eq!(sync_wait(fails.repeat_until(|()| false)).err(), Some("third"));
     let stops = just_from(third).let_value(|third| match third {
         true => just_stopped().boxed(),
         false => just(()).boxed(),
@@ -40,7 +40,7 @@ fn an_error_a_stop_or_a_panic_of_a_round_ends_the_loop() {
 fn the_predicate_is_not_called_for_an_error_a_stop_or_a_panic() {
     let called = |_: &i32| -> bool { panic!("called") };
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").repeat_until(called)).error(),
+        sync_wait(just_error::<i32, _>("no").repeat_until(called)).err(),
         Some("no")
     );
     assert!(sync_wait(just_stopped::<i32, Infallible>().repeat_until(called)).is_stopped());

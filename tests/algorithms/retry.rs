@@ -30,7 +30,7 @@ fn retries_if_the_predicate_says_so() {
     let tries = AtomicUsize::new(0);
     assert_eq!(sync_wait(succeeds_at(&tries, 4).retry_if(|&n| n < 9)).unwrap(), 4);
     let tries = AtomicUsize::new(0);
-    assert_eq!(sync_wait(succeeds_at(&tries, 4).retry_if(|&n| n < 2)).error(), Some(2));
+    assert_eq!(sync_wait(succeeds_at(&tries, 4).retry_if(|&n| n < 2)).err(), Some(2));
     assert_eq!(tries.into_inner(), 3);
 }
 
@@ -58,7 +58,7 @@ fn errors_that_cannot_be_copied_are_dropped_between_tries() {
         left -= 1;
         left > 0
     }))
-    .error();
+    .err();
     assert_eq!((most.into_inner(), census.alive()), (1, 1));
     drop(last);
     assert_eq!(census.alive(), 0);
@@ -134,7 +134,7 @@ fn an_error_that_ends_it_is_not_lost_to_a_stop() {
             false
         })
         .write_env(WithStopToken(source.token()));
-    assert_eq!(sync_wait(work).error(), Some("no"));
+    assert_eq!(sync_wait(work).err(), Some("no"));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn does_not_allocate() {
         left -= 1;
         left > 0
     });
-    let (error, allocated) = allocations(|| sync_wait(work).error());
+    let (error, allocated) = allocations(|| sync_wait(work).err());
     assert_eq!((error, allocated), (Some("no"), 0));
     let (value, allocated) = allocations(|| sync_wait(just(1).retry()).unwrap());
     assert_eq!((value, allocated), (1, 0));
@@ -168,7 +168,7 @@ fn a_million_tries_take_constant_stack() {
             left -= 1;
             left > 0
         });
-        assert_eq!(sync_wait(work).error(), Some("no"));
+        assert_eq!(sync_wait(work).err(), Some("no"));
         let tries = AtomicUsize::new(0);
         assert_eq!(sync_wait(succeeds_at(&tries, ROUNDS).retry()).unwrap(), ROUNDS);
     });
@@ -194,7 +194,7 @@ fn a_million_tries_on_a_run_loop_take_constant_stack() {
         let tries = AtomicUsize::new(0);
         let fails = just_error::<(), usize>(0).continues_on(run_loop.scheduler());
         let work = fails.retry_if(|_| tries.fetch_add(1, SeqCst) + 1 < ROUNDS);
-        assert_eq!(run_loop.run_until(work).error(), Some(0));
+        assert_eq!(run_loop.run_until(work).err(), Some(0));
         assert_eq!(tries.load(SeqCst), ROUNDS);
     });
 }

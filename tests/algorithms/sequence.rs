@@ -188,7 +188,7 @@ fn an_error_a_stop_or_a_panic_of_the_first_leaves_the_second_unconnected() {
         log: &log,
     };
     let failed = sequence(just_error::<(), _>("no"), second().infallible_into());
-    assert_eq!(sync_wait(failed).error(), Some("no"));
+    assert_eq!(sync_wait(failed).err(), Some("no"));
     assert!(sync_wait(sequence(just_stopped::<(), _>(), second())).is_stopped());
     let panics = sequence(just_from(|| panic!("first")), second());
     assert_eq!(panic_message(|| sync_wait(panics)), "first");
@@ -198,7 +198,7 @@ fn an_error_a_stop_or_a_panic_of_the_first_leaves_the_second_unconnected() {
 #[test]
 fn every_completion_of_the_second_arrives() {
     let failed = sequence(just(()).infallible_into(), just_error::<i32, _>("no"));
-    assert_eq!(sync_wait(failed).error(), Some("no"));
+    assert_eq!(sync_wait(failed).err(), Some("no"));
     assert!(sync_wait(sequence(just(()), just_stopped::<i32, _>())).is_stopped());
     let panics = sequence(just(()), just_from(|| panic!("second")));
     assert_eq!(panic_message(|| sync_wait(panics)), "second");

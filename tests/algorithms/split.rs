@@ -71,8 +71,8 @@ fn late_receivers_get_the_stored_result() {
 #[test]
 fn every_receiver_gets_the_error_or_the_stop() {
     let failed = just_error::<i32, _>("no".to_owned()).split();
-    assert_eq!(sync_wait(failed.clone()).error().as_deref(), Some("no"));
-    assert_eq!(sync_wait(failed).error().as_deref(), Some("no"));
+    assert_eq!(sync_wait(failed.clone()).err().as_deref(), Some("no"));
+    assert_eq!(sync_wait(failed).err().as_deref(), Some("no"));
     let stopped = just_stopped::<i32, Infallible>().split();
     assert!(sync_wait(stopped.clone()).is_stopped());
     assert!(sync_wait(stopped).is_stopped());

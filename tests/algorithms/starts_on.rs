@@ -37,10 +37,7 @@ fn the_environment_inside_has_the_scheduler() {
 fn every_completion_passes() {
     with_loop(|there| {
         assert_eq!(sync_wait(just(1).starts_on(there)).unwrap(), 1);
-        assert_eq!(
-            sync_wait(just_error::<i32, _>("no").starts_on(there)).error(),
-            Some("no")
-        );
+        assert_eq!(sync_wait(just_error::<i32, _>("no").starts_on(there)).err(), Some("no"));
         assert!(sync_wait(just_stopped::<i32, Infallible>().starts_on(there)).is_stopped());
         let panics = just_from(|| panic!("there")).starts_on(there);
         assert_eq!(panic_message(|| sync_wait(panics)), "there");

@@ -36,7 +36,7 @@ fn the_completion_is_that_of_the_sender() {
     let trigger = never::<(), Infallible>;
     assert_eq!(sync_wait(just(1).stop_when(trigger())).unwrap(), 1);
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").stop_when(trigger())).error(),
+        sync_wait(just_error::<i32, _>("no").stop_when(trigger())).err(),
         Some("no")
     );
     assert!(sync_wait(just_stopped::<i32, Infallible>().stop_when(trigger())).is_stopped());

@@ -42,7 +42,7 @@ fn a_stop_that_was_requested_arrives_as_the_error() {
 #[test]
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
-    let error = sync_wait(just_stopped::<(), _>().stopped_as_error(census.value())).unwrap_error();
+    let error = sync_wait(just_stopped::<(), _>().stopped_as_error(census.value())).unwrap_err();
     assert_eq!(census.alive(), 1);
     drop(error);
     assert_eq!(census.alive(), 0);
@@ -52,14 +52,14 @@ fn moves_what_cannot_be_copied() {
 fn an_error_that_is_not_needed_is_dropped_before_the_completion() {
     let census = Census::new();
     let work = just(1).infallible_into().stopped_as_error(census.value());
-    assert_eq!(sync_wait(work.then(|_| census.alive())).value(), Some(0));
+    assert_eq!(sync_wait(work.then(|_| census.alive())).ok(), Some(0));
 }
 
 #[test]
 fn borrows_from_the_caller() {
     let reason = "shutting down".to_owned();
     let stopped = just_stopped::<(), &str>().stopped_as_error(&reason);
-    assert_eq!(sync_wait(stopped).unwrap_error(), "shutting down");
+    assert_eq!(sync_wait(stopped).unwrap_err(), "shutting down");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn completes_where_the_sender_does() {
 
 #[test]
 fn does_not_allocate() {
-    let (error, allocated) = allocations(|| sync_wait(just_stopped::<i32, _>().stopped_as_error(1)).unwrap_error());
+    let (error, allocated) = allocations(|| sync_wait(just_stopped::<i32, _>().stopped_as_error(1)).unwrap_err());
     assert_eq!((error, allocated), (1, 0));
 }
 

@@ -50,7 +50,7 @@ fn a_stop_that_was_requested_arrives_as_none() {
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
     let value = sync_wait(just(census.value()).stopped_as_option()).unwrap();
-    let error = sync_wait(just_error::<(), _>(census.value()).stopped_as_option()).unwrap_error();
+    let error = sync_wait(just_error::<(), _>(census.value()).stopped_as_option()).unwrap_err();
     assert_eq!((value.is_some(), census.alive()), (true, 2));
     drop((value, error));
     assert_eq!(census.alive(), 0);

@@ -124,7 +124,7 @@ fn the_operation_is_gone_when_it_returns() {
                 .then(move |()| drop(value)),
         )
     });
-    assert_eq!((outcome.error(), census.alive()), (Some("no"), 0));
+    assert_eq!((outcome.err(), census.alive()), (Some("no"), 0));
 }
 
 /// Another thread may point into the frame of the wait, so a destructor must not unwind out of it.

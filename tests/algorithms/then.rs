@@ -30,7 +30,7 @@ fn borrows_from_the_caller() {
 #[test]
 fn is_not_called_for_an_error_or_a_stop() {
     let failed = just_error::<i32, _>("no").then(|_| panic!("called"));
-    assert_eq!(sync_wait(failed).error(), Some("no"));
+    assert_eq!(sync_wait(failed).err(), Some("no"));
     let stopped = just_stopped::<i32, &str>().then(|_| panic!("called"));
     assert!(sync_wait(stopped).is_stopped());
 }

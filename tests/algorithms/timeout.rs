@@ -26,15 +26,12 @@ fn fails_when_the_time_is_up_and_not_before() {
     let timer = Timer::new();
     let begin = Instant::now();
     assert_eq!(
-        sync_wait(forever().timeout_on(&timer, ms(5))).unwrap_error(),
+        sync_wait(forever().timeout_on(&timer, ms(5))).unwrap_err(),
         TimeoutError::Elapsed
     );
     assert!(begin.elapsed() >= ms(5));
     let begin = Instant::now();
-    assert_eq!(
-        sync_wait(forever().timeout(ms(5))).unwrap_error(),
-        TimeoutError::Elapsed
-    );
+    assert_eq!(sync_wait(forever().timeout(ms(5))).unwrap_err(), TimeoutError::Elapsed);
     assert!(begin.elapsed() >= ms(5));
 }
 
@@ -44,7 +41,7 @@ fn what_completes_in_time_passes() {
     let soon = || timer.schedule_after(ms(1)).infallible_into::<&str>();
     assert_eq!(sync_wait(soon().then(|()| 1).timeout(HOUR)).unwrap(), 1);
     let fails = soon().try_then(|()| Err::<i32, _>("no"));
-    assert_eq!(sync_wait(fails.timeout(HOUR)).unwrap_error(), TimeoutError::Inner("no"));
+    assert_eq!(sync_wait(fails.timeout(HOUR)).unwrap_err(), TimeoutError::Inner("no"));
     let stops = soon().let_value(|()| just_stopped::<i32, _>());
     assert!(sync_wait(stops.timeout(HOUR)).is_stopped());
     let panics = || soon().then(|()| -> i32 { panic!("work") });
@@ -52,7 +49,7 @@ fn what_completes_in_time_passes() {
     // Inside the start.
     assert_eq!(sync_wait(just(1).timeout(HOUR)).unwrap(), 1);
     assert_eq!(
-        sync_wait(just_error::<i32, _>("no").timeout(HOUR)).unwrap_error(),
+        sync_wait(just_error::<i32, _>("no").timeout(HOUR)).unwrap_err(),
         TimeoutError::Inner("no")
     );
     assert!(sync_wait(just_stopped::<i32, &str>().timeout(HOUR)).is_stopped());
@@ -68,7 +65,7 @@ fn no_time_at_all_is_time_for_what_completes_inside_the_start() {
     assert_eq!(sync_wait(just(1).timeout_on(&timer, Duration::ZERO)).unwrap(), 1);
     assert!(
         sync_wait(forever().timeout_on(&timer, Duration::ZERO))
-            .unwrap_error()
+            .unwrap_err()
             .is_elapsed()
     );
     let started = AtomicBool::new(false);
@@ -103,19 +100,19 @@ fn the_sender_is_awaited_after_it_was_stopped() {
     let work = cleans_up
         .timeout_on(&timer, ms(1))
         .map_err(|error| (error, ended.load(SeqCst)));
-    assert_eq!(run_loop.run_until(work).unwrap_error(), (TimeoutError::Elapsed, true));
+    assert_eq!(run_loop.run_until(work).unwrap_err(), (TimeoutError::Elapsed, true));
 }
 
 #[test]
 fn what_the_sender_completes_with_after_the_time_was_up_counts() {
     let timer = Timer::new();
     let limited = |work| timeout_now(work, &timer);
-    assert_eq!(limited(just(7).infallible_into().boxed()).value(), Some(7));
+    assert_eq!(limited(just(7).infallible_into().boxed()).ok(), Some(7));
     assert_eq!(
-        limited(just_error("broken off").boxed()).error(),
+        limited(just_error("broken off").boxed()).err(),
         Some(TimeoutError::Inner("broken off"))
     );
-    assert_eq!(limited(just_stopped().boxed()).error(), Some(TimeoutError::Elapsed));
+    assert_eq!(limited(just_stopped().boxed()).err(), Some(TimeoutError::Elapsed));
     assert_eq!(panic_message(|| limited(just_panic("late").boxed())), "late");
 }
 
@@ -176,11 +173,11 @@ fn nests_and_the_shorter_time_counts() {
     let timer = Timer::new();
     let inner = forever().timeout_on(&timer, ms(1)).timeout_on(&timer, HOUR);
     assert_eq!(
-        sync_wait(inner).unwrap_error(),
+        sync_wait(inner).unwrap_err(),
         TimeoutError::Inner(TimeoutError::Elapsed)
     );
     let outer = forever().timeout_on(&timer, HOUR).timeout_on(&timer, ms(1));
-    assert_eq!(sync_wait(outer).unwrap_error(), TimeoutError::Elapsed);
+    assert_eq!(sync_wait(outer).unwrap_err(), TimeoutError::Elapsed);
 }
 
 #[test]
@@ -191,7 +188,7 @@ fn retries_with_a_time_limit_for_each_and_for_all() {
         .infallible_into()
         .let_value(|_| forever());
     let work = attempt.timeout_on(&timer, ms(1)).retry().timeout_on(&timer, ms(20));
-    assert_eq!(sync_wait(work).unwrap_error(), TimeoutError::Elapsed);
+    assert_eq!(sync_wait(work).unwrap_err(), TimeoutError::Elapsed);
     assert!(tries.into_inner() >= 1);
 }
 
@@ -239,7 +236,7 @@ fn its_error_speaks_for_the_senders_error() {
     }
     let elapsed = TimeoutError::<Because>::Elapsed;
     assert!(elapsed.is_elapsed());
-    assert_eq!(elapsed.to_string(), "the time was up");
+    assert_eq!(elapsed.to_string(), "timed out");
     assert!(elapsed.source().is_none());
     assert!(elapsed.into_inner().is_none());
     let inner = TimeoutError::Inner(Because(Broken));
@@ -286,8 +283,8 @@ fn does_not_allocate() {
     let run_loop = RunLoop::new();
     let timer = Timer::on(&run_loop);
     let run = || {
-        let value = run_loop.run_until(just(1).timeout_on(&timer, HOUR)).value();
-        let error = run_loop.run_until(forever().timeout_on(&timer, ms(1))).error();
+        let value = run_loop.run_until(just(1).timeout_on(&timer, HOUR)).ok();
+        let error = run_loop.run_until(forever().timeout_on(&timer, ms(1))).err();
         (value, error)
     };
     run();

@@ -15,7 +15,7 @@ fn ok_is_the_value_and_err_is_the_error() {
 #[test]
 fn is_not_called_for_an_error_or_a_stop() {
     let failed = just_error::<i32, _>("no").try_then(|_| -> Result<i32, _> { panic!("called") });
-    assert_eq!(sync_wait(failed).error(), Some("no"));
+    assert_eq!(sync_wait(failed).err(), Some("no"));
     let stopped = just_stopped::<i32, &str>().try_then(|_| -> Result<i32, _> { panic!("called") });
     assert!(sync_wait(stopped).is_stopped());
 }
@@ -64,7 +64,7 @@ fn moves_and_borrows() {
 fn an_error_drops_the_value() {
     let census = Census::new();
     let work = just(census.value()).infallible_into().try_then(|_| Err::<(), _>("no"));
-    assert_eq!(sync_wait(work).unwrap_error(), "no");
+    assert_eq!(sync_wait(work).unwrap_err(), "no");
     assert_eq!(census.alive(), 0);
 }
 

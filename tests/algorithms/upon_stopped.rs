@@ -48,7 +48,7 @@ fn borrows_from_the_caller() {
 fn is_not_called_for_a_value_or_an_error() {
     assert_eq!(sync_wait(just(1).upon_stopped(|| panic!("called"))).unwrap(), 1);
     let failed = just_error::<i32, _>("no").upon_stopped(|| panic!("called"));
-    assert_eq!(sync_wait(failed).error(), Some("no"));
+    assert_eq!(sync_wait(failed).err(), Some("no"));
 }
 
 #[test]

@@ -94,9 +94,9 @@ fn errors_of_several_kinds_are_an_enum_too() {
         just_error::<(), _>(404).err_into::<Failure>(),
         just_stopped::<(), _>().stopped_as_error(Failure::Timeout),
     ));
-    assert_eq!(sync_wait(both).unwrap_error(), Failure::Code(404));
+    assert_eq!(sync_wait(both).unwrap_err(), Failure::Code(404));
     let alone = just_stopped::<(), _>().stopped_as_error(Failure::Timeout);
-    assert_eq!(sync_wait(alone).unwrap_error(), Failure::Timeout);
+    assert_eq!(sync_wait(alone).unwrap_err(), Failure::Timeout);
 }
 
 #[test]

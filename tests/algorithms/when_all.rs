@@ -112,7 +112,7 @@ fn the_first_error_stops_the_siblings_and_is_the_one_reported() {
         just_error::<i32, _>("second"),
         sibling(),
     ));
-    assert_eq!(sync_wait(all).error(), Some("first"));
+    assert_eq!(sync_wait(all).err(), Some("first"));
     assert_eq!(stopped.load(SeqCst), 2);
     // The same in an array, where the failing child comes after one that has a value.
     let fail = |n: i32| {
@@ -124,7 +124,7 @@ fn the_first_error_stops_the_siblings_and_is_the_one_reported() {
             }
         })
     };
-    assert_eq!(sync_wait(when_all([0, 1, 2].map(fail))).error(), Some("odd"));
+    assert_eq!(sync_wait(when_all([0, 1, 2].map(fail))).err(), Some("odd"));
     assert_eq!(stopped.load(SeqCst), 4);
 }
 
@@ -151,7 +151,7 @@ fn a_child_that_stops_stops_the_others_and_the_whole() {
     assert!(sync_wait(all).is_stopped());
     // An error weighs more than a stop that came before it.
     let all = when_all((just_stopped::<i32, &str>(), just_error::<(), _>("failed")));
-    assert_eq!(sync_wait(all).error(), Some("failed"));
+    assert_eq!(sync_wait(all).err(), Some("failed"));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn values_of_a_whole_that_failed_are_dropped() {
     let census = Census::new();
     let value = || just(census.value()).infallible_into();
     let all = when_all((value(), just_error::<(), _>("failed"), value()));
-    assert_eq!(sync_wait(all).error(), Some("failed"));
+    assert_eq!(sync_wait(all).err(), Some("failed"));
     assert_eq!(census.alive(), 0);
 }
 
@@ -355,7 +355,7 @@ fn does_not_allocate() {
         let failing = hop.infallible_into().let_value(|()| just_error::<(), _>("failed"));
         run_loop.run_until(when_all((never::<(), &str>(), failing)))
     });
-    assert_eq!((outcome.error(), allocated), (Some("failed"), 0));
+    assert_eq!((outcome.err(), allocated), (Some("failed"), 0));
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
             left -= 1;
             left == 0
         }));
-        assert_eq!(last.unwrap().error(), Some("failed"));
+        assert_eq!(last.unwrap().err(), Some("failed"));
     });
 }
 

@@ -95,7 +95,7 @@ fn the_first_error_stops_the_siblings_and_is_the_one_reported() {
                 .boxed()
         }
     };
-    assert_eq!(sync_wait(when_all_iter((0..6).map(child))).error(), Some(2));
+    assert_eq!(sync_wait(when_all_iter((0..6).map(child))).err(), Some(2));
     assert_eq!(stopped.load(SeqCst), 4);
 }
 
@@ -186,7 +186,7 @@ fn moves_what_cannot_be_copied_and_drops_the_values_of_a_whole_that_failed() {
             }
         })
     });
-    assert_eq!(sync_wait(when_all_iter(failing)).error(), Some("failed"));
+    assert_eq!(sync_wait(when_all_iter(failing)).err(), Some("failed"));
     assert_eq!(census.alive(), 0);
 }
 

@@ -103,14 +103,11 @@ fn losers_are_stopped_and_awaited_before_it_completes() {
 fn an_error_does_not_end_the_race() {
     let run_loop = RunLoop::new();
     let late = run_loop.scheduler().schedule().infallible_into().then(|()| 1);
-    assert_eq!(
-        run_loop.run_until(when_any((just_error("failed"), late))).value(),
-        Some(1)
-    );
+    assert_eq!(run_loop.run_until(when_any((just_error("failed"), late))).ok(), Some(1));
     let all_fail = when_any([just_error::<i32, _>("first"), just_error("second")]);
-    assert_eq!(sync_wait(all_fail).error(), Some("first"));
+    assert_eq!(sync_wait(all_fail).err(), Some("first"));
     let one_fails = when_any((just_stopped(), just_error::<i32, _>("failed"), just_stopped()));
-    assert_eq!(sync_wait(one_fails).error(), Some("failed"));
+    assert_eq!(sync_wait(one_fails).err(), Some("failed"));
 }
 
 #[test]

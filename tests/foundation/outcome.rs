@@ -24,23 +24,48 @@ fn unwrap_gives_the_value_or_says_what_there_is() {
 }
 
 #[test]
-fn unwrap_error_gives_the_error_or_says_what_there_is() {
-    assert_eq!(ERROR.unwrap_error(), "no");
+fn unwrap_err_gives_the_error_or_says_what_there_is() {
+    assert_eq!(ERROR.unwrap_err(), "no");
     assert_eq!(
-        panic_message(|| VALUE.unwrap_error()),
-        "called `Outcome::unwrap_error()` on a `Value`: 1"
+        panic_message(|| VALUE.unwrap_err()),
+        "called `Outcome::unwrap_err()` on a `Value`: 1"
     );
     assert_eq!(
-        panic_message(|| STOPPED.unwrap_error()),
-        "called `Outcome::unwrap_error()` on a `Stopped`"
+        panic_message(|| STOPPED.unwrap_err()),
+        "called `Outcome::unwrap_err()` on a `Stopped`"
     );
 }
 
 #[test]
-fn value_and_error_are_there_or_not() {
-    assert_eq!((VALUE.value(), VALUE.error()), (Some(1), None));
-    assert_eq!((ERROR.value(), ERROR.error()), (None, Some("no")));
-    assert_eq!((STOPPED.value(), STOPPED.error()), (None, None));
+fn ok_and_err_give_the_value_and_the_error_if_there_is_one() {
+    assert_eq!((VALUE.ok(), VALUE.err()), (Some(1), None));
+    assert_eq!((ERROR.ok(), ERROR.err()), (None, Some("no")));
+    assert_eq!((STOPPED.ok(), STOPPED.err()), (None, None));
+}
+
+#[test]
+fn expect_says_what_was_expected() {
+    assert_eq!(VALUE.expect("a number"), 1);
+    assert_eq!(panic_message(|| ERROR.expect("a number")), "a number: \"no\"");
+    assert_eq!(panic_message(|| STOPPED.expect("a number")), "a number: stopped");
+}
+
+#[test]
+fn what_is_no_value_may_be_replaced_by_one() {
+    assert_eq!([VALUE, ERROR, STOPPED].map(|outcome| outcome.unwrap_or(7)), [1, 7, 7]);
+    assert_eq!(VALUE.unwrap_or_else(|_| panic!("called")), 1);
+    assert_eq!(ERROR.unwrap_or_else(|error| error.map_or(0, str::len) as i32), 2);
+    assert_eq!(STOPPED.unwrap_or_else(|error| if error.is_none() { 7 } else { 8 }), 7);
+}
+
+#[test]
+fn as_ref_borrows() {
+    let value: Outcome<String, String> = Outcome::Value("one".to_owned());
+    assert_eq!(value.as_ref().map(|text| text.len()), Outcome::Value(3));
+    assert_eq!(value.map_err(|text| text.len()), Outcome::Value("one".to_owned()));
+    let error: Outcome<String, String> = Outcome::Error("no".to_owned());
+    assert_eq!(error.as_ref().err(), Some(&"no".to_owned()));
+    assert_eq!(STOPPED.as_ref(), Outcome::Stopped);
 }
 
 #[test]
@@ -72,6 +97,13 @@ fn map_applies_to_the_value_alone() {
     assert_eq!(VALUE.map(|x| x + 1), Outcome::Value(2));
     assert_eq!(ERROR.map(|_| -> i32 { panic!("called") }), ERROR);
     assert_eq!(STOPPED.map(|_| -> i32 { panic!("called") }), STOPPED);
+}
+
+#[test]
+fn map_err_applies_to_the_error_alone() {
+    assert_eq!(ERROR.map_err(str::len), Outcome::Error(2));
+    assert_eq!(VALUE.map_err(|_| -> usize { panic!("called") }), Outcome::Value(1));
+    assert_eq!(STOPPED.map_err(|_| -> usize { panic!("called") }), Outcome::Stopped);
 }
 
 #[test]
@@ -132,4 +164,14 @@ fn a_payload_that_is_no_message_arrives_whole() {
 #[test]
 fn a_panic_shows_its_message() {
     assert_eq!(format!("{:?}", Panic::new(Box::new("boom"))), "Panic(\"boom\")");
+}
+
+#[test]
+fn a_panic_is_shown_and_is_an_error() {
+    let caught = |payload: Box<dyn std::any::Any + Send>| Panic::new(payload).to_string();
+    assert_eq!(caught(Box::new("boom")), "panicked: boom");
+    assert_eq!(caught(Box::new("boom".to_owned())), "panicked: boom");
+    assert_eq!(caught(Box::new(7)), "panicked");
+    let error: Box<dyn std::error::Error + Send + Sync> = Box::new(Panic::new(Box::new("boom")));
+    assert!(error.source().is_none());
 }

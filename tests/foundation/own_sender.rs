@@ -42,7 +42,7 @@ fn a_factory_sends_values_and_errors() {
     let tickets = Tickets::new(2);
     assert_eq!(sync_wait(tickets.take()).unwrap(), 2);
     assert_eq!(sync_wait(tickets.take().then(|number| number * 10)).unwrap(), 10);
-    assert_eq!(sync_wait(tickets.take()).unwrap_error(), SoldOut);
+    assert_eq!(sync_wait(tickets.take()).unwrap_err(), SoldOut);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn an_adaptor_sees_the_value_only() {
     assert_eq!(sync_wait(just(7).inspect(|&value| seen = Some(value))).unwrap(), 7);
     assert_eq!(seen, Some(7));
     let failed = just_error::<i32, _>("no").inspect(|_| panic!("called"));
-    assert_eq!(sync_wait(failed).unwrap_error(), "no");
+    assert_eq!(sync_wait(failed).unwrap_err(), "no");
     assert!(sync_wait(just_stopped::<i32, &str>().inspect(|_| panic!("called"))).is_stopped());
 }
 

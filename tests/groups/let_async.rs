@@ -291,7 +291,7 @@ fn bound_inside_a_scope_it_is_awaited_outside_of_it() {
                     child.await
                 });
                 let outcome = place.run(task.write_env(WithStopToken(source.token())));
-                assert_eq!(outcome.value(), Some(expected), "{scope}, cancelled: {cancelled}");
+                assert_eq!(outcome.ok(), Some(expected), "{scope}, cancelled: {cancelled}");
             });
         }
     }

@@ -636,7 +636,7 @@ fn an_error_that_comes_with_the_end_of_the_body_cancels_the_others() {
                 Ok(())
             }));
             let outcome = sync_wait(starts_on(pool.scheduler(), task));
-            assert_eq!(outcome.error(), Some(Burnt(6)));
+            assert_eq!(outcome.err(), Some(Burnt(6)));
         }
     }
 }

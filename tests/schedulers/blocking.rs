@@ -844,7 +844,7 @@ where
     S: Sender<Value: Send + 'static, Error = Infallible> + Send + 'static,
 {
     start_detached(sender.into_outcome().then(move |outcome| {
-        tell.send(outcome.value()).unwrap();
+        tell.send(outcome.ok()).unwrap();
     }));
 }
 

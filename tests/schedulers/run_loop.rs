@@ -150,7 +150,7 @@ fn run_until_gives_every_outcome_and_stays_usable_after_a_panic() {
     assert_eq!(
         run_loop
             .run_until(just_error::<i32, _>("no").continues_on(scheduler))
-            .error(),
+            .err(),
         Some("no")
     );
     assert!(

@@ -408,7 +408,7 @@ fn errors_pass_from_the_pool() {
         .continues_on(pool.scheduler())
         .infallible_into()
         .try_then(|()| Err::<(), _>("no"));
-    assert_eq!(sync_wait(fails).error(), Some("no"));
+    assert_eq!(sync_wait(fails).err(), Some("no"));
 }
 
 // With the algorithms.

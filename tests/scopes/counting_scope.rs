@@ -326,10 +326,7 @@ fn every_channel_of_what_is_associated_passes() {
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
-    assert_eq!(
-        sync_wait(scope.associate(just_error::<(), _>("no"))).error(),
-        Some("no")
-    );
+    assert_eq!(sync_wait(scope.associate(just_error::<(), _>("no"))).err(), Some("no"));
     assert!(sync_wait(scope.associate(just_stopped::<(), Infallible>())).is_stopped());
     let message = panic_message(|| sync_wait(scope.associate(just_panic::<(), Infallible>("the knot slipped"))));
     assert_eq!(message, "the knot slipped");

@@ -112,7 +112,7 @@ fn a_cancelled_task_is_not_kept_from_giving_its_result() {
         let value = Task::new(async { 7 }).write_env(WithStopToken(source.token()));
         assert_eq!(place.run(value).unwrap(), 7);
         let error = Task::<(), _>::try_new(async { Err("failed") }).write_env(WithStopToken(source.token()));
-        assert_eq!(place.run(error).unwrap_error(), "failed");
+        assert_eq!(place.run(error).unwrap_err(), "failed");
     });
 }
 

@@ -168,7 +168,7 @@ fn memory_is_given_back_also_when_dropping_the_future_panics() {
 fn a_task_that_stops_or_panics_gives_its_memory_back() {
     let arena = In::new();
     let stops = Task::new_in(async { just_stopped::<(), std::convert::Infallible>().await }, arena);
-    assert!(sync_wait(stops).value().is_none());
+    assert!(sync_wait(stops).ok().is_none());
     let panics = Task::new_in(async { panic!("in the task") }, arena);
     assert_eq!(panic_message(|| sync_wait::<Task<(), _, _>>(panics)), "in the task");
     assert_eq!((arena.given(), arena.alive()), (2, (0, 0)));
@@ -225,7 +225,7 @@ fn an_output_that_is_a_result_becomes_value_and_error() {
     let arena = In::new();
     let parse = |text: &'static str| Task::try_new_in(async move { text.parse::<i32>() }, arena);
     assert_eq!(sync_wait(parse("7")).unwrap(), 7);
-    assert!(sync_wait(parse("seven")).error().is_some());
+    assert!(sync_wait(parse("seven")).err().is_some());
     assert_eq!((arena.given(), arena.alive()), (2, (0, 0)));
 }
 

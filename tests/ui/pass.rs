@@ -45,11 +45,11 @@ fn main() {
     assert_eq!(sync_wait(starts_on(MayRefuse.or_inline(), just(1).affine())).unwrap(), 1);
 
     let refused = sequence(MayRefuse.schedule().map_err(Failed::from), just(1).infallible_into());
-    assert_eq!(sync_wait(refused).unwrap_error(), Failed::from("full"));
+    assert_eq!(sync_wait(refused).unwrap_err(), Failed::from("full"));
 
     let number = just_error::<i32, &str>("no number").err_into::<Failed>();
     let name = just_error::<String, String>("no name".to_owned()).err_into::<Failed>();
-    assert_eq!(sync_wait(when_all((number, name))).unwrap_error(), Failed::from("no number"));
+    assert_eq!(sync_wait(when_all((number, name))).unwrap_err(), Failed::from("no number"));
     let checked = when_all((just(1).infallible_into(), just_error::<i32, &str>("no")));
-    assert_eq!(sync_wait(checked).unwrap_error(), "no");
+    assert_eq!(sync_wait(checked).unwrap_err(), "no");
 }

@@ -122,7 +122,7 @@ where
 /// }
 ///
 /// assert_eq!(sync_wait(Task::try_new(sum(vec!["1", "2"]))).unwrap(), 3);
-/// assert!(sync_wait(Task::try_new(sum(vec!["1", "two"]))).error().is_some());
+/// assert!(sync_wait(Task::try_new(sum(vec!["1", "two"]))).is_error());
 /// ```
 ///
 /// When the body returns an error the children are cancelled, then awaited, and that error is returned. When it returns a
