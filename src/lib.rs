@@ -40,7 +40,7 @@ pub mod task;
 
 #[cfg(feature = "std")]
 pub use adaptors::TimeoutError;
-pub use adaptors::{on, sequence, starts_on, when_all, when_any};
+pub use adaptors::{starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
 /// Lets `main` be an `async fn`: a [local task](task::LocalTask) on a run loop of the main thread, by
@@ -96,25 +96,31 @@ pub use sender::{
     Priority, Receiver, Scheduler, Sender, Transfer, With, WithScheduler, WithStopToken,
 };
 
-/// What the models look into.
+/// Internals that the models test.
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model {
     pub use crate::scheduler::thread_pool::model::*;
 }
 
-/// What a program that uses senders wants in scope.
+/// The names that most programs use: traits, factories, combinators, consumers, tasks, a pool and a stop source.
+///
+/// It is meant to be imported whole: `use bowline::prelude::*`.
 pub mod prelude {
     #[cfg(feature = "alloc")]
     pub use crate::adaptors::BoxedSender;
+    #[cfg(feature = "std")]
+    pub use crate::scheduler::ThreadPool;
     #[cfg(feature = "alloc")]
     pub use crate::scope::{CountingScope, SimpleCountingScope};
+    #[cfg(feature = "alloc")]
+    pub use crate::stop::StopSource;
     pub use crate::stop::StopToken;
     #[cfg(feature = "std")]
     pub use crate::task::{self, Task};
     pub use crate::{
         Env, Get, Outcome, Priority, Receiver, Scheduler, Sender, StopRequested, With, WithScheduler, WithStopToken,
-        just, just_error, just_from, just_stopped, never, on, read_env, sequence, starts_on, when_all, when_any,
+        just, just_error, just_from, just_stopped, never, read_env, starts_on, when_all, when_any,
     };
     #[cfg(feature = "std")]
     pub use crate::{TimeoutError, WaitSlot, prepare, sync_wait};

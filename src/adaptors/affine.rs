@@ -100,7 +100,7 @@ where
         const {
             demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`affine` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.write_env(WithScheduler(scheduler))`",
+                "`affine` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.with_scheduler(scheduler)`",
             );
             demand(
                 <R::Env as Env>::Scheduler::INFALLIBLE,

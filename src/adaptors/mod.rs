@@ -78,12 +78,12 @@ pub use let_error::LetError;
 pub use let_stopped::LetStopped;
 pub use let_value::LetValue;
 pub use map_err::MapErr;
-pub use on::{On, on};
+pub use on::On;
 pub use repeat_n::RepeatN;
 pub use repeat_until::RepeatUntil;
 pub use retry::{Retry, RetryIf};
 pub use same::{ErrorIs, SameError, SameValue, ValueIs};
-pub use sequence::{Sequence, sequence};
+pub use sequence::Sequence;
 #[cfg(feature = "alloc")]
 pub use split::Split;
 pub use starts_on::{StartsOn, starts_on};

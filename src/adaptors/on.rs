@@ -19,7 +19,8 @@ use crate::{Completes, Completion, Env, Panic, Receiver, Scheduler, Sender};
 /// thread::scope(|scope| {
 ///     scope.spawn(|| run_loop.run());
 ///     let here = thread::current().id();
-///     let work = on(run_loop.scheduler(), just_from(|| thread::current().id()))
+///     let work = just_from(|| thread::current().id())
+///         .on(run_loop.scheduler())
 ///         .then(move |there| (there != here, thread::current().id() == here));
 ///     assert_eq!(sync_wait(work).unwrap(), (true, true));
 ///     run_loop.finish();
@@ -80,7 +81,7 @@ where
         const {
             demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`on` comes back to the scheduler it was started on, and the receiver's environment has none: write `starts_on(scheduler, sender)` to stay there, or give it one with `.write_env(WithScheduler(scheduler))`",
+                "`on` comes back to the scheduler it was started on, and the receiver's environment has none: write `starts_on(scheduler, sender)` to stay there, or give it one with `.with_scheduler(scheduler)`",
             );
             demand(
                 <R::Env as Env>::Scheduler::INFALLIBLE,
@@ -114,14 +115,4 @@ impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Back<C> {
             Err(panic) => Err(completion.unless_panicked(panic)),
         }
     }
-}
-
-/// `sender` on `scheduler`, and back: an [`On`].
-#[inline]
-pub fn on<C: Scheduler, S: Sender + Send>(scheduler: C, sender: S) -> On<S, C>
-where
-    S::Value: Send,
-    S::Error: Send,
-{
-    On::new(sender, scheduler)
 }

@@ -1,5 +1,5 @@
 use super::chain::{ChainOperation, Successor};
-use super::same::{ErrorIs, SameError};
+use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
@@ -10,10 +10,7 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// use std::sync::atomic::{AtomicU32, Ordering};
 ///
 /// let step = AtomicU32::new(0);
-/// let both = sequence(
-///     just_from(|| step.store(1, Ordering::Relaxed)),
-///     just_from(|| step.load(Ordering::Relaxed)),
-/// );
+/// let both = just_from(|| step.store(1, Ordering::Relaxed)).sequence(just_from(|| step.load(Ordering::Relaxed)));
 /// assert_eq!(sync_wait(both).unwrap(), 1);
 /// ```
 ///
@@ -94,13 +91,4 @@ where
             Completion::Panicked(payload) => Err(Completion::Panicked(payload)),
         }
     }
-}
-
-/// `first`, then `second`: a [`Sequence`].
-#[inline]
-pub fn sequence<A: Sender, B: Sender + Send>(first: A, second: B) -> Sequence<A, B>
-where
-    B::Error: ErrorIs<A::Error>,
-{
-    Sequence::new(first, second)
 }

@@ -75,7 +75,7 @@ unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
         const {
             demand(
                 C::INFALLIBLE,
-                "`starts_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`, or handle its error with `sequence(scheduler.schedule().map_err(..), sender)`",
+                "`starts_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`, or handle its error with `scheduler.schedule().map_err(..).sequence(sender)`",
             );
         }
         let Self { sender, scheduler } = self;

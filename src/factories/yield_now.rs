@@ -88,7 +88,7 @@ unsafe impl Sender for YieldNow {
         const {
             demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`yield_now` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.write_env(WithScheduler(scheduler))`",
+                "`yield_now` needs a scheduler in the receiver's environment: write `starts_on(scheduler, sender)`, or give it one with `.with_scheduler(scheduler)`",
             );
             demand(
                 <R::Env as Env>::Scheduler::INFALLIBLE,

@@ -91,7 +91,7 @@ unsafe impl<K: Kind> Sender for Join<K> {
         const {
             demand(
                 <R::Env as Env>::Scheduler::PRESENT,
-                "`join` completes on a scheduler, and there is none here: write `starts_on(scheduler, scope.join())`, or give it one with `.write_env(WithScheduler(scheduler))`",
+                "`join` completes on a scheduler, and there is none here: write `starts_on(scheduler, scope.join())`, or give it one with `.with_scheduler(scheduler)`",
             );
             demand(
                 <R::Env as Env>::Scheduler::INFALLIBLE,

@@ -279,19 +279,6 @@ pub trait Patch: Clone + Send + Sync + private::Sealed {
     fn stop_token<E: Env>(&self, beneath: &E) -> Self::StopToken<E>;
     /// The scheduler: the patch's own, or the one beneath.
     fn scheduler<E: Env>(&self, beneath: &E) -> Self::Scheduler<E>;
-    /// Shows the patch's own value to `found`, if its type is `id`; returns whether it did.
-    #[doc(hidden)]
-    #[inline]
-    fn show(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
-        let _ = (id, found);
-        false
-    }
-    /// The priority: the patch's own, or the one beneath.
-    #[doc(hidden)]
-    #[inline]
-    fn priority<E: Env>(&self, beneath: &E) -> Option<Priority> {
-        beneath.priority()
-    }
 }
 
 /// Changes the stop token.
@@ -356,31 +343,47 @@ impl<V: Clone + Send + Sync + 'static> Patch for With<V> {
     fn scheduler<E: Env>(&self, beneath: &E) -> E::Scheduler {
         beneath.scheduler()
     }
-
-    #[inline]
-    fn show(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
-        let is_own = id == TypeId::of::<V>();
-        if is_own {
-            found(&self.0);
-        }
-        is_own
-    }
-
-    #[inline]
-    fn priority<E: Env>(&self, beneath: &E) -> Option<Priority> {
-        (&self.0 as &dyn Any)
-            .downcast_ref()
-            .copied()
-            .or_else(|| beneath.priority())
-    }
 }
 
-/// Sealed: `COMPLETES` of a sender with a patched environment relies on `CHANGES_SCHEDULER`.
+/// Seals [`Patch`]: `COMPLETES` of a sender with a patched environment relies on `CHANGES_SCHEDULER`.
 mod private {
-    pub trait Sealed {}
-    impl<K> Sealed for super::WithStopToken<K> {}
-    impl<C> Sealed for super::WithScheduler<C> {}
-    impl<V> Sealed for super::With<V> {}
+    use super::{Any, Env, Priority, TypeId, With, WithScheduler, WithStopToken};
+
+    pub trait Sealed {
+        /// Shows the patch's own value to `found` if its type is `id`, and returns whether it did.
+        #[inline]
+        fn show(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
+            let _ = (id, found);
+            false
+        }
+
+        /// Returns the patch's own priority, or the one beneath.
+        #[inline]
+        fn priority<E: Env>(&self, beneath: &E) -> Option<Priority> {
+            beneath.priority()
+        }
+    }
+
+    impl<K> Sealed for WithStopToken<K> {}
+    impl<C> Sealed for WithScheduler<C> {}
+    impl<V: 'static> Sealed for With<V> {
+        #[inline]
+        fn show(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> bool {
+            let is_own = id == TypeId::of::<V>();
+            if is_own {
+                found(&self.0);
+            }
+            is_own
+        }
+
+        #[inline]
+        fn priority<E: Env>(&self, beneath: &E) -> Option<Priority> {
+            (&self.0 as &dyn Any)
+                .downcast_ref()
+                .copied()
+                .or_else(|| beneath.priority())
+        }
+    }
 }
 
 /// An environment with one thing changed and the rest forwarded.

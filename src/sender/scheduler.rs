@@ -31,12 +31,10 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     /// [`or_inline`](Scheduler::or_inline) or [`or_abort`](Scheduler::or_abort).
     const INFALLIBLE: bool;
 
-    /// `false` only for [`NoScheduler`].
+    /// Whether this is a scheduler at all: `false` only for [`NoScheduler`], and for a wrapper of it.
     ///
-    /// It is a constant, and not part of [`native`](Scheduler::native), because algorithms refuse a missing scheduler at
-    /// compile time. Generic code can see nothing else of a type there. A scheduler that lies is refused, or completes
-    /// as its own sender does.
-    #[doc(hidden)]
+    /// Algorithms that need a scheduler refuse a missing one at compile time, by this constant. Where it is wrong, the
+    /// scheduler is refused, or completes as its own sender does.
     const PRESENT: bool = true;
 
     /// Makes a sender that completes on this scheduler.
@@ -121,7 +119,7 @@ unsafe impl Sender for NoSchedule {
     }
 }
 
-#[doc(hidden)]
+/// The operation of [`NoSchedule`].
 pub struct NoScheduleOperation<R> {
     receiver: Option<R>,
     _pinned: PhantomPinned,

@@ -73,10 +73,13 @@ pub unsafe trait Sender: Sized {
     /// Connects the sender to where its result goes. Runs nothing.
     fn connect<R: Receiver<Self::Value, Self::Error>>(self, receiver: R) -> Self::Operation<R>;
 
-    /// Moves the boxes that this sender owns directly to `list`, where they are destroyed after it.
+    /// Moves the boxes that this sender owns to `list`, which destroys them after the sender.
     ///
-    /// It is called by a box that is destroyed with this sender inside, so that a nest of boxes that was never started is
-    /// destroyed in a loop. An adaptor asks its children. What is not moved is destroyed with the sender, by recursion.
+    /// A box calls this on the sender inside when the box is destroyed unstarted. So a nest of boxes is destroyed in a loop,
+    /// in constant stack. Adaptors forward the call to their children.
+    ///
+    /// This is the crate's door in the trait: no code outside can name the list. The default moves nothing, and the sender
+    /// destroys its boxes by recursion.
     #[doc(hidden)]
     #[inline]
     fn dismantle<'a>(&mut self, list: &mut DropList<'a>)

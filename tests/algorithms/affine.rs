@@ -184,10 +184,10 @@ fn there_is_no_trip_for_a_sender_that_completes_inline() {
 #[test]
 fn there_is_no_second_trip_for_a_sender_that_comes_back_by_itself() {
     with_loop(|there| {
-        let (outcome, log) = noted(&Log::default(), on(there, just(1)).affine().affine());
+        let (outcome, log) = noted(&Log::default(), just(1).on(there).affine().affine());
         assert_eq!(outcome.unwrap(), 1);
         assert_eq!(log, ["trip asked for", "trip connected", "trip started"]);
-        assert_eq!(affine_of(&on(there, just(1))), Completes::OnStartScheduler);
+        assert_eq!(affine_of(&just(1).on(there)), Completes::OnStartScheduler);
     });
 }
 

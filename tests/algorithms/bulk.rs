@@ -400,7 +400,7 @@ mod on_a_pool {
         let meet = meeting(&pool);
         let call = |_: usize, _: &()| meet();
         sync_wait(starts_on(there, just(()).bulk(2, call))).unwrap();
-        sync_wait(on(there, just(()).bulk(2, call))).unwrap();
+        sync_wait(just(()).bulk(2, call).on(there)).unwrap();
         sync_wait(just(()).continues_on(there).bulk(2, call)).unwrap();
         sync_wait(starts_on(there, just(()).boxed().bulk(2, call))).unwrap();
         sync_wait(starts_on(there, just(()).let_value(|()| just(()).bulk(2, call)))).unwrap();

@@ -26,7 +26,12 @@ fn errors<C: Place>(n: u32, scheduler: C) -> impl Chain {
     just_error::<u32, u32>(n)
         .map_err(|n| n + 1)
         .err_into::<u64>()
-        .let_error(move |n| sequence(scheduler.schedule().infallible_into(), just_error::<u32, u64>(n + 1)))
+        .let_error(move |n| {
+            scheduler
+                .schedule()
+                .infallible_into()
+                .sequence(just_error::<u32, u64>(n + 1))
+        })
         .retry_if(|_| false)
         .upon_error(|n| n as u32 + 1)
         .retry()
@@ -71,10 +76,10 @@ fn places<C: Place>(n: u32, scheduler: C) -> impl Chain {
 const PLACES: u32 = 1;
 
 fn loops<C: Place>(n: u32, scheduler: C) -> impl Chain {
-    sequence(
-        scheduler.schedule().repeat_n(2),
-        scheduler.schedule().then(move |()| n + 1).repeat_until(|_| true),
-    )
+    scheduler
+        .schedule()
+        .repeat_n(2)
+        .sequence(scheduler.schedule().then(move |()| n + 1).repeat_until(|_| true))
 }
 const LOOPS: u32 = 1;
 

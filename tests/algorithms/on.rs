@@ -18,13 +18,16 @@ fn runs_there_and_comes_back_on_every_channel() {
         let seen = Mutex::new(Vec::new());
         let note = || just_from(|| seen.lock().unwrap().push(thread::current().id()));
         // The inner clean-up runs there, the outer where it arrives.
-        let work = on(there, just(1).finally(note())).finally(note());
+        let work = just(1).finally(note()).on(there).finally(note());
         assert_eq!(sync_wait(work).unwrap(), 1);
         let work = just_error::<i32, _>("no").finally(note()).on(there).finally(note());
         assert_eq!(sync_wait(work).err(), Some("no"));
-        let work = on(there, just_stopped::<i32, Infallible>().finally(note())).finally(note());
+        let work = just_stopped::<i32, Infallible>()
+            .finally(note())
+            .on(there)
+            .finally(note());
         assert!(sync_wait(work).is_stopped());
-        let work = on(there, just_from(|| panic!("there")).finally(note())).finally(note());
+        let work = just_from(|| panic!("there")).finally(note()).on(there).finally(note());
         assert_eq!(panic_message(|| sync_wait(work)), "there");
         assert_eq!(seen.into_inner().unwrap(), [id, here, id, here, id, here, id, here]);
     });
@@ -34,10 +37,10 @@ fn runs_there_and_comes_back_on_every_channel() {
 fn the_environment_inside_has_the_scheduler() {
     with_loop(|first| {
         with_loop(|second| {
-            let id = sync_wait(on(first, just_from(|| thread::current().id()))).unwrap();
+            let id = sync_wait(just_from(|| thread::current().id()).on(first)).unwrap();
             // The inner `on` comes back to the scheduler of its environment, which is the first.
-            let inside = on(second, just(())).then(|()| thread::current().id());
-            assert_eq!(sync_wait(on(first, inside)).unwrap(), id);
+            let inside = just(()).on(second).then(|()| thread::current().id());
+            assert_eq!(sync_wait(inside.on(first)).unwrap(), id);
         });
     });
 }
@@ -46,7 +49,7 @@ fn the_environment_inside_has_the_scheduler() {
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
     let value = census.value();
-    let kept = with_loop(|there| sync_wait(on(there, just(value))).unwrap());
+    let kept = with_loop(|there| sync_wait(just(value).on(there)).unwrap());
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
@@ -56,7 +59,7 @@ fn moves_what_cannot_be_copied() {
 fn borrows_from_the_caller() {
     let words = ["a".to_owned(), "bc".to_owned()];
     let work = just_from(|| words.iter().map(String::len).sum::<usize>());
-    assert_eq!(with_loop(|there| sync_wait(on(there, work)).unwrap()), 3);
+    assert_eq!(with_loop(|there| sync_wait(work.on(there)).unwrap()), 3);
 }
 
 #[test]
@@ -65,7 +68,8 @@ fn a_stop_before_its_turn_leaves_it_unstarted_and_comes_back() {
         let source = StopSource::new();
         source.request_stop();
         let here = thread::current().id();
-        let work = on(there, just_from(|| -> bool { panic!("started") }))
+        let work = just_from(|| -> bool { panic!("started") })
+            .on(there)
             .upon_stopped(move || thread::current().id() == here)
             .write_env(WithStopToken(source.token()));
         assert!(sync_wait(work).unwrap());
@@ -76,7 +80,9 @@ fn a_stop_before_its_turn_leaves_it_unstarted_and_comes_back() {
 fn the_way_back_is_not_stopped() {
     with_loop(|there| {
         let source = StopSource::new();
-        let work = on(there, just_from(|| source.request_stop())).write_env(WithStopToken(source.token()));
+        let work = just_from(|| source.request_stop())
+            .on(there)
+            .write_env(WithStopToken(source.token()));
         assert!(sync_wait(work).unwrap());
     });
 }
@@ -88,7 +94,7 @@ fn dropped_unstarted_it_runs_nothing() {
     let run_loop = RunLoop::new();
     let mut slot = WaitSlot::new();
     drop(prepare(
-        on(run_loop.scheduler(), just_from(move || drop(value))),
+        just_from(move || drop(value)).on(run_loop.scheduler()),
         &mut slot,
     ));
     assert_eq!((run_loop.run_ready(), census.alive()), (0, 0));
@@ -97,7 +103,7 @@ fn dropped_unstarted_it_runs_nothing() {
 #[test]
 fn does_not_allocate() {
     let run_loop = RunLoop::new();
-    let (value, allocated) = allocations(|| run_loop.run_until(on(run_loop.scheduler(), just(1))).unwrap());
+    let (value, allocated) = allocations(|| run_loop.run_until(just(1).on(run_loop.scheduler())).unwrap());
     assert_eq!((value, allocated), (1, 0));
 }
 
@@ -105,7 +111,7 @@ fn does_not_allocate() {
 fn a_million_rounds_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let mut left = ROUNDS;
-        let round = on(InlineScheduler, just(1)).write_env(WithScheduler(InlineScheduler));
+        let round = just(1).on(InlineScheduler).write_env(WithScheduler(InlineScheduler));
         let last = sync_wait(round.repeat_until(|_| {
             left -= 1;
             left == 0
@@ -119,7 +125,7 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let run_loop = RunLoop::new();
         let mut left = ROUNDS;
-        let round = on(run_loop.scheduler(), just(1));
+        let round = just(1).on(run_loop.scheduler());
         let last = run_loop.run_until(round.repeat_until(|_| {
             left -= 1;
             left == 0
@@ -133,9 +139,9 @@ fn a_panic_in_schedule_on_the_way_back_is_the_completion() {
     let census = Census::new();
     let back = || WithScheduler(Touchy::<0>::new("schedule", &census));
     with_loop(|there| {
-        let work = on(there, just(census.value())).write_env(back());
+        let work = just(census.value()).on(there).write_env(back());
         assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
-        let work = on(there, just_from(|| panic!("there"))).write_env(back());
+        let work = just_from(|| panic!("there")).on(there).write_env(back());
         assert_eq!(panic_message(|| sync_wait(work)), "there");
     });
     assert_eq!(census.alive(), 0);
@@ -144,7 +150,7 @@ fn a_panic_in_schedule_on_the_way_back_is_the_completion() {
 #[test]
 fn a_panic_in_schedule_on_the_way_there_is_the_completion() {
     let census = Census::new();
-    let work = on(Touchy::<0>::new("schedule", &census), just(census.value()));
+    let work = just(census.value()).on(Touchy::<0>::new("schedule", &census));
     assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
     assert_eq!(census.alive(), 0);
 }

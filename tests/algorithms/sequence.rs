@@ -97,7 +97,7 @@ fn size_of_operation<S: Sender>(_: &S) -> usize {
 
 #[test]
 fn completes_with_the_value_of_the_second() {
-    assert_eq!(sync_wait(sequence(just("first"), just(2))).unwrap(), 2);
+    assert_eq!(sync_wait(just("first").sequence(just(2))).unwrap(), 2);
     assert_eq!(sync_wait(just("first").sequence(just(2))).unwrap(), 2);
 }
 
@@ -114,7 +114,7 @@ fn the_second_is_connected_after_the_first_was_destroyed() {
             log: &log,
         },
     );
-    sync_wait(sequence(first, second)).unwrap();
+    sync_wait(first.sequence(second)).unwrap();
     assert_eq!(
         log.into_inner().unwrap(),
         [
@@ -137,11 +137,11 @@ fn the_operation_is_no_larger_than_the_larger_child_and_a_little() {
     assert!(small < large);
     let little = 16 * size_of::<usize>();
     let of_two = |size: usize| size <= large + little;
-    let large_last = sequence(Noted::<64> { name, log }, Noted::<4096> { name, log });
+    let large_last = Noted::<64> { name, log }.sequence(Noted::<4096> { name, log });
     assert!(of_two(size_of_operation(&large_last)));
-    let large_first = sequence(Noted::<4096> { name, log }, Noted::<64> { name, log });
+    let large_first = Noted::<4096> { name, log }.sequence(Noted::<64> { name, log });
     assert!(of_two(size_of_operation(&large_first)));
-    let both_large = sequence(Noted::<4096> { name, log }, Noted::<4096> { name, log });
+    let both_large = Noted::<4096> { name, log }.sequence(Noted::<4096> { name, log });
     assert!(of_two(size_of_operation(&both_large)));
 }
 
@@ -149,21 +149,21 @@ fn the_operation_is_no_larger_than_the_larger_child_and_a_little() {
 fn what_the_second_carries_is_stored_once() {
     let second = just([0u8; 4096]);
     let alone = size_of_operation(&second);
-    let size = size_of_operation(&sequence(just(()), second));
+    let size = size_of_operation(&just(()).sequence(second));
     assert!(size <= alone + 16 * size_of::<usize>(), "{size} for {alone}");
 }
 
 #[test]
 fn the_value_of_the_first_is_dropped_before_the_second_runs() {
     let census = Census::new();
-    let work = sequence(just(census.value()), just_from(|| census.alive()));
+    let work = just(census.value()).sequence(just_from(|| census.alive()));
     assert_eq!(sync_wait(work).unwrap(), 0);
 }
 
 #[test]
 fn moves_what_cannot_be_copied() {
     let census = Census::new();
-    let kept = sync_wait(sequence(just(()), just(census.value()))).unwrap();
+    let kept = sync_wait(just(()).sequence(just(census.value()))).unwrap();
     assert_eq!(census.alive(), 1);
     drop(kept);
     assert_eq!(census.alive(), 0);
@@ -172,11 +172,7 @@ fn moves_what_cannot_be_copied() {
 #[test]
 fn borrows_from_the_caller() {
     let log = Mutex::new(Vec::new());
-    sync_wait(sequence(
-        just_from(|| log.lock().unwrap().push(1)),
-        just_from(|| log.lock().unwrap().push(2)),
-    ))
-    .unwrap();
+    sync_wait(just_from(|| log.lock().unwrap().push(1)).sequence(just_from(|| log.lock().unwrap().push(2)))).unwrap();
     assert_eq!(log.into_inner().unwrap(), [1, 2]);
 }
 
@@ -187,20 +183,20 @@ fn an_error_a_stop_or_a_panic_of_the_first_leaves_the_second_unconnected() {
         name: "second",
         log: &log,
     };
-    let failed = sequence(just_error::<(), _>("no"), second().infallible_into());
+    let failed = just_error::<(), _>("no").sequence(second().infallible_into());
     assert_eq!(sync_wait(failed).err(), Some("no"));
-    assert!(sync_wait(sequence(just_stopped::<(), _>(), second())).is_stopped());
-    let panics = sequence(just_from(|| panic!("first")), second());
+    assert!(sync_wait(just_stopped::<(), _>().sequence(second())).is_stopped());
+    let panics = just_from(|| panic!("first")).sequence(second());
     assert_eq!(panic_message(|| sync_wait(panics)), "first");
     assert_eq!(log.into_inner().unwrap(), [""; 0]);
 }
 
 #[test]
 fn every_completion_of_the_second_arrives() {
-    let failed = sequence(just(()).infallible_into(), just_error::<i32, _>("no"));
+    let failed = just(()).infallible_into().sequence(just_error::<i32, _>("no"));
     assert_eq!(sync_wait(failed).err(), Some("no"));
-    assert!(sync_wait(sequence(just(()), just_stopped::<i32, _>())).is_stopped());
-    let panics = sequence(just(()), just_from(|| panic!("second")));
+    assert!(sync_wait(just(()).sequence(just_stopped::<i32, _>())).is_stopped());
+    let panics = just(()).sequence(just_from(|| panic!("second")));
     assert_eq!(panic_message(|| sync_wait(panics)), "second");
 }
 
@@ -213,7 +209,7 @@ fn dropped_unstarted_it_runs_nothing() {
         log: &log,
     };
     let mut slot = WaitSlot::new();
-    drop(prepare(sequence(first, just(census.value())), &mut slot));
+    drop(prepare(first.sequence(just(census.value())), &mut slot));
     assert_eq!(census.alive(), 0);
     assert_eq!(log.into_inner().unwrap(), [""; 0]);
 }
@@ -221,7 +217,9 @@ fn dropped_unstarted_it_runs_nothing() {
 #[test]
 fn a_stop_during_the_first_reaches_the_second() {
     let source = StopSource::new();
-    let work = sequence(just_from(|| source.request_stop()), never::<(), _>()).write_env(WithStopToken(source.token()));
+    let work = just_from(|| source.request_stop())
+        .sequence(never::<(), _>())
+        .write_env(WithStopToken(source.token()));
     assert!(sync_wait(work).is_stopped());
 }
 
@@ -230,13 +228,15 @@ fn a_stop_before_the_start_reaches_the_first() {
     let source = StopSource::new();
     source.request_stop();
     let second = just_from(|| -> i32 { panic!("called") });
-    let work = sequence(never::<(), _>(), second).write_env(WithStopToken(source.token()));
+    let work = never::<(), _>()
+        .sequence(second)
+        .write_env(WithStopToken(source.token()));
     assert!(sync_wait(work).is_stopped());
 }
 
 #[test]
 fn does_not_allocate() {
-    let (value, allocated) = allocations(|| sync_wait(sequence(just(1), just(2))).unwrap());
+    let (value, allocated) = allocations(|| sync_wait(just(1).sequence(just(2))).unwrap());
     assert_eq!((value, allocated), (2, 0));
 }
 
@@ -244,7 +244,7 @@ fn does_not_allocate() {
 fn a_million_rounds_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let mut left = ROUNDS;
-        let round = sequence(just(1), sequence(just(2), just(3)));
+        let round = just(1).sequence(just(2).sequence(just(3)));
         let last = sync_wait(round.repeat_until(|_| {
             left -= 1;
             left == 0
@@ -259,7 +259,7 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
         let run_loop = RunLoop::new();
         let scheduler = run_loop.scheduler();
         let mut left = ROUNDS;
-        let round = sequence(scheduler.schedule(), scheduler.schedule());
+        let round = scheduler.schedule().sequence(scheduler.schedule());
         let last = run_loop.run_until(round.repeat_until(|_| {
             left -= 1;
             left == 0

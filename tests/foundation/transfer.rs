@@ -158,7 +158,7 @@ fn a_job_that_unwinds_ends_the_process() {
 fn a_destructor_that_unwinds_out_of_a_start_ends_the_process() {
     let said = aborts("a_destructor_that_unwinds_out_of_a_start_ends_the_process", || {
         // The value of the first is dropped by the library, outside any user code.
-        let _ = sync_wait(sequence(just_from(|| Bomb), just(())));
+        let _ = sync_wait(just_from(|| Bomb).sequence(just(())));
     });
     assert!(said.contains("panicked inside a job"), "{said}");
 }
@@ -388,7 +388,7 @@ impl<R: Receiver<i32, Infallible>> Operation for LaterOperation<R> {
 #[test]
 fn an_operation_hands_its_job_to_the_driver() {
     assert_eq!(sync_wait(Later).unwrap(), 1);
-    let all = when_all((Later, Later.then(|x| x + 1), sequence(Later, Later)));
+    let all = when_all((Later, Later.then(|x| x + 1), Later.sequence(Later)));
     assert_eq!(sync_wait(all).unwrap(), (1, 2, 1));
 }
 

@@ -48,7 +48,7 @@ fn or_inline_goes_on_where_it_is_when_the_scheduler_fails() {
     for told in [Told::Work, Told::Fail, Told::Stop] {
         assert_eq!(sync_wait(just(1).continues_on(told.or_inline())).unwrap(), 1);
         assert_eq!(sync_wait(starts_on(told.or_inline(), just(1))).unwrap(), 1);
-        assert_eq!(sync_wait(on(told.or_inline(), just(1))).unwrap(), 1);
+        assert_eq!(sync_wait(just(1).on(told.or_inline())).unwrap(), 1);
     }
 }
 

@@ -76,7 +76,7 @@ fn a_million_rounds_between_those_of_a_run_loop_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let run_loop = RunLoop::new();
         let mut left = ROUNDS;
-        let round = sequence(run_loop.scheduler().schedule(), InlineScheduler.schedule());
+        let round = run_loop.scheduler().schedule().sequence(InlineScheduler.schedule());
         let last = run_loop.run_until(round.repeat_until(|()| {
             left -= 1;
             left == 0

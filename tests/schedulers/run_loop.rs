@@ -273,12 +273,12 @@ fn a_completion_that_races_with_the_end_of_the_loop_touches_no_freed_memory() {
             for _ in 0..5_000 {
                 // The loops of these live on the stack, and go as soon as the last job was pushed.
                 sync_wait(first.schedule()).unwrap();
-                sync_wait(when_all((first.schedule(), second.schedule(), on(first, just(()))))).unwrap();
+                sync_wait(when_all((first.schedule(), second.schedule(), just(()).on(first)))).unwrap();
                 // These live on the heap.
                 let [one, other] = [(); 2].map(|()| Box::new(RunLoop::new()));
                 one.run_until(second.schedule()).unwrap();
                 drop(one);
-                other.run_until(on(first, on(second, just(())))).unwrap();
+                other.run_until(just(()).on(second).on(first)).unwrap();
             }
         });
     });

@@ -418,7 +418,7 @@ fn a_large_operation_is_allocated_when_it_is_connected() {
     assert!(prepared.wait().is_value());
     assert_eq!((arena.given(), arena.alive()), (1, (0, 0)));
     // In a chain the second operation is connected by the first's completion, and starting is not what allocates.
-    assert!(sync_wait(sequence(erased.schedule(), erased.schedule())).is_value());
+    assert!(sync_wait(erased.schedule().sequence(erased.schedule())).is_value());
     assert_eq!((arena.given(), arena.alive()), (3, (0, 0)));
 }
 
@@ -608,14 +608,14 @@ fn work_arrives_where_the_scheduler_inside_is() {
         assert_eq!(sync_wait(starts_on(erased.clone(), at())).unwrap(), id);
         let continued = just(()).continues_on(erased.clone()).then(|()| thread::current().id());
         assert_eq!(sync_wait(continued).unwrap(), id);
-        let and_back = on(erased.clone(), at()).then(|there| (there, thread::current().id()));
+        let and_back = at().on(erased.clone()).then(|there| (there, thread::current().id()));
         assert_eq!(sync_wait(and_back).unwrap(), (id, here));
         // Back to an erased scheduler: `on` and `affine` inside see it in the environment.
         let run_loop = RunLoop::new();
         let home = TaskScheduler::new(run_loop.scheduler());
         let work = just(()).continues_on(there).affine().then(|()| thread::current().id());
         assert_eq!(run_loop.run_until(starts_on(home.clone(), work)).unwrap(), here);
-        let work = on(there, at()).then(|there| (there, thread::current().id()));
+        let work = at().on(there).then(|there| (there, thread::current().id()));
         assert_eq!(run_loop.run_until(starts_on(home, work)).unwrap(), (id, here));
     });
 }

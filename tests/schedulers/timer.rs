@@ -615,8 +615,12 @@ fn is_a_scheduler() {
         .unwrap(),
         there
     );
-    let (inside, outside) =
-        sync_wait(on(scheduler.clone(), place()).then(|inside| (inside, thread::current().id()))).unwrap();
+    let (inside, outside) = sync_wait(
+        place()
+            .on(scheduler.clone())
+            .then(|inside| (inside, thread::current().id())),
+    )
+    .unwrap();
     assert_eq!((inside, outside), (there, thread::current().id()));
     let begin = scheduler.now();
     sync_wait(

@@ -161,7 +161,7 @@ where
     crew.expect_none("let_value", move || leaf().let_value(move |_| leaf()));
     crew.expect_none("let_error", move || fails().let_error(move |_| leaf()));
     crew.expect_none("let_stopped", move || stops().let_stopped(leaf));
-    crew.expect_none("sequence", || sequence(leaf(), leaf()));
+    crew.expect_none("sequence", || leaf().sequence(leaf()));
     crew.expect_none("finally", || fails().finally(leaf().then(|_| ())));
     crew.expect_none("repeat_n", || leaf().then(|_| ()).repeat_n(3));
     crew.expect_none("repeat_until", || {
@@ -203,7 +203,7 @@ where
     crew.expect_none("write_env", || leaf().write_env(With(1_u8)));
     crew.expect_none("starts_on", || starts_on(pool, leaf()));
     crew.expect_none("continues_on", || leaf().continues_on(pool));
-    crew.expect_none("on", || on(pool, leaf()));
+    crew.expect_none("on", || leaf().on(pool));
     crew.expect_none("affine", || leaf().affine());
     crew.expect_none("bulk", || leaf().bulk(10, |_, _| {}));
     crew.expect_none("bulk_unchunked", || leaf().bulk_unchunked(10, |_, _| {}));

@@ -121,7 +121,7 @@ awaited! {
     let_value: boxed("one two").let_value(|text| boxed(first(text)));
     let_error: just_error::<&'static str, &'static str>("none").let_error(boxed);
     let_stopped: just_stopped::<&'static str, &'static str>().let_stopped(|| boxed("stopped"));
-    sequence_of_boxes: sequence(boxed("one"), boxed("two"));
+    sequence_of_boxes: boxed("one").sequence(boxed("two"));
     finally: boxed("one").finally(just(()).then(|()| ()));
     repeat_until: word("one").repeat_until(|text: &&'static str| *text == "one");
     repeat_n: word("one").then(drop).repeat_n(3);
@@ -143,8 +143,8 @@ awaited! {
     starts_on_a_box: starts_on(pool(), boxed("one"));
     starts_on_an_erased_scheduler: starts_on(TaskScheduler::new(pool()), boxed("one"));
     starts_on_a_loop: starts_on(run_loop().scheduler(), boxed("one"));
-    on_a_loop: on(run_loop().scheduler(), boxed("one"));
-    on_the_pool: on(pool(), boxed("one"));
+    on_a_loop: boxed("one").on(run_loop().scheduler());
+    on_the_pool: boxed("one").on(pool());
     affine: boxed("one").affine();
     write_env_a_literal: read_env(Get::<&'static str>::new()).write_env(With("one"));
     write_env_a_scheduler: boxed("one").write_env(WithScheduler(TaskScheduler::new(pool())));

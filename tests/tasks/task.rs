@@ -607,7 +607,7 @@ fn tasks_are_senders_among_others() {
     assert_eq!(sync_wait(number(5).affine()).unwrap(), 5);
     assert_eq!(sync_wait(starts_on(InlineScheduler, number(6))).unwrap(), 6);
     assert_eq!(sync_wait(when_all_iter((0..3).map(number))).unwrap(), [0, 1, 2]);
-    assert_eq!(sync_wait(sequence(number(1), number(2))).unwrap(), 2);
+    assert_eq!(sync_wait(number(1).sequence(number(2))).unwrap(), 2);
     let shared = starts_on(InlineScheduler, number(7)).split();
     assert_eq!(sync_wait(when_all((shared.clone(), shared))).unwrap(), (7, 7));
     let mut left = 3;
@@ -1374,7 +1374,7 @@ fn a_task_that_is_run_elsewhere_begins_and_ends_there_and_its_parent_is_back() {
         for _ in 0..10 {
             let Ok(ids) = starts_on(elsewhere(), child()).await;
             assert_eq!((ids, thread::current().id()), ((there, there), home));
-            let Ok(ids) = on(elsewhere(), child()).await;
+            let Ok(ids) = child().on(elsewhere()).await;
             assert_eq!((ids, thread::current().id()), ((there, there), home));
         }
     });

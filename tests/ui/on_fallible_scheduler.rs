@@ -15,5 +15,5 @@ impl Scheduler for MayRefuse {
 }
 
 fn main() {
-    let _ = sync_wait(on(bowline::scheduler::InlineScheduler, just(1)).write_env(WithScheduler(MayRefuse)));
+    let _ = sync_wait(just(1).on(bowline::scheduler::InlineScheduler).write_env(WithScheduler(MayRefuse)));
 }

@@ -3,5 +3,5 @@ use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 
 fn main() {
-    start_detached(on(InlineScheduler, just(1)));
+    start_detached(just(1).on(InlineScheduler));
 }

@@ -44,7 +44,7 @@ fn main() {
     start_detached(starts_on(InlineScheduler, scope.join()));
     assert_eq!(sync_wait(starts_on(MayRefuse.or_inline(), just(1).affine())).unwrap(), 1);
 
-    let refused = sequence(MayRefuse.schedule().map_err(Failed::from), just(1).infallible_into());
+    let refused = MayRefuse.schedule().map_err(Failed::from).sequence(just(1).infallible_into());
     assert_eq!(sync_wait(refused).unwrap_err(), Failed::from("full"));
 
     let number = just_error::<i32, &str>("no number").err_into::<Failed>();

@@ -2,5 +2,5 @@
 use bowline::prelude::*;
 
 fn main() {
-    let _ = sync_wait(sequence(just_error::<i32, &str>("no"), just(1)));
+    let _ = sync_wait(just_error::<i32, &str>("no").sequence(just(1)));
 }
