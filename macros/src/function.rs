@@ -38,6 +38,7 @@ impl Complaint {
 impl Function {
     pub(crate) fn parse(whole: TokenStream) -> Self {
         let mut tokens = Tokens::new(whole.clone());
+        // Attributes move to the outer function, so they are kept apart.
         let mut attributes = TokenStream::new();
         while tokens.next_is("#") {
             attributes.extend(tokens.next());
@@ -48,6 +49,7 @@ impl Function {
             visibility.extend(tokens.next());
             visibility.extend(tokens.next_group(Delimiter::Parenthesis).map(TokenTree::from));
         }
+        // All qualifiers are kept, so that `check` can reject those other than `async`.
         let mut qualifiers = Vec::new();
         while ["const", "async", "unsafe", "safe", "extern"]
             .iter()
@@ -56,6 +58,7 @@ impl Function {
         {
             qualifiers.extend(tokens.next());
         }
+        // An item without `fn` and a name is not a function. Later parts are then missing too.
         let keyword = if tokens.next_is("fn") { tokens.next() } else { None };
         let name = match (&keyword, tokens.peek()) {
             (Some(_), Some(TokenTree::Ident(name))) => Some(name.clone()),
@@ -92,6 +95,7 @@ impl Function {
                 first.map_or_else(Span::call_site, |token| token.span()),
             )
         };
+        // The most specific message comes first: not a function, generic, without a body.
         let (Some(keyword), Some(_)) = (&self.keyword, &self.name) else {
             return Err(not_a_function());
         };
@@ -101,6 +105,7 @@ impl Function {
         let (Some(parameters), Some(_)) = (&self.parameters, &self.body) else {
             return Err(not_a_function());
         };
+        // A block that awaits needs `async`. Other qualifiers would be lost in the outer function.
         if !self.qualifiers.iter().any(|word| word.to_string() == "async") {
             return Err(Complaint::new(
                 "the function must be async: write `async fn`",
@@ -110,6 +115,7 @@ impl Function {
         if let Some(other) = self.qualifiers.iter().find(|word| word.to_string() != "async") {
             return Err(Complaint::new("the function must be a plain `async fn`", other.span()));
         }
+        // The outer function calls the inner one without arguments.
         if !parameters.stream().is_empty() {
             return Err(Complaint::new("the function takes no parameters", parameters.span()));
         }
@@ -156,6 +162,7 @@ impl Function {
 
     /// Returns a compile error, and an empty function of the same name, so that its absence is not a second error.
     pub(crate) fn refused(self, complaint: &Complaint) -> TokenStream {
+        // Every token gets the span of the complaint, so that the compiler points there.
         let punct = |character, spacing| {
             let mut punct = Punct::new(character, spacing);
             punct.set_span(complaint.span);
@@ -178,6 +185,7 @@ impl Function {
         ]
         .into_iter()
         .collect();
+        // The empty function replaces the item. An item without a name is kept as it is.
         match self.name {
             Some(name) => {
                 result.extend(text("#[allow(dead_code)]"));

@@ -367,6 +367,7 @@ impl<K: Kind> Association<K> {
                 Err(now) => word = now,
             }
         };
+        // The joins are completed outside the lock, after the last access to the state.
         let waiters = joined.then(|| list.take());
         drop(list);
         if last {

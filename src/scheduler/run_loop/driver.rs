@@ -43,6 +43,7 @@ impl<'a> Driver<'a> {
             if self.try_run_one() || over() {
                 return;
             }
+            // A worker spins first: parking and passing its seat on cost more than a short wait.
             let worker = Worker::current();
             if worker.is_some_and(|worker| worker.look(|| !self.pushed.load(Relaxed).is_null())) {
                 continue;
@@ -59,6 +60,7 @@ impl<'a> Driver<'a> {
             {
                 continue;
             }
+            // Sleep until a producer pushes, a timer is due, or the loop finishes. A worker passes its seat on meanwhile.
             let due = Cell::new(ptr::null_mut::<Job>());
             let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
             let nap = || match self.served().map(PendingTimers::take_due_or_park) {

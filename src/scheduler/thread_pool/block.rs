@@ -137,10 +137,12 @@ impl Seated<'_> {
     fn stick(self, searched: bool) -> Option<&'static ThreadRecord> {
         let (seat, shared) = (self.seat, self.worker.shared);
         let idle = &shared.idle.0;
+        // From here on any thread without a job may take the seat.
         let start = match idle.stick(seat, searched, true) {
             Stuck::Given(spare) => return Some(spare),
             Stuck::Waits { start } => start,
         };
+        // A stuck thread does not search, so another one must.
         if searched {
             shared.pass_search_on();
         }
@@ -158,6 +160,7 @@ impl Seated<'_> {
         if let Some(item) = self.empty_slot() {
             self.push_displaced(item);
         }
+        // Without a new thread, the seat waits for an existing one.
         match idle.stick(seat, false, false) {
             Stuck::Given(spare) => Some(spare),
             Stuck::Waits { .. } => None,

@@ -144,6 +144,7 @@ impl ThreadPoolBuilder {
         if let Some(index) = names.iter().position(|name| name.contains('\0')) {
             return Err(BuildError::Name { index });
         }
+        // Started threads wait at the gate. If this function returns early or unwinds, `threads` sends them away.
         let shared = shared::obtain(wanted);
         let gate = Arc::new(Gate::new());
         let mut threads = StartedThreads {
@@ -152,6 +153,7 @@ impl ThreadPoolBuilder {
             shared,
             work: false,
         };
+        // Start all threads. A refusal ends the loop, and is reported after the started ones have arrived.
         let mut refused = None;
         for (index, name) in names.iter().enumerate() {
             let mut builder = thread::Builder::new().name(name.clone());
@@ -171,6 +173,7 @@ impl ThreadPoolBuilder {
                 }
             }
         }
+        // A failure of `on_start` is known once all started threads have arrived.
         let failed = gate.wait_for(threads.threads.len());
         if let Some(error) = refused.or(failed) {
             return Err(error);
@@ -182,6 +185,7 @@ impl ThreadPoolBuilder {
             most: self.spare_threads,
             handles: Mutex::new(Vec::new()),
         });
+        // Only now the pool accepts work. The verdict tells the threads its generation.
         let generation = shared.open(Some(start.clone()));
         gate.open(GateVerdict::Work(generation));
         Ok(ThreadPool::assemble(shared, generation, threads.into_working(), start))

@@ -96,7 +96,9 @@ where
         let number = unsafe { seated.fork(job) }?;
         Some((seated.seat, number))
     });
+    // A panic of `a` must not unwind past a fork that another worker may be running.
     let left = Panic::catch(a);
+    // If no other worker took `b`, it is taken back and runs here.
     let is_own = forked.is_none_or(|(seat, number)| {
         if worker.sits_on(seat) {
             seat.ring.take_back_fork(number, Item::fork(job))
@@ -116,6 +118,7 @@ where
             }
         };
     }
+    // Another worker runs `b`: wait for it, and run parts of it meanwhile.
     fork.wait(worker);
     // SAFETY: the latch is set, so the fork has run.
     let right = unsafe { fork.into_result() };

@@ -74,6 +74,7 @@ impl Seated<'_> {
     /// Returns the next job of this seat or of the injector.
     #[inline]
     pub(super) fn pick(self) -> Option<Item> {
+        // Their predecessor has just run, and they were handed over to run next to it.
         if !self.seat.shelf.is_empty()
             && let Some(item) = self.pick_from_shelf()
         {
@@ -82,25 +83,30 @@ impl Seated<'_> {
         let picks = self.worker.turns.picks.get().wrapping_add(1);
         self.worker.turns.picks.set(picks);
         self.seat.picks.store(picks, Relaxed);
+        // Bounds the wait of every queue.
         if picks.is_multiple_of(FAIR_EVERY)
             && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)
         {
             return Some(item);
         }
+        // Blocked threads likely wait for the newest jobs.
         if self.worker.turns.newest.get() != 0
             && let Some(item) = self.pick_newest()
         {
             return Some(item);
         }
         let occupied = self.shared().injector.occupied();
+        // Higher priorities precede the queues of the seat, which have the default one.
         if !occupied.and(Levels::URGENT).is_empty()
             && let Some(entry) = self.shared().injector.pop(Levels::URGENT)
         {
             return Some(self.not_from_slot(Item::entry(entry)));
         }
+        // A job that was just made ready is in the caches.
         if let Some(item) = self.pick_from_slot(occupied) {
             return Some(item);
         }
+        // Children first, so that a tree of tasks is walked depth-first. Otherwise FIFO, for fairness.
         let own = self.pick_child().or_else(|| {
             self.worker.turns.children.set(0);
             self.seat.ring.pop_oldest()
@@ -108,6 +114,7 @@ impl Seated<'_> {
         if let Some(item) = own {
             return Some(self.not_from_slot(item));
         }
+        // The seat is empty. With an empty injector too, the caller searches other seats.
         if occupied.is_empty() {
             return None;
         }
