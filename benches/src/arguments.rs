@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The parser of the command line.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::harness::Config;
 use crate::machine::cores;
 use crate::workloads::{WORKLOADS, Workload};
 
-/// Where a report goes.
+/// The destination of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     Stdout,
@@ -16,11 +16,11 @@ pub enum Output {
 /// A workload, or one case of it.
 pub struct Selection {
     pub workload: &'static Workload,
-    /// By its whole name, `hop/inside`.
+    /// One case, by its full name: `hop/inside`.
     pub case: Option<String>,
 }
 
-/// What is to be done.
+/// The parsed command.
 pub enum Request {
     Help,
     List,
@@ -32,7 +32,7 @@ pub enum Request {
     },
 }
 
-/// Understands the arguments, the program's name left out.
+/// Parses the arguments, without the program's name.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, String> {
     let mut selections = Vec::new();
     let mut rounds = None;
@@ -46,7 +46,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (argument.as_str(), None),
         };
-        // The next argument, where it can only be a value.
+        // The next argument, which must be a value.
         let mut next = || arguments.next_if(|next| !next.starts_with('-') && find(next).is_none());
         match name {
             "--help" | "-h" | "help" => return Ok(Request::Help),
@@ -86,7 +86,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
     })
 }
 
-/// The workloads that a name stands for: that of a workload, of one of its cases, or `all`.
+/// Returns the workloads of a name: a workload, one of its cases, or `all`.
 fn find(name: &str) -> Option<&'static [Workload]> {
     if name == "all" {
         return Some(WORKLOADS);
@@ -107,7 +107,7 @@ fn positive(option: &str, value: Option<String>) -> Result<usize, String> {
     number.ok_or_else(|| format!("{option} needs a number above zero, not {value}"))
 }
 
-/// The workloads, one a line.
+/// Returns the names of the workloads, one per line.
 pub fn list() -> String {
     let mut text = String::new();
     for workload in WORKLOADS {

@@ -2,26 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-/// What something took.
+/// The time that a measured piece of work took.
 #[derive(Clone, Copy)]
 pub struct Elapsed {
     pub wall: Duration,
-    /// CPU time of the whole process; `None` where it is not measured.
+    /// CPU time of the whole process, or `None` if it is not measured.
     pub cpu: Option<Duration>,
 }
 
 impl Elapsed {
-    /// Nanoseconds of wall time for each of `count` things.
+    /// Returns the nanoseconds of wall time for each of `count` units.
     pub fn wall_each(&self, count: usize) -> f64 {
         nanos_each(self.wall, count)
     }
 
-    /// Nanoseconds of CPU time for each of `count` things.
+    /// Returns the nanoseconds of CPU time for each of `count` units.
     pub fn cpu_each(&self, count: usize) -> Option<f64> {
         self.cpu.map(|cpu| nanos_each(cpu, count))
     }
 
-    /// CPU time over wall time: how many cores were at work.
+    /// Returns CPU time over wall time: the number of busy cores.
     pub fn cores(&self) -> Option<f64> {
         self.cpu.map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
     }
@@ -31,7 +31,7 @@ fn nanos_each(time: Duration, count: usize) -> f64 {
     time.as_nanos() as f64 / count as f64
 }
 
-/// Started before what is measured, stopped after it.
+/// A clock, started before the measured work and stopped after it.
 pub struct Stopwatch {
     cpu: Option<Duration>,
     wall: Instant,
@@ -55,11 +55,11 @@ impl Stopwatch {
     }
 }
 
-/// CPU time that all threads of this process have used.
+/// Returns the CPU time of all threads of this process.
 #[cfg(unix)]
 pub fn process_cpu() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer leads to a `timespec` that the call may write.
+    // SAFETY: the pointer is to a valid `timespec`, which the call may write.
     let read = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     (read == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
@@ -69,7 +69,7 @@ pub fn process_cpu() -> Option<Duration> {
     None
 }
 
-/// How many cores other processes use while something runs here: what makes a measurement unsteady.
+/// A measurement of the cores that other processes use meanwhile, which make results unsteady.
 pub struct Neighbours {
     busy: Option<Duration>,
     watch: Stopwatch,
@@ -83,7 +83,7 @@ impl Neighbours {
         }
     }
 
-    /// `None` where the system does not tell, or not exactly enough for so short a time.
+    /// Returns the number of cores, or `None` if the system does not report it precisely enough for so short a time.
     pub fn cores(self) -> Option<f64> {
         let elapsed = self.watch.stop();
         if elapsed.wall < Duration::from_millis(500) {
@@ -94,7 +94,7 @@ impl Neighbours {
     }
 }
 
-/// The time that all cores together have been busy, or taken away by the host of a virtual machine.
+/// Returns the time that all cores have been busy, or taken away by the host of a virtual machine.
 fn machine_busy() -> Option<Duration> {
     let all = std::fs::read_to_string("/proc/stat").ok()?;
     let fields = all.lines().next()?.split_whitespace().skip(1);
@@ -102,27 +102,27 @@ fn machine_busy() -> Option<Duration> {
     let [user, nice, system, _idle, _waiting, irq, softirq, stolen, ..] = fields[..] else {
         return None;
     };
-    // In hundredths of a second, whatever the kernel counts in itself.
+    // The unit is a hundredth of a second, independent of the kernel's own.
     Some(Duration::from_millis(
         10 * (user + nice + system + irq + softirq + stolen),
     ))
 }
 
-/// What the threads of this process other than the calling one have done.
+/// The activity of all threads of this process except the calling one.
 #[derive(Clone, Copy, Default)]
 pub struct Others {
-    /// The CPU time that they used.
+    /// Their CPU time.
     pub cpu: Duration,
-    /// How often one of them began to run.
+    /// How often one of them was scheduled.
     pub runs: u64,
 }
 
 impl Others {
-    /// To the nanosecond, thread by thread: a thread that does not run adds nothing. `None` where the system does not
-    /// tell.
+    /// Reads the accounts of each thread, in nanoseconds. A thread that does not run adds nothing. Returns `None` if
+    /// the system has no such accounts.
     #[cfg(target_os = "linux")]
     pub fn now() -> Option<Others> {
-        // SAFETY: it takes nothing and cannot fail.
+        // SAFETY: the call has no arguments and cannot fail.
         let own = unsafe { libc::gettid() }.to_string();
         let mut others = Others::default();
         for thread in std::fs::read_dir("/proc/self/task").ok()? {
@@ -131,13 +131,13 @@ impl Others {
                 continue;
             }
             let Ok(line) = std::fs::read_to_string(thread.path().join("schedstat")) else {
-                // It ended a moment ago, or the kernel keeps no such account of any.
+                // The thread has just ended, or the kernel has no such accounts.
                 if std::fs::exists("/proc/self/schedstat").is_ok_and(|exists| exists) {
                     continue;
                 }
                 return None;
             };
-            // Nanoseconds on a CPU, nanoseconds in the queue for one, and how often it got one.
+            // The fields: nanoseconds on a CPU, nanoseconds in the run queue, and the number of time slices.
             let mut fields = line.split_whitespace().map(str::parse);
             others.cpu += Duration::from_nanos(fields.next()?.ok()?);
             others.runs += fields.nth(1)?.ok()?;

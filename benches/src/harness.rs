@@ -1,34 +1,34 @@
-//! How things are compared: in turns, round by round, in one process.
+//! The comparison of contenders: in turns, round by round, in one process.
 
 use std::thread;
 use std::time::Duration;
 
 use crate::clock::Neighbours;
 
-/// How much is measured, and on how many threads.
+/// The size of a measurement, and its number of threads.
 #[derive(Clone, Copy)]
 pub struct Config {
-    /// Workers of every pool.
+    /// The number of workers of every pool.
     pub threads: usize,
-    /// Rounds that count. One more comes before them, to warm up.
+    /// The number of measured rounds. One more precedes them, to warm up.
     pub rounds: usize,
-    /// Small sizes: shows that everything runs, says little about how fast.
+    /// Whether sizes are small: a test that everything runs, without meaningful times.
     pub quick: bool,
 }
 
 impl Config {
-    /// One size or the other.
+    /// Returns one of the two sizes.
     pub fn size(&self, full: usize, quick: usize) -> usize {
         if self.quick { quick } else { full }
     }
 }
 
-/// What has been measured, and what of the rest is to be.
+/// The results so far, and the selection of what is measured.
 pub struct Bench {
     pub config: Config,
-    /// The case that was asked for; all of them where it is `None`.
+    /// The selected case, or all of them if `None`.
     only: Option<String>,
-    /// The names of all cases that there were, asked for or not.
+    /// The names of all cases seen, selected or not.
     pub offered: Vec<&'static str>,
     pub measured: Vec<Measured>,
 }
@@ -44,7 +44,7 @@ impl Bench {
     }
 }
 
-/// What is measured of each contender.
+/// A quantity that is measured for each contender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     pub name: &'static str,
@@ -57,12 +57,12 @@ impl Metric {
     }
 }
 
-/// What a contender has to do with the comparison.
+/// The role of a contender in the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The library.
     Bowline,
-    /// What it is measured against: ratios in the targets are to this one.
+    /// The peer: the ratios of the targets are relative to it.
     Peer,
     /// Shown for orientation.
     Shown,
@@ -78,23 +78,23 @@ impl Role {
     }
 }
 
-/// What one turn of one contender gave.
+/// The result of one turn of one contender.
 pub struct Sample {
-    /// One value for each metric of the case; `None` where it is not measured.
+    /// One value for each metric of the case, or `None` if it is not measured.
     pub values: Vec<Option<f64>>,
-    /// A digest of the result. All contenders must come to the same.
+    /// A digest of the result, which must be equal for all contenders.
     pub check: u64,
 }
 
-/// The same work, done by several contenders.
+/// A piece of work that several contenders do.
 pub struct Case<'a> {
-    /// The workload and the case, `hop/inside`.
+    /// The workload and the case: `hop/inside`.
     pub name: &'static str,
-    /// What is done, in one sentence.
+    /// A description of the work, in one sentence.
     pub about: &'static str,
-    /// What is measured. The table shows the ratios of the first.
+    /// The metrics. The table shows the ratios of the first.
     pub metrics: &'static [Metric],
-    /// The most rounds that make sense for it.
+    /// The largest useful number of rounds.
     pub most_rounds: usize,
     contenders: Vec<Contender<'a>>,
 }
@@ -142,7 +142,7 @@ impl<'a> Case<'a> {
         self
     }
 
-    /// Measures it, if it was asked for.
+    /// Measures the case, if it is selected.
     pub fn run(self, bench: &mut Bench) -> Result<(), String> {
         bench.offered.push(self.name);
         if bench.only.as_ref().is_none_or(|only| only == self.name) {
@@ -152,8 +152,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Runs every contender in every round. The order is turned around from round to round, so that nobody always comes
-    /// after the same one.
+    /// Runs every contender in every round. The order is reversed from round to round, so that no contender always
+    /// follows the same one.
     pub fn measure(mut self, config: &Config) -> Result<Measured, String> {
         let rounds = config.rounds.min(self.most_rounds);
         eprintln!("{}: {rounds} rounds of {}", self.name, self.names());
@@ -178,7 +178,7 @@ impl<'a> Case<'a> {
                 if round > 0 {
                     samples[index].push(sample);
                 }
-                // Until the workers of this one sleep, which is none of the next one's business.
+                // Waits until the workers of this contender sleep, so that they do not disturb the next one.
                 thread::sleep(Duration::from_millis(2));
             }
         }
@@ -223,18 +223,18 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The rounds of one value.
+/// The measured rounds of one value.
 #[derive(Clone)]
 pub struct Summary {
     pub median: f64,
     pub min: f64,
     pub max: f64,
-    /// In the order in which they were measured.
+    /// The values, in the order of measurement.
     pub rounds: Vec<f64>,
 }
 
 impl Summary {
-    /// `None` where there is nothing to sum up.
+    /// Returns the summary, or `None` without values.
     fn of(rounds: Vec<f64>) -> Option<Self> {
         let mut sorted = rounds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -253,23 +253,23 @@ impl Summary {
     }
 }
 
-/// A case that was run.
+/// A measured case.
 pub struct Measured {
     pub name: &'static str,
     pub about: &'static str,
     pub metrics: &'static [Metric],
     pub entries: Vec<Entry>,
-    /// How many cores other processes used meanwhile; `None` where it is not measured.
+    /// The number of cores that other processes used meanwhile, or `None` if it is not measured.
     pub neighbours: Option<f64>,
 }
 
-/// What one contender came to.
+/// The results of one contender.
 pub struct Entry {
     pub name: &'static str,
     pub role: Role,
     /// One for each metric.
     pub values: Vec<Option<Summary>>,
-    /// One for each metric: the library's value over this one's, round by round.
+    /// For each metric, the library's value over this one's, round by round.
     pub ratios: Vec<Option<Summary>>,
 }
 
@@ -279,7 +279,7 @@ impl Measured {
     }
 }
 
-/// The value below which the share `part` of all values lies. Sorts them.
+/// Returns the quantile `part` of the values, and sorts them.
 pub fn percentile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     values[((values.len() - 1) as f64 * part).round() as usize]

@@ -1,15 +1,15 @@
-//! JSON, as far as a report needs it.
+//! The subset of JSON that a report needs.
 
 use std::fmt::{self, Write};
 
-/// A value.
+/// A JSON value.
 pub enum Json {
     Null,
     Bool(bool),
     Number(f64),
     Text(String),
     List(Vec<Json>),
-    /// In the order in which it is written.
+    /// An object, in the order of its fields.
     Object(Vec<(&'static str, Json)>),
 }
 

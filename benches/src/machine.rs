@@ -1,4 +1,4 @@
-//! Where it was measured, and against what.
+//! The machine of a measurement, and the versions of the peers.
 
 use std::{env, fs, thread};
 
@@ -21,7 +21,7 @@ impl Machine {
         }
     }
 
-    /// In one line.
+    /// Returns a description in one line.
     pub fn line(&self) -> String {
         let peers: Vec<String> = self
             .peers
@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-/// How many threads can run at once.
+/// Returns the number of threads that can run at once.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, Into::into)
 }
@@ -56,7 +56,7 @@ fn system() -> String {
     }
 }
 
-/// The version of a package that this program was built with.
+/// Returns the version of a package that this program was built with.
 fn locked_version(package: &str) -> String {
     const LOCK: &str = include_str!("../../Cargo.lock");
     let entry = format!("name = \"{package}\"\nversion = \"");

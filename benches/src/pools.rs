@@ -25,10 +25,10 @@ pub fn rayon(threads: usize) -> rayon::ThreadPool {
     builder.build().expect("rayon starts its workers")
 }
 
-/// smol's executor, and the threads that run it, as smol itself has them.
+/// smol's executor and its threads, configured as smol itself does.
 pub struct AsyncExecutor {
     executor: Arc<Executor<'static>>,
-    /// The threads run until it is closed.
+    /// The channel that ends the threads when it is closed.
     open: async_channel::Sender<()>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -51,7 +51,7 @@ impl AsyncExecutor {
         }
     }
 
-    /// The executor, for a task that spawns others.
+    /// Returns the executor, for a task that spawns others.
     pub fn spawner(&self) -> Arc<Executor<'static>> {
         self.executor.clone()
     }
@@ -65,7 +65,7 @@ impl Drop for AsyncExecutor {
     fn drop(&mut self) {
         self.open.close();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }

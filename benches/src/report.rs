@@ -1,4 +1,4 @@
-//! What was measured, for people, for pages and for programs.
+//! The report of a measurement: as text, as Markdown and as JSON.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::machine::Machine;
 use crate::targets::{Bound, Verdict, judge};
 
-/// Everything that was measured.
+/// All results.
 pub struct Report {
     pub machine: Machine,
     pub config: Config,
@@ -25,7 +25,7 @@ impl Report {
         format!("{}; {} threads{sizes}", self.machine.line(), self.config.threads)
     }
 
-    /// A table for each case.
+    /// Returns a table for each case, as text.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.conditions());
         for case in &self.cases {
@@ -42,7 +42,7 @@ impl Report {
         text
     }
 
-    /// One table with a row for each value, in Markdown.
+    /// Returns one table with a row for each value, in Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("{}.\n\n", self.conditions());
         text.push_str("| case | measured | bowline | peer | ratio | target | | others (ratio to them) |\n");
@@ -99,7 +99,7 @@ impl Report {
         text
     }
 
-    /// Everything, every round included.
+    /// Returns all results with every round, as JSON.
     pub fn json(&self) -> Json {
         let peers = self
             .machine
@@ -173,7 +173,7 @@ fn summary_json(summary: &Summary) -> Json {
     ])
 }
 
-/// The limit of a target, short enough for a column.
+/// Returns the limit of a target, short enough for a column.
 fn limit(verdict: &Verdict) -> String {
     match verdict.target.bound {
         Bound::Ratio(limit) => format!("ratio ≤ {limit}"),
@@ -182,7 +182,7 @@ fn limit(verdict: &Verdict) -> String {
     }
 }
 
-/// Contenders down, metrics across, and the ratio of the first metric at the end.
+/// Returns a table with a row per contender, a column per metric, and the ratio of the first metric at the end.
 fn table(case: &Measured) -> String {
     let mut rows = vec![vec![String::new()]];
     rows[0].extend(
@@ -213,13 +213,13 @@ fn table(case: &Measured) -> String {
     text
 }
 
-/// The median, and between which values the rounds were.
+/// Returns the median and the range of the rounds.
 fn spread(summary: &Summary) -> String {
     let Summary { median, min, max, .. } = summary;
     format!("{} ({}–{})", number(*median), number(*min), number(*max))
 }
 
-/// Three digits that matter, or all before the point.
+/// Formats a number with three significant digits, or all before the point.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         value if value >= 100.0 || value == 0.0 => 0,
@@ -229,13 +229,13 @@ fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// From how many cores on it is worth a remark that other processes use them.
+/// The number of cores used by other processes above which the report warns.
 const UNSTEADY: f64 = 0.1;
 
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
 
-/// Puts `table` between the two marks of the page at `path`.
+/// Replaces the text between the two marks of the page at `path` with `table`.
 pub fn update_page(path: &str, table: &str) -> Result<(), String> {
     let page = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let page = replace_between_marks(&page, table).ok_or(format!("{path}: no lines {BEGIN} and {END}"))?;

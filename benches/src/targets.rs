@@ -1,19 +1,19 @@
-//! What the library is to reach, on the machine it was measured on.
+//! The targets of the library, on the machine of the measurement.
 
 use crate::harness::{Config, Measured, Role};
 
-/// How a value is judged.
+/// The kind of a limit.
 #[derive(Clone, Copy)]
 pub enum Bound {
-    /// The library's value over the peer's, at most.
+    /// The largest ratio of the library's value to the peer's.
     Ratio(f64),
-    /// The library's value, at most.
+    /// The largest value of the library.
     AtMost(f64),
-    /// The library's value for each worker that has a core of its own, at least.
+    /// The smallest value of the library for each worker that has a core of its own.
     PerCore(f64),
 }
 
-/// One value to reach.
+/// A target.
 pub struct Target {
     pub case: &'static str,
     pub metric: &'static str,
@@ -24,7 +24,7 @@ const fn target(case: &'static str, metric: &'static str, bound: Bound) -> Targe
     Target { case, metric, bound }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     target("hop/inside", "time", Bound::Ratio(0.3)),
     target("hop/outside", "time", Bound::Ratio(0.5)),
@@ -49,18 +49,18 @@ pub const TARGETS: &[Target] = &[
     target("idle/pool", "cpu", Bound::AtMost(0.0)),
 ];
 
-/// A target, and what became of it.
+/// A target and its result.
 pub struct Verdict {
     pub target: &'static Target,
     pub limit: f64,
-    /// What was measured; `None` where nothing was.
+    /// The measured value, or `None` if there is none.
     pub value: Option<f64>,
-    /// `None` where it was not measured, or at sizes that say nothing.
+    /// Whether the target was met, or `None` if it was not measured or the sizes were small.
     pub met: Option<bool>,
 }
 
 impl Verdict {
-    /// The target in words.
+    /// Returns a description of the target.
     pub fn text(&self, measured: &Measured) -> String {
         let metric = self.target.metric;
         let unit = measured
@@ -87,7 +87,7 @@ impl Verdict {
     }
 }
 
-/// Judges what was measured by every target that is about it. `cores` is how many the machine has.
+/// Compares the results with every target that concerns them. `cores` is the number of cores of the machine.
 pub fn judge(measured: &Measured, config: &Config, cores: usize) -> Vec<Verdict> {
     let targets = TARGETS.iter().filter(|target| target.case == measured.name);
     targets

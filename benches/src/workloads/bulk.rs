@@ -1,4 +1,4 @@
-//! A loop over many indices, in parallel: one that waits for memory, and one whose turns differ widely.
+//! Parallel loops over many indices: one bound by memory, and one whose iterations differ widely.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -31,22 +31,22 @@ fn saxpy(bench: &mut Bench) -> Result<(), String> {
     let y = SharedSlice::new(&mut y);
     let a = black_box(0.5_f32);
 
-    // Everybody works on the same memory, filled anew by the same thread before each turn.
+    // All contenders use the same memory, which the same thread fills before each turn.
     let turn = |pass: &dyn Fn()| {
-        // SAFETY: nobody else uses the slice now: `pass` runs below, and waits for what it starts.
+        // SAFETY: no pass is running: `pass` runs below, and waits for its work.
         unsafe { y.range(0..length) }.fill(1.0);
         let watch = Stopwatch::start();
         for _ in 0..passes {
             pass();
         }
         let elapsed = watch.stop();
-        // SAFETY: as above; every pass has ended.
+        // SAFETY: every pass has ended, so this thread has exclusive access.
         let y: &[f32] = unsafe { y.range(0..length) };
         let bits = y.iter().map(|value| u64::from(value.to_bits()));
         sample(elapsed, passes * length, bits)
     };
     let add = |range: Range<usize>| {
-        // SAFETY: the ranges given to this function in one pass are disjoint, and nothing else uses the slice meanwhile.
+        // SAFETY: the ranges of one pass are disjoint, and no other code accesses the slice meanwhile.
         let y = unsafe { y.range(range.clone()) };
         for (y, x) in y.iter_mut().zip(&x[range]) {
             *y += a * x;
@@ -71,7 +71,7 @@ fn saxpy(bench: &mut Bench) -> Result<(), String> {
     .peer("rayon", || {
         turn(&|| {
             rayon.install(|| {
-                // SAFETY: this pass has the whole slice to itself.
+                // SAFETY: this pass has exclusive access to the whole slice.
                 let y = unsafe { y.range(0..length) };
                 y.par_iter_mut().zip(&x).for_each(|(y, x)| *y += a * x);
             });
@@ -80,7 +80,7 @@ fn saxpy(bench: &mut Bench) -> Result<(), String> {
     .shown("bowline, bulk", || {
         turn(&|| {
             let each = |index: usize, (): &()| {
-                // SAFETY: every index below `length`, the length of both, comes once in a pass.
+                // SAFETY: each index below `length`, the length of both, occurs once in a pass.
                 unsafe { *y.at(index) += a * x.get_unchecked(index) };
             };
             sync_wait(bowline.scheduler().schedule().bulk(length, each)).unwrap();
@@ -90,7 +90,7 @@ fn saxpy(bench: &mut Bench) -> Result<(), String> {
     .run(bench)
 }
 
-/// What an index costs: a little, more and more towards the end, and every now and then very much.
+/// Returns the cost of an index: small, growing towards the end, and now and then very large.
 fn steps(index: usize, length: usize) -> u64 {
     let slope = (index * 64 / length) as u64;
     let peak = if scramble(index as u64).is_multiple_of(512) {
@@ -132,7 +132,7 @@ fn irregular(bench: &mut Bench) -> Result<(), String> {
     .run(bench)
 }
 
-/// What a loop costs that has next to nothing to do.
+/// Measures the cost of a loop with almost no work.
 fn small(bench: &mut Bench) -> Result<(), String> {
     let config = bench.config;
     const METRICS: &[Metric] = &[Metric::new("time", "ns per loop"), Metric::new("cores", "CPU/wall")];
@@ -185,13 +185,13 @@ fn sample(elapsed: Elapsed, count: usize, results: impl IntoIterator<Item = u64>
     }
 }
 
-/// A slice of which several threads write parts.
+/// A slice of which several threads write disjoint parts.
 struct SharedSlice {
     pointer: *mut f32,
     length: usize,
 }
 
-// SAFETY: whoever takes a part of it promises that nobody else has it.
+// SAFETY: the `unsafe` functions that access a part require exclusive access to it.
 unsafe impl Sync for SharedSlice {}
 
 impl SharedSlice {
@@ -204,21 +204,21 @@ impl SharedSlice {
 
     /// # Safety
     ///
-    /// The slice is alive, and while the part is used nobody else uses it.
+    /// The slice is valid, and the caller has exclusive access to the part while it is used.
     #[expect(clippy::mut_from_ref, reason = "the caller promises that the parts are disjoint")]
     unsafe fn range(&self, range: Range<usize>) -> &mut [f32] {
         assert!(range.start <= range.end && range.end <= self.length);
-        // SAFETY: the range is inside the slice, and the caller has it alone.
+        // SAFETY: the range is inside the slice, and the caller has exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(range.start), range.len()) }
     }
 
     /// # Safety
     ///
-    /// The slice is alive, has such an element, and while that is used nobody else uses it.
+    /// The slice is valid and has such an element. The caller has exclusive access to the element while it is used.
     #[expect(clippy::mut_from_ref, reason = "the caller promises that it is the only one")]
     unsafe fn at(&self, index: usize) -> &mut f32 {
         debug_assert!(index < self.length);
-        // SAFETY: the element is inside the slice, and the caller has it alone.
+        // SAFETY: the element is inside the slice, and the caller has exclusive access.
         unsafe { &mut *self.pointer.add(index) }
     }
 }

@@ -1,4 +1,4 @@
-//! Many jobs, all pushed by one worker: do the others come and take their part?
+//! Many jobs, all pushed by one worker: how well other workers share them.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! Task groups: what a child costs, a tree of them, a cancel that reaches many, and whether size matters.
+//! Task groups: the cost of a child, of a tree of children, and of a stop that reaches many, by size.
 
 use std::future::{Future, pending};
 use std::hint::{self, black_box};
@@ -28,7 +28,7 @@ const READS: &[Metric] = &[Metric::new("time", "ns per read")];
 const HANDLERS: &[Metric] = &[Metric::new("time", "ns per handler")];
 const WAITS: &[Metric] = &[Metric::new("time", "us")];
 
-/// How many children a node of the tree has.
+/// The number of children of a node.
 const ARITY: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
@@ -167,12 +167,12 @@ fn per(elapsed: Elapsed, many: usize, check: u64) -> Sample {
     }
 }
 
-/// How long it takes until the last of many tasks runs that keep the pool busy.
+/// Measures the time until the last of many tasks runs that keep the pool busy.
 fn latency(pool: &ThreadPool, behind: usize, raised: bool) -> Sample {
     let options = SpawnOptions::new()
         .priority(Priority::Background)
         .scheduler(pool.scheduler());
-    // Nobody awaits them, which would raise them.
+    // The tasks are not awaited, since that would raise them.
     let (ended, all_ended) = mpsc::channel();
     for _ in 0..behind {
         let ended = ended.clone();
@@ -194,7 +194,7 @@ fn latency(pool: &ThreadPool, behind: usize, raised: bool) -> Sample {
         last.raise(Priority::UserInteractive);
     }
     let waited = last_ran.recv().expect("it runs").saturating_duration_since(asked);
-    // It is an error when all have ended.
+    // Returns an error when all tasks have ended, because they own the senders.
     let _: Result<(), _> = all_ended.recv();
     Sample {
         values: vec![Some(waited.as_nanos() as f64 / 1000.0)],
@@ -209,7 +209,7 @@ fn each(elapsed: Elapsed, many: u64, check: u64) -> Sample {
     }
 }
 
-/// Spawns children into one group, and adds up what they give.
+/// Spawns children in one group, and adds up their results.
 async fn one_group(from: u64, to: u64) -> u64 {
     task::group(async move |group| {
         for number in from..to {
@@ -264,14 +264,14 @@ fn spawn_in_tokio(runtime: &Runtime, many: u64) -> Sample {
 }
 
 fn spawn_in_smol(threads: usize, many: u64) -> Sample {
-    // It lives as long as the process, and its threads as long as this.
+    // A static executor: it lives as long as the process, and its threads as long as this value.
     static EXECUTOR: StaticExecutor = StaticExecutor::new();
     let (open, closed) = async_channel::bounded::<()>(1);
     let workers: Vec<_> = (0..threads)
         .map(|_| {
             let closed = closed.clone();
             thread::spawn(move || {
-                // It is closed when all is over.
+                // The channel is closed at the end.
                 let _ = future::block_on(EXECUTOR.run(closed.recv()));
             })
         })
@@ -295,7 +295,7 @@ fn spawn_in_smol(threads: usize, many: u64) -> Sample {
     each(elapsed, many, sum)
 }
 
-/// The sum of the numbers of the leaves from `first`, of which there are so many.
+/// Returns the sum of the numbers of `leaves` leaves from `first` on.
 fn skynet(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     Box::pin(async move {
         if leaves == 1 {
@@ -388,7 +388,7 @@ fn cancel_in_tokio(runtime: &Runtime, many: u64) -> Sample {
     each(elapsed, many, ended.load(Relaxed) as u64)
 }
 
-/// Counts what has ended.
+/// A count of the tasks that have ended.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {

@@ -1,4 +1,4 @@
-//! Getting onto the pool: from one of its own workers, and from a thread that is none.
+//! The cost of scheduling onto a pool: from one of its workers, and from another thread.
 
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
@@ -142,7 +142,7 @@ fn loops_of_bowline(pool: &ThreadPool, loops: usize, turns: usize) -> Sample {
     sample(elapsed, loops * turns, counts.iter().sum())
 }
 
-/// Wakes itself and returns pending, `turns` times, and gives how often it did.
+/// Returns a future that wakes itself and is pending `turns` times, and completes with that number.
 fn turns(turns: usize) -> impl Future<Output = usize> {
     let mut count = 0;
     poll_fn(move |context| {
@@ -166,16 +166,16 @@ fn turns_until_end(load: Arc<Load>) -> impl Future<Output = ()> {
     })
 }
 
-/// Loops on the pool that go on until they are told to end.
+/// Loops on the pool that run until they are told to end.
 #[derive(Default)]
 struct Load {
-    /// How many have begun.
+    /// The number of loops that have begun.
     begun: AtomicUsize,
     ended: AtomicBool,
 }
 
 impl Load {
-    /// One turn of a loop, `first` or not; whether it is the last.
+    /// Runs one turn of a loop. Returns whether it is the last.
     fn turn(&self, first: &mut bool) -> bool {
         if mem::take(first) {
             self.begun.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ fn loops_of_smol(executor: &AsyncExecutor, loops: usize, each: usize) -> Sample 
     sample(elapsed, loops * each, counts)
 }
 
-/// rayon has nothing that waits; a job that spawns the next is as near as it comes.
+/// rayon cannot wait. The closest equivalent is a job that spawns the next.
 fn loop_of_rayon(pool: &rayon::ThreadPool, turns: usize) -> Sample {
     fn turn(count: usize, turns: usize, done: mpsc::SyncSender<usize>) {
         if black_box(count) == turns {
@@ -239,12 +239,12 @@ fn loop_of_rayon(pool: &rayon::ThreadPool, turns: usize) -> Sample {
     sample(elapsed, turns, counted)
 }
 
-/// One, if this is not the thread at `caller`: a job that its caller runs has not hopped.
+/// Returns 1 if this is not the thread at `caller`: a job that its caller runs has not hopped.
 fn hopped(caller: usize) -> usize {
     usize::from(black_box(here()) != caller)
 }
 
-/// Tells threads apart, at the cost of an addition.
+/// Returns an address that identifies the thread, at the cost of an addition.
 fn here() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };

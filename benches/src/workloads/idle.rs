@@ -1,4 +1,4 @@
-//! What a pool that has worked and has nothing to do any more uses.
+//! The CPU time of a pool that has become idle.
 
 use std::hint::black_box;
 use std::thread;
@@ -20,7 +20,7 @@ const METRICS: &[Metric] = &[
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     let config = bench.config;
     let time = Duration::from_millis(config.size(1000, 50) as u64);
-    // Each pool is alive for its own turn only, so that nothing but its workers is counted.
+    // Each pool lives only during its own turn, so that only its workers are counted.
     Case::new(
         "idle/pool",
         "A pool that has run a job, for a second, without work.",
@@ -61,7 +61,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 
 fn idle(time: Duration, work: impl FnOnce() -> u64) -> Sample {
     let check = work();
-    // Until the pool has found that there is no more.
+    // Waits until the pool has stopped searching for work.
     thread::sleep(Duration::from_millis(20));
     let before = Others::now();
     thread::sleep(time);

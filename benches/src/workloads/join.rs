@@ -30,7 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             sum += timed(black_box(number));
         }
         let elapsed = watch.stop();
-        // Who took part is counted in a run of its own, since counting takes time.
+        // The threads that take part are counted in a separate run, since counting takes time.
         let leaves = Leaves::new(config.threads);
         sum += counted(number, &leaves);
         let nodes = 2 * fib(number + 1) - 1;
@@ -67,7 +67,7 @@ fn fib(number: u64) -> u64 {
     this
 }
 
-/// The same function for every `join`.
+/// Defines one function for each `join`.
 macro_rules! fib {
     ($plain:ident, $counted:ident, $join:path) => {
         fn $plain(number: u64) -> u64 {
@@ -92,9 +92,9 @@ macro_rules! fib {
 fib!(fib_bowline, fib_bowline_counted, bowline::join);
 fib!(fib_rayon, fib_rayon_counted, rayon::join);
 
-/// Counts, for each thread, the leaves that it ran.
+/// A count of the leaves that each thread ran.
 struct Leaves {
-    /// Tells this count from the ones before.
+    /// Distinguishes this count from earlier ones.
     run: usize,
     threads: AtomicUsize,
     counts: Vec<AtomicUsize>,
@@ -112,7 +112,7 @@ impl Leaves {
 
     fn count(&self) {
         thread_local! {
-            /// The run that this thread counts for, and its place there.
+            /// The run that this thread counts for, and its index there.
             static PLACE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
         }
         let (run, mut place) = PLACE.get();
@@ -123,12 +123,12 @@ impl Leaves {
         self.counts[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many threads ran a leaf.
+    /// Returns the number of threads that ran a leaf.
     fn workers(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// The part of all leaves that the thread with the fewest ran.
+    /// Returns the share of all leaves that the thread with the fewest ran.
     fn least_share(&self) -> f64 {
         let counts = || self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         counts().min().unwrap_or(0) as f64 / counts().sum::<usize>() as f64

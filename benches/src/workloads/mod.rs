@@ -1,4 +1,4 @@
-//! What is measured: one file each.
+//! The workloads, one file each.
 
 mod bulk;
 mod fanout;
@@ -13,7 +13,7 @@ mod work;
 
 use crate::harness::Bench;
 
-/// A subcommand.
+/// A workload, which is a subcommand.
 pub struct Workload {
     pub name: &'static str,
     pub about: &'static str,
@@ -25,7 +25,7 @@ const fn workload(name: &'static str, about: &'static str, run: fn(&mut Bench) -
     Workload { name, about, run }
 }
 
-/// All of them, in the order of `all`.
+/// All workloads, in the order of `all`.
 pub const WORKLOADS: &[Workload] = &[
     workload(
         "hop",

@@ -1,4 +1,4 @@
-//! Coroutines: what an `.await` costs, of a sender, of another task, and at depth.
+//! Coroutines: the cost of an `.await` of a sender, of another task, and at depth.
 
 use std::future::{self, Future, poll_fn};
 use std::hint::black_box;
@@ -116,7 +116,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     .run(bench)?;
 
     let levels = config.size(10_000_000, 10_000);
-    // Before the first round: what has been freed since is still the process's.
+    // Before the first round, because freed memory still belongs to the process.
     let before = resident();
     Case::new(
         "tasks/recursion",
@@ -176,7 +176,7 @@ fn sum_to(many: usize) -> u64 {
     (0..many as u64).sum()
 }
 
-/// A loop of awaits inside one task.
+/// Runs a loop of awaits inside one task.
 fn in_task<F, Fut>(many: usize, mut await_one: F) -> Sample
 where
     F: FnMut(u64) -> Fut + Send + 'static,
@@ -238,7 +238,7 @@ fn fib_of_tokio_and_boxes(n: u32) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     })
 }
 
-/// How many calls of `fib` it takes.
+/// Returns the number of calls of `fib`.
 fn calls(n: u32) -> usize {
     let (mut one, mut next) = (1, 1);
     for _ in 1..n {
@@ -292,7 +292,7 @@ fn hops_of_tokio(runtime: &Runtime, hops: usize) -> Sample {
     }
 }
 
-/// The innermost of `depth` tasks.
+/// Returns the innermost of `depth` tasks.
 fn innermost(depth: usize, leaf: Task<Elapsed>) -> Task<Elapsed> {
     let mut task = leaf;
     for _ in 0..depth {
@@ -318,7 +318,7 @@ fn wakes_at(pool: &ThreadPool, depth: usize, wakes: usize) -> Sample {
     }
 }
 
-/// Futures in boxes, as deep, the innermost of which wakes itself.
+/// Returns nested boxed futures of the same depth, whose innermost wakes itself.
 fn nest(depth: usize, turns: usize) -> Pin<Box<dyn Future<Output = usize> + Send>> {
     let mut count = 0;
     let mut future: Pin<Box<dyn Future<Output = usize> + Send>> = Box::pin(poll_fn(move |context| {
@@ -336,7 +336,7 @@ fn nest(depth: usize, turns: usize) -> Pin<Box<dyn Future<Output = usize> + Send
     future
 }
 
-/// How many levels there were, and how much memory the process had at the deepest.
+/// Returns the number of levels, and the memory of the process at the deepest.
 fn countdown(levels: usize) -> Task<(usize, Option<f64>)> {
     Task::new(async move {
         match levels {
@@ -349,7 +349,7 @@ fn countdown(levels: usize) -> Task<(usize, Option<f64>)> {
     })
 }
 
-/// A number on its way from one task to another, and the waker of who waits for it.
+/// A number on its way from one task to another, and the receiving task's waker.
 #[derive(Default)]
 struct Baton(Mutex<(Option<usize>, Option<Waker>)>);
 
@@ -449,7 +449,7 @@ fn round_trips(elapsed: Elapsed, trips: usize, last: usize) -> Sample {
     }
 }
 
-/// The memory that this process has right now, in bytes, where the system says so.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 fn resident() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! Very many timers at once: what they cost, and how late they are.
+//! Very many timers at once: their cost and their lateness.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -47,9 +47,9 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 #[derive(Clone, Copy)]
 struct Timers {
     count: usize,
-    /// Until the first is due: all are set by then.
+    /// The time until the first timer is due. All are started by then.
     lead: Duration,
-    /// From the first to the last.
+    /// The time between the first and the last deadline.
     window: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Timers {
         begin + self.lead + Duration::from_nanos(scramble(index as u64) % window)
     }
 
-    /// Runs `run`, which gives how late each timer was when told when all of them begin.
+    /// Calls `run` with the time of the first deadline. `run` returns the lateness of each timer.
     fn measure(self, run: impl FnOnce(Instant) -> Vec<Option<Duration>>) -> Sample {
         let watch = Stopwatch::start();
         let late = run(Instant::now());
@@ -96,12 +96,12 @@ impl Timers {
         }
     }
 
-    /// On a thread of the timer's own.
+    /// Runs the timers on a thread of their own.
     fn bowline(self, timer: &Timer) -> Sample {
         self.measure(|begin| sync_wait(when_all_iter(self.timers(timer, begin))).unwrap())
     }
 
-    /// On the thread that waits.
+    /// Runs the timers on the waiting thread.
     fn bowline_on_a_run_loop(self) -> Sample {
         let run_loop = RunLoop::new();
         let timer = Timer::on(&run_loop);
@@ -140,7 +140,7 @@ impl Timers {
     }
 }
 
-/// `None` if it is early.
+/// Returns the lateness, or `None` if the timer is early.
 fn lateness(deadline: Instant) -> Option<Duration> {
     Instant::now().checked_duration_since(deadline)
 }

@@ -1,4 +1,4 @@
-//! How long a pool that sleeps takes to run a job from outside.
+//! The time that a sleeping pool takes to run a job from another thread.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,13 +49,13 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// `run` runs one job on the pool, waits for it, and gives when it ran.
+/// Measures `run`, which runs one job on the pool, waits for it, and returns the time at which it ran.
 fn wakes(times: usize, run: impl Fn() -> Instant) -> Sample {
     let mut latencies = Vec::with_capacity(times);
     let mut round_trips = Vec::with_capacity(times);
     let cpu = process_cpu();
     for _ in 0..times {
-        // Longer than any of the pools goes on looking for work.
+        // Longer than any of the pools searches for work.
         thread::sleep(Duration::from_micros(500));
         let begin = Instant::now();
         let ran = run();
