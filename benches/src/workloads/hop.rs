@@ -226,7 +226,7 @@ fn loops_of_smol(executor: &AsyncExecutor, loops: usize, each: usize) -> Sample 
 fn loop_of_rayon(pool: &rayon::ThreadPool, turns: usize) -> Sample {
     fn turn(count: usize, turns: usize, done: mpsc::SyncSender<usize>) {
         if black_box(count) == turns {
-            done.send(count).expect("somebody waits");
+            done.send(count).expect("the receiver waits");
         } else {
             rayon::spawn_fifo(move || turn(count + 1, turns, done));
         }

@@ -356,7 +356,7 @@ struct Baton(Mutex<(Option<usize>, Option<Waker>)>);
 impl Baton {
     fn pass(&self, number: usize) {
         let waker = {
-            let mut inside = self.0.lock().expect("nobody panics");
+            let mut inside = self.0.lock().expect("not poisoned");
             inside.0 = Some(number);
             inside.1.take()
         };
@@ -367,7 +367,7 @@ impl Baton {
 
     async fn take(&self) -> usize {
         poll_fn(|context| {
-            let mut inside = self.0.lock().expect("nobody panics");
+            let mut inside = self.0.lock().expect("not poisoned");
             match inside.0.take() {
                 Some(number) => Poll::Ready(number),
                 None => {

@@ -199,7 +199,7 @@ mod global {
         /// ```standalone_crate
         /// use bowline::scheduler::ThreadPool;
         ///
-        /// ThreadPool::new(2).make_global().expect("nobody has used the global pool yet");
+        /// ThreadPool::new(2).make_global().expect("the global pool is not in use yet");
         /// assert_eq!(ThreadPool::global().threads(), 2);
         /// ```
         ///
