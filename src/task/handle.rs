@@ -9,7 +9,7 @@ use allocator_api2::alloc::Allocator;
 use super::awaiting::await_sender::SenderFuture;
 use super::children::error::TaskError;
 use super::children::group::SpawnOptions;
-use super::children::solo::{self, AsResult, Claim, Join, Start};
+use super::children::solo::{self, AsResult, ChildStart, Claim, Join};
 use super::children::spawned::InCache;
 use super::coroutine::context::InAllocator;
 use super::strand::reason::Reason;
@@ -45,7 +45,7 @@ where
     F: IntoFuture<Output: Send + 'static>,
     F::IntoFuture: Send + 'static,
 {
-    let start = Start {
+    let start = ChildStart {
         place: None,
         allocator: Cached,
     };
@@ -75,7 +75,7 @@ where
     A: Allocator + Clone + Send + Sync + 'static,
 {
     let (place, allocator) = options.into_parts();
-    let start = Start { place, allocator };
+    let start = ChildStart { place, allocator };
     match solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start) {
         Ok(claim) => Handle::new(claim),
         Err(error) => panic!("cannot detach a task: {error}"),

@@ -4,7 +4,7 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::awaiting::await_sender::SenderFuture;
-use super::children::solo::{self, AsItIs, Claim, Join, Start};
+use super::children::solo::{self, AsItIs, ChildStart, Claim, Join};
 use super::children::spawned::InCache;
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
@@ -50,7 +50,7 @@ where
         Header::current().is_some(),
         "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
     );
-    let start = Start {
+    let start = ChildStart {
         place: None,
         allocator: Cached,
     };

@@ -61,6 +61,7 @@ mod scope;
 mod shield;
 mod strand;
 mod task_local;
+mod time_limit;
 mod tree;
 
 pub use awaiting::await_sender::{SenderFuture, ValueFuture};

@@ -1,22 +1,19 @@
 //! Awaiting a sender: the bridge from senders to futures.
 
-use core::cell::UnsafeCell;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
-use core::mem::{self, ManuallyDrop, MaybeUninit};
-use core::pin::{Pin, pin};
+use core::mem::{self, ManuallyDrop};
+use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
-use crate::sender::start;
-use crate::task::awaiting::await_state::AwaitState;
-use crate::task::awaiting::environment::{self, TaskEnv};
+use crate::task::awaiting::await_block::AwaitBlock;
 use crate::task::awaiting::foreign::{self, Foreign};
-use crate::task::frame::{BlockContent, Header, Polling};
-use crate::task::strand::context::Context;
-use crate::{Completion, Panic, Receiver, Sender, Transfer};
+use crate::task::awaiting::inline::run_inline;
+use crate::task::frame::{Header, Polling};
+use crate::{Completion, Sender};
 
 /// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
 /// polled.
@@ -76,7 +73,7 @@ use crate::{Completion, Panic, Receiver, Sender, Transfer};
 ///
 /// Constant: a completion resumes the task from the driver's loop, and not from inside.
 #[must_use = "futures do nothing until they are awaited"]
-pub struct SenderFuture<S, A = Awaiting<S>> {
+pub struct SenderFuture<S, A = AwaitedSender<S>> {
     awaiting: A,
     /// It is always the sender that was given to `new`.
     _sender: PhantomData<fn(S) -> S>,
@@ -93,7 +90,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     #[inline]
     pub fn new(sender: S) -> Self {
         SenderFuture {
-            awaiting: Awaiting(ManuallyDrop::new(Stage::Sender(sender))),
+            awaiting: AwaitedSender(ManuallyDrop::new(AwaitStage::Sender(sender))),
             _sender: PhantomData,
         }
     }
@@ -138,7 +135,7 @@ impl<S, A> fmt::Debug for SenderFuture<S, A> {
 /// assert_eq!(pollster::block_on(work), 42);
 /// ```
 #[must_use = "futures do nothing until they are awaited"]
-pub struct ValueFuture<S, A = Awaiting<S>>(SenderFuture<S, A>);
+pub struct ValueFuture<S, A = AwaitedSender<S>>(SenderFuture<S, A>);
 
 impl<S: Sender<Value: Send, Error = Infallible>> ValueFuture<S> {
     /// Awaits a sender that cannot fail.
@@ -169,9 +166,9 @@ impl<S, A> fmt::Debug for ValueFuture<S, A> {
 /// What is in a [`SenderFuture`].
 ///
 /// What is over need not be dropped, and the compiler sees that: hence the drop by hand.
-pub struct Awaiting<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<Stage<S>>);
+pub struct AwaitedSender<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<AwaitStage<S>>);
 
-enum Stage<S: Sender<Value: Send, Error: Send>> {
+enum AwaitStage<S: Sender<Value: Send, Error: Send>> {
     Sender(S),
     /// Started in a task, whose frame has the block. The future holds a reference of that frame.
     Started(NonNull<AwaitBlock<S>>),
@@ -181,212 +178,7 @@ enum Stage<S: Sender<Value: Send, Error: Send>> {
     Over,
 }
 
-/// The operation of an awaited sender.
-type Started<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
-
-/// An await, in the memory of its frame. The state comes first, so that its address is that of the whole.
-#[repr(C)]
-struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
-    shared: Await<S::Value, S::Error>,
-    /// Whether there is an operation: it was connected, and not destroyed.
-    is_connected: bool,
-    operation: MaybeUninit<Started<S>>,
-}
-
-/// What the receiver points at.
-#[repr(C)]
-struct Await<T, E> {
-    state: AwaitState,
-    /// Written by the completion before it is done; then it belongs to the party that destroys the operation.
-    result: UnsafeCell<Option<Completion<T, E>>>,
-}
-
-impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
-    /// Starts a sender in the memory of the frame.
-    fn start(sender: S, polling: Polling<'_>) -> NonNull<Self> {
-        /// The sender panics when it is connected.
-        struct Unwinding<'p, S: Sender<Value: Send, Error: Send>>(NonNull<AwaitBlock<S>>, Polling<'p>);
-        impl<S: Sender<Value: Send, Error: Send>> Drop for Unwinding<'_, S> {
-            fn drop(&mut self) {
-                // SAFETY: the block is the caller's. A receiver that is not gone yet completes later.
-                unsafe {
-                    AwaitBlock::started(self.0, self.1);
-                    AwaitBlock::leave(self.0);
-                }
-            }
-        }
-
-        // SAFETY: this only stores what it is given.
-        let block = unsafe {
-            polling.allocate_with(|| AwaitBlock::<S> {
-                shared: Await {
-                    state: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
-                    result: UnsafeCell::new(None),
-                },
-                is_connected: false,
-                operation: MaybeUninit::uninit(),
-            })
-        };
-        polling.context().enter();
-        polling.hold();
-        let unwinding = Unwinding(block, polling);
-        let (place, receiver) = (block.as_ptr(), AwaitReceiver { shared: block.cast() });
-        // SAFETY: the block stays until it is destroyed; what is written is pinned there, and started once.
-        unsafe {
-            connect_in(&mut (*place).operation, sender, receiver);
-            (*place).is_connected = true;
-            mem::forget(unwinding);
-            polling.resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
-            Self::started(block, polling);
-        }
-        block
-    }
-
-    /// Destroys the operation, if there is one.
-    ///
-    /// # Safety
-    ///
-    /// The operation belongs to the caller.
-    #[inline]
-    unsafe fn destroy(this: NonNull<Self>) {
-        let place = this.as_ptr();
-        // SAFETY: the caller's promise. It is destroyed this once, in place.
-        unsafe {
-            if mem::replace(&mut (*place).is_connected, false) {
-                (*place).operation.assume_init_drop();
-            }
-        }
-    }
-
-    /// `start` has returned: what has not completed by then wakes the frame, which waits for it.
-    ///
-    /// # Safety
-    ///
-    /// The block has not ended, and is of this frame.
-    unsafe fn started(this: NonNull<Self>, polling: Polling<'_>) {
-        // SAFETY: the caller's promise.
-        if unsafe { this.as_ref() }.shared.state.starting.replace(false) {
-            polling.count_wait();
-        }
-    }
-
-    /// Takes the result if it is there, destroys the operation and gives the block up.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the future, and does not use the block any more where this returns something.
-    #[inline]
-    unsafe fn take(this: NonNull<Self>) -> Option<Completion<S::Value, S::Error>> {
-        // SAFETY: the future holds a reference of the frame.
-        unsafe { this.as_ref().shared.state.is_done().then(|| Self::take_done(this)) }
-    }
-
-    /// [`take`](AwaitBlock::take) of a sender that has completed.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the future, and does not use the block any more. The sender has completed.
-    #[inline]
-    unsafe fn take_done(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
-        /// Also when the operation's destructor unwinds.
-        struct Free(NonNull<Header>, NonNull<()>);
-        impl Drop for Free {
-            #[cold]
-            fn drop(&mut self) {
-                // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
-                unsafe { Header::release_block(self.0, self.1) };
-            }
-        }
-
-        // SAFETY: the future holds a reference of the frame. What has completed belongs to the future.
-        unsafe {
-            let place = this.as_ptr();
-            let result = (*(*place).shared.result.get()).take();
-            let free = Free((*place).shared.state.frame, this.cast());
-            Self::destroy(this);
-            let (frame, content) = (free.0, free.1);
-            mem::forget(free);
-            Header::release_block(frame, content);
-            result.unwrap_or(Completion::Stopped)
-        }
-    }
-
-    /// The future goes before it took the result: asks the sender to stop, and leaves what is in flight to the frame.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the future, and does not use the block any more.
-    #[cold]
-    unsafe fn leave(this: NonNull<Self>) {
-        // SAFETY: the future holds a reference of the frame.
-        unsafe {
-            let state = &this.as_ref().shared.state;
-            if !state.is_done() {
-                state.request_stop().run();
-            }
-            if let Some(result) = Self::take(this) {
-                drop(result);
-                return;
-            }
-            let frame = state.frame;
-            Polling::with_frame(frame, |polling| polling.map(Polling::add_orphan));
-            state.set_gone();
-            Header::unhold(frame);
-        }
-    }
-}
-
-// SAFETY: what is orphaned was left to the frame by the future, and is used by no other party.
-unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> {
-    unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise. Where the future is dropped meanwhile, on another thread, it destroys the operation and
-        // leaves the state as it is; the memory is the frame's.
-        let state = unsafe { &(*this.as_ptr()).shared.state };
-        if state.is_done() {
-            return Transfer::none();
-        }
-        state.request_stop()
-    }
-
-    unsafe fn sweep(this: NonNull<Self>) -> bool {
-        let place = this.as_ptr();
-        // SAFETY: the caller's promise. What is orphaned is the frame's.
-        unsafe {
-            if !(*place).shared.state.take_orphan() {
-                return false;
-            }
-            // There is no code left to tell of a panic in there but the panic hook.
-            drop(Panic::catch(|| Self::destroy(this)));
-            drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));
-        }
-        true
-    }
-}
-
-/// Connects a sender in place. A function of its own, so that the compiler knows that nothing else points there.
-#[inline]
-fn connect_in<S: Sender<Value: Send, Error: Send>>(
-    place: &mut MaybeUninit<Started<S>>,
-    sender: S,
-    receiver: AwaitReceiver<S::Value, S::Error>,
-) {
-    place.write(sender.connect(receiver));
-}
-
-impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
-    /// Starts a sender that completes inside `start`, in the frame that this thread polls, if there is one. Nothing is allocated.
-    #[inline]
-    fn run_inline(sender: S, polling: Option<Polling<'_>>) -> Completion<S::Value, S::Error> {
-        let mut result = None;
-        let operation = pin!(sender.connect(InlineReceiver {
-            result: NonNull::from(&mut result),
-            context: polling.map(|polling| NonNull::from(polling.context())),
-        }));
-        // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
-        unsafe { start(operation) }.run();
-        result.unwrap_or(Completion::Stopped)
-    }
-
+impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
     /// Takes the result, if it is there.
     #[inline]
     fn check(&mut self, block: NonNull<AwaitBlock<S>>, polling: Polling<'_>) -> Poll<Result<S::Value, S::Error>> {
@@ -394,7 +186,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
         unsafe {
             if block.as_ref().shared.state.is_done() {
                 // There is nothing in the stage to be dropped.
-                ptr::write(&raw mut *self.0, Stage::Over);
+                ptr::write(&raw mut *self.0, AwaitStage::Over);
                 return finish(polling, AwaitBlock::take_done(block));
             }
             if block.as_ref().shared.state.frame != polling.frame() {
@@ -411,10 +203,10 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     where
         S: 'static,
     {
-        let completion = match mem::replace(&mut *self.0, Stage::Over) {
-            Stage::Over => return Poll::Pending,
-            Stage::Started(block) => {
-                *self.0 = Stage::Started(block);
+        let completion = match mem::replace(&mut *self.0, AwaitStage::Over) {
+            AwaitStage::Over => return Poll::Pending,
+            AwaitStage::Started(block) => {
+                *self.0 = AwaitStage::Started(block);
                 // SAFETY: the future has the block.
                 let state = unsafe { &block.as_ref().shared.state };
                 if !state.is_done() {
@@ -425,23 +217,23 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                *self.0 = Stage::Over;
+                *self.0 = AwaitStage::Over;
                 // SAFETY: as above.
                 unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
-            Stage::Sender(sender) if S::COMPLETES.is_inline() => {
-                Polling::with(|polling| Self::run_inline(sender, polling))
+            AwaitStage::Sender(sender) if S::COMPLETES.is_inline() => {
+                Polling::with(|polling| run_inline(sender, polling))
             }
             stage => {
                 let mut foreign = match stage {
-                    Stage::Sender(sender) => Foreign::start(sender),
-                    Stage::Foreign(foreign) => foreign,
+                    AwaitStage::Sender(sender) => Foreign::start(sender),
+                    AwaitStage::Foreign(foreign) => foreign,
                     _ => return Poll::Pending,
                 };
                 match foreign.poll(cx) {
                     Poll::Ready(completion) => completion,
                     Poll::Pending => {
-                        *self.0 = Stage::Foreign(foreign);
+                        *self.0 = AwaitStage::Foreign(foreign);
                         return Poll::Pending;
                     }
                 }
@@ -451,7 +243,7 @@ impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
     }
 }
 
-impl<S> Future for Awaiting<S>
+impl<S> Future for AwaitedSender<S>
 where
     S: Sender<Value: Send, Error: Send> + 'static,
 {
@@ -465,38 +257,38 @@ where
             return this.poll_foreign(cx);
         };
         match &mut *this.0 {
-            Stage::Sender(sender) => {
+            AwaitStage::Sender(sender) => {
                 // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: there is room
                 // for more.
                 let sender = unsafe {
                     let sender = ptr::read(sender);
-                    ptr::write(&raw mut *this.0, Stage::Over);
+                    ptr::write(&raw mut *this.0, AwaitStage::Over);
                     sender
                 };
                 if S::COMPLETES.is_inline() {
-                    return finish(polling, Self::run_inline(sender, Some(polling)));
+                    return finish(polling, run_inline(sender, Some(polling)));
                 }
                 let block = AwaitBlock::start(sender, polling);
                 // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
-                unsafe { ptr::write(&raw mut *this.0, Stage::Started(block)) };
+                unsafe { ptr::write(&raw mut *this.0, AwaitStage::Started(block)) };
                 // SAFETY: the future has the block.
                 if !unsafe { block.as_ref() }.shared.state.is_done() {
                     return Poll::Pending;
                 }
                 this.check(block, polling)
             }
-            Stage::Started(block) => {
+            AwaitStage::Started(block) => {
                 let block = *block;
                 let polled = this.check(block, polling);
                 if polled.is_ready() {
                     // So that the compiler sees that nothing is left to be dropped.
                     // SAFETY: the stage is over.
-                    unsafe { ptr::write(&raw mut *this.0, Stage::Over) };
+                    unsafe { ptr::write(&raw mut *this.0, AwaitStage::Over) };
                 }
                 polled
             }
-            Stage::Foreign(_) => this.poll_foreign(cx),
-            Stage::Over => Poll::Pending,
+            AwaitStage::Foreign(_) => this.poll_foreign(cx),
+            AwaitStage::Over => Poll::Pending,
         }
     }
 }
@@ -521,166 +313,30 @@ fn finish<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Resu
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> Drop for Awaiting<S> {
+impl<S: Sender<Value: Send, Error: Send>> Drop for AwaitedSender<S> {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(*self.0, Stage::Over) {
+        if !matches!(*self.0, AwaitStage::Over) {
             self.end();
         }
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> Awaiting<S> {
+impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
     /// Drops what is not over.
     #[inline(never)]
     fn end(&mut self) {
         match *self.0 {
             // SAFETY: the future has the block, and goes.
-            Stage::Started(block) => unsafe { AwaitBlock::leave(block) },
+            AwaitStage::Started(block) => unsafe { AwaitBlock::leave(block) },
             // SAFETY: it is dropped this once: this is the drop of the whole.
             _ => unsafe { ManuallyDrop::drop(&mut self.0) },
         }
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for Awaiting<S> {
+impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for AwaitedSender<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Awaiting").finish_non_exhaustive()
-    }
-}
-
-/// The receiver of a sender that is awaited.
-pub(in crate::task) struct AwaitReceiver<T, E> {
-    shared: NonNull<Await<T, E>>,
-}
-
-// SAFETY: it is used by the completion alone, which is ordered with the frame.
-unsafe impl<T: Send, E: Send> Send for AwaitReceiver<T, E> {}
-
-impl<T, E> AwaitReceiver<T, E> {
-    /// Its address is made from that of the whole.
-    #[inline]
-    fn state(&self) -> NonNull<AwaitState> {
-        // SAFETY: the future waits for the completion, and the state is a field of what is there.
-        unsafe { NonNull::new_unchecked(&raw mut (*self.shared.as_ptr()).state) }
-    }
-
-    #[inline]
-    fn complete(self, completion: Completion<T, E>) -> Transfer {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: this is the one completion.
-        unsafe { this.deliver(completion, true) }
-    }
-
-    /// `promised` says that it comes where the sender promised it would.
-    ///
-    /// # Safety
-    ///
-    /// This is the one completion.
-    #[inline]
-    unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
-        // SAFETY: the future waits for the completion.
-        let shared = unsafe { self.shared.as_ref() };
-        // SAFETY: nobody looks at it before it is done, and there is nothing there to be dropped.
-        unsafe { shared.result.get().write(Some(completion)) };
-        // SAFETY: this is the one completion.
-        unsafe { AwaitState::completed(self.state(), promised) }
-    }
-}
-
-impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
-    type Env = TaskEnv;
-
-    #[inline]
-    fn env(&self) -> TaskEnv {
-        // SAFETY: the future waits for the completion, and so does the context in which that began.
-        unsafe { TaskEnv::new(self.shared.as_ref().state.context, Some(self.state())) }
-    }
-
-    #[inline]
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    #[inline]
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
-}
-
-impl<T, E> Drop for AwaitReceiver<T, E> {
-    #[cold]
-    fn drop(&mut self) {
-        // SAFETY: it was not completed, so this is the one completion.
-        // The sender's promise is about completions, and not about where its operation lets go of a receiver.
-        unsafe { self.deliver(Completion::Stopped, false) }.run();
-    }
-}
-
-impl<T, E> fmt::Debug for AwaitReceiver<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AwaitReceiver").finish_non_exhaustive()
-    }
-}
-
-/// The receiver of a sender that completes inside `start`.
-struct InlineReceiver<T, E> {
-    result: NonNull<Option<Completion<T, E>>>,
-    /// That of the task, which does not end meanwhile. None outside of a task.
-    context: Option<NonNull<Context>>,
-}
-
-// SAFETY: it completes on the thread it was made on, by the sender's promise.
-unsafe impl<T, E> Send for InlineReceiver<T, E> {}
-
-impl<T, E> InlineReceiver<T, E> {
-    #[inline]
-    fn complete(self, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the code that started the sender waits for it on this stack.
-        unsafe { self.result.write(Some(completion)) };
-        Transfer::none()
-    }
-}
-
-impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
-    type Env = TaskEnv;
-
-    #[inline]
-    fn env(&self) -> TaskEnv {
-        match self.context {
-            // SAFETY: the frame is being polled, on this stack.
-            Some(context) => unsafe { TaskEnv::new(context, None) },
-            None => environment::anywhere(),
-        }
-    }
-
-    #[inline]
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    #[inline]
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
+        f.debug_struct("AwaitedSender").finish_non_exhaustive()
     }
 }

@@ -3,20 +3,18 @@
 //! A local task is a task, whose future and result are wrapped so that they may be sent: they look which thread they are
 //! used on.
 
-use core::cell::Cell;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
-use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
 use crate::sender::demand::demand;
 use crate::sender::stage::Stage;
-use crate::sync::{per_thread, thread};
 use crate::task::awaiting::foreign::{self, Foreign, LocalHome, Noted};
+use crate::task::coroutine::homed::{Homed, HomedFuture};
 use crate::task::coroutine::task::Task;
 use crate::task::frame;
 use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
@@ -77,10 +75,10 @@ pub struct LocalTask<T, E = Infallible> {
     _stays: PhantomData<*mut ()>,
 }
 
-type Inside<T, E> = Task<Homed<T>, Homed<E>>;
+type InnerTask<T, E> = Task<Homed<T>, Homed<E>>;
 
 /// A local task whose result is still wrapped. It is not sent anywhere.
-struct HomedTask<T, E>(Inside<T, E>);
+struct HomedTask<T, E>(InnerTask<T, E>);
 
 impl<T: 'static> LocalTask<T> {
     /// A task of a future, whose output is the value.
@@ -101,121 +99,10 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
         F: Future<Output = Result<T, E>> + 'static,
     {
         LocalTask {
-            task: HomedTask(Task::of_local(HomedFuture {
-                home: this_thread(),
-                future: ManuallyDrop::new(future),
-            })),
+            task: HomedTask(Task::of_local(HomedFuture::new(future))),
             _stays: PhantomData,
         }
     }
-}
-
-/// A future that must be polled, and dropped, where it was made.
-struct HomedFuture<F> {
-    home: thread::ThreadId,
-    future: ManuallyDrop<F>,
-}
-
-// SAFETY: on another thread it is neither polled nor dropped.
-unsafe impl<F> Send for HomedFuture<F> {}
-
-impl<T, E, F: Future<Output = Result<T, E>>> Future for HomedFuture<F> {
-    type Output = Result<Homed<T>, Homed<E>>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        if self.home != this_thread() {
-            stray();
-        }
-        // SAFETY: the future is pinned with this.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
-        match future.poll(cx) {
-            Poll::Ready(Ok(value)) => Poll::Ready(Ok(Homed::new(value))),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(Homed::new(error))),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl<F> Drop for HomedFuture<F> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.home != this_thread() {
-            stray();
-        }
-        // SAFETY: it is dropped this once, in place.
-        unsafe { ManuallyDrop::drop(&mut self.future) };
-    }
-}
-
-/// A result that must be used where it was made.
-struct Homed<T> {
-    home: thread::ThreadId,
-    value: ManuallyDrop<T>,
-}
-
-// SAFETY: on another thread it is neither taken nor dropped.
-unsafe impl<T> Send for Homed<T> {}
-
-impl<T> Homed<T> {
-    #[inline]
-    fn new(value: T) -> Self {
-        Homed {
-            home: this_thread(),
-            value: ManuallyDrop::new(value),
-        }
-    }
-
-    #[inline]
-    fn into_inner(self) -> T {
-        if self.home != this_thread() {
-            stray();
-        }
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: it is taken this once, and not dropped.
-        unsafe { ManuallyDrop::take(&mut this.value) }
-    }
-}
-
-impl<T> Drop for Homed<T> {
-    /// Whoever lets go of a task drops its result, at home. One that comes after that, of a task that was let go while
-    /// it was polled, may go with the last waker, on any thread. It is leaked there.
-    #[inline]
-    fn drop(&mut self) {
-        if self.home == this_thread() {
-            // SAFETY: it is dropped this once.
-            unsafe { ManuallyDrop::drop(&mut self.value) };
-        }
-    }
-}
-
-/// Other operations may be running in the future, and use the task's environment: it can neither be left alone nor be
-/// dropped.
-#[cold]
-fn stray() -> ! {
-    std::eprintln!(
-        "bowline: a local task was resumed on a thread that is not its own: its scheduler is not that of a run loop, or of \
-         an executor, which the thread that made it drives; aborting"
-    );
-    std::process::abort()
-}
-
-per_thread! {
-    /// The thread's name, once it was asked for.
-    static THREAD: Cell<Option<thread::ThreadId>> = Cell::new(None);
-}
-
-/// The calling thread, by a name that no other one will ever have.
-#[inline]
-fn this_thread() -> thread::ThreadId {
-    THREAD.with(|known| match known.get() {
-        Some(id) => id,
-        None => {
-            let id = thread::current().id();
-            known.set(Some(id));
-            id
-        }
-    })
 }
 
 impl<T, E> fmt::Debug for LocalTask<T, E> {
@@ -287,9 +174,9 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
 }
 
 /// The operation of the task inside.
-type Started<T, E, R> = <Inside<T, E> as Sender>::Operation<HomedReceiver<R>>;
+type InnerOperation<T, E, R> = <InnerTask<T, E> as Sender>::Operation<HomedReceiver<R>>;
 /// The task and its receiver, then that.
-type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), Started<T, E, R>>;
+type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), InnerOperation<T, E, R>>;
 
 /// The operation of a [`HomedTask`].
 struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {
@@ -459,7 +346,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
 /// The task's panic unwinds. A task that stops stops the task that awaits it; where there is none, this panics.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct LocalTaskFuture<T: 'static, E: 'static> {
-    future: <Inside<T, E> as IntoFuture>::IntoFuture,
+    future: <InnerTask<T, E> as IntoFuture>::IntoFuture,
     /// It was started outside of a task.
     foreign: Option<Foreign<Homed<T>, Homed<E>>>,
     _stays: PhantomData<*mut ()>,

@@ -4,6 +4,7 @@ pub(super) mod allocator;
 pub(super) mod builder;
 pub(super) mod context;
 pub(super) mod future;
+mod homed;
 pub(super) mod local;
 pub(super) mod operation;
 pub(super) mod own_context;

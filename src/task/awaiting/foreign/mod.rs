@@ -1,0 +1,285 @@
+//! Senders and tasks that are awaited outside of a task: in an executor of another crate, or by something in a task that
+//! polls with wakers of its own.
+//!
+//! There is no frame then to wait in, nor to wake. So the operation lives in one block on the heap, with a queue: that
+//! is the scheduler which the sender sees. What is queued wakes the executor, and runs when it polls.
+
+mod core;
+mod local_home;
+mod receiver;
+mod scheduler;
+
+use ::core::cell::{Cell, UnsafeCell};
+use ::core::fmt;
+use ::core::marker::PhantomData;
+use ::core::mem;
+use ::core::pin::Pin;
+use ::core::ptr::NonNull;
+use ::core::task::{Context as Cx, Poll};
+use std::boxed::Box;
+use std::vec::Vec;
+
+use self::core::{Core, Handle, Queue, ROUNDS, Vtable, run_queued};
+pub(in crate::task) use self::local_home::{LocalHome, Noted};
+use self::receiver::ForeignReceiver;
+use self::scheduler::ForeignScheduler;
+use crate::memory::Count;
+use crate::sender::env::Look;
+use crate::sender::start;
+use crate::stop::Relay;
+use crate::sync::{Mutex, lock, thread_id};
+use crate::task::awaiting::await_sender::sent_elsewhere;
+use crate::task::frame::{Header, Home, Placement, Polling, Stopping};
+use crate::task::strand::context::{Awaiter, Context};
+use crate::task::strand::tether::Tether;
+use crate::{Completion, Sender, Transfer};
+
+/// A block, without the type of the sender in it.
+#[repr(C)]
+struct Shared<T, E> {
+    core: Core,
+    /// Written by the completion before it says that it is done; then it belongs to whoever destroys the operation.
+    result: UnsafeCell<Option<Completion<T, E>>>,
+}
+
+#[repr(C)]
+struct Block<S: Sender<Value: Send, Error: Send>> {
+    shared: Shared<S::Value, S::Error>,
+    operation: UnsafeCell<Option<ForeignOperationOf<S>>>,
+}
+
+type ForeignOperationOf<S> = <S as Sender>::Operation<ForeignReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
+
+impl<S: Sender<Value: Send, Error: Send>> Block<S> {
+    const VTABLE: &'static Vtable = &Vtable {
+        clear: Self::clear,
+        free: Self::free,
+    };
+
+    /// # Safety
+    ///
+    /// The core is that of such a block, whose operation has completed, and nobody else does this.
+    unsafe fn clear(core: NonNull<Core>) {
+        // SAFETY: by the caller's promise; the core comes first.
+        let this = unsafe { core.cast::<Self>().as_ref() };
+        // SAFETY: as above. The operation touches nothing of itself any more, and is dropped in place.
+        unsafe {
+            *this.operation.get() = None;
+            drop((*this.shared.result.get()).take());
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the block any more.
+    unsafe fn free(core: NonNull<Core>) {
+        // SAFETY: by the caller's promise; it was leaked from a box.
+        drop(unsafe { Box::from_raw(core.cast::<Self>().as_ptr()) });
+    }
+}
+
+/// A sender that was started outside of a task.
+pub(in crate::task) struct Foreign<T, E> {
+    block: Handle,
+    _result: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T: Send, E: Send> Foreign<T, E> {
+    /// Starts a sender: it is polled next, right away.
+    ///
+    /// Where this thread polls a task, it begins as part of that: it sees the task's cancellation, values and deadline, and the
+    /// task does not end before it has. Only its scheduler is that of the code that polls it. A destructor of a task that ends by
+    /// a stop or a panic may block on something: that is no part of the task, which could not be stopped once more.
+    pub(in crate::task) fn start<S>(sender: S) -> Self
+    where
+        S: Sender<Value = T, Error = E> + 'static,
+    {
+        Polling::with(|polling| Self::start_in(sender, polling.filter(|polling| !polling.is_unwinding())))
+    }
+
+    fn start_in<S>(sender: S, polling: Option<Polling<'_>>) -> Self
+    where
+        S: Sender<Value = T, Error = E> + 'static,
+    {
+        let around = polling.map(|polling| Awaiter {
+            frame: polling.frame(),
+            context: NonNull::from(polling.context()),
+        });
+        let block = NonNull::from(Box::leak(Box::new(Block::<S> {
+            shared: Shared {
+                core: Core {
+                    count: Count::one(),
+                    queue: Mutex::new(Queue {
+                        waker: None,
+                        jobs: Transfer::none(),
+                        frames: Transfer::none(),
+                        later: Transfer::none(),
+                        driver: thread_id(),
+                        homed: Vec::new(),
+                        done: false,
+                        stopping: false,
+                        closed: false,
+                    }),
+                    relay: Relay::new(Core::completed),
+                    around,
+                    tether: None,
+                    has_tether: Cell::new(false),
+                    scheduler: None,
+                    context: None,
+                    vtable: Block::<S>::VTABLE,
+                },
+                result: UnsafeCell::new(None),
+            },
+            operation: UnsafeCell::new(None),
+        })));
+        let core = block.cast::<Core>();
+        let this = Foreign {
+            block: Handle(core),
+            _result: PhantomData,
+        };
+        // SAFETY: nobody else knows the block yet. What points back at it is in it.
+        unsafe {
+            let token = core.as_ref().relay.token();
+            let scheduler = (*core.as_ptr())
+                .scheduler
+                .insert(ForeignScheduler { core, counted: false });
+            let outside: (_, Look) = (core.cast(), LocalHome::look);
+            let mut inside = Context::new(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
+            if let Some((around, polling)) = around.zip(polling) {
+                match Tether::tie(core, polling) {
+                    Ok(tether) => (*core.as_ptr()).tether = Some(tether),
+                    Err(error) => {
+                        // It is not part of the task, and does not wake it.
+                        (*core.as_ptr()).around = None;
+                        panic!("a task cannot go on: {error}");
+                    }
+                }
+                mem::forget(Handle::of(core));
+                core.as_ref().has_tether.set(true);
+                let task = polling.context();
+                task.enter();
+                polling.count_wait();
+                Relay::link(NonNull::new_unchecked(&raw mut (*core.as_ptr()).relay), task.token);
+                inside = Context {
+                    placement: Placement {
+                        priority: polling.level(),
+                        ..inside.placement
+                    },
+                    around: Some(around),
+                    deadline: task.deadline,
+                    locals: task.locals,
+                    is_local: task.is_local,
+                    ..inside
+                };
+            }
+            (*core.as_ptr()).context = Some(inside);
+        }
+        let receiver = ForeignReceiver {
+            // SAFETY: this is the count of the operation; its receiver gives it back.
+            block: unsafe { Handle::of(core) },
+            _result: PhantomData,
+        };
+        // SAFETY: the block does not move, and the operation stays in it until it has completed. It is started once.
+        unsafe {
+            let place = block.as_ref().operation.get();
+            *place = Some(sender.connect(receiver));
+            if let Some(operation) = &mut *place {
+                start(Pin::new_unchecked(operation)).run();
+            }
+        }
+        this
+    }
+
+    /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
+    pub(in crate::task) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
+        let core = self.block.core();
+        if let Some(around) = core.around
+            && !Header::is_current(around.frame)
+            && !lock(&core.queue).done
+        {
+            sent_elsewhere();
+        }
+        // Who schedules or completes between this and the next look finds nobody to wake, and need not.
+        let registered = lock(&core.queue).waker.take();
+        let waker = match registered {
+            Some(waker) if waker.will_wake(cx.waker()) => waker,
+            _ => cx.waker().clone(),
+        };
+        let me = thread_id();
+        for round in 0.. {
+            let mut queue = lock(&core.queue);
+            if queue.done {
+                drop(queue);
+                return Poll::Ready(self.finish());
+            }
+            let pause = queue.is_empty() || round == ROUNDS;
+            queue.driver = if pause { 0 } else { me };
+            if !pause {
+                let jobs = queue.take();
+                drop(queue);
+                run_queued(jobs);
+            } else if queue.is_empty() && queue.later.is_none() {
+                queue.waker = Some(waker);
+                break;
+            } else {
+                queue.turn();
+                drop(queue);
+                waker.wake();
+                break;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Takes the result, which is there.
+    fn finish(&mut self) -> Completion<T, E> {
+        self.block.untie();
+        let (left, first, _) = self.block.close();
+        left.run();
+        if !first {
+            // The task that it began in has ended, and the result was dropped.
+            return Completion::Stopped;
+        }
+        // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
+        // which may panic.
+        let result = unsafe { (*self.block.0.cast::<Shared<T, E>>().as_ref().result.get()).take() };
+        // SAFETY: as above.
+        unsafe { (self.block.core().vtable.clear)(self.block.0) };
+        result.unwrap_or(Completion::Stopped)
+    }
+}
+
+impl<T, E> Drop for Foreign<T, E> {
+    fn drop(&mut self) {
+        self.block.give_up();
+        let core = self.block.core();
+        let done = lock(&core.queue).done;
+        match core.around {
+            _ if done => self.block.untie(),
+            Some(around) => Polling::with_frame(around.frame, |polling| _ = polling.map(Polling::add_orphan)),
+            None => {}
+        }
+    }
+}
+
+impl<T, E> fmt::Debug for Foreign<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreign").finish_non_exhaustive()
+    }
+}
+
+/// What whoever awaits outside of a task gets to see.
+pub(in crate::task) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
+    match completion {
+        Completion::Value(value) => Ok(value),
+        Completion::Error(error) => Err(error),
+        Completion::Panicked(payload) => payload.resume(),
+        Completion::Stopped => Polling::with(|polling| match polling {
+            Some(polling) if !polling.is_unwinding() => Stopping::unwind(polling),
+            _ => panic!(
+                "what was awaited outside of a task has stopped, and there is no task to stop with it: \
+                 await it with `.stopped_as_option()`, `.stopped_as_error(..)` or `.into_outcome()`"
+            ),
+        }),
+    }
+}

@@ -1,0 +1,81 @@
+//! The receiver of a sender that is awaited outside of a task.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{self, ManuallyDrop};
+use core::ptr::NonNull;
+
+use super::Shared;
+use super::core::Handle;
+use crate::stop::Relay;
+use crate::task::awaiting::environment::{self, TaskEnv};
+use crate::{Completion, Panic, Receiver, Transfer};
+
+/// The receiver of a sender that is awaited outside of a task. It keeps the block.
+pub(in crate::task) struct ForeignReceiver<T, E> {
+    pub(super) block: Handle,
+    pub(super) _result: PhantomData<fn() -> (T, E)>,
+}
+
+impl<T, E> ForeignReceiver<T, E> {
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is moved out, and this is not dropped.
+        let block = unsafe { (&raw const this.block).read() };
+        Self::deliver(block, completion)
+    }
+
+    /// The one completion.
+    fn deliver(block: Handle, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: the result is not looked at before it is done. The relay is ended this once; the stop that may still be passed
+        // on keeps the block by a count of its own.
+        unsafe {
+            *block.0.cast::<Shared<T, E>>().as_ref().result.get() = Some(completion);
+            // Given up when it is over.
+            mem::forget(Handle::of(block.0));
+            Relay::end(NonNull::new_unchecked(&raw mut (*block.0.as_ptr()).relay))
+        }
+    }
+}
+
+impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
+    type Env = TaskEnv;
+
+    fn env(&self) -> TaskEnv {
+        match &self.block.core().context {
+            // SAFETY: the block is there until the completion.
+            Some(context) => unsafe { TaskEnv::of_foreign(NonNull::from(context)) },
+            None => environment::anywhere(),
+        }
+    }
+
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}
+
+impl<T, E> Drop for ForeignReceiver<T, E> {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: this count is given up after that.
+        Self::deliver(unsafe { Handle::of(self.block.0) }, Completion::Stopped).run();
+    }
+}
+
+impl<T, E> fmt::Debug for ForeignReceiver<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignReceiver").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,159 @@
+//! The scheduler of what is awaited outside of a task.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::marker::PhantomPinned;
+use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use super::core::{Core, Handle, Kind};
+use crate::scheduler::thread_pool::Entry;
+use crate::sender::native::{self, Native};
+use crate::sender::stage::container_of;
+use crate::stop::StopToken;
+use crate::{Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
+
+/// The scheduler of what is awaited outside of a task: it runs when the executor polls.
+pub(super) struct ForeignScheduler {
+    pub(super) core: NonNull<Core>,
+    /// All are counted but that in the block itself.
+    pub(super) counted: bool,
+}
+
+// SAFETY: as for a handle.
+unsafe impl Send for ForeignScheduler {}
+// SAFETY: as above.
+unsafe impl Sync for ForeignScheduler {}
+
+impl ForeignScheduler {
+    fn handle(&self) -> Handle {
+        // SAFETY: it is counted, or in the block.
+        unsafe { Handle::of(self.core) }
+    }
+}
+
+impl Clone for ForeignScheduler {
+    fn clone(&self) -> Self {
+        ForeignScheduler {
+            core: ManuallyDrop::new(self.handle()).0,
+            counted: true,
+        }
+    }
+}
+
+impl Drop for ForeignScheduler {
+    fn drop(&mut self) {
+        if self.counted {
+            drop(Handle(self.core));
+        }
+    }
+}
+
+impl PartialEq for ForeignScheduler {
+    fn eq(&self, other: &Self) -> bool {
+        self.core == other.core
+    }
+}
+
+impl fmt::Debug for ForeignScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignScheduler").field(&self.core).finish()
+    }
+}
+
+impl Scheduler for ForeignScheduler {
+    type Schedule = ForeignSchedule;
+    const INFALLIBLE: bool = true;
+
+    fn schedule(&self) -> ForeignSchedule {
+        ForeignSchedule {
+            block: self.handle(),
+            kind: Kind::Job,
+        }
+    }
+
+    fn native(&self) -> Option<Native<'_>> {
+        Some(Native::of(self))
+    }
+}
+
+impl native::Queue for ForeignScheduler {
+    unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is valid
+        // until then; it is counted, or in the block.
+        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Frame) }
+    }
+
+    /// What yields is not run by the poll that it is queued in.
+    unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
+        // SAFETY: the same holds but for the frame, which this kind does not ask for.
+        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Patient) }
+    }
+
+    fn identity(&self) -> [usize; 2] {
+        [self.core.as_ptr().addr(), 0]
+    }
+}
+
+/// The schedule sender of a [`ForeignScheduler`].
+pub(super) struct ForeignSchedule {
+    block: Handle,
+    kind: Kind,
+}
+
+// SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
+unsafe impl Sender for ForeignSchedule {
+    type Value = ();
+    type Error = Infallible;
+    type Operation<R: Receiver<(), Infallible>> = ForeignOperation<R>;
+
+    fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> ForeignOperation<R> {
+        ForeignOperation {
+            entry: Entry::new(ForeignOperation::<R>::run),
+            block: Some(self.block),
+            kind: self.kind,
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+/// The operation of [`ForeignSchedule`].
+pub(super) struct ForeignOperation<R> {
+    entry: Entry,
+    /// Taken by `start`.
+    block: Option<Handle>,
+    kind: Kind,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<(), Infallible>> ForeignOperation<R> {
+    /// # Safety
+    ///
+    /// The job is that of a started operation, and runs once.
+    unsafe fn run(job: NonNull<Job>) -> Transfer {
+        // SAFETY: the job is the first of an entry, which is a field of an operation.
+        let this = unsafe { container_of!(job, Self, entry) };
+        // SAFETY: it is out of the queue, so nobody else touches the operation.
+        match unsafe { (*this.as_ptr()).receiver.take() } {
+            Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
+            Some(receiver) => receiver.set_value(()),
+            None => Transfer::none(),
+        }
+    }
+}
+
+impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but the handle, which is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: the operation is there until its job runs.
+        let (Some(block), kind) = (unsafe { ((*this).block.take(), (*this).kind) }) else {
+            return Transfer::none();
+        };
+        // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. We are counted.
+        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), kind) }
+    }
+}

@@ -1,0 +1,78 @@
+//! Awaiting a sender that completes inside `start`: the operation is on the stack.
+
+use core::pin::pin;
+use core::ptr::NonNull;
+
+use crate::sender::start;
+use crate::task::awaiting::environment::{self, TaskEnv};
+use crate::task::frame::Polling;
+use crate::task::strand::context::Context;
+use crate::{Completion, Panic, Receiver, Sender, Transfer};
+
+/// Starts a sender that completes inside `start`, in the frame that this thread polls, if there is one. Nothing is allocated.
+#[inline]
+pub(super) fn run_inline<S: Sender<Value: Send, Error: Send>>(
+    sender: S,
+    polling: Option<Polling<'_>>,
+) -> Completion<S::Value, S::Error> {
+    let mut result = None;
+    let operation = pin!(sender.connect(InlineReceiver {
+        result: NonNull::from(&mut result),
+        context: polling.map(|polling| NonNull::from(polling.context())),
+    }));
+    // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
+    unsafe { start(operation) }.run();
+    result.unwrap_or(Completion::Stopped)
+}
+
+/// The receiver of a sender that completes inside `start`.
+struct InlineReceiver<T, E> {
+    result: NonNull<Option<Completion<T, E>>>,
+    /// That of the task, which does not end meanwhile. None outside of a task.
+    context: Option<NonNull<Context>>,
+}
+
+// SAFETY: it completes on the thread it was made on, by the sender's promise.
+unsafe impl<T, E> Send for InlineReceiver<T, E> {}
+
+impl<T, E> InlineReceiver<T, E> {
+    #[inline]
+    fn complete(self, completion: Completion<T, E>) -> Transfer {
+        // SAFETY: the code that started the sender waits for it on this stack.
+        unsafe { self.result.write(Some(completion)) };
+        Transfer::none()
+    }
+}
+
+impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
+    type Env = TaskEnv;
+
+    #[inline]
+    fn env(&self) -> TaskEnv {
+        match self.context {
+            // SAFETY: the frame is being polled, on this stack.
+            Some(context) => unsafe { TaskEnv::new(context, None) },
+            None => environment::anywhere(),
+        }
+    }
+
+    #[inline]
+    fn set_value(self, value: T) -> Transfer {
+        self.complete(Completion::Value(value))
+    }
+
+    #[inline]
+    fn set_error(self, error: E) -> Transfer {
+        self.complete(Completion::Error(error))
+    }
+
+    #[inline]
+    fn set_stopped(self) -> Transfer {
+        self.complete(Completion::Stopped)
+    }
+
+    #[inline]
+    fn set_panicked(self, payload: Panic) -> Transfer {
+        self.complete(Completion::Panicked(payload))
+    }
+}

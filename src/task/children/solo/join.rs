@@ -1,0 +1,254 @@
+//! Waiting for the result of a single child.
+
+use core::convert::Infallible;
+use core::marker::{PhantomData, PhantomPinned};
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+
+use super::SoloRef;
+use super::word::{DONE, STARTING};
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, StopSlot, StopToken};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire};
+use crate::task::children::error::TaskError;
+use crate::task::frame::Header;
+use crate::task::strand::context::Awaiter;
+use crate::task::strand::raising::{Link, ToRaise};
+use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
+
+/// How the result of a child is delivered.
+pub(in crate::task) trait Deliver<T>: 'static {
+    type Value: Send;
+
+    fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer;
+}
+
+/// As a value, whatever it is.
+pub(in crate::task) struct AsResult;
+
+impl<T: Send + 'static> Deliver<T> for AsResult {
+    type Value = Result<T, TaskError>;
+
+    fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer {
+        receiver.set_value(TaskError::result(completion))
+    }
+}
+
+/// As it is: a child that stopped stops who awaits it, and a panic unwinds there.
+pub(in crate::task) struct AsItIs;
+
+impl<T: Send + 'static> Deliver<T> for AsItIs {
+    type Value = T;
+
+    fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer {
+        completion.deliver(receiver)
+    }
+}
+
+/// A sender of the result of a child.
+pub(in crate::task) struct Join<T, D> {
+    task: SoloRef,
+    _value: PhantomData<fn() -> (T, D)>,
+}
+
+impl<T, D> Join<T, D> {
+    pub(super) fn new(task: SoloRef) -> Self {
+        Join {
+            task,
+            _value: PhantomData,
+        }
+    }
+}
+
+// SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
+unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for Join<T, D> {
+    type Value = D::Value;
+    type Error = Infallible;
+    type Operation<R: Receiver<D::Value, Infallible>> = JoinOperation<T, D, R>;
+
+    fn connect<R: Receiver<D::Value, Infallible>>(self, receiver: R) -> JoinOperation<T, D, R> {
+        JoinOperation {
+            joiner: Joiner {
+                complete: JoinOperation::<T, D, R>::complete,
+            },
+            link: Link::new(JoinOperation::<T, D, R>::hold),
+            task: Some(self.task),
+            receiver: Some(receiver),
+            reached: None,
+            slot: StopSlot::new(JoinOperation::<T, D, R>::stop_requested),
+            _pinned: PhantomPinned,
+            _value: PhantomData,
+        }
+    }
+}
+
+/// The part of a join that the child knows.
+#[repr(align(8))]
+pub(super) struct Joiner {
+    /// The child has ended, and the result is there; or nobody asks for it any more.
+    complete: unsafe fn(NonNull<Joiner>, bool) -> Transfer,
+}
+
+impl Joiner {
+    /// # Safety
+    ///
+    /// The caller took it out of the child.
+    pub(super) unsafe fn complete(this: NonNull<Joiner>, done: bool) -> Transfer {
+        // SAFETY: it is there until it was completed.
+        let complete = unsafe { this.as_ref() }.complete;
+        // SAFETY: the caller's promise.
+        unsafe { complete(this, done) }
+    }
+}
+
+type JoinToken<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::Env as Env>::StopToken;
+
+/// The operation of [`Join`]. The joiner comes first, so that its address is that of the whole.
+#[repr(C)]
+pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
+    joiner: Joiner,
+    /// Has the child raised with who awaits it.
+    link: Link,
+    /// Taken by the completion.
+    task: Option<SoloRef>,
+    receiver: Option<R>,
+    /// A token whose stop reaches what awaits this and the child as well: the child's end is waited for then.
+    reached: Option<ErasedStopToken>,
+    slot: StopSlot<JoinToken<D, T, R>>,
+    _pinned: PhantomPinned,
+    _value: PhantomData<fn() -> (T, D)>,
+}
+
+impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOperation<T, D, R> {
+    /// # Safety
+    ///
+    /// The joiner is that of such an operation, which is the caller's to complete.
+    unsafe fn complete(joiner: NonNull<Joiner>, done: bool) -> Transfer {
+        let this = joiner.cast::<Self>().as_ptr();
+        // SAFETY: by the caller's promise. A callback that still runs finds that it came too late, and is waited for.
+        unsafe {
+            (*this).slot.leave();
+            Self::finish(this, done)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As above; and no callback uses the operation any more.
+    unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
+        // SAFETY: by the caller's promise, all of it is ours. Who awaits this is not done.
+        let (task, receiver) = unsafe {
+            (*this).link.leave();
+            ((*this).task.take(), (*this).receiver.take())
+        };
+        let (Some(task), Some(receiver)) = (task, receiver) else {
+            return Transfer::none();
+        };
+        if !done {
+            drop(task);
+            return receiver.set_stopped();
+        }
+        // SAFETY: the child has ended, and the result is for who has the claim, on behalf of whom this waits.
+        let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
+        drop(task);
+        D::deliver(completion, receiver)
+    }
+
+    /// Whether a stop is to be ignored: the child was asked to stop as well, and its result is waited for.
+    fn ignores_stop(&self) -> bool {
+        self.reached.is_some_and(|token| token.stop_requested())
+    }
+
+    /// # Safety
+    ///
+    /// The link is that of such an operation, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
+        // SAFETY: by the caller's promise, the operation is there, and has not let go of the child.
+        unsafe {
+            let task = &(*container_of!(link, Self, link).as_ptr()).task;
+            task.as_ref().map(|task| ToRaise::strand(task.0))
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The slot is that of such an operation, which is there until the slot is released.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<JoinToken<D, T, R>>>) -> Transfer {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let this = container_of!(slot, Self, slot).as_ptr();
+            let word = this.cast::<Joiner>();
+            let taken = match &(*this).task {
+                Some(task) if !(*this).ignores_stop() => {
+                    let joiner = &task.solo().joiner;
+                    let starting = word.map_addr(|address| address | STARTING);
+                    if joiner
+                        .compare_exchange(starting, ptr::null_mut(), AcqRel, Acquire)
+                        .is_ok()
+                    {
+                        // Its start sees that.
+                        None
+                    } else {
+                        joiner.compare_exchange(word, ptr::null_mut(), AcqRel, Acquire).ok()
+                    }
+                }
+                _ => None,
+            };
+            slot.as_ref().release();
+            match taken {
+                Some(_) => Self::finish(this, false),
+                None => Transfer::none(),
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operation for JoinOperation<T, D, R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved but what is not pinned.
+        let this = unsafe { self.get_unchecked_mut() } as *mut Self;
+        // SAFETY: it is ours until it waits; pinned; started once. The slot is left, or released, before it completes.
+        unsafe {
+            let (Some(task), Some(receiver)) = (&(*this).task, &(*this).receiver) else {
+                return Transfer::none();
+            };
+            // The environment is the user's, so it is asked before anything is entered.
+            let env = receiver.env();
+            let (token, level, around) = (env.stop_token(), env.priority(), Awaiter::of(&env));
+            drop(env);
+            let task = task.clone();
+            let joiner = &task.solo().joiner;
+            let word = this.cast::<Joiner>();
+            let starting = word.map_addr(|address| address | STARTING);
+            if let Err(seen) = joiner.compare_exchange(ptr::null_mut(), starting, AcqRel, Acquire) {
+                drop(token);
+                // Otherwise somebody else waits for it, or nobody may.
+                return Self::finish(this, seen == DONE);
+            }
+            if let Some(around) = around {
+                let (context, solo) = (around.context.as_ref(), task.solo());
+                let is = |one: ErasedStopToken, other: ErasedStopToken| one.stop_possible() && one.is_same(&other);
+                (*this).reached = if is(context.token, solo.outer) {
+                    Some(solo.outer)
+                } else {
+                    // It was bound in another scope, or this one is. A stop of the task reaches both.
+                    let token = context.reaching_token();
+                    is(token, solo.reaching).then_some(token)
+                };
+                Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
+            }
+            // What comes after that is told.
+            if let Some(level) = level {
+                task.raise(level);
+            }
+            let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
+            let waits = listening || (*this).ignores_stop();
+            let next = if waits { word } else { ptr::null_mut() };
+            match joiner.compare_exchange(starting, next, AcqRel, Acquire) {
+                Ok(_) if waits => Transfer::none(),
+                Ok(_) => Self::finish(this, false),
+                Err(seen) => Self::complete(NonNull::new_unchecked(word), seen == DONE),
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! A child by itself: a task that is detached, or bound to a variable, and whoever waits for its end.
+
+mod claim;
+mod join;
+mod start;
+mod word;
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+use std::boxed::Box;
+
+pub(in crate::task) use self::claim::Claim;
+use self::join::Joiner;
+pub(in crate::task) use self::join::{AsItIs, AsResult, Join};
+pub(in crate::task) use self::start::{ChildStart, start};
+use self::word::{DONE, GONE, ORPHAN, OVER, TAKEN, waiting};
+use crate::report::{Report, report};
+use crate::sender::stage::container_of;
+use crate::stop::{ErasedStopToken, Relay, Why};
+use crate::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use crate::task::children::spawned::Place;
+use crate::task::frame::{ContextScope, Header, Placement, Polling};
+use crate::task::strand::context::Context;
+use crate::task::strand::locals::Locals;
+use crate::task::strand::raising::{self, Link, ToRaise};
+use crate::task::strand::task_ref::TaskRef;
+use crate::task::strand::tether::{Tether, Tethered};
+use crate::task::strand::unit::{Counted, Unit};
+use crate::{Panic, Priority, Transfer};
+
+/// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
+#[repr(C)]
+pub(in crate::task) struct Solo {
+    unit: Unit,
+    /// What stops it. That of one that is not detached is linked to the task's token, until it has ended or was let go.
+    relay: Relay,
+    /// The link is to be ended, by whoever takes this away.
+    is_linked: AtomicBool,
+    /// One for the link, until that is over, and one for the run. Whoever gives the last one back has its end seen. Given
+    /// back with release; the last one acquires.
+    ends: AtomicU8,
+    /// Its own, made of that of the task, or of none.
+    context: Context,
+    /// The task-local values that it sees of the task's, until it has ended.
+    locals: Cell<Locals>,
+    place: Option<Box<Place>>,
+    /// The frame of this tail.
+    frame: NonNull<Header>,
+    /// The frame that is not done before this one is. None of one that is detached.
+    parent: Option<NonNull<Header>>,
+    /// The scope in that frame that this was started in, which the token that the relay is linked to may be of. It is not
+    /// over before the link is.
+    scope: Option<NonNull<ContextScope>>,
+    /// Ties it to the parent. None where it is detached. Written before the child is started.
+    tether: Option<NonNull<Tether<Solo>>>,
+    /// The tether has its reference. Belongs to the thread that polls the parent, or that frees it.
+    has_tether: Cell<bool>,
+    /// The tether is to be untied, by the first that swaps this: the child in its end, the claim, or the parent in its end.
+    is_tied: AtomicBool,
+    counted: Counted,
+    /// The token that the relay is linked to. Only compared, once the link is over.
+    outer: ErasedStopToken,
+    /// The outermost token whose stop reaches the child: that of the parent, unless there is a shield between.
+    reaching: ErasedStopToken,
+    /// Has it raised with the parent, until it has ended.
+    link: Link,
+    /// Drops the result. What it panicked with is returned.
+    discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
+    /// The party that the result belongs to: see [`word`].
+    joiner: AtomicPtr<Joiner>,
+}
+
+/// A counted frame of such a child.
+pub(in crate::task) struct SoloRef(NonNull<Header>);
+
+// SAFETY: a frame is counted by atomics; what is reached through this is made for all threads.
+unsafe impl Send for SoloRef {}
+// SAFETY: as above.
+unsafe impl Sync for SoloRef {}
+
+impl Clone for SoloRef {
+    fn clone(&self) -> Self {
+        // SAFETY: it is counted.
+        unsafe { Header::count(self.0) };
+        SoloRef(self.0)
+    }
+}
+
+impl Drop for SoloRef {
+    fn drop(&mut self) {
+        // SAFETY: it is counted, and not used any more.
+        unsafe { Header::release(self.0) };
+    }
+}
+
+impl SoloRef {
+    #[inline]
+    fn solo(&self) -> &Solo {
+        // SAFETY: the frame is counted, and with it its tail.
+        unsafe { Solo::of(self.0) }
+    }
+
+    pub(in crate::task) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
+    pub(in crate::task) fn cancel(&self, why: Why) {
+        self.solo().relay.request_stop(why).unwrap_or_default().run();
+    }
+
+    pub(in crate::task) fn why(&self) -> Option<Why> {
+        self.solo().relay.registry().why()
+    }
+
+    /// What is known of a task that is detached.
+    pub(in crate::task) fn task(&self) -> TaskRef {
+        // SAFETY: it has no parent; its context is in the tail, which is counted.
+        unsafe { self.solo().unit.task_of_handle() }
+    }
+
+    pub(in crate::task) fn is_finished(&self) -> bool {
+        matches!(self.solo().joiner.load(Acquire), DONE | TAKEN)
+    }
+
+    /// Makes it at least as urgent, for good.
+    pub(in crate::task) fn raise(&self, level: Priority) {
+        // SAFETY: it is counted, and the first frame of its strand.
+        unsafe { raising::raise(self.0, level) };
+    }
+}
+
+impl Solo {
+    /// # Safety
+    ///
+    /// The frame is that of such a child, which was started and not freed.
+    unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Solo {
+        // SAFETY: by the caller's promise, its unit is the first field of such a tail.
+        unsafe { Header::unit(frame).cast::<Solo>().as_ref() }
+    }
+
+    /// The child is done.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is to its frame.
+    unsafe fn complete(frame: NonNull<()>) -> Transfer {
+        let frame = frame.cast::<Header>();
+        // SAFETY: by the caller's promise. The run has a count.
+        unsafe {
+            let solo = Solo::of(frame);
+            if let Some(place) = &solo.place {
+                place.take_back(frame);
+            }
+            solo.unit.end_with_handle();
+            drop(solo.locals.take());
+            // What stops it may be gone once its end is known.
+            solo.unlink().and(Solo::one_end(NonNull::from(solo)))
+        }
+    }
+
+    /// Ends the link to what stops it, if nobody has.
+    ///
+    /// # Safety
+    ///
+    /// The parent, if there is one, is not done before this returns.
+    unsafe fn unlink(&self) -> Transfer {
+        if self.is_linked.swap(false, Relaxed) {
+            // SAFETY: it is ended this once. It is there until its end was seen, which waits for this.
+            unsafe { Relay::end(NonNull::from(&self.relay)) }
+        } else {
+            Transfer::none()
+        }
+    }
+
+    /// No stop is on its way any more.
+    ///
+    /// # Safety
+    ///
+    /// The relay is that of such a child.
+    unsafe fn unlinked(relay: NonNull<Relay>) -> Transfer {
+        // SAFETY: the run has a count until its end was seen, which waits for this. So does the scope.
+        unsafe {
+            let solo = container_of!(relay, Solo, relay);
+            if let Some(scope) = solo.as_ref().scope {
+                scope.as_ref().exit();
+            }
+            Solo::one_end(solo)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The link is over, or the run: each says so once. It may be gone when this returns.
+    unsafe fn one_end(this: NonNull<Solo>) -> Transfer {
+        // SAFETY: the run has a count until its end was seen.
+        let solo = unsafe { this.as_ref() };
+        if solo.ends.fetch_sub(1, AcqRel) != 1 {
+            return Transfer::none();
+        }
+        // Before the parent may be done.
+        solo.link.leave();
+        if let Some(tether) = solo.tether {
+            // SAFETY: the parent is not done before this one has ended. The run still has a reference when that of the link is
+            // given up.
+            unsafe {
+                solo.counted.unlink(solo.unit.parent());
+                if solo.is_tied.swap(false, AcqRel) {
+                    Tether::loosen(tether);
+                }
+                Header::release(solo.frame);
+            }
+        }
+        // SAFETY: it is done, and nothing of what is around it is used any more but its parent.
+        unsafe { Solo::settle(solo) }
+    }
+
+    /// # Safety
+    ///
+    /// It is done, and nothing of what is around it is used any more but its parent.
+    unsafe fn settle(solo: &Solo) -> Transfer {
+        let (frame, parent) = (solo.frame, solo.parent);
+        // SAFETY: the run has a count.
+        unsafe {
+            let seen = solo.joiner.load(Acquire);
+            if seen == GONE || seen == ORPHAN {
+                Solo::drop_result(frame);
+                // The parent may have begun to wait meanwhile.
+                let seen = solo.joiner.swap(OVER, AcqRel);
+                Header::release(frame);
+                return match parent {
+                    Some(parent) if seen == ORPHAN => Header::end_wait(parent, Placement::is_here),
+                    _ => Transfer::none(),
+                };
+            }
+            let joiner = waiting(seen);
+            let next = if joiner.is_some() { TAKEN } else { DONE };
+            if solo.joiner.compare_exchange(seen, next, AcqRel, Acquire).is_err() {
+                return Solo::settle(solo);
+            }
+            let resumed = joiner.map_or_else(Transfer::none, |joiner| Joiner::complete(joiner, true));
+            Header::release(frame);
+            resumed
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The frame is done, and its result the caller's.
+    unsafe fn drop_result(frame: NonNull<Header>) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let solo = Solo::of(frame);
+            if let Some(payload) = (solo.discard)(frame) {
+                let task = solo.parent.is_none().then(|| solo.unit.task_of_handle());
+                report(Report::DetachedPanic {
+                    name: task.as_ref().and_then(|task| task.name()),
+                    panic: &payload,
+                });
+                drop(Panic::catch(|| drop(payload)));
+            }
+        }
+    }
+
+    /// Nobody will ask for the result any more. With `counted` the parent has counted an await, and the end is to give it
+    /// back. `false` where there is nothing to wait for, or another await was counted for it: it has ended, and the result
+    /// is for who has the claim; or the parent has let go of it before.
+    fn let_go(&self, counted: bool) -> bool {
+        let gone = if counted { ORPHAN } else { GONE };
+        let mut seen = self.joiner.load(Acquire);
+        while !matches!(seen, DONE | TAKEN | ORPHAN | OVER) {
+            match self.joiner.compare_exchange(seen, gone, AcqRel, Acquire) {
+                Err(now) => seen = now,
+                Ok(joiner) => {
+                    if let Some(joiner) = waiting(joiner) {
+                        // SAFETY: we took it out.
+                        unsafe { Joiner::complete(joiner, false) }.run();
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Unties it from the parent, unless it was abandoned, or is just ending on another thread: then the frame does that later.
+    ///
+    /// # Safety
+    ///
+    /// The caller is what the parent's poll is running, and has a reference.
+    unsafe fn untie(&self) {
+        let was_tied = self.is_tied.swap(false, AcqRel);
+        if let Some(tether) = self.tether
+            && self.has_tether.get()
+            // SAFETY: the tether was not untied, so its block is alive.
+            && (was_tied || unsafe { Tether::is_loose(tether) })
+        {
+            // SAFETY: the caller's promise.
+            unsafe { Tether::untie(tether) };
+        }
+    }
+
+    /// Keeps a child that is to be raised.
+    ///
+    /// # Safety
+    ///
+    /// The link is that of such a child, which has not left.
+    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
+        // SAFETY: by the caller's promise, it has not ended, and the link has a count.
+        Some(unsafe { ToRaise::strand(container_of!(link, Solo, link).as_ref().frame) })
+    }
+}
+
+// SAFETY: the reference is one of the child's frame.
+unsafe impl Tethered for Solo {
+    unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
+        // SAFETY: the tether has a reference. The caller polls the parent.
+        unsafe {
+            let solo = this.as_ref();
+            solo.is_tied.store(false, Relaxed);
+            let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
+            polling.count_wait();
+            if !solo.let_go(true) {
+                polling.uncount_wait();
+            }
+            resumed.and(solo.unlink())
+        }
+    }
+
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            this.as_ref().has_tether.set(false);
+            Header::release(this.as_ref().frame);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Starting a single child.
+
+use core::cell::Cell;
+use core::convert::Infallible;
+use core::future::Future;
+use core::mem;
+use core::ptr::{self, NonNull};
+use std::boxed::Box;
+
+use super::claim::Claim;
+use super::{Solo, SoloRef};
+use crate::memory::OutOfMemory;
+use crate::stop::Relay;
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
+use crate::task::children::spawned::Place;
+use crate::task::coroutine::context::TaskContext;
+use crate::task::coroutine::typed_frame::{Frame, Plain};
+use crate::task::frame::{Header, Home, Polling, Successor, Tracker};
+use crate::task::strand::context::{Awaiter, Context};
+use crate::task::strand::locals::Locals;
+use crate::task::strand::raising::{self, Link};
+use crate::task::strand::tether::Tether;
+use crate::task::strand::unit::{Counted, Unit};
+use crate::{Completion, Panic};
+
+/// The frame of such a child.
+type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
+
+/// What a child is started with.
+pub(in crate::task) struct ChildStart<A> {
+    pub(in crate::task) place: Option<Box<Place>>,
+    pub(in crate::task) allocator: A,
+}
+
+/// Starts a child by itself.
+///
+/// With `parent` it is one of the frame that this thread polls, which waits for it; otherwise it is detached.
+pub(in crate::task) fn start<T, F, Cx>(
+    future: F,
+    polling: Option<Polling<'_>>,
+    start: ChildStart<Cx::Allocator>,
+) -> Result<Claim<T>, OutOfMemory>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+    Cx: TaskContext,
+{
+    /// # Safety
+    ///
+    /// The frame is done, its result is of this type, the caller's, and was not taken.
+    unsafe fn discard<T>(frame: NonNull<Header>) -> Option<Panic> {
+        // SAFETY: by the caller's promise.
+        match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
+            Completion::Panicked(payload) => Some(payload),
+            completion => Panic::catch(|| drop(completion)).err(),
+        }
+    }
+
+    let parent = polling.map(Polling::frame);
+    let (context, scope, unit) = match polling {
+        Some(polling) => {
+            let here = polling.context();
+            let mut context = here.of_child();
+            context.placement.priority = polling.level();
+            (context, here.scope(), ptr::from_ref(polling.unit()))
+        }
+        None => (Context::of_home(Home::global_pool()), None, ptr::null()),
+    };
+    let reaching = polling.map_or(context.token, |polling| polling.context().reaching_token());
+    let (outer, inherited) = (context.token, context.priority());
+    let locals = if parent.is_some() {
+        Locals::current()
+    } else {
+        Locals::default()
+    };
+    let solo = Solo {
+        unit: if parent.is_some() {
+            Unit::spawned(unit)
+        } else {
+            Unit::new(unit)
+        },
+        relay: Relay::new(Solo::unlinked),
+        is_linked: AtomicBool::new(true),
+        ends: AtomicU8::new(2),
+        context: Context {
+            locals: locals.as_raw(),
+            ..context
+        },
+        locals: Cell::new(locals),
+        place: start.place,
+        frame: NonNull::dangling(),
+        parent,
+        scope,
+        tether: None,
+        has_tether: Cell::new(false),
+        is_tied: AtomicBool::new(false),
+        counted: Counted::new(|_| 1),
+        outer,
+        reaching,
+        link: Link::new(Solo::hold),
+        discard: discard::<T>,
+        joiner: AtomicPtr::new(ptr::null_mut()),
+    };
+    let frame = SoloFrame::<F, T, Cx>::make(Plain(future), start.allocator, solo)?;
+    // SAFETY: it was just made, so it is ours, and its tail is there, where it stays. What is linked is unlinked before the
+    // frame, or the scope in it that the token is of, is over.
+    unsafe {
+        let place = SoloFrame::<F, T, Cx>::tail(frame).as_ptr();
+        (*place).frame = frame;
+        if let Some(polling) = polling {
+            match Tether::tie(NonNull::new_unchecked(place), polling) {
+                Ok(tether) => {
+                    (*place).tether = Some(tether);
+                    (*place).has_tether.set(true);
+                    (*place).is_tied = AtomicBool::new(true);
+                }
+                Err(error) => {
+                    Header::release(frame);
+                    return Err(error);
+                }
+            }
+        }
+        (*place).context.token = (*place).relay.token();
+        (*place).context.around = parent.map(|frame| Awaiter {
+            frame,
+            context: NonNull::new_unchecked(&raw mut (*place).context),
+        });
+        let context = match &mut (*place).place {
+            None => NonNull::new_unchecked(&raw mut (*place).context),
+            Some(own) => match own.settle(&(*place).context, frame) {
+                Ok(context) => context,
+                Err(error) => {
+                    if let (Some(parent), Some(tether)) = (parent, (*place).tether) {
+                        // The frame was not started, and goes whatever its references.
+                        Header::free_block(parent, tether.cast());
+                    }
+                    Header::release(frame);
+                    return Err(error);
+                }
+            },
+        };
+        let unit = NonNull::new_unchecked(&raw mut (*place).unit);
+        unit.as_ref().set_context(context);
+        unit.as_ref().track();
+        let successor = Successor::operation(frame.cast(), Solo::complete);
+        mem::forget(Header::begin(frame, context, unit, successor));
+        if let Some(polling) = polling {
+            // One for the link, with which it is raised, and one for the tether.
+            Header::count(frame);
+            Header::count(frame);
+            Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
+            // What comes after that is told.
+            match polling.level() {
+                Some(level) if Some(level) > inherited => raising::raise(frame, level),
+                _ => {}
+            }
+            polling.context().enter();
+            Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
+            Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
+        }
+        // The parent waits for it by now.
+        if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
+            unit.as_ref().set_name(name);
+        }
+        if parent.is_none() {
+            Tracker::queue_first(frame);
+        }
+        // One for the claim; the first is that of the run.
+        Header::count(frame);
+        let claim = Claim::new(SoloRef(frame));
+        Header::enqueue(frame).run();
+        Ok(claim)
+    }
+}
