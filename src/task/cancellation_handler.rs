@@ -89,7 +89,7 @@ where
     WithCancellationHandler {
         operation: operation.into_future(),
         output: None,
-        handler: Handler::Given(handler),
+        handler: CancellationHandler::Given(handler),
         _pinned: PhantomPinned,
     }
 }
@@ -100,11 +100,11 @@ pub struct WithCancellationHandler<H: FnOnce() + Send + 'static, F: Future> {
     operation: F,
     /// What the operation gave, while its handler runs on another thread.
     output: Option<F::Output>,
-    handler: Handler<H>,
+    handler: CancellationHandler<H>,
     _pinned: PhantomPinned,
 }
 
-enum Handler<H: FnOnce() + Send + 'static> {
+enum CancellationHandler<H: FnOnce() + Send + 'static> {
     Given(H),
     /// In the memory of a frame, of which this holds a reference.
     Installed(NonNull<Installed<H>>),
@@ -284,7 +284,7 @@ fn call<H: FnOnce()>(handler: Option<H>) {
 impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
     /// Takes the handler back. `false` where it is running on another thread: the task is woken when it has returned.
     fn remove(&mut self) -> bool {
-        let Handler::Installed(installed) = self.handler else {
+        let CancellationHandler::Installed(installed) = self.handler else {
             return true;
         };
         // SAFETY: this has the block.
@@ -293,7 +293,7 @@ impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
             if !installed.as_ref().done.load(Acquire) {
                 return false;
             }
-            self.handler = Handler::Gone;
+            self.handler = CancellationHandler::Gone;
             Installed::release(installed);
         }
         true
@@ -306,13 +306,14 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
         // SAFETY: nothing is moved but the handler and the output, which are not pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        if matches!(this.handler, Handler::Given(_)) {
+        if matches!(this.handler, CancellationHandler::Given(_)) {
             Polling::with(|polling| {
                 if let Some(polling) = polling
-                    && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
+                    && let CancellationHandler::Given(handler) =
+                        mem::replace(&mut this.handler, CancellationHandler::Gone)
                     && let Some(installed) = Installed::install(handler, polling)
                 {
-                    this.handler = Handler::Installed(installed);
+                    this.handler = CancellationHandler::Installed(installed);
                 }
             });
         }
@@ -339,7 +340,7 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
 impl<H: FnOnce() + Send + 'static, F: Future> Drop for WithCancellationHandler<H, F> {
     fn drop(&mut self) {
         if !self.remove()
-            && let Handler::Installed(installed) = self.handler
+            && let CancellationHandler::Installed(installed) = self.handler
         {
             // SAFETY: this has the block, and goes.
             unsafe { Installed::release(installed) };

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use super::awaiting::await_sender::SenderFuture;
 use super::cancellation::in_context;
+use super::deadline_scope::DeadlineScope;
 use super::frame;
 use super::strand::scoped_future::{self, Ended, ScopedFuture};
-use super::time_limit::TimeLimit;
 use crate::scheduler::{Timer, TimerSchedule};
 
 /// When the current task is to be over: the earliest of the deadlines that it is in. None where there is none, and outside of a
@@ -138,7 +138,7 @@ impl Error for DeadlineExceeded {}
 /// The future of [`with_deadline`] and [`with_timeout`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithDeadline<F: Future> {
-    inside: ScopedFuture<F, TimeLimit>,
+    inside: ScopedFuture<F, DeadlineScope>,
     /// A timer that is awaited beside the inside, where there is no frame for it to wake.
     foreign: Option<SenderFuture<TimerSchedule>>,
     /// Taken by the first poll.
@@ -199,19 +199,19 @@ impl<F: Future> WithDeadline<F> {
 
     /// Sets the clock, at the first poll: to the timer that the scope starts in a task, or to one that is polled beside the
     /// inside.
-    fn wind(&mut self, cx: &Cx<'_>) -> TimeLimit {
+    fn wind(&mut self, cx: &Cx<'_>) -> DeadlineScope {
         let Some(at) = self.when.take().and_then(When::instant) else {
-            return TimeLimit::new(None, None);
+            return DeadlineScope::new(None, None);
         };
         let schedule = match self.timer.take() {
             Some(timer) => timer.schedule_at(at),
             None => Timer::global().schedule_at(at),
         };
         if frame::frame_of(cx.waker()).is_some() {
-            return TimeLimit::new(Some(at), Some(schedule));
+            return DeadlineScope::new(Some(at), Some(schedule));
         }
         self.foreign = Some(SenderFuture::new(schedule));
-        TimeLimit::new(Some(at), None)
+        DeadlineScope::new(Some(at), None)
     }
 }
 
@@ -226,7 +226,7 @@ impl<F: Future> Future for WithDeadline<F> {
         let mut inside = unsafe { Pin::new_unchecked(&mut this.inside) };
         let polled = inside
             .as_mut()
-            .poll(cx, || limit.unwrap_or_else(|| TimeLimit::new(None, None)));
+            .poll(cx, || limit.unwrap_or_else(|| DeadlineScope::new(None, None)));
         match polled {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(Ok(value)),
             Poll::Ready(Ended::Stopped(true)) => Poll::Ready(Err(DeadlineExceeded)),

@@ -75,7 +75,7 @@ where
 {
     WithEscalationHandler {
         operation: operation.into_future(),
-        handler: Handler::Given(handler),
+        handler: EscalationHandler::Given(handler),
         _pinned: PhantomPinned,
     }
 }
@@ -84,20 +84,24 @@ where
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithEscalationHandler<H, F> {
     operation: F,
-    handler: Handler<H>,
+    handler: EscalationHandler<H>,
     _pinned: PhantomPinned,
 }
 
-enum Handler<H> {
+enum EscalationHandler<H> {
     Given(H),
     /// In this frame, of which this holds a reference.
-    Installed(Arc<Node<H>>, NonNull<Tether<Node<H>>>, NonNull<Header>),
+    Installed(
+        Arc<EscalationNode<H>>,
+        NonNull<Tether<EscalationNode<H>>>,
+        NonNull<Header>,
+    ),
     /// There is nobody to be raised, or the operation has ended.
     Gone,
 }
 
 /// What the strand knows. Its tether has a reference, until the handler is taken back, or the frame ends.
-struct Node<H> {
+struct EscalationNode<H> {
     link: Link,
     /// The level that the handler knows of, as a number. Raised, with acquire and release, by the thread that tells it of another.
     level: AtomicU8,
@@ -107,14 +111,14 @@ struct Node<H> {
 }
 
 // SAFETY: the handler is both, and the rest belongs to the lock of the strand, or to the frame.
-unsafe impl<H: Send + Sync> Send for Node<H> {}
+unsafe impl<H: Send + Sync> Send for EscalationNode<H> {}
 // SAFETY: as above.
-unsafe impl<H: Send + Sync> Sync for Node<H> {}
+unsafe impl<H: Send + Sync> Sync for EscalationNode<H> {}
 
 // SAFETY: what is installed is `Send`, and taken back in its frame alone.
 unsafe impl<H: Send + Sync, F: Send> Send for WithEscalationHandler<H, F> {}
 
-impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
+impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
     /// # Safety
     ///
     /// The link is that of such a node, which has not left.
@@ -126,7 +130,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
             // What panics in there was reported by the hook, and nobody is left to be told.
             let _ = Panic::catch(|| {
                 // SAFETY: the caller's promise.
-                let node = unsafe { Arc::from_raw(what.cast::<Node<H>>().as_ptr()) };
+                let node = unsafe { Arc::from_raw(what.cast::<EscalationNode<H>>().as_ptr()) };
                 let old = by_number(node.level.fetch_max(level as u8, AcqRel));
                 if !node.over.load(Acquire) && old < level {
                     (node.handler)(old, level);
@@ -147,7 +151,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
 
     /// Installs a handler in the frame that this thread polls.
     fn install(handler: H, polling: Polling<'_>) -> (Arc<Self>, NonNull<Tether<Self>>) {
-        let node = Arc::new(Node {
+        let node = Arc::new(EscalationNode {
             link: Link::new(Self::hold),
             level: AtomicU8::new(polling.level().unwrap_or_default() as u8),
             over: AtomicBool::new(false),
@@ -173,7 +177,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> Node<H> {
 }
 
 // SAFETY: the reference is one of the `Arc`.
-unsafe impl<H> Tethered for Node<H> {
+unsafe impl<H> Tethered for EscalationNode<H> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the tether has a reference. The strand is not over.
         let node = unsafe { this.as_ref() };
@@ -192,7 +196,9 @@ unsafe impl<H> Tethered for Node<H> {
 impl<H, F> WithEscalationHandler<H, F> {
     /// Takes the handler back.
     fn remove(&mut self) {
-        let Handler::Installed(node, tether, frame) = mem::replace(&mut self.handler, Handler::Gone) else {
+        let EscalationHandler::Installed(node, tether, frame) =
+            mem::replace(&mut self.handler, EscalationHandler::Gone)
+        else {
             return;
         };
         node.over.store(true, Release);
@@ -214,16 +220,16 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
         // SAFETY: nothing is moved but the handler, before it is installed.
         let this = unsafe { self.get_unchecked_mut() };
-        if let Handler::Given(_) = &this.handler
-            && let Handler::Given(handler) = mem::replace(&mut this.handler, Handler::Gone)
+        if let EscalationHandler::Given(_) = &this.handler
+            && let EscalationHandler::Given(handler) = mem::replace(&mut this.handler, EscalationHandler::Gone)
         {
             this.handler = Polling::with(|polling| match polling {
                 Some(polling) if polling.can_be_raised() => {
-                    let (node, tether) = Node::install(handler, polling);
+                    let (node, tether) = EscalationNode::install(handler, polling);
                     polling.hold();
-                    Handler::Installed(node, tether, polling.frame())
+                    EscalationHandler::Installed(node, tether, polling.frame())
                 }
-                _ => Handler::Gone,
+                _ => EscalationHandler::Gone,
             });
         }
         // SAFETY: it is pinned with this.

@@ -9,7 +9,7 @@ use allocator_api2::alloc::Allocator;
 use super::awaiting::await_sender::SenderFuture;
 use super::children::error::TaskError;
 use super::children::group::SpawnOptions;
-use super::children::solo::{self, AsResult, ChildStart, Claim, Join};
+use super::children::solo::{self, AsResult, ChildClaim, ChildJoin, ChildStart};
 use super::children::spawned::InCache;
 use super::coroutine::context::InAllocator;
 use super::strand::reason::Reason;
@@ -89,15 +89,15 @@ where
 /// Two handles are equal when they are of one task.
 pub struct Handle<T: Send + 'static> {
     /// Goes before the claim, on behalf of which it waits.
-    join: Option<SenderFuture<Join<T, AsResult>>>,
-    claim: Claim<T>,
+    join: Option<SenderFuture<ChildJoin<T, AsResult>>>,
+    claim: ChildClaim<T>,
 }
 
 // SAFETY: through a shared handle nothing is reached but the task, which is made for all threads.
 unsafe impl<T: Send + 'static> Sync for Handle<T> {}
 
 impl<T: Send + 'static> Handle<T> {
-    fn new(claim: Claim<T>) -> Self {
+    fn new(claim: ChildClaim<T>) -> Self {
         Handle {
             join: Some(SenderFuture::new(claim.join())),
             claim,

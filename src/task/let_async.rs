@@ -4,7 +4,7 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::awaiting::await_sender::SenderFuture;
-use super::children::solo::{self, AsItIs, ChildStart, Claim, Join};
+use super::children::solo::{self, AsItIs, ChildClaim, ChildJoin, ChildStart};
 use super::children::spawned::InCache;
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
@@ -70,8 +70,8 @@ where
 #[must_use = "a child that is not awaited is cancelled when this is dropped"]
 pub struct AsyncLet<T: Send + 'static> {
     /// Goes before the claim, on behalf of which it waits.
-    join: Option<SenderFuture<Join<T, AsItIs>>>,
-    claim: Claim<T>,
+    join: Option<SenderFuture<ChildJoin<T, AsItIs>>>,
+    claim: ChildClaim<T>,
 }
 
 impl<T: Send + 'static> AsyncLet<T> {

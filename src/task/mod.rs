@@ -51,6 +51,7 @@ mod children;
 mod coroutine;
 mod current;
 mod deadline;
+mod deadline_scope;
 mod escalation_handler;
 mod frame;
 mod handle;
@@ -61,7 +62,6 @@ mod scope;
 mod shield;
 mod strand;
 mod task_local;
-mod time_limit;
 mod tree;
 
 pub use awaiting::await_sender::{SenderFuture, ValueFuture};

@@ -62,7 +62,7 @@ impl<'scope> Scope<'scope> {
         // the future borrows outlives `'scope`.
         let task = unsafe { Task::of_borrowing(future) };
         self.begin();
-        let child = Child {
+        let child = ScopedChild {
             // Only the lifetime is erased, which says nothing about what is in there.
             scope: NonNull::from(self).cast(),
         };
@@ -71,21 +71,21 @@ impl<'scope> Scope<'scope> {
 }
 
 /// The receiver of a task in a scope. Its operation is gone when it completes or is dropped.
-struct Child {
+struct ScopedChild {
     scope: NonNull<Scope<'static>>,
 }
 
 // SAFETY: a scope may be used on any thread, and waits for this.
-unsafe impl Send for Child {}
+unsafe impl Send for ScopedChild {}
 
-impl Drop for Child {
+impl Drop for ScopedChild {
     fn drop(&mut self) {
         // SAFETY: the task is done, and this is the only end of the one that was counted for it.
         unsafe { Scope::ended(self.scope) };
     }
 }
 
-impl Receiver<(), Infallible> for Child {
+impl Receiver<(), Infallible> for ScopedChild {
     type Env = EmptyEnv;
 
     fn env(&self) -> EmptyEnv {
@@ -111,8 +111,8 @@ impl Receiver<(), Infallible> for Child {
     }
 }
 
-impl fmt::Debug for Child {
+impl fmt::Debug for ScopedChild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Child").finish_non_exhaustive()
+        f.debug_struct("ScopedChild").finish_non_exhaustive()
     }
 }

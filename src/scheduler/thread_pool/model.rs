@@ -316,7 +316,10 @@ impl PoolModel {
     /// Wakes a worker up by itself.
     pub fn get_up(self, worker: usize) {
         let seat = &self.shared.seats[worker];
-        assert!(self.shared.idle.0.get_up(seat, &seat.first), "no other thread takes its seat");
+        assert!(
+            self.shared.idle.0.get_up(seat, &seat.first),
+            "no other thread takes its seat"
+        );
     }
 
     /// Ends the pool, as the last worker does.

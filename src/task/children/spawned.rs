@@ -25,7 +25,7 @@ impl TaskContext for InCache {
 }
 
 /// A context of a child's own, and the scheduler in that. It does not move once it is settled.
-pub(in crate::task) struct Place {
+pub(in crate::task) struct ChildPlace {
     scheduler: Option<TaskScheduler<'static>>,
     priority: Option<Priority>,
     name: Option<Cow<'static, str>>,
@@ -35,16 +35,16 @@ pub(in crate::task) struct Place {
 }
 
 // SAFETY: the context is used by the child, and by what is awaited there, all of which is ordered with its end.
-unsafe impl Send for Place {}
+unsafe impl Send for ChildPlace {}
 
-impl Place {
+impl ChildPlace {
     pub(in crate::task) fn new(
         scheduler: Option<TaskScheduler<'static>>,
         priority: Option<Priority>,
         name: Option<Cow<'static, str>>,
         locals: Option<Locals>,
     ) -> Self {
-        Place {
+        ChildPlace {
             scheduler,
             priority,
             name,

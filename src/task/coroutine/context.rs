@@ -105,7 +105,7 @@ pub trait TaskContext: Sized + Send + Sync + 'static {
     label = "not a scheduler that a context can name",
     note = "write `TaskScheduler<'static>`, which stands for all that do not fail, or `InlineScheduler`"
 )]
-pub trait ContextScheduler: Scheduler + private::Sealed {
+pub trait ContextScheduler: Scheduler + private::SealedScheduler {
     /// Wherever something completes is right.
     #[doc(hidden)]
     const ANYWHERE: bool;
@@ -138,11 +138,11 @@ impl ContextScheduler for InlineScheduler {
     }
 }
 
-/// Sealed: frames know these two.
+/// SealedScheduler: frames know these two.
 mod private {
-    pub trait Sealed {}
-    impl Sealed for super::TaskScheduler<'static> {}
-    impl Sealed for super::InlineScheduler {}
+    pub trait SealedScheduler {}
+    impl SealedScheduler for super::TaskScheduler<'static> {}
+    impl SealedScheduler for super::InlineScheduler {}
 }
 
 /// The context of a task where nothing else is said: the global allocator, the scheduler of the environment, and nothing

@@ -174,9 +174,9 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
 }
 
 /// The operation of the task inside.
-type InnerOperation<T, E, R> = <InnerTask<T, E> as Sender>::Operation<HomedReceiver<R>>;
+type HomedTaskOperation<T, E, R> = <InnerTask<T, E> as Sender>::Operation<HomedReceiver<R>>;
 /// The task and its receiver, then that.
-type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), InnerOperation<T, E, R>>;
+type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), HomedTaskOperation<T, E, R>>;
 
 /// The operation of a [`HomedTask`].
 struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {

@@ -13,7 +13,7 @@ use crate::sender::env::look_in;
 use crate::stop::ErasedStopToken;
 use crate::task::coroutine::context::{ContextScheduler, DefaultContext, TaskContext};
 use crate::task::coroutine::task::Produces;
-use crate::task::frame::{Header, Home, Placement, Successor};
+use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
 use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::unit::Unit;
 use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Transfer};
@@ -228,7 +228,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         this.is_unstarted = false;
         let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
-        unsafe { Header::begin(frame, context, unit, Successor::operation(this, Self::complete)) }
+        unsafe { Header::begin(frame, context, unit, FrameSuccessor::operation(this, Self::complete)) }
     }
 }
 

@@ -71,15 +71,15 @@ pub(in crate::task) struct Frame<P, T, E, Cx: TaskContext, X> {
 
 /// The whole of a frame that uses the context of another.
 #[repr(C)]
-struct Whole<P, T, E, Cx: TaskContext, X> {
+struct WholeFrame<P, T, E, Cx: TaskContext, X> {
     frame: Frame<P, T, E, Cx, X>,
     tail: X,
 }
 
 /// The whole of a frame that has a context of its own.
 #[repr(C)]
-struct OwnWhole<P, T, E, Cx: TaskContext, X> {
-    whole: Whole<P, T, E, Cx, X>,
+struct OwnWholeFrame<P, T, E, Cx: TaskContext, X> {
+    whole: WholeFrame<P, T, E, Cx, X>,
     /// There from the start of the task until it is done.
     own: Option<OwnContext<Cx>>,
 }
@@ -159,7 +159,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     #[inline]
     pub(in crate::task) unsafe fn tail(header: NonNull<Header>) -> NonNull<X> {
         // SAFETY: by the caller's promise.
-        unsafe { NonNull::new_unchecked(&raw mut (*header.cast::<Whole<P, T, E, Cx, X>>().as_ptr()).tail) }
+        unsafe { NonNull::new_unchecked(&raw mut (*header.cast::<WholeFrame<P, T, E, Cx, X>>().as_ptr()).tail) }
     }
 
     /// The result of a frame that is done.
@@ -191,9 +191,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
 
     /// Of the whole allocation.
     const LAYOUT: Layout = if Cx::INHERITS {
-        Layout::new::<Whole<P, T, E, Cx, X>>()
+        Layout::new::<WholeFrame<P, T, E, Cx, X>>()
     } else {
-        Layout::new::<OwnWhole<P, T, E, Cx, X>>()
+        Layout::new::<OwnWholeFrame<P, T, E, Cx, X>>()
     };
 
     /// Where the frame has its own context, if it has one.
@@ -207,7 +207,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
             return None;
         }
         // SAFETY: by the caller's promise, there is room for that too.
-        Some(unsafe { &raw mut (*this.cast::<OwnWhole<P, T, E, Cx, X>>().as_ptr()).own })
+        Some(unsafe { &raw mut (*this.cast::<OwnWholeFrame<P, T, E, Cx, X>>().as_ptr()).own })
     }
 
     /// Makes the frame's own context, for all of its life. Where that panics there is a result already.

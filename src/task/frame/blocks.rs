@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::memory::{Block, ChunkSource};
+use super::memory::{BlockHead, ChunkSource};
 use super::{Header, header_of};
 
 /// The allocator of a frame.
@@ -54,7 +54,7 @@ impl Header {
             if Header::is_current(this) {
                 header_of(this).memory.free(content, &FrameSource(this));
             } else {
-                Block::set_free(content);
+                BlockHead::set_free(content);
             }
         }
     }
@@ -72,7 +72,7 @@ impl Header {
                 header_of(this).memory.free(content, &FrameSource(this));
                 header_of(this).add_pending(0, -1);
             } else {
-                Block::set_free(content);
+                BlockHead::set_free(content);
                 Header::release_started(this);
             }
         }

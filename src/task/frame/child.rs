@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::finish::{finish, suspend};
 use super::state::Holding;
-use super::{Header, Polling, Successor, header_of};
+use super::{FrameSuccessor, Header, Polling, header_of};
 use crate::Transfer;
 use crate::sender::current;
 
@@ -50,7 +50,7 @@ impl Header {
         inner.nested.set(nested);
         inner.placement.set(header.placement.get());
         inner.tracker.set(header.tracker.get());
-        inner.successor.set(Successor::parent(this));
+        inner.successor.set(FrameSuccessor::parent(this));
         inner.state.begin();
         let placement = polling.placement();
         placement.enter();
@@ -78,7 +78,12 @@ impl Header {
         unsafe {
             header_of(this).add_pending(1, 0);
             let (placement, tracker) = (Header::placement(this), Header::tracker(this));
-            core::mem::forget(Header::begin_in(child, placement, tracker, Successor::parent(this)));
+            core::mem::forget(Header::begin_in(
+                child,
+                placement,
+                tracker,
+                FrameSuccessor::parent(this),
+            ));
             Header::tie(this, child);
             Header::set_aside(this, child);
         }

@@ -110,7 +110,7 @@ pub(crate) struct Header {
     placement: Cell<*const Placement>,
     /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
     tracker: Cell<*const Tracker>,
-    successor: Cell<Successor>,
+    successor: Cell<FrameSuccessor>,
     /// The last of the children that are to run when the poll is over, or null. They are in no queue, and so are linked by
     /// their jobs, the last to the first. Of a frame that is queued, or that waits to be freed: the next of those.
     child: Cell<*mut Header>,
@@ -123,30 +123,30 @@ pub(crate) struct Header {
 
 /// Who learns that the task is done.
 #[derive(Clone, Copy)]
-pub(super) struct Successor {
+pub(super) struct FrameSuccessor {
     /// The frame that awaits it; or the operation that it was connected to.
     whom: *mut (),
     /// What the operation does then. None for a frame.
     complete: Option<unsafe fn(NonNull<()>) -> Transfer>,
 }
 
-impl Successor {
+impl FrameSuccessor {
     /// Of a task that was not started.
-    const NONE: Successor = Successor {
+    const NONE: FrameSuccessor = FrameSuccessor {
         whom: ptr::null_mut(),
         complete: None,
     };
 
     /// `complete` is called with `operation` when the task is done.
     pub(super) fn operation(operation: NonNull<()>, complete: unsafe fn(NonNull<()>) -> Transfer) -> Self {
-        Successor {
+        FrameSuccessor {
             whom: operation.as_ptr(),
             complete: Some(complete),
         }
     }
 
     fn parent(parent: NonNull<Header>) -> Self {
-        Successor {
+        FrameSuccessor {
             whom: parent.as_ptr().cast(),
             complete: None,
         }
@@ -169,7 +169,7 @@ impl Header {
             sweep_after: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),
-            successor: Cell::new(Successor::NONE),
+            successor: Cell::new(FrameSuccessor::NONE),
             child: Cell::new(ptr::null_mut()),
             awaited: Cell::new(ptr::null_mut()),
             siblings: Siblings::new(),

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 use super::aside::publish;
 use super::finish::{finish, suspend};
 use super::together::{enqueue_together, resume_together};
-use super::{Header, Successor, Tracker, header_of};
+use super::{FrameSuccessor, Header, Tracker, header_of};
 use crate::sender::current::{self, Poll};
 use crate::{Job, Transfer};
 
@@ -67,7 +67,7 @@ impl Header {
 #[inline(never)]
 unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
     let header = header_of(frame);
-    let Successor { whom, complete } = header.successor.get();
+    let FrameSuccessor { whom, complete } = header.successor.get();
     if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
         let mut resumed = poll.take_later();
         // SAFETY: as above. An operation does nothing before it is completed.
@@ -153,7 +153,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             }
         };
         resumed.append(poll.take_later());
-        let Successor { whom, complete } = header.successor.get();
+        let FrameSuccessor { whom, complete } = header.successor.get();
         if let Some(child) = header.take_child() {
             while let Some(sibling) = header.take_child() {
                 // SAFETY: it is busy, and in no queue.

@@ -3,7 +3,7 @@
 use core::ptr::{self, NonNull};
 
 use super::vtable::Adopt;
-use super::{Header, Placement, Successor, Tracker};
+use super::{FrameSuccessor, Header, Placement, Tracker};
 use crate::{Job, Panic, Transfer};
 
 impl Header {
@@ -17,7 +17,7 @@ impl Header {
         this: NonNull<Header>,
         placement: NonNull<Placement>,
         tracker: NonNull<Tracker>,
-        successor: Successor,
+        successor: FrameSuccessor,
     ) -> Transfer {
         // SAFETY: no other thread knows the frame yet.
         let header = unsafe { this.as_ref() };

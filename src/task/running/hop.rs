@@ -229,11 +229,11 @@ pub(crate) struct HopTo<S: Scheduler> {
     hop: Hop,
     /// In the operation that the hop was made for.
     scheduler: NonNull<S>,
-    room: UnsafeCell<MaybeUninit<Scheduled<S>>>,
+    room: UnsafeCell<MaybeUninit<HopSchedule<S>>>,
 }
 
 /// The schedule operation.
-type Scheduled<S> = <<S as Scheduler>::Schedule as Sender>::Operation<HopReceiver>;
+type HopSchedule<S> = <<S as Scheduler>::Schedule as Sender>::Operation<HopReceiver>;
 
 impl<S: Scheduler> HopTo<S> {
     pub(crate) const VTABLE: &'static HopVtable = &HopVtable {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::Env;
 use crate::sender::env::{Beneath, Look};
 use crate::stop::ErasedStopToken;
-use crate::task::frame::{ContextScope, Header, Home, Placement, Polling, Stops, Successor};
+use crate::task::frame::{ContextScope, FrameSuccessor, Header, Home, Placement, Polling, Stops};
 use crate::task::strand::locals::Binding;
 use crate::task::strand::unit::Unit;
 use crate::{Priority, Transfer};
@@ -151,7 +151,7 @@ impl Header {
         this: NonNull<Header>,
         context: NonNull<Context>,
         unit: NonNull<Unit>,
-        successor: Successor,
+        successor: FrameSuccessor,
     ) -> Transfer {
         // SAFETY: the caller's promise. The placement and the tracker are the first fields.
         unsafe { Header::begin_in(this, context.cast(), unit.cast(), successor) }

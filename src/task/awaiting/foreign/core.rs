@@ -23,11 +23,11 @@ use crate::task::strand::tether::{Tether, Tethered};
 pub(super) const ROUNDS: usize = 32;
 
 /// What a block is, whatever is awaited in it.
-pub(super) struct Core {
+pub(super) struct ForeignCore {
     /// One for the future, one for the operation until it has completed, one for each scheduler handed out. The last
     /// frees the memory.
     pub(super) count: Count,
-    pub(super) queue: Mutex<Queue>,
+    pub(super) queue: Mutex<ForeignQueue>,
     /// Stopped when the future is dropped, and with the task that it began in, if it did in one.
     pub(super) relay: Relay,
     /// The task that it began in, which counts it as an await, and the context there, of which it is a user; both until the
@@ -35,13 +35,13 @@ pub(super) struct Core {
     pub(super) around: Option<Awaiter>,
     /// Ties it to that task, which ends it when its own future is gone: the future that polls it may have been forgotten. Written
     /// before the operation is started.
-    pub(super) tether: Option<NonNull<Tether<Core>>>,
+    pub(super) tether: Option<NonNull<Tether<ForeignCore>>>,
     /// The tether has its count. Belongs to the thread that polls that task, or that frees it.
     pub(super) has_tether: Cell<bool>,
     /// Where the operation runs. Both point at this block, and are valid as long as it is.
     pub(super) scheduler: Option<ForeignScheduler>,
     pub(super) context: Option<Context>,
-    pub(super) vtable: &'static Vtable,
+    pub(super) vtable: &'static ForeignVtable,
 }
 
 /// Who waits for what.
@@ -60,7 +60,7 @@ pub(super) struct Core {
 ///
 /// The lock is held for a look or a change, never while a job, a waker or anything of the user's runs. Of `done` and
 /// `closed` one comes second: whoever sets that destroys the operation.
-pub(super) struct Queue {
+pub(super) struct ForeignQueue {
     pub(super) waker: Option<Waker>,
     pub(super) jobs: Transfer,
     pub(super) frames: Transfer,
@@ -72,7 +72,7 @@ pub(super) struct Queue {
     pub(super) closed: bool,
 }
 
-impl Queue {
+impl ForeignQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_none() && self.frames.is_none()
     }
@@ -103,7 +103,7 @@ impl Queue {
 
 /// What is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Queued {
     Job,
     /// The same, of somebody who makes way.
     Patient,
@@ -111,14 +111,14 @@ pub(super) enum Kind {
 }
 
 /// What is known of the type of a block.
-pub(super) struct Vtable {
+pub(super) struct ForeignVtable {
     /// Destroys the operation, and what is left of its result. May be called again.
-    pub(super) clear: unsafe fn(NonNull<Core>),
+    pub(super) clear: unsafe fn(NonNull<ForeignCore>),
     /// Frees the memory.
-    pub(super) free: unsafe fn(NonNull<Core>),
+    pub(super) free: unsafe fn(NonNull<ForeignCore>),
 }
 
-impl Core {
+impl ForeignCore {
     /// The operation has completed, left its result, and no stop is being passed on.
     ///
     /// # Safety
@@ -126,9 +126,9 @@ impl Core {
     /// The relay is that of a block of which the caller has a count. This is called once.
     pub(super) unsafe fn completed(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the caller's promise.
-        let this = unsafe { container_of!(relay, Core, relay) };
+        let this = unsafe { container_of!(relay, ForeignCore, relay) };
         // The count that the completion has left for this.
-        let handle = Handle(this);
+        let handle = ForeignRef(this);
         let core = handle.core();
         if let Some(tether) = core.tether {
             // SAFETY: the task counts this until the end. What finds it done may have untied it, so that comes later.
@@ -163,13 +163,13 @@ impl Core {
     ///
     /// The entry is in no list, and stays where it is until it runs. The caller is counted until then. It is that of a
     /// frame if `kind` says so.
-    pub(super) unsafe fn push(this: NonNull<Core>, entry: NonNull<Entry>, kind: Kind) -> Transfer {
+    pub(super) unsafe fn push(this: NonNull<ForeignCore>, entry: NonNull<Entry>, kind: Queued) -> Transfer {
         // It may run before this returns, and whoever is counted may be gone then.
         // SAFETY: the caller is counted.
-        let handle = unsafe { Handle::of(this) };
+        let handle = unsafe { ForeignRef::of(this) };
         let waker = {
             let mut queue = lock(&handle.core().queue);
-            if kind == Kind::Frame && queue.stopping {
+            if kind == Queued::Frame && queue.stopping {
                 // SAFETY: it is the first field of a frame, which is about to be queued, and so not done.
                 unsafe { Header::stop(entry.cast()) };
             }
@@ -181,9 +181,9 @@ impl Core {
             // SAFETY: as above.
             let job = unsafe { Transfer::to(entry.cast()) };
             match kind {
-                Kind::Frame => queue.frames.append(job),
-                Kind::Patient if queue.driver != 0 => queue.later.append(job),
-                Kind::Patient | Kind::Job => queue.jobs.append(job),
+                Queued::Frame => queue.frames.append(job),
+                Queued::Patient if queue.driver != 0 => queue.later.append(job),
+                Queued::Patient | Queued::Job => queue.jobs.append(job),
             }
             if queue.driver != 0 { None } else { queue.waker.take() }
         };
@@ -195,46 +195,46 @@ impl Core {
 }
 
 // SAFETY: the reference is one of the block's count.
-unsafe impl Tethered for Core {
+unsafe impl Tethered for ForeignCore {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the tether has a count.
-        unsafe { Handle::of(this) }.give_up();
+        unsafe { ForeignRef::of(this) }.give_up();
         Transfer::none()
     }
 
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the caller's promise: this is the count of the tether.
-        let handle = Handle(this);
+        let handle = ForeignRef(this);
         handle.core().has_tether.set(false);
     }
 }
 
 /// One count of a block.
-pub(super) struct Handle(pub(super) NonNull<Core>);
+pub(super) struct ForeignRef(pub(super) NonNull<ForeignCore>);
 
 // SAFETY: what is in the core is atomics, a lock, and what does not change. Jobs may run on any thread.
-unsafe impl Send for Handle {}
+unsafe impl Send for ForeignRef {}
 
 // SAFETY: as above.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for ForeignRef {}
 
-impl Handle {
+impl ForeignRef {
     /// # Safety
     ///
     /// The caller is counted.
-    pub(super) unsafe fn of(core: NonNull<Core>) -> Self {
+    pub(super) unsafe fn of(core: NonNull<ForeignCore>) -> Self {
         // SAFETY: so it is there.
         unsafe { core.as_ref() }.count.add();
-        Handle(core)
+        ForeignRef(core)
     }
 
-    pub(super) fn core(&self) -> &Core {
+    pub(super) fn core(&self) -> &ForeignCore {
         // SAFETY: a handle is counted.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Drop for Handle {
+impl Drop for ForeignRef {
     fn drop(&mut self) {
         if self.core().count.release() {
             // SAFETY: that was the last count.
@@ -243,7 +243,7 @@ impl Drop for Handle {
     }
 }
 
-impl Handle {
+impl ForeignRef {
     /// No poll comes any more. What is queued is the caller's to run. The flags say that it was not closed before, and that it was
     /// done before.
     pub(super) fn close(&self) -> (Transfer, bool, bool) {

@@ -3,19 +3,19 @@
 use core::any::{Any, TypeId};
 use core::ptr::NonNull;
 
-use super::core::{Core, Handle};
+use super::core::{ForeignCore, ForeignRef};
 use crate::sender::env::Beneath;
 use crate::sync::{lock, thread_id};
 use crate::task::frame::Header;
 use crate::{Identity, Scheduler};
 
 /// Where a local task notes its frame: in the block whose scheduler it runs on. It finds it in the environment there.
-pub(in crate::task) struct LocalHome(Handle);
+pub(in crate::task) struct LocalHome(ForeignRef);
 
 impl Clone for LocalHome {
     fn clone(&self) -> Self {
         // SAFETY: a handle is counted.
-        LocalHome(unsafe { Handle::of(self.0.0) })
+        LocalHome(unsafe { ForeignRef::of(self.0.0) })
     }
 }
 
@@ -30,11 +30,11 @@ impl LocalHome {
     ) -> Option<Beneath<'static>> {
         if id == TypeId::of::<LocalHome>() {
             // SAFETY: by the caller's promise, and the caller is counted.
-            found(&LocalHome(unsafe { Handle::of(place.cast()) }));
+            found(&LocalHome(unsafe { ForeignRef::of(place.cast()) }));
             return None;
         }
         // SAFETY: as above. The context of the task that it began in is valid until the operation has completed.
-        let (place, look) = unsafe { place.cast::<Core>().as_ref().around?.context.as_ref() }.outside;
+        let (place, look) = unsafe { place.cast::<ForeignCore>().as_ref().around?.context.as_ref() }.outside;
         // SAFETY: as above.
         Some(unsafe { Beneath::new(place, look) })
     }

@@ -19,7 +19,7 @@ use ::core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use self::core::{Core, Handle, Queue, ROUNDS, Vtable, run_queued};
+use self::core::{ForeignCore, ForeignQueue, ForeignRef, ForeignVtable, ROUNDS, run_queued};
 pub(in crate::task) use self::local_home::{LocalHome, Noted};
 use self::receiver::ForeignReceiver;
 use self::scheduler::ForeignScheduler;
@@ -36,22 +36,22 @@ use crate::{Completion, Sender, Transfer};
 
 /// A block, without the type of the sender in it.
 #[repr(C)]
-struct Shared<T, E> {
-    core: Core,
+struct ForeignShared<T, E> {
+    core: ForeignCore,
     /// Written by the completion before it says that it is done; then it belongs to whoever destroys the operation.
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
 #[repr(C)]
-struct Block<S: Sender<Value: Send, Error: Send>> {
-    shared: Shared<S::Value, S::Error>,
+struct ForeignBlock<S: Sender<Value: Send, Error: Send>> {
+    shared: ForeignShared<S::Value, S::Error>,
     operation: UnsafeCell<Option<ForeignOperationOf<S>>>,
 }
 
 type ForeignOperationOf<S> = <S as Sender>::Operation<ForeignReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
-impl<S: Sender<Value: Send, Error: Send>> Block<S> {
-    const VTABLE: &'static Vtable = &Vtable {
+impl<S: Sender<Value: Send, Error: Send>> ForeignBlock<S> {
+    const VTABLE: &'static ForeignVtable = &ForeignVtable {
         clear: Self::clear,
         free: Self::free,
     };
@@ -59,7 +59,7 @@ impl<S: Sender<Value: Send, Error: Send>> Block<S> {
     /// # Safety
     ///
     /// The core is that of such a block, whose operation has completed, and nobody else does this.
-    unsafe fn clear(core: NonNull<Core>) {
+    unsafe fn clear(core: NonNull<ForeignCore>) {
         // SAFETY: by the caller's promise; the core comes first.
         let this = unsafe { core.cast::<Self>().as_ref() };
         // SAFETY: as above. The operation touches nothing of itself any more, and is dropped in place.
@@ -72,7 +72,7 @@ impl<S: Sender<Value: Send, Error: Send>> Block<S> {
     /// # Safety
     ///
     /// Nobody uses the block any more.
-    unsafe fn free(core: NonNull<Core>) {
+    unsafe fn free(core: NonNull<ForeignCore>) {
         // SAFETY: by the caller's promise; it was leaked from a box.
         drop(unsafe { Box::from_raw(core.cast::<Self>().as_ptr()) });
     }
@@ -80,7 +80,7 @@ impl<S: Sender<Value: Send, Error: Send>> Block<S> {
 
 /// A sender that was started outside of a task.
 pub(in crate::task) struct Foreign<T, E> {
-    block: Handle,
+    block: ForeignRef,
     _result: PhantomData<fn() -> (T, E)>,
 }
 
@@ -105,11 +105,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
             frame: polling.frame(),
             context: NonNull::from(polling.context()),
         });
-        let block = NonNull::from(Box::leak(Box::new(Block::<S> {
-            shared: Shared {
-                core: Core {
+        let block = NonNull::from(Box::leak(Box::new(ForeignBlock::<S> {
+            shared: ForeignShared {
+                core: ForeignCore {
                     count: Count::one(),
-                    queue: Mutex::new(Queue {
+                    queue: Mutex::new(ForeignQueue {
                         waker: None,
                         jobs: Transfer::none(),
                         frames: Transfer::none(),
@@ -120,21 +120,21 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         stopping: false,
                         closed: false,
                     }),
-                    relay: Relay::new(Core::completed),
+                    relay: Relay::new(ForeignCore::completed),
                     around,
                     tether: None,
                     has_tether: Cell::new(false),
                     scheduler: None,
                     context: None,
-                    vtable: Block::<S>::VTABLE,
+                    vtable: ForeignBlock::<S>::VTABLE,
                 },
                 result: UnsafeCell::new(None),
             },
             operation: UnsafeCell::new(None),
         })));
-        let core = block.cast::<Core>();
+        let core = block.cast::<ForeignCore>();
         let this = Foreign {
-            block: Handle(core),
+            block: ForeignRef(core),
             _result: PhantomData,
         };
         // SAFETY: nobody else knows the block yet. What points back at it is in it.
@@ -154,7 +154,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         panic!("a task cannot go on: {error}");
                     }
                 }
-                mem::forget(Handle::of(core));
+                mem::forget(ForeignRef::of(core));
                 core.as_ref().has_tether.set(true);
                 let task = polling.context();
                 task.enter();
@@ -176,7 +176,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
         }
         let receiver = ForeignReceiver {
             // SAFETY: this is the count of the operation; its receiver gives it back.
-            block: unsafe { Handle::of(core) },
+            block: unsafe { ForeignRef::of(core) },
             _result: PhantomData,
         };
         // SAFETY: the block does not move, and the operation stays in it until it has completed. It is started once.
@@ -242,7 +242,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
         }
         // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
         // which may panic.
-        let result = unsafe { (*self.block.0.cast::<Shared<T, E>>().as_ref().result.get()).take() };
+        let result = unsafe { (*self.block.0.cast::<ForeignShared<T, E>>().as_ref().result.get()).take() };
         // SAFETY: as above.
         unsafe { (self.block.core().vtable.clear)(self.block.0) };
         result.unwrap_or(Completion::Stopped)

@@ -5,15 +5,15 @@ use core::marker::PhantomData;
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
 
-use super::Shared;
-use super::core::Handle;
+use super::ForeignShared;
+use super::core::ForeignRef;
 use crate::stop::Relay;
 use crate::task::awaiting::environment::{self, TaskEnv};
 use crate::{Completion, Panic, Receiver, Transfer};
 
 /// The receiver of a sender that is awaited outside of a task. It keeps the block.
 pub(in crate::task) struct ForeignReceiver<T, E> {
-    pub(super) block: Handle,
+    pub(super) block: ForeignRef,
     pub(super) _result: PhantomData<fn() -> (T, E)>,
 }
 
@@ -26,13 +26,13 @@ impl<T, E> ForeignReceiver<T, E> {
     }
 
     /// The one completion.
-    fn deliver(block: Handle, completion: Completion<T, E>) -> Transfer {
+    fn deliver(block: ForeignRef, completion: Completion<T, E>) -> Transfer {
         // SAFETY: the result is not looked at before it is done. The relay is ended this once; the stop that may still be passed
         // on keeps the block by a count of its own.
         unsafe {
-            *block.0.cast::<Shared<T, E>>().as_ref().result.get() = Some(completion);
+            *block.0.cast::<ForeignShared<T, E>>().as_ref().result.get() = Some(completion);
             // Given up when it is over.
-            mem::forget(Handle::of(block.0));
+            mem::forget(ForeignRef::of(block.0));
             Relay::end(NonNull::new_unchecked(&raw mut (*block.0.as_ptr()).relay))
         }
     }
@@ -70,7 +70,7 @@ impl<T, E> Drop for ForeignReceiver<T, E> {
     #[cold]
     fn drop(&mut self) {
         // SAFETY: this count is given up after that.
-        Self::deliver(unsafe { Handle::of(self.block.0) }, Completion::Stopped).run();
+        Self::deliver(unsafe { ForeignRef::of(self.block.0) }, Completion::Stopped).run();
     }
 }
 

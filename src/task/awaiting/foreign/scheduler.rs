@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
-use super::core::{Core, Handle, Kind};
+use super::core::{ForeignCore, ForeignRef, Queued};
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::native::{self, Native};
 use crate::sender::stage::container_of;
@@ -16,7 +16,7 @@ use crate::{Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
 /// The scheduler of what is awaited outside of a task: it runs when the executor polls.
 pub(super) struct ForeignScheduler {
-    pub(super) core: NonNull<Core>,
+    pub(super) core: NonNull<ForeignCore>,
     /// All are counted but that in the block itself.
     pub(super) counted: bool,
 }
@@ -27,9 +27,9 @@ unsafe impl Send for ForeignScheduler {}
 unsafe impl Sync for ForeignScheduler {}
 
 impl ForeignScheduler {
-    fn handle(&self) -> Handle {
+    fn handle(&self) -> ForeignRef {
         // SAFETY: it is counted, or in the block.
-        unsafe { Handle::of(self.core) }
+        unsafe { ForeignRef::of(self.core) }
     }
 }
 
@@ -45,7 +45,7 @@ impl Clone for ForeignScheduler {
 impl Drop for ForeignScheduler {
     fn drop(&mut self) {
         if self.counted {
-            drop(Handle(self.core));
+            drop(ForeignRef(self.core));
         }
     }
 }
@@ -69,7 +69,7 @@ impl Scheduler for ForeignScheduler {
     fn schedule(&self) -> ForeignSchedule {
         ForeignSchedule {
             block: self.handle(),
-            kind: Kind::Job,
+            kind: Queued::Job,
         }
     }
 
@@ -82,13 +82,13 @@ impl native::Queue for ForeignScheduler {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is valid
         // until then; it is counted, or in the block.
-        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Frame) }
+        unsafe { ForeignCore::push(this.as_ref().core, job.cast(), Queued::Frame) }
     }
 
     /// What yields is not run by the poll that it is queued in.
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: the same holds but for the frame, which this kind does not ask for.
-        unsafe { Core::push(this.as_ref().core, job.cast(), Kind::Patient) }
+        unsafe { ForeignCore::push(this.as_ref().core, job.cast(), Queued::Patient) }
     }
 
     fn identity(&self) -> [usize; 2] {
@@ -98,8 +98,8 @@ impl native::Queue for ForeignScheduler {
 
 /// The schedule sender of a [`ForeignScheduler`].
 pub(super) struct ForeignSchedule {
-    block: Handle,
-    kind: Kind,
+    block: ForeignRef,
+    kind: Queued,
 }
 
 // SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
@@ -123,8 +123,8 @@ unsafe impl Sender for ForeignSchedule {
 pub(super) struct ForeignOperation<R> {
     entry: Entry,
     /// Taken by `start`.
-    block: Option<Handle>,
-    kind: Kind,
+    block: Option<ForeignRef>,
+    kind: Queued,
     receiver: Option<R>,
     _pinned: PhantomPinned,
 }
@@ -154,6 +154,6 @@ impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
             return Transfer::none();
         };
         // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. We are counted.
-        unsafe { Core::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), kind) }
+        unsafe { ForeignCore::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), kind) }
     }
 }

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::TaskGroup;
-use super::core::CoreRef;
+use super::core::GroupRef;
 use super::policy::Policy;
 use crate::Panic;
 use crate::report::{Report, report};
@@ -19,14 +19,14 @@ use crate::task::strand::raising::current_level;
 /// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct GroupFuture<B, F, T, O, K> {
-    stage: Stage<B, F, O>,
+    stage: GroupStage<B, F, O>,
     /// Invariant, as the group that the body gets is.
     _child: PhantomData<fn(T) -> T>,
     _kind: PhantomData<fn() -> K>,
     _pinned: PhantomPinned,
 }
 
-enum Stage<B, F, O> {
+enum GroupStage<B, F, O> {
     Unpolled(B),
     Polled(Body<F, O>),
     Over,
@@ -40,7 +40,7 @@ unsafe impl<B: Send, F: Send, T, O: Send, K> Send for GroupFuture<B, F, T, O, K>
 impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
     pub(super) fn new(body: B) -> Self {
         GroupFuture {
-            stage: Stage::Unpolled(body),
+            stage: GroupStage::Unpolled(body),
             _child: PhantomData,
             _kind: PhantomData,
             _pinned: PhantomPinned,
@@ -59,19 +59,19 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<K::Output> {
         // SAFETY: nothing is moved but the closure, which is not pinned.
         let stage = unsafe { &mut self.get_unchecked_mut().stage };
-        if matches!(stage, Stage::Unpolled(_))
-            && let Stage::Unpolled(body) = mem::replace(stage, Stage::Over)
+        if matches!(stage, GroupStage::Unpolled(_))
+            && let GroupStage::Unpolled(body) = mem::replace(stage, GroupStage::Over)
         {
-            *stage = Stage::Polled(Body::new(K::POLICY, |core| body(TaskGroup::new(core))));
+            *stage = GroupStage::Polled(Body::new(K::POLICY, |core| body(TaskGroup::new(core))));
         }
-        let Stage::Polled(body) = stage else {
+        let GroupStage::Polled(body) = stage else {
             return Poll::Pending;
         };
         // SAFETY: it is pinned with this.
         let result =
             ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails, TaskGroup::<T>::take_panicked));
         let group = TaskGroup::new(body.core.clone());
-        *stage = Stage::Over;
+        *stage = GroupStage::Over;
         Poll::Ready(K::conclude(&group, result))
     }
 }
@@ -86,7 +86,7 @@ impl<B, F, T, O, K> fmt::Debug for GroupFuture<B, F, T, O, K> {
 ///
 /// Dropped before its end, it stops the children, and the frame that it is in waits for them.
 pub(super) struct Body<F, O> {
-    pub(super) core: CoreRef,
+    pub(super) core: GroupRef,
     /// None once it has ended.
     body: Option<F>,
     result: Option<Result<O, Panic>>,
@@ -96,13 +96,13 @@ pub(super) struct Body<F, O> {
 }
 
 /// Takes the panic of a child that the body has not seen.
-type TakePanic = fn(&CoreRef) -> Option<Panic>;
+type TakePanic = fn(&GroupRef) -> Option<Panic>;
 
 impl<F: Future<Output = O>, O> Body<F, O> {
     /// Opens a group of the task that is polled, and makes the body. Should that panic, the group is over.
-    pub(super) fn new(policy: Policy, body: impl FnOnce(CoreRef) -> F) -> Self {
+    pub(super) fn new(policy: Policy, body: impl FnOnce(GroupRef) -> F) -> Self {
         let mut this = Body {
-            core: CoreRef::open(policy),
+            core: GroupRef::open(policy),
             body: None,
             result: None,
             is_watched: false,
@@ -186,7 +186,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
 impl<F, O> Drop for Body<F, O> {
     fn drop(&mut self) {
         /// Also when dropping the body panics.
-        struct GiveUp<'a>(&'a CoreRef);
+        struct GiveUp<'a>(&'a GroupRef);
         impl Drop for GiveUp<'_> {
             fn drop(&mut self) {
                 self.0.give_up();
@@ -202,7 +202,7 @@ impl<F, O> Drop for Body<F, O> {
 }
 
 /// How a group of children that give `T`, with a body that gives `O`, comes to its end.
-pub trait Flavour<T, O>: private::Sealed {
+pub trait Flavour<T, O>: private::SealedFlavour {
     /// What it gives.
     type Output;
 
@@ -220,13 +220,13 @@ pub trait Flavour<T, O>: private::Sealed {
     fn conclude(group: &TaskGroup<T>, result: Result<O, Panic>) -> Self::Output;
 }
 
-/// Sealed: what a group does is for this crate to say.
+/// SealedFlavour: what a group does is for this crate to say.
 mod private {
-    pub trait Sealed {}
-    impl Sealed for super::Collecting {}
-    impl Sealed for super::Trying {}
-    impl Sealed for super::Discarding {}
-    impl Sealed for super::Supervising {}
+    pub trait SealedFlavour {}
+    impl SealedFlavour for super::Collecting {}
+    impl SealedFlavour for super::Trying {}
+    impl SealedFlavour for super::Discarding {}
+    impl SealedFlavour for super::Supervising {}
 }
 
 /// Of [`group`](super::group).

@@ -9,12 +9,12 @@ use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
-use super::core::{Core, CoreRef};
+use super::core::{GroupCore, GroupRef};
 use super::policy::Failure;
 use super::state::Settled;
 use crate::Completion;
 use crate::memory::{Beside, Linked, Links, List};
-use crate::task::children::spawned::Place;
+use crate::task::children::spawned::ChildPlace;
 use crate::task::frame::Header;
 use crate::task::strand::unit::Unit;
 
@@ -22,17 +22,17 @@ use crate::task::strand::unit::Unit;
 #[repr(C)]
 pub(super) struct Member {
     pub(super) unit: Unit,
-    pub(super) core: NonNull<Core>,
+    pub(super) core: NonNull<GroupCore>,
     /// Of one of the lists of the group, under its lock.
     links: Links<ChildFrame>,
     /// How it has failed. Written before the child is in the list of those that have ended.
     pub(super) failure: Cell<Failure>,
     /// Where it runs, if that is not where the group does.
-    pub(super) place: Option<Box<Place>>,
+    pub(super) place: Option<Box<ChildPlace>>,
 }
 
 impl Member {
-    pub(super) fn new(unit: Unit, core: NonNull<Core>, place: Option<Box<Place>>) -> Self {
+    pub(super) fn new(unit: Unit, core: NonNull<GroupCore>, place: Option<Box<ChildPlace>>) -> Self {
         Member {
             unit,
             core,
@@ -155,7 +155,7 @@ impl Drop for EndedChild {
 
 /// A child that has ended, whose result was not taken. Dropped, it goes back to the group.
 pub(super) struct Finished {
-    core: CoreRef,
+    core: GroupRef,
     /// None once it was taken.
     child: Option<EndedChild>,
 }
@@ -165,7 +165,7 @@ unsafe impl Send for Finished {}
 
 impl Finished {
     /// The child is one of the group.
-    pub(super) fn new(core: CoreRef, child: EndedChild) -> Self {
+    pub(super) fn new(core: GroupRef, child: EndedChild) -> Self {
         Finished {
             core,
             child: Some(child),
@@ -195,13 +195,13 @@ impl Drop for Finished {
 }
 
 /// A place that is kept for a child. Dropped, it is for others.
-pub(super) struct Room(CoreRef);
+pub(super) struct Room(GroupRef);
 
 impl Room {
     /// # Safety
     ///
     /// The place was counted.
-    pub(super) unsafe fn new(core: CoreRef) -> Self {
+    pub(super) unsafe fn new(core: GroupRef) -> Self {
         Room(core)
     }
 
@@ -218,6 +218,6 @@ impl Drop for Room {
         let mut settled = Settled::new();
         let last = self.0.lock().one_less(&mut settled);
         // SAFETY: the place was counted.
-        unsafe { Core::settle(self.0.as_ptr(), &mut settled, last) }.run();
+        unsafe { GroupCore::settle(self.0.as_ptr(), &mut settled, last) }.run();
     }
 }

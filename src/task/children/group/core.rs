@@ -10,7 +10,7 @@ use allocator_api2::alloc::Allocator;
 
 use super::policy::Policy;
 use super::results::release_all;
-use super::state::{Settled, State};
+use super::state::{GroupState, Settled};
 use crate::Transfer;
 use crate::memory::{Cached, Count};
 use crate::sender::stage::container_of;
@@ -34,12 +34,12 @@ use crate::task::strand::unit::{Counted, Unit};
 /// `count` counts the handles; the tether to the frame; the link to the token of the task, until that is over; and one for all
 /// children together, from the time when the group was closed with some of them running until the last has ended. While it is
 /// open, the handle of what runs the body keeps it.
-pub(super) struct Core {
+pub(super) struct GroupCore {
     pub(super) count: Count,
     /// What stops the children. It is linked to the task's token.
     pub(super) relay: Relay,
     /// Ties the group to its frame, while `is_tied`. Belongs to the thread that polls the frame.
-    pub(super) tether: Cell<Option<NonNull<Tether<Core>>>>,
+    pub(super) tether: Cell<Option<NonNull<Tether<GroupCore>>>>,
     /// The frame has not begun to end, and the group is to be ended with it. Cleared, with a swap that acquires and releases, by
     /// the future of the group when that has come to its end, or by the frame in its end.
     pub(super) is_tied: AtomicBool,
@@ -68,77 +68,77 @@ pub(super) struct Core {
     pub(super) has_panic: AtomicBool,
     /// Locked for a few instructions, and never while anything of the user's runs. A child that has ended uses nothing of the
     /// group after it unlocked this, unless it was the last of one that is closed.
-    pub(super) state: SpinLock<State>,
+    pub(super) state: SpinLock<GroupState>,
 }
 
 // SAFETY: the state is touched under the lock alone; in there are frames and values that are `Send`. The rest does not
 // change, or is made of atomics.
-unsafe impl Send for Core {}
+unsafe impl Send for GroupCore {}
 // SAFETY: as above.
-unsafe impl Sync for Core {}
+unsafe impl Sync for GroupCore {}
 
 /// A counted pointer to a group.
-pub(super) struct CoreRef(pub(super) NonNull<Core>);
+pub(super) struct GroupRef(pub(super) NonNull<GroupCore>);
 
 // SAFETY: the core is `Sync`, and dropped by whoever is last.
-unsafe impl Send for CoreRef {}
+unsafe impl Send for GroupRef {}
 // SAFETY: as above.
-unsafe impl Sync for CoreRef {}
+unsafe impl Sync for GroupRef {}
 
-impl Deref for CoreRef {
-    type Target = Core;
+impl Deref for GroupRef {
+    type Target = GroupCore;
 
     #[inline]
-    fn deref(&self) -> &Core {
+    fn deref(&self) -> &GroupCore {
         // SAFETY: it is counted.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Clone for CoreRef {
+impl Clone for GroupRef {
     fn clone(&self) -> Self {
         self.count.add();
-        CoreRef(self.0)
+        GroupRef(self.0)
     }
 }
 
-impl Drop for CoreRef {
+impl Drop for GroupRef {
     fn drop(&mut self) {
         // SAFETY: it is counted, and not used any more.
-        unsafe { Core::release(self.0) };
+        unsafe { GroupCore::release(self.0) };
     }
 }
 
-impl PartialEq for CoreRef {
+impl PartialEq for GroupRef {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
 /// Puts a group into memory that threads keep.
-fn cached(core: Core) -> NonNull<Core> {
-    let layout = Layout::new::<Core>();
+fn cached(core: GroupCore) -> NonNull<GroupCore> {
+    let layout = Layout::new::<GroupCore>();
     let Ok(memory) = Cached.allocate(layout) else {
         // As everywhere where there is nobody to be told.
         std::alloc::handle_alloc_error(layout);
     };
-    let place = memory.cast::<Core>();
+    let place = memory.cast::<GroupCore>();
     // SAFETY: there is room for it.
     unsafe { place.write(core) };
     place
 }
 
-impl CoreRef {
-    pub(super) fn as_ptr(&self) -> NonNull<Core> {
+impl GroupRef {
+    pub(super) fn as_ptr(&self) -> NonNull<GroupCore> {
         self.0
     }
 
     /// A group of the frame that this thread polls, or of none.
-    pub(super) fn open(policy: Policy) -> CoreRef {
+    pub(super) fn open(policy: Policy) -> GroupRef {
         Polling::with(|polling| Self::open_in(policy, polling))
     }
 
-    fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> CoreRef {
+    fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> GroupRef {
         let frame = polling.map(Polling::frame);
         let (context, scope, unit) = match polling {
             Some(polling) => {
@@ -150,12 +150,12 @@ impl CoreRef {
         };
         let outer = context.token;
         let locals = Locals::current();
-        let core = cached(Core {
+        let core = cached(GroupCore {
             count: Count::one(),
-            relay: Relay::new(Core::relay_over),
+            relay: Relay::new(GroupCore::relay_over),
             tether: Cell::new(None),
             is_tied: AtomicBool::new(false),
-            counted: Counted::new(Core::running),
+            counted: Counted::new(GroupCore::running),
             context,
             locals,
             frame,
@@ -163,10 +163,10 @@ impl CoreRef {
             outer,
             scope,
             policy,
-            link: Link::new(Core::hold),
+            link: Link::new(GroupCore::hold),
             lowest: AtomicU8::new(0),
             has_panic: AtomicBool::new(false),
-            state: SpinLock::new(State::new(frame)),
+            state: SpinLock::new(GroupState::new(frame)),
         });
         // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
         // then: the frame, or the scope in it, has this leave before.
@@ -185,7 +185,7 @@ impl CoreRef {
                         if let Some(scope) = scope {
                             scope.as_ref().exit();
                         }
-                        drop(CoreRef(core));
+                        drop(GroupRef(core));
                         panic!("cannot open a group: {error}");
                     }
                 }
@@ -202,11 +202,11 @@ impl CoreRef {
             let level = (*place).context.priority().unwrap_or_default();
             (*place).lowest.fetch_max(level as u8, Relaxed);
         }
-        CoreRef(core)
+        GroupRef(core)
     }
 }
 
-impl Core {
+impl GroupCore {
     /// How many children run.
     ///
     /// # Safety
@@ -214,24 +214,26 @@ impl Core {
     /// The node is that of a group, which is linked.
     unsafe fn running(node: NonNull<Counted>) -> usize {
         // SAFETY: a group that is linked is alive.
-        unsafe { container_of!(node, Core, counted).as_ref() }.lock().running
+        unsafe { container_of!(node, GroupCore, counted).as_ref() }
+            .lock()
+            .running
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> SpinGuard<'_, State> {
+    pub(super) fn lock(&self) -> SpinGuard<'_, GroupState> {
         self.state.lock()
     }
 
     /// # Safety
     ///
     /// The caller gives back a count, and does not use the group any more.
-    pub(super) unsafe fn release(this: NonNull<Core>) {
+    pub(super) unsafe fn release(this: NonNull<GroupCore>) {
         // SAFETY: the caller has a count.
         if unsafe { this.as_ref() }.count.release() {
             // SAFETY: that was the last, and it was made there.
             unsafe {
                 this.drop_in_place();
-                Cached.deallocate(this.cast(), Layout::new::<Core>());
+                Cached.deallocate(this.cast(), Layout::new::<GroupCore>());
             }
         }
     }
@@ -301,13 +303,13 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for GroupCore {
     fn drop(&mut self) {
         release_all(self.lock().take_finished());
     }
 }
 
-impl CoreRef {
+impl GroupRef {
     /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
     pub(super) fn stop_with_scope(&self, waker: &Waker) {
         Polling::with(|polling| {

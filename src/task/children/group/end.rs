@@ -4,10 +4,10 @@ use core::mem;
 use core::ptr::NonNull;
 use core::task::Waker;
 
-use super::core::{Core, CoreRef};
+use super::core::{GroupCore, GroupRef};
 use super::policy::Failure;
 use super::results::release_all;
-use super::state::Phase;
+use super::state::GroupPhase;
 use crate::Transfer;
 use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
@@ -15,7 +15,7 @@ use crate::sync::atomic::Ordering::AcqRel;
 use crate::task::frame::{Header, Placement, Polling};
 use crate::task::strand::tether::{Tether, Tethered};
 
-impl Core {
+impl GroupCore {
     /// The frame of the group.
     ///
     /// # Panics
@@ -42,13 +42,13 @@ impl Core {
             unsafe { polling.uncount_wait() };
         }
         match lock.phase {
-            Phase::Over => return true,
-            Phase::Closed => return false,
-            Phase::Open if lock.running == 0 => {
-                lock.phase = Phase::Over;
+            GroupPhase::Over => return true,
+            GroupPhase::Closed => return false,
+            GroupPhase::Open if lock.running == 0 => {
+                lock.phase = GroupPhase::Over;
                 return true;
             }
-            Phase::Open => lock.phase = Phase::Closed,
+            GroupPhase::Open => lock.phase = GroupPhase::Closed,
         }
         // One for the children, and an await of the frame; the last child gives both back.
         self.count.add();
@@ -68,10 +68,10 @@ impl Core {
         // It is the user's, and so cloned and dropped while the lock is not held.
         let mut waker = waker.cloned();
         let mut lock = self.lock();
-        if lock.phase != Phase::Over {
+        if lock.phase != GroupPhase::Over {
             lock.add_waker(&mut waker);
         }
-        lock.phase == Phase::Over
+        lock.phase == GroupPhase::Over
     }
 
     /// Stops the children, and drops what they gave and will give. Nobody is told of them any more.
@@ -91,7 +91,7 @@ impl Core {
     ///
     /// It was tied, and is not any more: the caller has cleared that. The frame is the group's. The group may be gone when this
     /// returns.
-    unsafe fn unlink(this: NonNull<Core>, polling: Polling<'_>) {
+    unsafe fn unlink(this: NonNull<GroupCore>, polling: Polling<'_>) {
         // SAFETY: the link has a count until it is over. What was tied has a frame.
         unsafe {
             let core = this.as_ref();
@@ -100,7 +100,7 @@ impl Core {
             polling.count_wait();
             if Relay::end_now(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) {
                 polling.uncount_wait();
-                Core::unlinked(this);
+                GroupCore::unlinked(this);
             }
         }
     }
@@ -113,9 +113,9 @@ impl Core {
     pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the link has a count until it is over. The frame has counted an await for this, in `unlink`.
         unsafe {
-            let this = container_of!(relay, Core, relay);
+            let this = container_of!(relay, GroupCore, relay);
             let frame = this.as_ref().frame;
-            Core::unlinked(this);
+            GroupCore::unlinked(this);
             match frame {
                 Some(frame) => Header::end_wait(frame, Placement::is_here),
                 None => Transfer::none(),
@@ -128,19 +128,19 @@ impl Core {
     /// # Safety
     ///
     /// The link is over. This is called once.
-    unsafe fn unlinked(this: NonNull<Core>) {
+    unsafe fn unlinked(this: NonNull<GroupCore>) {
         // SAFETY: the caller's promise. The frame that the scope is in is not done.
         unsafe {
             if let Some(scope) = this.as_ref().scope {
                 scope.as_ref().exit();
             }
-            Core::release(this);
+            GroupCore::release(this);
         }
     }
 }
 
 // SAFETY: the reference is one of the group's count.
-unsafe impl Tethered for Core {
+unsafe impl Tethered for GroupCore {
     /// Gives the group up on behalf of its frame, which waits for what still runs.
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
         // SAFETY: the tether has a count. The frame has not ended.
@@ -153,18 +153,18 @@ unsafe impl Tethered for Core {
             if core.close(Some(polling)) {
                 core.link.leave();
             }
-            Core::unlink(this, polling);
+            GroupCore::unlink(this, polling);
             resumed
         }
     }
 
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
-        unsafe { Core::release(this) };
+        unsafe { GroupCore::release(this) };
     }
 }
 
-impl CoreRef {
+impl GroupRef {
     /// Unties the group from its frame, and calls `body` with that. Not where the frame has ended the group, or where another thread
     /// polls it.
     fn untie(&self, body: impl FnOnce(Polling<'_>)) {
@@ -180,7 +180,7 @@ impl CoreRef {
                 }
                 body(polling);
                 // SAFETY: it was tied, to this frame, and this has a count.
-                unsafe { Core::unlink(self.0, polling) };
+                unsafe { GroupCore::unlink(self.0, polling) };
             }
         });
     }

@@ -61,7 +61,7 @@ where
     P: JoinPolicy<T>,
 {
     Gather {
-        stage: Stage::Unpolled(policy, children),
+        stage: GatherStage::Unpolled(policy, children),
         _pinned: PhantomPinned,
     }
 }
@@ -69,7 +69,7 @@ where
 /// Children that are awaited by a policy: the future of [`gather`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Gather<P, I, T> {
-    stage: Stage<P, I, T>,
+    stage: GatherStage<P, I, T>,
     _pinned: PhantomPinned,
 }
 
@@ -77,7 +77,7 @@ pub struct Gather<P, I, T> {
     clippy::large_enum_variant,
     reason = "it is a future, and does not move once it is the larger one"
 )]
-enum Stage<P, I, T> {
+enum GatherStage<P, I, T> {
     Unpolled(P, I),
     Polled(Body<Telling<P, T>, P>),
     Over,
@@ -99,20 +99,20 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P::Output> {
         // SAFETY: nothing is moved but the policy and the children, which are not pinned.
         let stage = unsafe { &mut self.get_unchecked_mut().stage };
-        if matches!(stage, Stage::Unpolled(..))
-            && let Stage::Unpolled(policy, children) = mem::replace(stage, Stage::Over)
+        if matches!(stage, GatherStage::Unpolled(..))
+            && let GatherStage::Unpolled(policy, children) = mem::replace(stage, GatherStage::Over)
         {
             let flavour = <Supervising as Flavour<(), ()>>::POLICY;
-            *stage = Stage::Polled(Body::new(flavour, |core| {
+            *stage = GatherStage::Polled(Body::new(flavour, |core| {
                 Telling::new(policy, TaskGroup::new(core), children)
             }));
         }
-        let Stage::Polled(body) = stage else {
+        let GatherStage::Polled(body) = stage else {
             return Poll::Pending;
         };
         // SAFETY: it is pinned with this.
         let result = ready!(unsafe { Pin::new_unchecked(body) }.poll(cx, |_| false, |_| None));
-        *stage = Stage::Over;
+        *stage = GatherStage::Over;
         match result {
             Ok(policy) => Poll::Ready(policy.finish()),
             Err(payload) => payload.resume(),

@@ -8,10 +8,10 @@ use core::panic::Location;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, Waker, ready};
 
-use super::core::CoreRef;
+use super::core::GroupRef;
 use super::results::TryNext;
 use super::spawn_error::{SpawnError, SpawnErrorKind};
-use super::wait::{Kind, Wait, Waited};
+use super::wait::{GroupWait, WaitFor, Waited};
 use crate::Completion;
 use crate::memory::Cached;
 use crate::stop::StopToken;
@@ -22,22 +22,22 @@ use crate::task::frame::{Polling, Stopping};
 use crate::task::strand::raising::current_level;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
-struct Waiting {
-    core: CoreRef,
-    kind: Kind,
-    wait: Option<SenderFuture<Wait>>,
+struct WaitFuture {
+    core: GroupRef,
+    kind: WaitFor,
+    wait: Option<SenderFuture<GroupWait>>,
 }
 
-impl Waiting {
-    fn new(core: CoreRef, kind: Kind) -> Self {
-        Waiting { core, kind, wait: None }
+impl WaitFuture {
+    fn new(core: GroupRef, kind: WaitFor) -> Self {
+        WaitFuture { core, kind, wait: None }
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Waited> {
         let this = self.get_mut();
         let wait = this.wait.get_or_insert_with(|| {
             let (core, kind) = (this.core.clone(), this.kind);
-            SenderFuture::new(Wait { core, kind })
+            SenderFuture::new(GroupWait { core, kind })
         });
         let Ok(waited) = ready!(Pin::new(wait).poll(cx));
         this.wait = None;
@@ -47,14 +47,14 @@ impl Waiting {
 
 /// The next child that has ended.
 struct NextFinished<T> {
-    waiting: Waiting,
+    waiting: WaitFuture,
     _value: PhantomData<fn() -> T>,
 }
 
 impl<T> NextFinished<T> {
-    fn new(core: CoreRef) -> Self {
+    fn new(core: GroupRef) -> Self {
         NextFinished {
-            waiting: Waiting::new(core, Kind::Next),
+            waiting: WaitFuture::new(core, WaitFor::Next),
             _value: PhantomData,
         }
     }
@@ -98,7 +98,7 @@ pub(super) fn stop_if_cancelled(waker: &Waker) -> bool {
 pub struct Next<T>(NextFinished<T>);
 
 impl<T> Next<T> {
-    pub(super) fn new(core: CoreRef) -> Self {
+    pub(super) fn new(core: GroupRef) -> Self {
         Next(NextFinished::new(core))
     }
 }
@@ -127,7 +127,7 @@ impl<T> Future for Next<T> {
 pub struct NextEnded<T>(NextFinished<T>);
 
 impl<T> NextEnded<T> {
-    pub(super) fn new(core: CoreRef) -> Self {
+    pub(super) fn new(core: GroupRef) -> Self {
         NextEnded(NextFinished::new(core))
     }
 }
@@ -144,11 +144,11 @@ impl<T> Future for NextEnded<T> {
 
 /// Ready when no child runs. Made by [`TaskGroup::wait_for_all`](super::TaskGroup::wait_for_all).
 #[must_use = "futures do nothing until they are awaited"]
-pub struct WaitForAll(Waiting);
+pub struct WaitForAll(WaitFuture);
 
 impl WaitForAll {
-    pub(super) fn new(core: CoreRef) -> Self {
-        WaitForAll(Waiting::new(core, Kind::All))
+    pub(super) fn new(core: GroupRef) -> Self {
+        WaitForAll(WaitFuture::new(core, WaitFor::All))
     }
 }
 
@@ -197,7 +197,7 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for SpawnWhenRea
 /// Dropped before it is ready, it drops the child.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TrySpawnWhenReady<F> {
-    waiting: Waiting,
+    waiting: WaitFuture,
     child: Option<F>,
 }
 
@@ -207,9 +207,9 @@ unsafe impl<F: Send> Send for TrySpawnWhenReady<F> {}
 impl<F> Unpin for TrySpawnWhenReady<F> {}
 
 impl<F> TrySpawnWhenReady<F> {
-    pub(super) fn new(core: CoreRef, child: F) -> Self {
+    pub(super) fn new(core: GroupRef, child: F) -> Self {
         TrySpawnWhenReady {
-            waiting: Waiting::new(core, Kind::Room),
+            waiting: WaitFuture::new(core, WaitFor::Room),
             child: Some(child),
         }
     }

@@ -5,7 +5,7 @@ use std::boxed::Box;
 use allocator_api2::alloc::{Allocator, Global};
 
 use crate::scheduler::TaskScheduler;
-use crate::task::children::spawned::Place;
+use crate::task::children::spawned::ChildPlace;
 use crate::task::strand::locals::Locals;
 use crate::{Priority, Scheduler};
 
@@ -110,10 +110,11 @@ impl<A> SpawnOptions<A> {
         }
     }
 
-    pub(in crate::task) fn into_parts(self) -> (Option<Box<Place>>, A) {
+    pub(in crate::task) fn into_parts(self) -> (Option<Box<ChildPlace>>, A) {
         let inherits =
             self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none();
-        let place = (!inherits).then(|| Box::new(Place::new(self.scheduler, self.priority, self.name, self.locals)));
+        let place =
+            (!inherits).then(|| Box::new(ChildPlace::new(self.scheduler, self.priority, self.name, self.locals)));
         (place, self.allocator)
     }
 }

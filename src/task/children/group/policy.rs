@@ -3,7 +3,7 @@
 use core::convert::Infallible;
 use core::ptr::NonNull;
 
-use super::state::Phase;
+use super::state::GroupPhase;
 use crate::Completion;
 
 /// What becomes of a child that has ended.
@@ -47,10 +47,10 @@ impl Failure {
     /// Whether a child that has failed cancels its siblings.
     ///
     /// A panic does so at once. An error does so once the body has ended: before that, the body decides.
-    pub(super) fn cancels(self, phase: Phase) -> bool {
+    pub(super) fn cancels(self, phase: GroupPhase) -> bool {
         match self {
             Failure::None => false,
-            Failure::Error => phase != Phase::Open,
+            Failure::Error => phase != GroupPhase::Open,
             Failure::Panic => true,
         }
     }

@@ -3,14 +3,14 @@
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
 
-use super::core::{Core, CoreRef};
+use super::core::{GroupCore, GroupRef};
 use crate::Priority;
 use crate::sender::stage::container_of;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::frame::Header;
 use crate::task::strand::raising::{BATCH, Batch, Link, Raising, ToRaise};
 
-impl Core {
+impl GroupCore {
     /// Keeps a group that is to be raised.
     ///
     /// # Safety
@@ -21,12 +21,12 @@ impl Core {
         ///
         /// The group is counted, and this gives that back.
         unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
-            CoreRef(what.cast()).raise(level, raising);
+            GroupRef(what.cast()).raise(level, raising);
         }
 
         // SAFETY: by the caller's promise, it is there.
-        let core = ManuallyDrop::new(CoreRef(unsafe { container_of!(link, Core, link) }));
-        mem::forget(CoreRef::clone(&core));
+        let core = ManuallyDrop::new(GroupRef(unsafe { container_of!(link, GroupCore, link) }));
+        mem::forget(GroupRef::clone(&core));
         Some(ToRaise {
             what: core.0.cast(),
             raise,

@@ -6,9 +6,9 @@ use core::ptr::NonNull;
 use core::task::Waker;
 
 use super::child::{EndedChild, EndedChildren, Finished, Member};
-use super::core::{Core, CoreRef};
+use super::core::{GroupCore, GroupRef};
 use super::policy::Failure;
-use super::state::{Settled, State};
+use super::state::{GroupState, Settled};
 use crate::stop::Why;
 use crate::sync::SpinGuard;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -27,9 +27,9 @@ pub(super) enum TryNext {
     Listen,
 }
 
-impl Core {
+impl GroupCore {
     /// Ends the body, if it waits for something else than the panic of a child.
-    fn note_panic(&self, lock: &mut State, settled: &mut Settled) {
+    fn note_panic(&self, lock: &mut GroupState, settled: &mut Settled) {
         if self.policy.supervises || lock.panics == 0 && lock.panic.is_none() {
             return;
         }
@@ -103,9 +103,9 @@ impl Core {
 
     /// Locks the group for the end of a child. Before that, cancels the siblings of a child whose failure does so.
     ///
-    /// This is the one place where a child cancels its siblings. [`close`](Core::close) does it for children that ended before
+    /// This is the one place where a child cancels its siblings. [`close`](GroupCore::close) does it for children that ended before
     /// the body.
-    fn lock_to_end(&self, failure: Failure, resumed: &mut Transfer) -> SpinGuard<'_, State> {
+    fn lock_to_end(&self, failure: Failure, resumed: &mut Transfer) -> SpinGuard<'_, GroupState> {
         let lock = self.lock();
         if !failure.cancels(lock.phase) {
             return lock;
@@ -122,10 +122,10 @@ impl Core {
     /// # Safety
     ///
     /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
-    pub(super) unsafe fn keep(this: NonNull<Core>, frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
+    pub(super) unsafe fn keep(this: NonNull<GroupCore>, frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
         let mut settled = Settled::new();
         // SAFETY: the group waits for the child, which was not freed.
-        let (core, failure) = unsafe { (this.as_ref(), Core::failure(frame)) };
+        let (core, failure) = unsafe { (this.as_ref(), GroupCore::failure(frame)) };
         let mut lock = core.lock_to_end(failure, resumed);
         if lock.abandoned {
             // It was cancelled before.
@@ -138,7 +138,7 @@ impl Core {
         let last = lock.one_less(&mut settled);
         drop(lock);
         // SAFETY: as above.
-        let next = unsafe { Core::settle(this, &mut settled, last) };
+        let next = unsafe { GroupCore::settle(this, &mut settled, last) };
         if !next.is_none() {
             resumed.append(next);
         }
@@ -150,9 +150,9 @@ impl Core {
     /// # Safety
     ///
     /// As above; `T` is what it gives.
-    pub(super) unsafe fn discard<T>(this: NonNull<Core>, frame: NonNull<Header>, resumed: &mut Transfer) {
+    pub(super) unsafe fn discard<T>(this: NonNull<GroupCore>, frame: NonNull<Header>, resumed: &mut Transfer) {
         // SAFETY: the group waits for the child, which was not freed.
-        let (core, failure) = unsafe { (this.as_ref(), Core::failure(frame)) };
+        let (core, failure) = unsafe { (this.as_ref(), GroupCore::failure(frame)) };
         // SAFETY: the caller's promise.
         let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
             Completion::Panicked(payload) => Some(payload),
@@ -174,28 +174,28 @@ impl Core {
         drop(lock);
         drop((child, second));
         // SAFETY: as above.
-        resumed.append(unsafe { Core::settle(this, &mut settled, last) });
+        resumed.append(unsafe { GroupCore::settle(this, &mut settled, last) });
     }
 
     /// What follows when a child has ended, and the lock was given back.
     ///
     /// # Safety
     ///
-    /// `last` is what [`State::one_less`] said, this once.
+    /// `last` is what [`GroupState::one_less`] said, this once.
     #[inline]
-    pub(super) unsafe fn settle(this: NonNull<Core>, settled: &mut Settled, last: bool) -> Transfer {
+    pub(super) unsafe fn settle(this: NonNull<GroupCore>, settled: &mut Settled, last: bool) -> Transfer {
         if !last && settled.is_empty() {
             return Transfer::none();
         }
         // SAFETY: the caller's promise.
-        unsafe { Core::settle_now(this, settled, last) }
+        unsafe { GroupCore::settle_now(this, settled, last) }
     }
 
     /// # Safety
     ///
-    /// As for [`settle`](Core::settle).
+    /// As for [`settle`](GroupCore::settle).
     #[inline(never)]
-    unsafe fn settle_now(this: NonNull<Core>, settled: &mut Settled, last: bool) -> Transfer {
+    unsafe fn settle_now(this: NonNull<GroupCore>, settled: &mut Settled, last: bool) -> Transfer {
         let resumed = settled.complete();
         if !last {
             return resumed;
@@ -204,7 +204,7 @@ impl Core {
         unsafe {
             this.as_ref().link.leave();
             let frame = this.as_ref().frame;
-            Core::release(this);
+            GroupCore::release(this);
             match frame {
                 // It was counted when the group was closed.
                 Some(frame) => resumed.and(Header::end_wait(frame, Placement::is_here)),
@@ -218,7 +218,7 @@ impl Core {
     }
 }
 
-impl CoreRef {
+impl GroupRef {
     /// The next that has ended, or what to do about it.
     ///
     /// `polling` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in

@@ -7,26 +7,26 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 
 use super::child::{Member, Room};
-use super::core::{Core, CoreRef};
+use super::core::{GroupCore, GroupRef};
 use super::spawn_error::{SpawnError, SpawnErrorKind};
 use crate::Transfer;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::task::children::spawned::Place;
+use crate::task::children::spawned::ChildPlace;
 use crate::task::coroutine::context::TaskContext;
 use crate::task::coroutine::typed_frame::{Frame, Plain};
-use crate::task::frame::{Header, Successor, Tracker};
+use crate::task::frame::{FrameSuccessor, Header, Tracker};
 use crate::task::strand::unit::Unit;
 
 /// The frame of a child.
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
-impl CoreRef {
+impl GroupRef {
     /// Starts a child, or returns it where the group refuses it.
     pub(super) fn spawn<T, F, Cx>(
         &self,
         future: F,
         allocator: Cx::Allocator,
-        place: Option<Box<Place>>,
+        place: Option<Box<ChildPlace>>,
         room: Option<Room>,
     ) -> Result<(), SpawnError<F>>
     where
@@ -51,13 +51,13 @@ impl CoreRef {
             let complete = Self::complete::<T, F, Cx>;
             let context = match &mut (*member).place {
                 None => NonNull::from(&self.context),
-                Some(place) => match Place::settle(place, &self.context, frame) {
+                Some(place) => match ChildPlace::settle(place, &self.context, frame) {
                     Ok(context) => context,
                     Err(_) => return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory)),
                 },
             };
             unit.as_ref().set_context(context);
-            let successor = Successor::operation(frame.cast(), complete);
+            let successor = FrameSuccessor::operation(frame.cast(), complete);
             mem::forget(Header::begin(frame, context, unit, successor));
             Tracker::queue_first(frame);
             let level = context.as_ref().priority().unwrap_or_default();
@@ -151,10 +151,10 @@ impl CoreRef {
         let mut resumed = Transfer::none();
         // SAFETY: it is done, and was counted; the group is its owner.
         unsafe {
-            if !core.policy.discards && Core::keep(member.core, frame, &mut resumed) {
+            if !core.policy.discards && GroupCore::keep(member.core, frame, &mut resumed) {
                 return resumed;
             }
-            Core::discard::<T>(member.core, frame, &mut resumed);
+            GroupCore::discard::<T>(member.core, frame, &mut resumed);
             resumed
         }
     }

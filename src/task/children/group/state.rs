@@ -10,13 +10,13 @@ use std::vec::Vec;
 
 use super::child::{ChildFrame, EndedChild, EndedChildren};
 use super::policy::Failure;
-use super::wait::{Given, Kind, Waiter};
+use super::wait::{Given, GroupWaiter, WaitFor};
 use crate::memory::{Linked, List};
 use crate::task::frame::Header;
 use crate::{Panic, Priority, Transfer};
 
-pub(super) struct State {
-    pub(super) phase: Phase,
+pub(super) struct GroupState {
+    pub(super) phase: GroupPhase,
     /// The frame that the group is in, if any.
     pub(super) frame: Option<NonNull<Header>>,
     /// Children that have not ended, and places that are kept for some.
@@ -53,7 +53,7 @@ pub(super) struct State {
 ///
 /// A closed group still takes children, of those that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum GroupPhase {
     Open,
     Closed,
     Over,
@@ -68,17 +68,14 @@ pub(super) struct Cursor {
     next: *mut Cursor,
 }
 
-/// Operations that wait for something of the group, first come first served.
-type Waiters = List<Waiter>;
-
-/// Those that wait, for each [`Kind`] by itself: none is looked for among those that wait for something else.
-pub(super) struct Queues([Waiters; 3]);
+/// Those that wait, for each [`WaitFor`] by itself: none is looked for among those that wait for something else.
+pub(super) struct Queues([List<GroupWaiter>; 3]);
 
 impl Queues {
     /// # Safety
     ///
     /// As for [`List::push_back`].
-    pub(super) unsafe fn push(&mut self, waiter: NonNull<Waiter>) {
+    pub(super) unsafe fn push(&mut self, waiter: NonNull<GroupWaiter>) {
         // SAFETY: the caller's promise.
         unsafe { self.0[waiter.as_ref().kind as usize].push_back(waiter) };
     }
@@ -86,20 +83,20 @@ impl Queues {
     /// # Safety
     ///
     /// The waiter is in one of these.
-    pub(super) unsafe fn remove(&mut self, waiter: NonNull<Waiter>) {
+    pub(super) unsafe fn remove(&mut self, waiter: NonNull<GroupWaiter>) {
         // SAFETY: the caller's promise; it is in that of its kind.
         unsafe { self.0[waiter.as_ref().kind as usize].remove(waiter) };
     }
 
     /// Takes the first that waits for this.
     #[inline]
-    fn pop(&mut self, kind: Kind) -> Option<NonNull<Waiter>> {
+    fn pop(&mut self, kind: WaitFor) -> Option<NonNull<GroupWaiter>> {
         self.0[kind as usize].pop_front()
     }
 
     /// Takes the first of any.
     #[inline]
-    fn pop_any(&mut self) -> Option<NonNull<Waiter>> {
+    fn pop_any(&mut self) -> Option<NonNull<GroupWaiter>> {
         self.0.iter_mut().find_map(List::pop_front)
     }
 }
@@ -108,7 +105,7 @@ impl Queues {
 #[must_use]
 pub(super) struct Settled {
     /// Those that were granted something: in no list of the group, linked as they were there.
-    granted: Waiters,
+    granted: List<GroupWaiter>,
     /// The frame that waits for one that ends, if it does.
     frame: Option<NonNull<Header>>,
     /// The same for the one whose body is to be ended.
@@ -128,7 +125,7 @@ impl Settled {
     }
 
     /// Gives a waiter that was taken out of its queue what it waited for.
-    fn grant(&mut self, waiter: NonNull<Waiter>, given: Given) {
+    fn grant(&mut self, waiter: NonNull<GroupWaiter>, given: Given) {
         // SAFETY: it was taken out of its queue under the lock, and so is alive until it is completed.
         unsafe {
             waiter.as_ref().give(given);
@@ -146,7 +143,7 @@ impl Settled {
         let mut resumed = Transfer::none();
         while let Some(waiter) = self.granted.pop_front() {
             // SAFETY: it was taken out of the group's queue, under the lock.
-            resumed.append(unsafe { Waiter::complete(waiter) });
+            resumed.append(unsafe { GroupWaiter::complete(waiter) });
         }
         if let Some(frame) = self.frame {
             // SAFETY: it has counted an await for this.
@@ -163,10 +160,10 @@ impl Settled {
     }
 }
 
-impl State {
+impl GroupState {
     pub(super) fn new(frame: Option<NonNull<Header>>) -> Self {
-        State {
-            phase: Phase::Open,
+        GroupState {
+            phase: GroupPhase::Open,
             frame,
             running: 0,
             finished: 0,
@@ -269,7 +266,7 @@ impl State {
 
     /// Puts a child that has ended behind the others, or before them if it was taken out; or gives it to who waits for one.
     pub(super) fn push_finished(&mut self, child: EndedChild, taken_out: bool, settled: &mut Settled) {
-        if let Some(waiter) = self.waiters.pop(Kind::Next) {
+        if let Some(waiter) = self.waiters.pop(WaitFor::Next) {
             return settled.grant(waiter, Given::Child(child));
         }
         self.finished += 1;
@@ -320,9 +317,9 @@ impl State {
             settled.grant(waiter, Given::Nothing);
         }
         self.wake(settled);
-        let last = self.phase == Phase::Closed;
+        let last = self.phase == GroupPhase::Closed;
         if last {
-            self.phase = Phase::Over;
+            self.phase = GroupPhase::Over;
         }
         last
     }
@@ -330,9 +327,9 @@ impl State {
     /// Whether no child is taken any more.
     pub(super) fn is_over(&self) -> bool {
         match self.phase {
-            Phase::Open => false,
-            Phase::Closed => self.running == 0,
-            Phase::Over => true,
+            GroupPhase::Open => false,
+            GroupPhase::Closed => self.running == 0,
+            GroupPhase::Over => true,
         }
     }
 
@@ -350,7 +347,7 @@ impl State {
     /// Gives the places that are free to those that wait for one.
     pub(super) fn grant_room(&mut self, settled: &mut Settled) {
         while self.running < self.limit
-            && let Some(waiter) = self.waiters.pop(Kind::Room)
+            && let Some(waiter) = self.waiters.pop(WaitFor::Room)
         {
             self.running += 1;
             settled.grant(waiter, Given::Room);
@@ -359,7 +356,7 @@ impl State {
 
     /// Gives nothing to those that wait for a place: there will not be one.
     pub(super) fn refuse_room(&mut self, settled: &mut Settled) {
-        while let Some(waiter) = self.waiters.pop(Kind::Room) {
+        while let Some(waiter) = self.waiters.pop(WaitFor::Room) {
             settled.grant(waiter, Given::Nothing);
         }
     }

@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll};
 use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
-use super::core::CoreRef;
+use super::core::GroupRef;
 use super::next::{self, Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
 use super::options::SpawnOptions;
 use super::results::TryNext;
@@ -35,7 +35,7 @@ use crate::{Completion, Panic};
 ///
 /// As a [`Stream`] it gives what [`next`](TaskGroup::next) gives.
 pub struct TaskGroup<T> {
-    core: CoreRef,
+    core: GroupRef,
     /// Invariant: children of type `T` are put in, and values of type `T` are taken out.
     _value: PhantomData<fn(T) -> T>,
 }
@@ -50,7 +50,7 @@ impl<T> Clone for TaskGroup<T> {
 }
 
 impl<T> TaskGroup<T> {
-    pub(super) fn new(core: CoreRef) -> Self {
+    pub(super) fn new(core: GroupRef) -> Self {
         TaskGroup {
             core,
             _value: PhantomData,
@@ -58,7 +58,7 @@ impl<T> TaskGroup<T> {
     }
 
     /// Takes the panic of a child whose result was not taken.
-    pub(super) fn take_panicked(core: &CoreRef) -> Option<Panic> {
+    pub(super) fn take_panicked(core: &GroupRef) -> Option<Panic> {
         match core.take_panicked()? {
             // SAFETY: it is done, and was taken out of the group; this is what the children give.
             Ok(child) => match unsafe { child.take::<T>() } {

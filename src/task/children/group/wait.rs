@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::child::{EndedChild, Finished, Room};
-use super::core::CoreRef;
+use super::core::GroupRef;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
@@ -16,7 +16,7 @@ use crate::{Env, Operation, Receiver, Sender, Transfer};
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WaitFor {
     /// The next child that ends.
     Next,
     /// Room for another child.
@@ -41,69 +41,69 @@ pub(super) enum Given {
 ///  │               └──────stop──▶ Stopped
 ///  └──────────────────────stop──────▲
 /// ```
-pub(super) struct Waiter {
-    links: Links<Waiter>,
-    pub(super) kind: Kind,
-    state: Cell<WaiterState>,
+pub(super) struct GroupWaiter {
+    links: Links<GroupWaiter>,
+    pub(super) kind: WaitFor,
+    state: Cell<WaiterPhase>,
     given: Cell<Given>,
-    complete: unsafe fn(NonNull<Waiter>) -> Transfer,
+    complete: unsafe fn(NonNull<GroupWaiter>) -> Transfer,
 }
 
-links!(Waiter, links);
+links!(GroupWaiter, links);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaiterState {
+enum WaiterPhase {
     New,
     Waiting,
     Granted,
     Stopped,
 }
 
-impl Waiter {
-    fn new(kind: Kind, complete: unsafe fn(NonNull<Waiter>) -> Transfer) -> Self {
-        Waiter {
+impl GroupWaiter {
+    fn new(kind: WaitFor, complete: unsafe fn(NonNull<GroupWaiter>) -> Transfer) -> Self {
+        GroupWaiter {
             links: Links::new(),
             kind,
-            state: Cell::new(WaiterState::New),
+            state: Cell::new(WaiterPhase::New),
             given: Cell::new(Given::Nothing),
             complete,
         }
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.state.get() == WaiterState::Stopped
+        self.state.get() == WaiterPhase::Stopped
     }
 
     /// It is in the list.
     pub(super) fn begin(&self) {
-        self.state.set(WaiterState::Waiting);
+        self.state.set(WaiterPhase::Waiting);
     }
 
     /// It has what it waited for.
     pub(super) fn give(&self, given: Given) {
         self.given.set(given);
-        self.state.set(WaiterState::Granted);
+        self.state.set(WaiterPhase::Granted);
     }
 
     /// It does not wait any more: it is stopped, or given something after all. `true` where it was in the list, and is to be
     /// taken out of that.
     pub(super) fn stop(&self, given: Option<Given>) -> bool {
         let before = self.state.get();
-        if before == WaiterState::New || before == WaiterState::Waiting {
+        if before == WaiterPhase::New || before == WaiterPhase::Waiting {
             match given {
-                Some(given) if before == WaiterState::Waiting => self.give(given),
+                Some(given) if before == WaiterPhase::Waiting => self.give(given),
                 // What has not begun looks by itself.
                 Some(_) => {}
-                None => self.state.set(WaiterState::Stopped),
+                None => self.state.set(WaiterPhase::Stopped),
             }
         }
-        before == WaiterState::Waiting
+        before == WaiterPhase::Waiting
     }
 
     /// # Safety
     ///
     /// The caller took it out of the list, under the lock.
-    pub(super) unsafe fn complete(this: NonNull<Waiter>) -> Transfer {
+    pub(super) unsafe fn complete(this: NonNull<GroupWaiter>) -> Transfer {
         // SAFETY: it is there until it was completed.
         let complete = unsafe { this.as_ref() }.complete;
         // SAFETY: the caller's promise.
@@ -112,9 +112,9 @@ impl Waiter {
 }
 
 /// A sender of what is waited for.
-pub(super) struct Wait {
-    pub(super) core: CoreRef,
-    pub(super) kind: Kind,
+pub(super) struct GroupWait {
+    pub(super) core: GroupRef,
+    pub(super) kind: WaitFor,
 }
 
 /// What was waited for.
@@ -125,49 +125,49 @@ pub(super) enum Waited {
 }
 
 // SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
-unsafe impl Sender for Wait {
+unsafe impl Sender for GroupWait {
     type Value = Waited;
     type Error = Infallible;
-    type Operation<R: Receiver<Waited, Infallible>> = WaitOperation<R>;
+    type Operation<R: Receiver<Waited, Infallible>> = GroupWaitOperation<R>;
 
-    fn connect<R: Receiver<Waited, Infallible>>(self, receiver: R) -> WaitOperation<R> {
-        WaitOperation {
-            waiter: Waiter::new(self.kind, WaitOperation::<R>::complete),
+    fn connect<R: Receiver<Waited, Infallible>>(self, receiver: R) -> GroupWaitOperation<R> {
+        GroupWaitOperation {
+            waiter: GroupWaiter::new(self.kind, GroupWaitOperation::<R>::complete),
             core: Some(self.core),
             receiver: Some(receiver),
             is_reached: false,
-            slot: StopSlot::new(WaitOperation::<R>::stop_requested),
-            cancelled: StopSlot::new(WaitOperation::<R>::group_cancelled),
+            slot: StopSlot::new(GroupWaitOperation::<R>::stop_requested),
+            cancelled: StopSlot::new(GroupWaitOperation::<R>::group_cancelled),
             _pinned: PhantomPinned,
         }
     }
 }
 
-type Token<R> = <<R as Receiver<Waited, Infallible>>::Env as Env>::StopToken;
+type WaitToken<R> = <<R as Receiver<Waited, Infallible>>::Env as Env>::StopToken;
 
-/// The operation of [`Wait`]. The waiter comes first, so that its address is that of the whole.
+/// The operation of [`GroupWait`]. The waiter comes first, so that its address is that of the whole.
 #[repr(C)]
-pub(super) struct WaitOperation<R: Receiver<Waited, Infallible>> {
-    waiter: Waiter,
+pub(super) struct GroupWaitOperation<R: Receiver<Waited, Infallible>> {
+    waiter: GroupWaiter,
     /// Taken by the completion.
-    core: Option<CoreRef>,
+    core: Option<GroupRef>,
     receiver: Option<R>,
     /// A stop of the task reaches the children as well: their ends are waited for then.
     is_reached: bool,
-    slot: StopSlot<Token<R>>,
+    slot: StopSlot<WaitToken<R>>,
     /// Who waits for room is not kept waiting by a group that gives none any more.
     cancelled: StopSlot<ErasedStopToken>,
     _pinned: PhantomPinned,
 }
 
 // SAFETY: the receiver is `Send`; the rest is touched under the lock, or by who completes it.
-unsafe impl<R: Receiver<Waited, Infallible>> Send for WaitOperation<R> {}
+unsafe impl<R: Receiver<Waited, Infallible>> Send for GroupWaitOperation<R> {}
 
-impl<R: Receiver<Waited, Infallible>> WaitOperation<R> {
+impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     /// # Safety
     ///
     /// The waiter is that of such an operation, which is the caller's to complete.
-    unsafe fn complete(waiter: NonNull<Waiter>) -> Transfer {
+    unsafe fn complete(waiter: NonNull<GroupWaiter>) -> Transfer {
         let this = waiter.cast::<Self>().as_ptr();
         // SAFETY: by the caller's promise. A callback that still runs finds that it came too late, and is waited for.
         unsafe {
@@ -208,14 +208,14 @@ impl<R: Receiver<Waited, Infallible>> WaitOperation<R> {
     }
 
     /// Whether the stop is to be ignored: the children were asked to stop as well, and this waits for them.
-    fn ignores_stop(&self, core: &CoreRef) -> bool {
-        self.waiter.kind != Kind::Room && self.is_reached && core.is_stopped_from_outside()
+    fn ignores_stop(&self, core: &GroupRef) -> bool {
+        self.waiter.kind != WaitFor::Room && self.is_reached && core.is_stopped_from_outside()
     }
 
     /// # Safety
     ///
     /// The slot is that of such an operation, which is there until the slot is released.
-    unsafe fn stop_requested(slot: NonNull<StopSlot<Token<R>>>) -> Transfer {
+    unsafe fn stop_requested(slot: NonNull<StopSlot<WaitToken<R>>>) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe {
             let this = container_of!(slot, Self, slot).as_ptr();
@@ -253,7 +253,7 @@ impl<R: Receiver<Waited, Infallible>> WaitOperation<R> {
     }
 }
 
-impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
+impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved but what is not pinned.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
@@ -274,7 +274,7 @@ impl<R: Receiver<Waited, Infallible>> Operation for WaitOperation<R> {
                 (*this).waiter.stop(None);
                 return Self::finish(this);
             }
-            if (*this).waiter.kind == Kind::Room {
+            if (*this).waiter.kind == WaitFor::Room {
                 // Where it was cancelled before, there is nothing to wait for, as is found below.
                 let token = core.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
@@ -302,14 +302,14 @@ pub(super) enum Waits {
     Stopped,
 }
 
-impl CoreRef {
+impl GroupRef {
     /// Lets an operation wait, unless there is nothing to wait for: then it is granted what there is. `false` where it was
     /// stopped meanwhile.
     ///
     /// # Safety
     ///
     /// The waiter is pinned, and in no list; from here on whoever grants it something completes it.
-    pub(super) unsafe fn wait(&self, waiter: NonNull<Waiter>) -> Waits {
+    pub(super) unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> Waits {
         let mut lock = self.lock();
         // SAFETY: the caller's promise.
         let this = unsafe { waiter.as_ref() };
@@ -317,17 +317,17 @@ impl CoreRef {
             return Waits::Stopped;
         }
         let given = match this.kind {
-            Kind::Next => match lock.pop_finished() {
+            WaitFor::Next => match lock.pop_finished() {
                 Some(child) => Some(Given::Child(child)),
                 None => (lock.running == 0).then_some(Given::Nothing),
             },
-            Kind::All => (lock.running == 0).then_some(Given::Nothing),
-            Kind::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
-            Kind::Room if lock.running < lock.limit => {
+            WaitFor::All => (lock.running == 0).then_some(Given::Nothing),
+            WaitFor::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
+            WaitFor::Room if lock.running < lock.limit => {
                 lock.running += 1;
                 Some(Given::Room)
             }
-            Kind::Room => None,
+            WaitFor::Room => None,
         };
         match given {
             Some(given) => {
@@ -348,7 +348,7 @@ impl CoreRef {
     /// # Safety
     ///
     /// It is there, and of this group.
-    pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<Waiter>, given: Option<Given>) -> bool {
+    pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<GroupWaiter>, given: Option<Given>) -> bool {
         let mut lock = self.lock();
         // SAFETY: the caller's promise.
         unsafe {

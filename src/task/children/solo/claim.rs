@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use super::join::{Deliver, Join};
+use super::join::{ChildJoin, Deliver};
 use super::word::DONE;
 use super::{Solo, SoloRef};
 use crate::stop::Why;
@@ -11,15 +11,15 @@ use crate::task::frame::Polling;
 
 /// The right to the result of a child. Dropped, nobody asks for it: one that is detached runs on, and any other is stopped,
 /// and its parent waits for it.
-pub(in crate::task) struct Claim<T> {
+pub(in crate::task) struct ChildClaim<T> {
     task: SoloRef,
     _value: PhantomData<fn() -> T>,
 }
 
-impl<T> Claim<T> {
+impl<T> ChildClaim<T> {
     /// The caller gives the claim a reference of the child, and there is no other claim.
     pub(super) fn new(task: SoloRef) -> Self {
-        Claim {
+        ChildClaim {
             task,
             _value: PhantomData,
         }
@@ -30,12 +30,12 @@ impl<T> Claim<T> {
     }
 
     /// A sender of the result.
-    pub(in crate::task) fn join<D: Deliver<T>>(&self) -> Join<T, D> {
-        Join::new(self.task.clone())
+    pub(in crate::task) fn join<D: Deliver<T>>(&self) -> ChildJoin<T, D> {
+        ChildJoin::new(self.task.clone())
     }
 }
 
-impl<T> Drop for Claim<T> {
+impl<T> Drop for ChildClaim<T> {
     fn drop(&mut self) {
         let solo = self.task.solo();
         let let_go = match solo.parent {

@@ -46,14 +46,14 @@ impl<T: Send + 'static> Deliver<T> for AsItIs {
 }
 
 /// A sender of the result of a child.
-pub(in crate::task) struct Join<T, D> {
+pub(in crate::task) struct ChildJoin<T, D> {
     task: SoloRef,
     _value: PhantomData<fn() -> (T, D)>,
 }
 
-impl<T, D> Join<T, D> {
+impl<T, D> ChildJoin<T, D> {
     pub(super) fn new(task: SoloRef) -> Self {
-        Join {
+        ChildJoin {
             task,
             _value: PhantomData,
         }
@@ -61,7 +61,7 @@ impl<T, D> Join<T, D> {
 }
 
 // SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
-unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for Join<T, D> {
+unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for ChildJoin<T, D> {
     type Value = D::Value;
     type Error = Infallible;
     type Operation<R: Receiver<D::Value, Infallible>> = JoinOperation<T, D, R>;
@@ -103,7 +103,7 @@ impl Joiner {
 
 type JoinToken<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::Env as Env>::StopToken;
 
-/// The operation of [`Join`]. The joiner comes first, so that its address is that of the whole.
+/// The operation of [`ChildJoin`]. The joiner comes first, so that its address is that of the whole.
 #[repr(C)]
 pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
     joiner: Joiner,

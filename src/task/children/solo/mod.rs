@@ -9,9 +9,9 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-pub(in crate::task) use self::claim::Claim;
+pub(in crate::task) use self::claim::ChildClaim;
 use self::join::Joiner;
-pub(in crate::task) use self::join::{AsItIs, AsResult, Join};
+pub(in crate::task) use self::join::{AsItIs, AsResult, ChildJoin};
 pub(in crate::task) use self::start::{ChildStart, start};
 use self::word::{DONE, GONE, ORPHAN, OVER, TAKEN, waiting};
 use crate::report::{Report, report};
@@ -21,7 +21,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::task::children::spawned::Place;
+use crate::task::children::spawned::ChildPlace;
 use crate::task::frame::{ContextScope, Header, Placement, Polling};
 use crate::task::strand::context::Context;
 use crate::task::strand::locals::Locals;
@@ -46,7 +46,7 @@ pub(in crate::task) struct Solo {
     context: Context,
     /// The task-local values that it sees of the task's, until it has ended.
     locals: Cell<Locals>,
-    place: Option<Box<Place>>,
+    place: Option<Box<ChildPlace>>,
     /// The frame of this tail.
     frame: NonNull<Header>,
     /// The frame that is not done before this one is. None of one that is detached.

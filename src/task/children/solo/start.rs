@@ -7,15 +7,15 @@ use core::mem;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
-use super::claim::Claim;
+use super::claim::ChildClaim;
 use super::{Solo, SoloRef};
 use crate::memory::OutOfMemory;
 use crate::stop::Relay;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
-use crate::task::children::spawned::Place;
+use crate::task::children::spawned::ChildPlace;
 use crate::task::coroutine::context::TaskContext;
 use crate::task::coroutine::typed_frame::{Frame, Plain};
-use crate::task::frame::{Header, Home, Polling, Successor, Tracker};
+use crate::task::frame::{FrameSuccessor, Header, Home, Polling, Tracker};
 use crate::task::strand::context::{Awaiter, Context};
 use crate::task::strand::locals::Locals;
 use crate::task::strand::raising::{self, Link};
@@ -28,7 +28,7 @@ type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
 
 /// What a child is started with.
 pub(in crate::task) struct ChildStart<A> {
-    pub(in crate::task) place: Option<Box<Place>>,
+    pub(in crate::task) place: Option<Box<ChildPlace>>,
     pub(in crate::task) allocator: A,
 }
 
@@ -39,7 +39,7 @@ pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
     start: ChildStart<Cx::Allocator>,
-) -> Result<Claim<T>, OutOfMemory>
+) -> Result<ChildClaim<T>, OutOfMemory>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
@@ -142,7 +142,7 @@ where
         let unit = NonNull::new_unchecked(&raw mut (*place).unit);
         unit.as_ref().set_context(context);
         unit.as_ref().track();
-        let successor = Successor::operation(frame.cast(), Solo::complete);
+        let successor = FrameSuccessor::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, successor));
         if let Some(polling) = polling {
             // One for the link, with which it is raised, and one for the tether.
@@ -167,7 +167,7 @@ where
         }
         // One for the claim; the first is that of the run.
         Header::count(frame);
-        let claim = Claim::new(SoloRef(frame));
+        let claim = ChildClaim::new(SoloRef(frame));
         Header::enqueue(frame).run();
         Ok(claim)
     }

@@ -5,7 +5,7 @@
 //! | null | it runs, and nobody waits |
 //! | a [`Joiner`], with `STARTING` | it runs, and that begins to wait. Whoever takes it out of here has nothing to do: its start sees that |
 //! | a joiner | it runs, and that waits. Whoever takes it out of here completes it |
-//! | `DONE` | it has ended; the result is in the frame, and belongs to the owner of the [`Claim`](super::claim::Claim) |
+//! | `DONE` | it has ended; the result is in the frame, and belongs to the owner of the [`ChildClaim`](super::claim::ChildClaim) |
 //! | `TAKEN` | it has ended; the result belongs to the joiner that waited |
 //! | `GONE` | nobody will ask: the end drops the result |
 //! | `ORPHAN` | the same, and then wakes the parent, which has counted an await |

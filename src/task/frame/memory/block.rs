@@ -14,7 +14,7 @@ const FREE: u32 = 1;
 
 /// The head of a block. What is in the block follows it.
 #[repr(C, align(16))]
-pub(in crate::task) struct Block {
+pub(in crate::task) struct BlockHead {
     pub(super) vtable: &'static BlockVtable,
     /// The block before it in its chunk, or zero. Padding may lie between the two.
     pub(super) previous: u32,
@@ -66,7 +66,7 @@ pub(in crate::task) struct BlockVtable {
     sweep: unsafe fn(NonNull<()>) -> bool,
 }
 
-impl Block {
+impl BlockHead {
     #[inline]
     pub(super) fn units(&self) -> u32 {
         self.word.load(Relaxed) / 2
@@ -95,10 +95,10 @@ impl Block {
     ///
     /// The caller owns the memory. The block has not ended. It does so when its content was destroyed, so what that begins or ends
     /// meanwhile, in the same memory, leaves it and those before it where they are.
-    pub(super) unsafe fn sweep(this: NonNull<Block>) -> bool {
+    pub(super) unsafe fn sweep(this: NonNull<BlockHead>) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
-            let swept = (this.as_ref().vtable.sweep)(Block::content(this));
+            let swept = (this.as_ref().vtable.sweep)(BlockHead::content(this));
             if swept {
                 this.as_ref().end(Relaxed);
             }
@@ -107,7 +107,7 @@ impl Block {
     }
 
     /// Where the content of a block is.
-    pub(super) fn content(this: NonNull<Block>) -> NonNull<()> {
+    pub(super) fn content(this: NonNull<BlockHead>) -> NonNull<()> {
         // SAFETY: the content follows the head.
         unsafe { this.add(1).cast() }
     }
@@ -117,9 +117,9 @@ impl Block {
     /// # Safety
     ///
     /// It is the content of a block.
-    pub(super) unsafe fn of(content: NonNull<()>) -> NonNull<Block> {
+    pub(super) unsafe fn of(content: NonNull<()>) -> NonNull<BlockHead> {
         // SAFETY: the caller's promise.
-        unsafe { content.cast::<Block>().sub(1) }
+        unsafe { content.cast::<BlockHead>().sub(1) }
     }
 
     /// Ends a block. The owner of the memory pops it later.
@@ -129,6 +129,6 @@ impl Block {
     /// It is the content of a block, destroyed, and not touched any more. The frame is alive until this returns.
     pub(in crate::task) unsafe fn set_free(content: NonNull<()>) {
         // SAFETY: the caller's promise.
-        unsafe { Block::of(content).as_ref() }.end(Release);
+        unsafe { BlockHead::of(content).as_ref() }.end(Release);
     }
 }

@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::block::{Block, BlockVtable};
+use super::block::{BlockHead, BlockVtable};
 use crate::sync::Owned;
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -11,7 +11,7 @@ use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub(super) const UNIT: usize = 16;
 pub(super) const HEAD: usize = size_of::<Chunk>();
 /// The head of a block: one unit, but in a model, where atomics are larger.
-pub(super) const BLOCK: usize = size_of::<Block>();
+pub(super) const BLOCK: usize = size_of::<BlockHead>();
 
 const _: () = assert!((BLOCK == UNIT || cfg!(loom)) && BLOCK.is_multiple_of(UNIT) && HEAD.is_multiple_of(UNIT));
 
@@ -48,7 +48,7 @@ impl Chunk {
     ///
     /// The offset is that of a block in the chunk.
     #[inline]
-    pub(super) unsafe fn block(this: NonNull<Chunk>, offset: u32) -> NonNull<Block> {
+    pub(super) unsafe fn block(this: NonNull<Chunk>, offset: u32) -> NonNull<BlockHead> {
         // SAFETY: the caller's promise.
         unsafe { this.byte_add(offset as usize * UNIT).cast() }
     }
@@ -58,7 +58,7 @@ impl Chunk {
     /// # Safety
     ///
     /// The chunk is the caller's. `visit` may end the block. A block that it begins is written when it returns.
-    pub(super) unsafe fn each(this: NonNull<Chunk>, mut visit: impl FnMut(NonNull<Block>)) {
+    pub(super) unsafe fn each(this: NonNull<Chunk>, mut visit: impl FnMut(NonNull<BlockHead>)) {
         // SAFETY: the caller's promise; so are the heads of its blocks.
         unsafe {
             let mut offset = this.as_ref().last;
@@ -112,16 +112,16 @@ impl Chunk {
             if end > this.as_ref().bytes() {
                 return None;
             }
-            let block = this.byte_add(head).cast::<Block>();
+            let block = this.byte_add(head).cast::<BlockHead>();
             let previous = (*this.as_ptr()).last;
             (*this.as_ptr()).last = (head / UNIT) as u32;
-            block.write(Block {
+            block.write(BlockHead {
                 vtable,
                 previous,
                 word: AtomicU32::new(((end - head) / UNIT) as u32 * 2),
                 content: Owned::new(),
             });
-            Some(Block::content(block))
+            Some(BlockHead::content(block))
         }
     }
 
@@ -141,7 +141,7 @@ impl Chunk {
             while offset != 0 {
                 let mut block = Chunk::block(this, offset);
                 offset = block.as_ref().previous;
-                let place = Block::content(block);
+                let place = BlockHead::content(block);
                 let room = block.as_ref().units() as usize * UNIT - BLOCK;
                 if room >= content.size()
                     && place.addr().get().is_multiple_of(content.align())

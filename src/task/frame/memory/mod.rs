@@ -11,7 +11,7 @@
 //! # Who may do what
 //!
 //! The chunks, and all fields of blocks but the flag in their word, belong to the thread that polls the frame, or that frees it.
-//! Any thread may end a block with [`Block::set_free`], after which it touches nothing of the block. The frame's counts keep the memory
+//! Any thread may end a block with [`BlockHead::set_free`], after which it touches nothing of the block. The frame's counts keep the memory
 //! alive: a block in flight is an await of the frame, or is pointed at by a future that holds a reference of the frame.
 
 mod block;
@@ -21,8 +21,8 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-pub(super) use self::block::Block;
 pub(in crate::task) use self::block::BlockContent;
+pub(super) use self::block::BlockHead;
 use self::block::BlockVtable;
 pub(super) use self::chunk::ChunkSource;
 use self::chunk::{BLOCK, Chunk, HEAD, UNIT};
@@ -100,7 +100,7 @@ impl FrameMemory {
                 // The others are not looked at, so that many blocks cost no more each than few. The destructors that run here may
                 // begin and end blocks, in a newer chunk as well. This chunk stays: the block that is destroyed has not ended.
                 Chunk::each(chunk, |block| {
-                    Block::sweep(block);
+                    BlockHead::sweep(block);
                 });
             }
             let mut size = 0;
@@ -152,7 +152,7 @@ impl FrameMemory {
     pub(super) unsafe fn free(&self, content: NonNull<()>, source: &impl ChunkSource) {
         // SAFETY: the caller's promise. There is a chunk, as there is a block.
         unsafe {
-            let (chunk, block) = (NonNull::new_unchecked(self.0.get()), Block::of(content));
+            let (chunk, block) = (NonNull::new_unchecked(self.0.get()), BlockHead::of(content));
             let last = chunk.as_ref().last;
             if last != 0 && Chunk::block(chunk, last) == block && block.as_ref().previous == 0 {
                 // It is the only one in the newest chunk, as most are.
@@ -238,7 +238,7 @@ impl FrameMemory {
     /// # Safety
     ///
     /// The caller polls the frame, or frees it. `visit` may end the block. A block that it begins is written when it returns.
-    unsafe fn each(&self, mut visit: impl FnMut(NonNull<Block>)) {
+    unsafe fn each(&self, mut visit: impl FnMut(NonNull<BlockHead>)) {
         let mut chunk = self.0.get();
         while let Some(at) = NonNull::new(chunk) {
             // SAFETY: the chunk is alive, and the caller's.
@@ -258,7 +258,7 @@ impl FrameMemory {
         let mut left = 0;
         // SAFETY: the caller's promise. A block that was swept is not used any more.
         unsafe {
-            self.each(|block| left += usize::from(!Block::sweep(block)));
+            self.each(|block| left += usize::from(!BlockHead::sweep(block)));
         }
         left
     }
@@ -270,7 +270,7 @@ impl FrameMemory {
     /// The caller polls the frame, and calls this once.
     pub(super) unsafe fn abandon(&self, polling: Polling<'_>, mut resumed: impl FnMut(Transfer)) {
         // SAFETY: the caller's promise.
-        unsafe { self.each(|block| resumed((block.as_ref().vtable.abandon)(Block::content(block), polling))) };
+        unsafe { self.each(|block| resumed((block.as_ref().vtable.abandon)(BlockHead::content(block), polling))) };
     }
 
     /// Gives all chunks back.

@@ -24,7 +24,7 @@ use crate::{Env, NoScheduler, Panic, Receiver, Sender, Transfer};
 /// it is an await of the frame, so what it points at is valid. When the scope is left the timer is stopped. The link stays for
 /// what was moved out of the scope, and is ended when that has no user any more, or with the frame's future.
 #[repr(C)]
-pub(super) struct TimeLimit {
+pub(super) struct DeadlineScope {
     /// First, so that its address is that of the whole. Linked to the token outside.
     relay: Relay,
     /// The scope that this is in. Dangling before it has begun.
@@ -56,14 +56,14 @@ const LAST_OF_CLOSED: u8 = CLOSED + 1;
 type Timing = <TimerSchedule as Sender>::Operation<Expiry>;
 
 // SAFETY: what others touch is made of atomics; the rest belongs to the thread that polls, or to the last user of the scope.
-unsafe impl Send for TimeLimit {}
+unsafe impl Send for DeadlineScope {}
 // SAFETY: as above.
-unsafe impl Sync for TimeLimit {}
+unsafe impl Sync for DeadlineScope {}
 
-impl TimeLimit {
+impl DeadlineScope {
     pub(super) fn new(at: Option<Instant>, schedule: Option<TimerSchedule>) -> Self {
-        TimeLimit {
-            relay: Relay::new(TimeLimit::relay_over),
+        DeadlineScope {
+            relay: Relay::new(DeadlineScope::relay_over),
             scope: NonNull::dangling(),
             at,
             holds: AtomicU8::new(0),
@@ -89,7 +89,7 @@ impl TimeLimit {
     /// # Safety
     ///
     /// It has begun, and the caller is a user of the scope, or has a hold.
-    unsafe fn end(this: NonNull<TimeLimit>) -> Transfer {
+    unsafe fn end(this: NonNull<DeadlineScope>) -> Transfer {
         // SAFETY: by the caller's promise.
         let limit = unsafe { this.as_ref() };
         if limit.ended.swap(true, AcqRel) {
@@ -106,7 +106,7 @@ impl TimeLimit {
     /// # Safety
     ///
     /// It does so once. This may be gone when it returns.
-    unsafe fn timer_over(this: NonNull<TimeLimit>, expired: bool) -> Transfer {
+    unsafe fn timer_over(this: NonNull<DeadlineScope>, expired: bool) -> Transfer {
         let mut resumed = Transfer::none();
         if expired {
             // SAFETY: the timer has its hold.
@@ -121,7 +121,7 @@ impl TimeLimit {
             }
         }
         // SAFETY: the timer gives its hold up.
-        resumed.and(unsafe { TimeLimit::let_go(this) })
+        resumed.and(unsafe { DeadlineScope::let_go(this) })
     }
 
     /// # Safety
@@ -129,13 +129,13 @@ impl TimeLimit {
     /// The relay is that of such a limit, and over.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the relay comes first, and gives its hold up.
-        unsafe { TimeLimit::let_go(relay.cast()) }
+        unsafe { DeadlineScope::let_go(relay.cast()) }
     }
 
     /// # Safety
     ///
     /// The caller gives a hold up.
-    unsafe fn let_go(this: NonNull<TimeLimit>) -> Transfer {
+    unsafe fn let_go(this: NonNull<DeadlineScope>) -> Transfer {
         // SAFETY: the caller has a hold. With the last one the await ends, which the frame counts until then; and where the scope
         // has no user any more, nothing else ends that.
         unsafe {
@@ -143,7 +143,7 @@ impl TimeLimit {
             match this.as_ref().holds.fetch_sub(1, AcqRel) {
                 1 => scoped_future::end_await(frame),
                 LAST_OF_CLOSED => {
-                    scoped_future::end::<TimeLimit>(scope);
+                    scoped_future::end::<DeadlineScope>(scope);
                     scoped_future::end_await(frame)
                 }
                 _ => Transfer::none(),
@@ -152,7 +152,7 @@ impl TimeLimit {
     }
 }
 
-impl Change for TimeLimit {
+impl Change for DeadlineScope {
     unsafe fn begin(this: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         let place = this.as_ptr();
         // SAFETY: the caller's promise: no other thread knows it yet.
@@ -212,7 +212,7 @@ impl Change for TimeLimit {
             false => limit.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default(),
         };
         // SAFETY: as above. The stop that was passed on may have ended it.
-        stopped.and(unsafe { TimeLimit::end(this) })
+        stopped.and(unsafe { DeadlineScope::end(this) })
     }
 
     unsafe fn close(this: NonNull<Self>) -> Leftover {
@@ -224,7 +224,7 @@ impl Change for TimeLimit {
             if !held {
                 return Leftover::Over;
             }
-            current::run_later(TimeLimit::end(this)).run();
+            current::run_later(DeadlineScope::end(this)).run();
             match this.as_ref().holds.fetch_sub(1, AcqRel) {
                 LAST_OF_CLOSED => Leftover::Ended,
                 _ => Leftover::InFlight,
@@ -237,7 +237,7 @@ impl Change for TimeLimit {
     }
 }
 
-impl Drop for TimeLimit {
+impl Drop for DeadlineScope {
     fn drop(&mut self) {
         if self.is_timed {
             // SAFETY: it was started and has completed, since the scope has no user any more. It is dropped this once.
@@ -248,7 +248,7 @@ impl Drop for TimeLimit {
 
 /// The receiver of the timer.
 struct Expiry {
-    limit: NonNull<TimeLimit>,
+    limit: NonNull<DeadlineScope>,
 }
 
 // SAFETY: what it does with the limit is for any thread, and one completes it.
@@ -258,7 +258,7 @@ impl Expiry {
     fn over(self, expired: bool) -> Transfer {
         let this = core::mem::ManuallyDrop::new(self);
         // SAFETY: this is the one completion.
-        unsafe { TimeLimit::timer_over(this.limit, expired) }
+        unsafe { DeadlineScope::timer_over(this.limit, expired) }
     }
 }
 
@@ -292,7 +292,7 @@ impl Drop for Expiry {
     #[cold]
     fn drop(&mut self) {
         // SAFETY: it was not completed, so this is the one completion.
-        unsafe { TimeLimit::timer_over(self.limit, false) }.run();
+        unsafe { DeadlineScope::timer_over(self.limit, false) }.run();
     }
 }
 
