@@ -35,7 +35,7 @@ async fn gather(m: usize, servers: &'static [&'static str]) -> Vec<&'static str>
         }
         let mut answers = Vec::new();
         while answers.len() < m {
-            match group.next_result().await {
+            match group.next().await {
                 None => break,
                 Some(Ok(answer)) => answers.push(answer),
                 Some(Err(NoAnswer(server))) => println!("no answer from {server}"),

@@ -56,7 +56,7 @@ pub(crate) async fn chop_what_can_be_chopped() -> Vec<Vegetable> {
 
         let mut veggies = Vec::new();
         let mut errors = Vec::new();
-        while let Some(result) = group.next_result().await {
+        while let Some(result) = group.next().await {
             match result {
                 Ok(veggie) => veggies.push(veggie),
                 Err(error) => errors.push(error),

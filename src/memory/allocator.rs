@@ -9,15 +9,15 @@ use super::{Count, Words};
 
 /// The error of an allocator that has no memory left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory {
+pub struct OutOfMemoryError {
     layout: Layout,
 }
 
-impl OutOfMemory {
+impl OutOfMemoryError {
     /// Creates the error of an allocation with this layout.
     #[cfg(feature = "std")]
     pub(crate) const fn new(layout: Layout) -> Self {
-        OutOfMemory { layout }
+        OutOfMemoryError { layout }
     }
 
     /// Returns the layout of the failed allocation.
@@ -26,13 +26,13 @@ impl OutOfMemory {
     }
 }
 
-impl fmt::Display for OutOfMemory {
+impl fmt::Display for OutOfMemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "failed to allocate {} bytes", self.layout.size())
     }
 }
 
-impl core::error::Error for OutOfMemory {}
+impl core::error::Error for OutOfMemoryError {}
 
 /// A type-erased allocator, in two words. An allocator larger than a word is shared, in memory of its own.
 pub(crate) struct AnyAllocator<'a> {
@@ -146,7 +146,7 @@ impl<A: Allocator + Clone> AllocatorOf<A> {
 
 impl<'a> AnyAllocator<'a> {
     /// Erases the type of an allocator. One that does not fit into a word is moved to memory of its own.
-    pub(crate) fn new<A>(allocator: A) -> Result<Self, OutOfMemory>
+    pub(crate) fn new<A>(allocator: A) -> Result<Self, OutOfMemoryError>
     where
         A: Allocator + Clone + Send + Sync + 'a,
     {
@@ -159,7 +159,7 @@ impl<'a> AnyAllocator<'a> {
             let layout = Layout::new::<SharedAllocator<A>>();
             let shared: NonNull<SharedAllocator<A>> = match allocator.allocate(layout) {
                 Ok(memory) => memory.cast(),
-                Err(_) => return Err(OutOfMemory { layout }),
+                Err(_) => return Err(OutOfMemoryError { layout }),
             };
             // SAFETY: the memory is new and has this layout. A pointer fits into a word.
             unsafe {
@@ -187,13 +187,13 @@ impl<'a> AnyAllocator<'a> {
     }
 
     /// Allocates memory.
-    pub(crate) fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, OutOfMemory> {
+    pub(crate) fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, OutOfMemoryError> {
         let memory = match self.vtable {
             // SAFETY: `new` or `clone` made the word for the vtable's type.
             Some(vtable) => unsafe { (vtable.allocate)(&self.word, layout) },
             None => Global.allocate(layout).ok().map(NonNull::cast),
         };
-        memory.ok_or(OutOfMemory { layout })
+        memory.ok_or(OutOfMemoryError { layout })
     }
 
     /// # Safety

@@ -14,7 +14,7 @@ mod words;
 #[cfg(feature = "alloc")]
 pub(crate) use allocator::AnyAllocator;
 #[cfg(feature = "alloc")]
-pub use allocator::OutOfMemory;
+pub use allocator::OutOfMemoryError;
 #[cfg(feature = "std")]
 pub(crate) use cache::Cached;
 #[cfg(feature = "alloc")]

@@ -2,7 +2,7 @@ use core::alloc::Layout;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use super::{AnyAllocator, OutOfMemory};
+use super::{AnyAllocator, OutOfMemoryError};
 
 /// An allocation and the allocator it is from. Dropping frees the memory, without a destructor for its contents.
 ///
@@ -15,7 +15,7 @@ pub(crate) struct OwnedMemory<'a> {
 
 impl<'a> OwnedMemory<'a> {
     /// Allocates memory of the given layout.
-    pub(crate) fn new(allocator: AnyAllocator<'a>, layout: Layout) -> Result<Self, OutOfMemory> {
+    pub(crate) fn new(allocator: AnyAllocator<'a>, layout: Layout) -> Result<Self, OutOfMemoryError> {
         Ok(OwnedMemory {
             memory: allocator.allocate(layout)?,
             layout,

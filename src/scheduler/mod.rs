@@ -24,7 +24,7 @@ pub(crate) mod thread_pool;
 mod timer;
 
 #[cfg(feature = "alloc")]
-pub use crate::memory::OutOfMemory;
+pub use crate::memory::OutOfMemoryError;
 #[cfg(feature = "std")]
 pub(crate) use elsewhere::elsewhere;
 #[cfg(feature = "std")]

@@ -129,7 +129,7 @@ pub struct DeadlineExceeded;
 
 impl fmt::Display for DeadlineExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the deadline has passed")
+        f.write_str("deadline exceeded")
     }
 }
 

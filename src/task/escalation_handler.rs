@@ -46,7 +46,7 @@ use crate::{Panic, Priority, Transfer};
 /// task::block_on(handle).unwrap();
 /// ```
 ///
-/// What the task was raised to before does not count: [`current_priority`](super::current_priority) tells that. A task that
+/// What the task was raised to before does not count: [`priority`](super::priority()) tells that. A task that
 /// nobody can raise, since nobody has a handle or is its parent, calls nothing; and neither does what is not in a task.
 ///
 /// The handler is called by whoever raises the task, on that very thread, and outside of any lock of this crate. It may be

@@ -73,7 +73,7 @@ pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handle
 pub use children::error::TaskError;
 pub use children::group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
-    NoQuorum, Quorum, SpawnError, SpawnErrorKind, SpawnOptions, SpawnWhenReady, Supervising, TaskGroup,
+    Quorum, QuorumError, SpawnError, SpawnErrorKind, SpawnOptions, SpawnWhenReady, Supervising, TaskGroup,
     TrySpawnWhenReady, Trying, WaitForAll, discarding_group, gather, group, supervised_group, try_group,
 };
 pub use coroutine::allocator::{CurrentAllocator, TaskAllocator};
@@ -88,7 +88,7 @@ pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_dea
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
-pub use priority::{base_priority, current_priority, priority};
+pub use priority::{base_priority, priority};
 pub(crate) use running::hop::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
 pub use strand::reason::Reason;

@@ -22,12 +22,6 @@ pub fn priority() -> Priority {
     Polling::with(|polling| polling.and_then(Polling::level).unwrap_or_default())
 }
 
-/// [`priority`], by the name that the papers have for it.
-#[inline]
-pub fn current_priority() -> Priority {
-    priority()
-}
-
 /// How urgent the current task was made, whatever it was raised to since: see [`priority`]. [`Priority::Default`] where there
 /// is no task, or nothing was said.
 pub fn base_priority() -> Priority {

@@ -1,6 +1,8 @@
 //! `task::gather`: children that are awaited by a policy.
 
 use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -10,7 +12,7 @@ use crate::common::{Census, Counted, PANIC, lock, panic_message, quiet_panic};
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 use bowline::task::{
-    AllResults, ChildError, FirstSuccess, JoinPolicy, NoQuorum, Quorum, SenderFuture, TaskError, block_on,
+    AllResults, ChildError, FirstSuccess, Handle, JoinPolicy, Quorum, QuorumError, SenderFuture, TaskError, block_on,
 };
 
 /// What a child does.
@@ -125,7 +127,7 @@ fn a_quorum_that_cannot_be_any_more_ends_the_others() {
                 (missed.needed, missed.successes.len(), missed.failures.len()),
                 (2, 0, 2)
             );
-            assert_eq!(missed.to_string(), "0 have succeeded, and 2 were needed");
+            assert_eq!(missed.to_string(), "no quorum: 0 of 2 succeeded");
         },
     );
 }
@@ -136,7 +138,7 @@ fn a_quorum_of_more_than_there_are_fails() {
         || Quorum::of(3),
         &[Does::Wait, Does::Give(1)],
         |quorum| {
-            let NoQuorum { needed, successes, .. } = quorum.unwrap_err();
+            let QuorumError { needed, successes, .. } = quorum.unwrap_err();
             assert_eq!((needed, successes), (3, vec![1]));
         },
     );
@@ -371,4 +373,33 @@ impl JoinPolicy<()> for ToldOfAll {
     }
 
     fn finish(self) {}
+}
+
+/// A child's error is shown as itself, with the cause that it has.
+#[test]
+fn the_error_of_a_child_keeps_its_cause() {
+    /// An error with a cause.
+    #[derive(Debug)]
+    struct Burnt(std::num::ParseIntError);
+    impl fmt::Display for Burnt {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("burnt")
+        }
+    }
+    impl Error for Burnt {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    let cause = "x".parse::<i32>().unwrap_err();
+    let failed = ChildError::Failed(Burnt(cause.clone()));
+    assert_eq!(failed.to_string(), "burnt");
+    assert_eq!(failed.source().map(ToString::to_string), Some(cause.to_string()));
+    let cancelled = ChildError::<Burnt>::Ended(TaskError::Cancelled);
+    assert_eq!(cancelled.to_string(), "task was cancelled");
+    assert!(cancelled.source().is_none());
+    let child = task::detach(async { quiet_panic() });
+    let panicked: TaskError = block_on::<Handle<()>>(child).unwrap_err();
+    assert_eq!(panicked.to_string(), format!("task panicked: {PANIC}"));
 }

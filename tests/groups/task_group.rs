@@ -548,7 +548,7 @@ fn an_error_of_the_body_is_the_one_that_is_returned() {
 }
 
 #[test]
-fn an_error_that_next_result_gave_cancels_nobody() {
+fn an_error_that_next_gave_cancels_nobody() {
     everywhere(|| async {
         let sum = task::try_group(async |group| {
             group.spawn(async { Err(Burnt(1)) });
@@ -559,10 +559,10 @@ fn an_error_that_next_result_gave_cancels_nobody() {
                 told.expect("it is told");
                 Ok(5)
             });
-            assert_eq!(group.next_result().await, Some(Err(Burnt(1))));
+            assert_eq!(group.next().await, Some(Err(Burnt(1))));
             assert!(!group.is_cancelled());
             tell.send(()).expect("it waits");
-            let Some(Ok(number)) = group.next_result().await else {
+            let Some(Ok(number)) = group.next().await else {
                 panic!("the other one was cancelled");
             };
             Ok::<_, Burnt>(number)
@@ -1874,11 +1874,11 @@ fn a_child_has_the_priority_that_it_is_given_or_that_of_the_group() {
             let options = SpawnOptions::new().priority(Priority::UserInitiated);
             group.spawn_with(options, async {
                 let inherited = task::group(async |inner| {
-                    inner.spawn(async { task::current_priority() });
+                    inner.spawn(async { task::priority() });
                     inner.next().await
                 })
                 .await;
-                (task::current_priority(), inherited)
+                (task::priority(), inherited)
             });
             let ended = group.next().await.expect("one");
             assert_eq!(ended, (Priority::UserInitiated, Some(Priority::UserInitiated)));

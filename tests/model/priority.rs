@@ -117,7 +117,7 @@ fn a_raise_meets_the_dequeue() {
             async move {
                 local.touch();
                 runs.set(runs.get() + 1);
-                let raised = task::current_priority() == UserInteractive;
+                let raised = task::priority() == UserInteractive;
                 seen.note(if raised { "raised" } else { "as it was" });
             }
         });
@@ -141,7 +141,7 @@ fn a_raise_meets_the_dequeue_of_a_slot() {
             async move {
                 local.touch();
                 runs.set(runs.get() + 1);
-                let raised = task::current_priority() == UserInteractive;
+                let raised = task::priority() == UserInteractive;
                 seen.note(if raised { "raised" } else { "as it was" });
             }
         };
@@ -232,7 +232,7 @@ fn a_raise_meets_the_end_of_a_group() {
                 task::group(async move |group| {
                     group.spawn(Sendable(async move {
                         local.touch();
-                        let raised = task::current_priority() == UserInteractive;
+                        let raised = task::priority() == UserInteractive;
                         seen.note(if raised { "raised" } else { "as it was" });
                     }));
                 })
@@ -260,7 +260,7 @@ fn a_raise_meets_the_end_of_a_bound_child() {
             async move {
                 let child = task::let_async(Sendable(async move {
                     local.touch();
-                    let raised = task::current_priority() == UserInteractive;
+                    let raised = task::priority() == UserInteractive;
                     seen.note(if raised { "raised" } else { "as it was" });
                 }));
                 drop(child);
@@ -286,7 +286,7 @@ fn a_raise_meets_the_end_of_what_is_awaited() {
             let seen = seen.clone();
             async move {
                 local.touch();
-                let raised = task::current_priority() == UserInteractive;
+                let raised = task::priority() == UserInteractive;
                 seen.note(if raised { "raised" } else { "as it was" });
             }
         });

@@ -174,12 +174,12 @@ fn it_is_equal_to_itself_on_every_thread_and_a_key() {
 
 #[test]
 fn the_priority_is_that_of_the_task() {
-    assert_eq!(task::current_priority(), Priority::Default);
+    assert_eq!(task::priority(), Priority::Default);
     let make = || {
         Task::new(async {
             let me = me();
             let there = thread::scope(|scope| scope.spawn(|| me.priority()).join().expect("it does not panic"));
-            (me, task::priority(), task::current_priority(), there)
+            (me, task::priority(), task::base_priority(), there)
         })
     };
     let utility = || make().write_env(With(Priority::Utility));

@@ -690,7 +690,7 @@ fn outside_of_a_task_there_is_no_deadline() {
 #[test]
 fn the_error_is_one() {
     let error: Box<dyn std::error::Error + Send + Sync> = Box::new(DeadlineExceeded);
-    assert_eq!(error.to_string(), "the deadline has passed");
+    assert_eq!(error.to_string(), "deadline exceeded");
     assert_eq!(*error.downcast::<DeadlineExceeded>().unwrap(), DeadlineExceeded);
 }
 

@@ -81,14 +81,14 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 
 #[test]
 fn there_is_a_default_outside_of_tasks() {
-    assert_eq!((task::base_priority(), task::current_priority()), (Default, Default));
+    assert_eq!((task::base_priority(), task::priority()), (Default, Default));
 }
 
 #[test]
 fn children_of_all_kinds_inherit_and_detached_tasks_do_not() {
     for priority in Priority::ALL {
         let task = Task::new(async move {
-            let now = || async { (task::base_priority(), task::current_priority()) };
+            let now = || async { (task::base_priority(), task::priority()) };
             let awaited = Task::new(now()).await.unwrap();
             let nested = starts_on(ThreadPool::global().scheduler(), Task::new(now()))
                 .await
@@ -203,7 +203,7 @@ fn awaiting_a_handle_raises_the_task() {
             let order = order.clone();
             async move {
                 order.note("awaited");
-                (task::base_priority(), task::current_priority())
+                (task::base_priority(), task::priority())
             }
         });
         let waits = Task::new(async move {
@@ -224,7 +224,7 @@ fn who_is_less_urgent_raises_nobody() {
     let (open, opened) = gate();
     let awaited = task::detach_with(SpawnOptions::new().priority(Utility), async move {
         opened.recv().await.unwrap();
-        task::current_priority()
+        task::priority()
     });
     let waits = Task::new(async move {
         let mut awaited = Box::pin(awaited);
@@ -442,7 +442,7 @@ fn a_suspended_task_is_queued_at_its_new_level() {
             began.send(()).unwrap();
             opened.recv().await.unwrap();
             noted.note("suspended");
-            (task::base_priority(), task::current_priority())
+            (task::base_priority(), task::priority())
         });
         starts_on(scheduler, inner).await.unwrap()
     });
@@ -501,18 +501,18 @@ fn a_running_task_sees_at_once_that_it_was_raised_and_so_do_its_later_children()
     let (began, begins) = mpsc::channel();
     let (raised, raises) = mpsc::channel();
     let handle = task::detach_with(SpawnOptions::new().priority(Utility), async move {
-        assert_eq!(task::current_priority(), Utility);
+        assert_eq!(task::priority(), Utility);
         began.send(()).unwrap();
         raises.recv().unwrap();
-        let bound = task::let_async(async { task::current_priority() }).await;
+        let bound = task::let_async(async { task::priority() }).await;
         let in_group = task::group(async |group| {
-            group.spawn(async { task::current_priority() });
+            group.spawn(async { task::priority() });
             group.next().await.unwrap()
         });
         let Ok(env) = read_env(Get::<Priority>::new()).await;
         [
             task::base_priority(),
-            task::current_priority(),
+            task::priority(),
             bound,
             in_group.await,
             env.unwrap(),
@@ -641,7 +641,7 @@ fn a_handler_that_panics_stops_nobody() {
         let operation = task::with_escalation_handler(inner, async {
             begun(&began);
             opened.recv().await.unwrap();
-            task::current_priority()
+            task::priority()
         });
         task::with_escalation_handler(|_, _| quiet_panic(), operation).await
     });
@@ -702,7 +702,7 @@ fn a_hundred_thousand_children_are_raised() {
         for _ in 0..CHILDREN {
             let runs = runs.clone();
             group.spawn_with(options.clone(), async move {
-                assert_eq!(task::current_priority(), UserInteractive);
+                assert_eq!(task::priority(), UserInteractive);
                 runs.fetch_add(1, SeqCst);
             });
         }
@@ -723,7 +723,7 @@ fn a_chain_of_ten_thousand_handles_is_raised_in_a_small_stack() {
     let low = || SpawnOptions::new().priority(Background);
     let mut handle = task::detach_with(low(), async move {
         opened.recv().await.unwrap();
-        task::current_priority()
+        task::priority()
     });
     for _ in 0..10_000 {
         let (inner, began) = (handle, began.clone());

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::inner::InnerOperation;
 use super::scheduler::TaskScheduler;
 use super::vtable::{OperationVtable, extend};
-use crate::memory::{AnyAllocator, OutOfMemory, OwnedMemory};
+use crate::memory::{AnyAllocator, OutOfMemoryError, OwnedMemory};
 use crate::sender::port::{Outside, Port};
 use crate::sender::stage::container_of;
 use crate::{Completion, Job, Receiver, Transfer};
@@ -34,7 +34,7 @@ struct HeapBlock<'a, R: Receiver<(), Infallible>> {
 }
 
 impl<'a, R: Receiver<(), Infallible>> HeapForm<'a, R> {
-    pub(super) fn new(scheduler: &TaskScheduler<'a>, receiver: R) -> Result<Self, OutOfMemory> {
+    pub(super) fn new(scheduler: &TaskScheduler<'a>, receiver: R) -> Result<Self, OutOfMemoryError> {
         let outside = Outside::new(receiver, HeapBlock::<'a, R>::complete);
         let vtable = &scheduler.vtable.operation;
         let memory = OwnedMemory::new(scheduler.allocator.clone(), HeapBlock::<'a, R>::layout(vtable).0)?;

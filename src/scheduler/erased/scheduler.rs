@@ -14,7 +14,7 @@ use super::vtable::OperationOf;
 use super::vtable::{SchedulerVtable, VtableOf, type_id};
 use crate::memory::Words;
 #[cfg(feature = "alloc")]
-use crate::memory::{AnyAllocator, Count, OutOfMemory, OwnedMemory};
+use crate::memory::{AnyAllocator, Count, OutOfMemoryError, OwnedMemory};
 use crate::sender::demand::demand;
 use crate::sender::native::Native;
 #[cfg(feature = "std")]
@@ -155,7 +155,7 @@ impl<'a> TaskScheduler<'a> {
     ///
     /// The allocator has no memory.
     #[cfg(feature = "alloc")]
-    pub fn try_new_in<S, A>(scheduler: S, allocator: A) -> Result<Self, OutOfMemory>
+    pub fn try_new_in<S, A>(scheduler: S, allocator: A) -> Result<Self, OutOfMemoryError>
     where
         S: Scheduler + 'a,
         A: Allocator + Clone + Send + Sync + 'a,
@@ -169,7 +169,7 @@ impl<'a> TaskScheduler<'a> {
     }
 
     #[cfg(feature = "alloc")]
-    fn erase<S: Scheduler + 'a>(scheduler: S, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
+    fn erase<S: Scheduler + 'a>(scheduler: S, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemoryError> {
         let vtable = VtableOf::<S>::VTABLE;
         let words = if Words::<3>::fit(Layout::new::<S>()) {
             let words = Words::empty();
@@ -195,7 +195,7 @@ impl<'a> TaskScheduler<'a> {
 
     /// Copies the scheduler, with another allocator.
     #[cfg(feature = "alloc")]
-    fn move_to(self, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemory> {
+    fn move_to(self, allocator: AnyAllocator<'a>) -> Result<Self, OutOfMemoryError> {
         let (words, allocator) = if self.is_inline() {
             // SAFETY: the scheduler has the vtable's type, and fits.
             (unsafe { self.vtable.copy(self.scheduler()) }, allocator)

@@ -46,9 +46,9 @@ impl TaskError {
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TaskError::Cancelled => f.write_str("the task was cancelled"),
+            TaskError::Cancelled => f.write_str("task was cancelled"),
             TaskError::Panicked(payload) => {
-                write!(f, "the task panicked: {}", payload.message().unwrap_or("(no message)"))
+                write!(f, "task panicked: {}", payload.message().unwrap_or("(no message)"))
             }
         }
     }

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use std::borrow::Cow;
 
-use crate::memory::{Cached, OutOfMemory};
+use crate::memory::{Cached, OutOfMemoryError};
 use crate::scheduler::TaskScheduler;
 use crate::task::coroutine::context::TaskContext;
 use crate::task::frame::{Header, Home};
@@ -70,7 +70,7 @@ impl ChildPlace {
         &mut self,
         outside: &Context,
         frame: NonNull<Header>,
-    ) -> Result<NonNull<Context>, OutOfMemory> {
+    ) -> Result<NonNull<Context>, OutOfMemoryError> {
         let mut context = *outside;
         if self.priority.is_some() {
             context.placement.priority = self.priority;

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
 
-use crate::memory::{AnyAllocator, OutOfMemory};
+use crate::memory::{AnyAllocator, OutOfMemoryError};
 use crate::{Env, Query};
 
 /// The allocator of a task, with its type erased; the global one by [`Default`].
@@ -44,7 +44,7 @@ impl TaskAllocator {
     /// # Errors
     ///
     /// The allocator is larger than a word, and has no memory for itself.
-    pub fn new<A: Allocator + Clone + Send + Sync + 'static>(allocator: A) -> Result<Self, OutOfMemory> {
+    pub fn new<A: Allocator + Clone + Send + Sync + 'static>(allocator: A) -> Result<Self, OutOfMemoryError> {
         AnyAllocator::new(allocator).map(TaskAllocator)
     }
 }
@@ -60,7 +60,7 @@ unsafe impl Allocator for TaskAllocator {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         match self.0.allocate(layout) {
             Ok(memory) => Ok(NonNull::slice_from_raw_parts(memory, layout.size())),
-            Err(OutOfMemory { .. }) => Err(AllocError),
+            Err(OutOfMemoryError { .. }) => Err(AllocError),
         }
     }
 

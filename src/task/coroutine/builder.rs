@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use crate::scheduler::OutOfMemory;
+use crate::scheduler::OutOfMemoryError;
 use crate::task::coroutine::context::{DefaultContext, InAllocator, TaskContext};
 use crate::task::coroutine::task::Task;
 
@@ -101,7 +101,7 @@ impl<C: TaskContext> TaskBuilder<C> {
     ///
     /// The allocator has no memory. The future was dropped.
     #[inline]
-    pub fn build<T, F>(self, future: F) -> Result<Task<T, Infallible, C>, OutOfMemory>
+    pub fn build<T, F>(self, future: F) -> Result<Task<T, Infallible, C>, OutOfMemoryError>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -115,7 +115,7 @@ impl<C: TaskContext> TaskBuilder<C> {
     ///
     /// The allocator has no memory. The future was dropped.
     #[inline]
-    pub fn try_build<T, E, F>(self, future: F) -> Result<Task<T, E, C>, OutOfMemory>
+    pub fn try_build<T, E, F>(self, future: F) -> Result<Task<T, E, C>, OutOfMemoryError>
     where
         T: Send + 'static,
         E: Send + 'static,
@@ -140,7 +140,7 @@ impl<C, A> fmt::Debug for TaskBuilder<C, A> {
 /// The task, or a panic that says why there is none.
 #[track_caller]
 #[inline]
-pub(in crate::task) fn or_panic<T>(task: Result<T, OutOfMemory>) -> T {
+pub(in crate::task) fn or_panic<T>(task: Result<T, OutOfMemoryError>) -> T {
     match task {
         Ok(task) => task,
         Err(error) => no_memory(error),
@@ -150,6 +150,6 @@ pub(in crate::task) fn or_panic<T>(task: Result<T, OutOfMemory>) -> T {
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn no_memory(error: OutOfMemory) -> ! {
+fn no_memory(error: OutOfMemoryError) -> ! {
     panic!("cannot make a task: {error}");
 }

@@ -8,7 +8,7 @@ use core::ptr::{self, NonNull};
 use std::boxed::Box;
 use std::format;
 
-use crate::scheduler::OutOfMemory;
+use crate::scheduler::OutOfMemoryError;
 use crate::sender::env::look_in;
 use crate::stop::ErasedStopToken;
 use crate::task::coroutine::context::{ContextScheduler, DefaultContext, TaskContext};
@@ -172,7 +172,7 @@ struct Asked {
     token: ErasedStopToken,
     priority: Option<Priority>,
     around: Option<Awaiter>,
-    home: Result<Home, OutOfMemory>,
+    home: Result<Home, OutOfMemoryError>,
 }
 
 impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> Operation

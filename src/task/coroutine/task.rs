@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use crate::scheduler::OutOfMemory;
+use crate::scheduler::OutOfMemoryError;
 use crate::sender::demand::demand;
 use crate::task::coroutine::builder::{TaskBuilder, or_panic};
 use crate::task::coroutine::context::{ContextScheduler, DefaultContext, InAllocator, TaskContext};
@@ -215,7 +215,7 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
 
 impl<T: Send + 'static, Cx: TaskContext> Task<T, Infallible, Cx> {
     #[inline]
-    pub(in crate::task) fn of_plain<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
+    pub(in crate::task) fn of_plain<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError>
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -225,7 +225,7 @@ impl<T: Send + 'static, Cx: TaskContext> Task<T, Infallible, Cx> {
 
 impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
     #[inline]
-    pub(in crate::task) fn of_result<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemory>
+    pub(in crate::task) fn of_result<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError>
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
@@ -243,7 +243,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
     }
 
     #[inline]
-    fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemory> {
+    fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError> {
         Frame::<P, T, E, Cx, ()>::make(future, allocator, ()).map(Task::of_frame)
     }
 }

@@ -12,7 +12,7 @@ use core::task::{Context as Cx, Poll};
 use allocator_api2::alloc::{Allocator, Global};
 
 use crate::memory::Cached;
-use crate::scheduler::OutOfMemory;
+use crate::scheduler::OutOfMemoryError;
 use crate::sender::unwind::AbortOnUnwind;
 use crate::task::coroutine::context::{ContextScheduler, TaskContext};
 use crate::task::coroutine::own_context::OwnContext;
@@ -93,7 +93,11 @@ enum FrameStage<P, T, E> {
 impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// Makes a frame that was not started. Its owner is the caller.
     #[inline]
-    pub(in crate::task) fn make(future: P, allocator: Cx::Allocator, tail: X) -> Result<NonNull<Header>, OutOfMemory> {
+    pub(in crate::task) fn make(
+        future: P,
+        allocator: Cx::Allocator,
+        tail: X,
+    ) -> Result<NonNull<Header>, OutOfMemoryError> {
         let memory = Self::allocate_frame(&allocator)?;
         // SAFETY: the memory was just allocated.
         Ok(unsafe { Self::write(memory, future, allocator, tail) })
@@ -101,10 +105,10 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
 
     /// Allocates the memory of a frame.
     #[inline]
-    pub(in crate::task) fn allocate_frame(allocator: &Cx::Allocator) -> Result<NonNull<[u8]>, OutOfMemory> {
+    pub(in crate::task) fn allocate_frame(allocator: &Cx::Allocator) -> Result<NonNull<[u8]>, OutOfMemoryError> {
         allocator
             .allocate(Self::LAYOUT)
-            .map_err(|_| OutOfMemory::new(Self::LAYOUT))
+            .map_err(|_| OutOfMemoryError::new(Self::LAYOUT))
     }
 
     /// Writes a frame that was not started. Its owner is the caller.

@@ -9,7 +9,7 @@ use super::blocks::FrameSource;
 use super::memory::BlockContent;
 use super::{Header, Placement, frame_of};
 use crate::Transfer;
-use crate::memory::OutOfMemory;
+use crate::memory::OutOfMemoryError;
 use crate::sender::current;
 
 /// A frame that this thread polls and works for, during a call that the poll makes.
@@ -79,7 +79,7 @@ impl<'p> Polling<'p> {
     ///
     /// The frame's allocator has no memory.
     #[inline]
-    pub(in crate::task) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemory> {
+    pub(in crate::task) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemoryError> {
         // SAFETY: to move a value does nothing else.
         unsafe { self.try_allocate_with(|| content) }
     }
@@ -90,7 +90,10 @@ impl<'p> Polling<'p> {
     ///
     /// `content` neither unwinds nor uses the frame's memory.
     #[inline]
-    unsafe fn try_allocate_with<T: BlockContent>(self, content: impl FnOnce() -> T) -> Result<NonNull<T>, OutOfMemory> {
+    unsafe fn try_allocate_with<T: BlockContent>(
+        self,
+        content: impl FnOnce() -> T,
+    ) -> Result<NonNull<T>, OutOfMemoryError> {
         let (layout, memory) = (Layout::new::<T>(), &self.header().memory);
         // SAFETY: the memory belongs to the polling thread. The block has room for a `T`, which is written at once.
         unsafe {
@@ -99,7 +102,7 @@ impl<'p> Polling<'p> {
                     block.cast::<T>().write(content());
                     Ok(block.cast())
                 }
-                None => Err(OutOfMemory::new(layout)),
+                None => Err(OutOfMemoryError::new(layout)),
             }
         }
     }

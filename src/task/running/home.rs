@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use crate::Scheduler;
-use crate::memory::OutOfMemory;
+use crate::memory::OutOfMemoryError;
 use crate::sender::native::RawNative;
 use crate::task::frame::{Header, Home};
 use crate::task::running::hop;
@@ -25,7 +25,7 @@ impl Home {
         scheduler: &S,
         frame: NonNull<Header>,
         owner: NonNull<()>,
-    ) -> Result<Self, OutOfMemory> {
+    ) -> Result<Self, OutOfMemoryError> {
         // SAFETY: by the caller's promise.
         unsafe {
             match Home::of_queue(scheduler) {

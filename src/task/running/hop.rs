@@ -7,7 +7,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use crate::memory::OutOfMemory;
+use crate::memory::OutOfMemoryError;
 use crate::scheduler::hop_to;
 use crate::sender::native::Queue;
 use crate::sender::start;
@@ -91,11 +91,11 @@ pub(in crate::task) unsafe fn make<S: Scheduler>(
     scheduler: &S,
     frame: NonNull<Header>,
     owner: NonNull<()>,
-) -> Result<NonNull<Hop>, OutOfMemory> {
+) -> Result<NonNull<Hop>, OutOfMemoryError> {
     let (vtable, scheduler) = hop_to(scheduler);
     // SAFETY: by the caller's promise.
     let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
-        return Err(OutOfMemory::new(vtable.layout));
+        return Err(OutOfMemoryError::new(vtable.layout));
     };
     let hop = memory.cast::<Hop>();
     // SAFETY: there is room for it, and for the rest.

@@ -25,10 +25,10 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Requested => "it was requested",
-            Reason::Deadline => "the deadline has passed",
-            Reason::SiblingFailed => "a sibling has failed",
-            Reason::ScopeLeft => "the scope was left",
+            Reason::Requested => "stop requested",
+            Reason::Deadline => "deadline exceeded",
+            Reason::SiblingFailed => "sibling failed",
+            Reason::ScopeLeft => "scope was left",
             Reason::Custom(text) => text,
         })
     }

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use crate::Transfer;
-use crate::memory::OutOfMemory;
+use crate::memory::OutOfMemoryError;
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
@@ -53,7 +53,10 @@ impl<T: Tethered> Tether<T> {
     /// # Safety
     ///
     /// The caller gives the tether a reference of `what`, unless this fails.
-    pub(in crate::task) unsafe fn tie(what: NonNull<T>, polling: Polling<'_>) -> Result<NonNull<Self>, OutOfMemory> {
+    pub(in crate::task) unsafe fn tie(
+        what: NonNull<T>,
+        polling: Polling<'_>,
+    ) -> Result<NonNull<Self>, OutOfMemoryError> {
         polling.try_allocate(Tether {
             what,
             frame: polling.frame(),

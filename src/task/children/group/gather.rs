@@ -387,7 +387,7 @@ impl<T, E> Quorum<T, E> {
 }
 
 impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
-    type Output = Result<Vec<T>, NoQuorum<T, E>>;
+    type Output = Result<Vec<T>, QuorumError<T, E>>;
 
     fn begin(&mut self, children: usize) {
         self.left = children;
@@ -412,7 +412,7 @@ impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
         if self.successes.len() >= self.needed {
             Ok(self.successes)
         } else {
-            Err(NoQuorum {
+            Err(QuorumError {
                 needed: self.needed,
                 successes: self.successes,
                 failures: self.failures,
@@ -424,7 +424,7 @@ impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
 /// Fewer children have succeeded than a [`Quorum`] needed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct NoQuorum<T, E> {
+pub struct QuorumError<T, E> {
     /// How many would have been needed.
     pub needed: usize,
     /// Those that have succeeded, in the order in which they did.
@@ -433,18 +433,13 @@ pub struct NoQuorum<T, E> {
     pub failures: Vec<ChildError<E>>,
 }
 
-impl<T, E> fmt::Display for NoQuorum<T, E> {
+impl<T, E> fmt::Display for QuorumError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} have succeeded, and {} were needed",
-            self.successes.len(),
-            self.needed
-        )
+        write!(f, "no quorum: {} of {} succeeded", self.successes.len(), self.needed)
     }
 }
 
-impl<T: fmt::Debug, E: fmt::Debug> Error for NoQuorum<T, E> {}
+impl<T: fmt::Debug, E: fmt::Debug> Error for QuorumError<T, E> {}
 
 /// Why a child that gives a `Result` has not succeeded.
 #[derive(Debug)]
@@ -475,4 +470,11 @@ impl<E: fmt::Display> fmt::Display for ChildError<E> {
     }
 }
 
-impl<E: Error> Error for ChildError<E> {}
+impl<E: Error> Error for ChildError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            ChildError::Failed(error) => error.source(),
+            ChildError::Ended(error) => error.source(),
+        }
+    }
+}

@@ -20,7 +20,7 @@ mod task_group;
 mod wait;
 
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
-pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, NoQuorum, Quorum, gather};
+pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, Quorum, QuorumError, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
 pub use self::options::SpawnOptions;
 pub use self::spawn_error::{SpawnError, SpawnErrorKind};

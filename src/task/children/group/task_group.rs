@@ -276,14 +276,6 @@ impl<T: Send + 'static> TaskGroup<T> {
     }
 }
 
-impl<T: Send + 'static, E: Send + 'static> TaskGroup<Result<T, E>> {
-    /// The value or error of the next child that ends: [`next`](TaskGroup::next), by the name that says that an error is
-    /// looked at here. It cancels nobody.
-    pub fn next_result(&self) -> Next<Result<T, E>> {
-        self.next()
-    }
-}
-
 impl<T: Send + 'static> Stream for TaskGroup<T> {
     type Item = T;
 

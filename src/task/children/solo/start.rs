@@ -9,7 +9,7 @@ use std::boxed::Box;
 
 use super::claim::ChildClaim;
 use super::{Solo, SoloRef};
-use crate::memory::OutOfMemory;
+use crate::memory::OutOfMemoryError;
 use crate::stop::Relay;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
 use crate::task::children::spawned::ChildPlace;
@@ -39,7 +39,7 @@ pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
     start: ChildStart<Cx::Allocator>,
-) -> Result<ChildClaim<T>, OutOfMemory>
+) -> Result<ChildClaim<T>, OutOfMemoryError>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
