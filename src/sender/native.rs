@@ -75,6 +75,14 @@ pub(crate) trait Queue: Sized {
 
     /// Tells queues of one type apart.
     fn identity(&self) -> [usize; 2];
+
+    /// Whether a schedule sender of the queue with this identity, at this priority, leads to where [`enqueue`](Queue::enqueue)
+    /// does. Only asked where there is a [`pool`](Queue::pool).
+    #[inline]
+    fn is_target(&self, identity: [usize; 2], priority: Option<Priority>) -> bool {
+        let _ = (identity, priority);
+        false
+    }
 }
 
 /// The functions of a [`Queue`]. Each takes a pointer to a handle of the type that the table was made for.
@@ -86,6 +94,7 @@ pub(crate) struct NativeTable {
     pool: unsafe fn(NonNull<()>) -> usize,
     is_busy: unsafe fn(NonNull<()>) -> bool,
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
+    is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
     is_inline: bool,
 }
 
@@ -108,6 +117,8 @@ impl<Q: Queue> Of<Q> {
         is_busy: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_busy(),
         // SAFETY: the pointer is valid.
         identity: |queue| unsafe { queue.cast::<Q>().as_ref() }.identity(),
+        // SAFETY: the pointer is valid.
+        is_target: |queue, identity, priority| unsafe { queue.cast::<Q>().as_ref() }.is_target(identity, priority),
         is_inline: Q::INLINE,
     };
 }
@@ -249,5 +260,14 @@ impl RawNative {
     pub(crate) unsafe fn is_busy(self) -> bool {
         // SAFETY: the handle is valid, by the caller's promise.
         unsafe { (self.table.is_busy)(self.queue) }
+    }
+
+    /// # Safety
+    ///
+    /// The handle is valid.
+    #[inline]
+    pub(crate) unsafe fn is_target(self, identity: [usize; 2], priority: Option<Priority>) -> bool {
+        // SAFETY: the handle is valid, by the caller's promise.
+        unsafe { (self.table.is_target)(self.queue, identity, priority) }
     }
 }

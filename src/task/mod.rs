@@ -67,6 +67,7 @@ mod tree;
 pub use awaiting::await_sender::{SenderFuture, ValueFuture};
 pub use awaiting::await_state::TaskToken;
 pub use awaiting::environment::TaskEnv;
+pub use awaiting::schedule::ScheduleFuture;
 pub use block_on::block_on;
 pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};

@@ -26,6 +26,7 @@ mod priority;
 mod relay;
 mod ring;
 mod run_loop;
+mod schedule;
 mod scope;
 mod shared;
 mod shelf;

@@ -15,7 +15,7 @@ use bowline::task::{self, Handle, SpawnOptions};
 use crate::support::{Census, Order, Threads, explore_both_ways};
 
 /// The threads of a model are one to the system, and what they share is `loom`'s to watch.
-struct Sendable<F>(F);
+pub(crate) struct Sendable<F>(F);
 
 // SAFETY: see above.
 unsafe impl<F> Send for Sendable<F> {}
@@ -29,24 +29,24 @@ impl<F: Future> Future for Sendable<F> {
     }
 }
 
-type Actor = Box<dyn FnOnce()>;
+pub(crate) type Actor = Box<dyn FnOnce()>;
 
-fn actor(body: impl FnOnce() + 'static) -> Actor {
+pub(crate) fn actor(body: impl FnOnce() + 'static) -> Actor {
     Box::new(body)
 }
 
-fn play<const N: usize>(order: Order, actors: [Actor; N]) {
+pub(crate) fn play<const N: usize>(order: Order, actors: [Actor; N]) {
     Threads::default().run(order, actors);
 }
 
 /// Detaches a task onto a pool of the model.
-fn detach(pool: PoolModel, level: Priority, future: impl Future<Output = ()> + 'static) -> Handle<()> {
+pub(crate) fn detach(pool: PoolModel, level: Priority, future: impl Future<Output = ()> + 'static) -> Handle<()> {
     let options = SpawnOptions::new().scheduler(pool.scheduler()).priority(level);
     task::detach_with(options, Sendable(future))
 }
 
 /// Raises a task, and lets go of it.
-fn raiser(handle: Handle<()>) -> Actor {
+pub(crate) fn raiser(handle: Handle<()>) -> Actor {
     actor(move || {
         handle.raise(UserInteractive);
         drop(handle);
@@ -55,10 +55,10 @@ fn raiser(handle: Handle<()>) -> Actor {
 
 /// Something that happens once, and who waits for it.
 #[derive(Clone, std::default::Default)]
-struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
+pub(crate) struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
 
 impl Event {
-    async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         poll_fn(|context| {
             let mut state = self.0.lock().expect("nobody panicked");
             if state.0 {
@@ -70,7 +70,7 @@ impl Event {
         .await;
     }
 
-    fn happen(&self) {
+    pub(crate) fn happen(&self) {
         let waker = {
             let mut state = self.0.lock().expect("nobody panicked");
             state.0 = true;

@@ -18,6 +18,7 @@ mod hostile_futures;
 mod local_task;
 mod macros;
 mod priority;
+mod schedule_future;
 mod shield;
 mod sleep;
 mod task;

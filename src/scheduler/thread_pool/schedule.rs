@@ -183,8 +183,14 @@ impl Queue for PoolScheduler {
         self.shared.idle.0.is_busy()
     }
 
+    #[inline]
     fn identity(&self) -> [usize; 2] {
         [ptr::from_ref(self.shared).addr(), self.generation as usize]
+    }
+
+    #[inline]
+    fn is_target(&self, identity: [usize; 2], priority: Option<Priority>) -> bool {
+        Queue::identity(self) == identity && self.priority == priority
     }
 }
 
@@ -230,6 +236,14 @@ impl fmt::Debug for PoolScheduler {
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct PoolSchedule {
     scheduler: PoolScheduler,
+}
+
+impl PoolSchedule {
+    /// The identity of the queue that it leads to, and the priority that was set.
+    #[inline]
+    pub(crate) fn target(&self) -> ([usize; 2], Option<Priority>) {
+        (Queue::identity(&self.scheduler), self.scheduler.priority)
+    }
 }
 
 // SAFETY: the operation does not access itself after the push, nor after its completion. It is `!Unpin`.

@@ -139,7 +139,6 @@ awaitable!(
 awaitable!(
     infallible
     [] InlineSchedule,
-    [] PoolSchedule,
     [] RunLoopSchedule<'static>,
     [] TaskSchedule<'static>,
     [] TimerSchedule,

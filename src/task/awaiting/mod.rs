@@ -7,3 +7,4 @@ pub(super) mod awaitable;
 pub(super) mod environment;
 pub(super) mod foreign;
 mod inline;
+pub(super) mod schedule;

@@ -91,34 +91,4 @@ impl Header {
             unsafe { header.memory.release(&FrameSource(this)) };
         }
     }
-
-    /// Destroys awaits that were dropped in flight and have ended since. The more there are, the less often it looks.
-    ///
-    /// # Safety
-    ///
-    /// The caller polls the frame.
-    #[inline]
-    pub(super) unsafe fn sweep(&self) {
-        if self.orphans.get() == 0 {
-            return;
-        }
-        let after = self.sweep_after.get() - 1;
-        self.sweep_after.set(after);
-        if after == 0 {
-            // SAFETY: the caller's promise.
-            unsafe { self.sweep_now() };
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`sweep`](Header::sweep).
-    #[cold]
-    pub(super) unsafe fn sweep_now(&self) {
-        // SAFETY: the caller's promise.
-        let left = unsafe { self.memory.sweep() };
-        let left = left.min(self.orphans.get().into()) as u16;
-        self.orphans.set(left);
-        self.sweep_after.set(left.max(1));
-    }
 }

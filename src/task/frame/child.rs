@@ -99,7 +99,6 @@ impl Header {
         let header = header_of(this);
         header.pending.get().is_zero()
             && header.child.get().is_null()
-            && header.orphans.get() == 0
             && header.awaited.get().is_null()
             && header.state.is_private()
             && !header.memory.has_blocks()

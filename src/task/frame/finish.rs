@@ -16,13 +16,32 @@ use crate::Transfer;
 pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: by the caller's promise.
-    unsafe { header.sweep() };
+    unsafe { header.memory.sweep_some() };
+    if header.is_requeued.get() {
+        // SAFETY: by the caller's promise.
+        return unsafe { requeue(frame) };
+    }
     match header.state.suspend(header.pending.take()) {
         Suspend::Idle => Transfer::none(),
         // It was woken meanwhile, and gets in line again.
         // SAFETY: it is still busy, so its context is valid; it is in no queue.
         Suspend::Enqueue => unsafe { Header::enqueue_in(Header::placement(frame), frame) },
     }
+}
+
+/// Ends the poll of a frame that is polled again in its next turn. The frame stays busy. So if nothing else has changed, this
+/// takes no atomic operation but those of the queue.
+///
+/// # Safety
+///
+/// As for [`suspend`].
+unsafe fn requeue(frame: NonNull<Header>) -> Transfer {
+    let header = header_of(frame);
+    header.is_requeued.set(false);
+    header.turns.set(header.turns.get().wrapping_add(1));
+    header.state.requeue(header.pending.take());
+    // SAFETY: it is busy, so its context is valid; it is in no queue.
+    unsafe { Header::enqueue_in(Header::placement(frame), frame) }
 }
 
 /// Ends the poll of a frame whose result is there, unless something that it began is in flight: then it is not done.
@@ -108,8 +127,6 @@ unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
 #[cold]
 unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
     let header = header_of(frame);
-    // It is swept as a whole, when all has ended.
-    header.orphans.set(0);
     // SAFETY: by the caller's promise. Children that were set aside have begun to run, or are about to.
     unsafe {
         let polling = Polling::new(frame);

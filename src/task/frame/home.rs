@@ -11,7 +11,7 @@ use core::mem;
 use core::ptr::NonNull;
 
 use crate::scheduler::thread_pool::{Entry, Worker};
-use crate::scheduler::{InlineScheduler, TaskScheduler};
+use crate::scheduler::{InlineScheduler, PoolSchedule, TaskScheduler};
 use crate::sender::env::EnvDoor;
 use crate::sender::native::RawNative;
 use crate::{Priority, Scheduler, Transfer};
@@ -146,6 +146,14 @@ impl Home {
             Locality::Anywhere => true,
             Locality::Pool(_) | Locality::Hop => false,
         }
+    }
+
+    /// Whether a schedule sender leads to the queue in which frames wait, and at the priority of that queue.
+    #[inline]
+    pub(in crate::task) fn is_target_of(&self, schedule: &PoolSchedule) -> bool {
+        let (identity, priority) = schedule.target();
+        // SAFETY: the queue is valid while the home is used.
+        self.locality == Locality::Pool(identity[0]) && unsafe { self.queue.is_target(identity, priority) }
     }
 
     /// Whether it is a pool all of whose threads are at work, as far as can be told.

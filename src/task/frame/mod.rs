@@ -72,7 +72,7 @@ pub(super) use self::home::Home;
 pub(super) use self::memory::BlockContent;
 use self::memory::FrameMemory;
 pub(super) use self::placement::Placement;
-pub(super) use self::polling::Polling;
+pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Stops};
 use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
@@ -102,9 +102,10 @@ pub(crate) struct Header {
     polled: Cell<bool>,
     /// The future is gone, and what it left in flight was asked to stop.
     is_ending: Cell<bool>,
-    /// How many awaits were dropped in flight and not swept yet; and after how many polls to look for those that have ended.
-    orphans: Cell<u16>,
-    sweep_after: Cell<u16>,
+    /// The frame is queued again when the poll is over: see [`Polling::requeue`].
+    is_requeued: Cell<bool>,
+    /// The number of such turns so far, which wraps.
+    turns: Cell<u8>,
     /// Where the task runs. Null before its start; valid until it is done. While it is polled, that of the innermost scope
     /// that the poll is in.
     placement: Cell<*const Placement>,
@@ -165,8 +166,8 @@ impl Header {
             nested: Cell::new(0),
             polled: Cell::new(false),
             is_ending: Cell::new(false),
-            orphans: Cell::new(0),
-            sweep_after: Cell::new(0),
+            is_requeued: Cell::new(false),
+            turns: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),
             successor: Cell::new(FrameSuccessor::NONE),

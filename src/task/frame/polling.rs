@@ -23,6 +23,10 @@ pub(in crate::task) struct Polling<'p> {
     _call: PhantomData<(&'p (), *const ())>,
 }
 
+/// The number of a turn of a frame. It wraps: different numbers are of different turns, equal ones need not be of the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::task) struct Turn(u8);
+
 impl<'p> Polling<'p> {
     /// Calls `body` with the frame that this thread polls and works for, if there is one.
     #[inline]
@@ -152,9 +156,21 @@ impl<'p> Polling<'p> {
 
     /// Notes an await that was dropped in flight: the frame destroys it when it has ended.
     pub(in crate::task) fn add_orphan(self) {
-        let header = self.header();
-        header.orphans.set(header.orphans.get().saturating_add(1));
-        header.sweep_after.set(1);
+        // SAFETY: the frame is polled.
+        unsafe { self.header().memory.add_orphan() };
+    }
+
+    /// Queues the frame with its scheduler when the poll is over. Returns the number of the present turn.
+    #[inline]
+    pub(in crate::task) fn requeue(self) -> Turn {
+        self.header().is_requeued.set(true);
+        self.turn()
+    }
+
+    /// The number of the present turn. Only the end of a poll that [requeues](Polling::requeue) the frame changes it.
+    #[inline]
+    pub(in crate::task) fn turn(self) -> Turn {
+        Turn(self.header().turns.get())
     }
 
     /// Runs something when the poll is over.

@@ -10,7 +10,7 @@ use crate::sync::atomic::{
 /// | flag | means | set by | cleared by |
 /// |---|---|---|---|
 /// | `BUSY` | a thread polls the frame, or the frame is queued to be polled | the thread that wakes an idle frame | the polling thread, in [`suspend`](FrameState::suspend) |
-/// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` |
+/// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` and [`requeue`](FrameState::requeue) |
 /// | `DONE` | the future is gone and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
 ///
 /// | count | one for each | the frame |
@@ -182,6 +182,23 @@ impl FrameState {
                 Err(now) => state = now,
                 Ok(_) if notified => return Suspend::Enqueue,
                 Ok(_) => return Suspend::Idle,
+            }
+        }
+    }
+
+    /// Ends a poll after which the caller queues the frame. The frame stays busy, and the next poll serves the wakes that came so
+    /// far.
+    #[inline]
+    pub(super) fn requeue(&self, pending: PendingCounts) {
+        let pending = pending.word();
+        let mut state = self.0.load(Relaxed);
+        // If nothing changes, nothing is written: a wake that is not seen here is found at the end of the next poll.
+        while pending != 0 || state & NOTIFIED != 0 {
+            let counted = state.wrapping_add(pending);
+            refuse(counted % REFERENCE / AWAIT > MANY);
+            match (self.0).compare_exchange_weak(state, counted & !NOTIFIED, AcqRel, Relaxed) {
+                Err(now) => state = now,
+                Ok(_) => return,
             }
         }
     }

@@ -37,6 +37,17 @@ pub(super) struct Chunk {
     pub(super) chunks: u32,
     /// When there are so many, empty ones are looked for among all of them.
     pub(super) limit: u32,
+    /// Those of the newest chunk count.
+    pub(super) orphans: Orphans,
+}
+
+/// The awaits of a frame that were dropped in flight.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Orphans {
+    /// How many were not swept yet.
+    pub(super) many: u16,
+    /// After how many polls the frame looks for those that have ended.
+    pub(super) sweep_after: u16,
 }
 
 impl Chunk {

@@ -25,7 +25,7 @@ pub(in crate::task) use self::block::BlockContent;
 pub(super) use self::block::BlockHead;
 use self::block::BlockVtable;
 pub(super) use self::chunk::ChunkSource;
-use self::chunk::{BLOCK, Chunk, HEAD, UNIT};
+use self::chunk::{BLOCK, Chunk, HEAD, Orphans, UNIT};
 use super::Polling;
 use crate::Transfer;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -113,7 +113,10 @@ impl FrameMemory {
                 }
                 size = chunk.as_ref().bytes();
                 if chunk.as_ref().last == 0 {
-                    // It is empty, and too small. The next one is larger, and takes its place.
+                    // It is empty, and too small. The next one is larger, and takes its place. The orphans are beneath.
+                    if let Some(previous) = chunk.as_ref().previous.as_mut() {
+                        previous.orphans = chunk.as_ref().orphans;
+                    }
                     self.0.set(chunk.as_ref().previous);
                     Chunk::deallocate(chunk, source);
                 } else if chunk.as_ref().chunks >= chunk.as_ref().limit {
@@ -131,13 +134,16 @@ impl FrameMemory {
             let memory = source.allocate(Layout::from_size_align_unchecked(size, align_of::<Chunk>()))?;
             let chunk = memory.cast::<Chunk>();
             let previous = self.0.replace(chunk.as_ptr());
-            let (chunks, limit) = previous.as_ref().map_or((0, FEW), |chunk| (chunk.chunks, chunk.limit));
+            let (chunks, limit, orphans) = previous.as_ref().map_or((0, FEW, Orphans::default()), |chunk| {
+                (chunk.chunks, chunk.limit, chunk.orphans)
+            });
             chunk.write(Chunk {
                 previous,
                 size: (size / UNIT) as u32,
                 last: 0,
                 chunks: chunks.saturating_add(1),
                 limit,
+                orphans,
             });
             Chunk::bump(chunk, content, vtable)
         }
@@ -246,6 +252,53 @@ impl FrameMemory {
                 Chunk::each(at, &mut visit);
                 chunk = at.as_ref().previous;
             }
+        }
+    }
+
+    /// Notes a block that was left to the frame in flight: [`sweep_some`](FrameMemory::sweep_some) destroys it when it has ended.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls the frame.
+    pub(super) unsafe fn add_orphan(&self) {
+        // SAFETY: the chunk is alive, and the caller's.
+        if let Some(chunk) = unsafe { self.0.get().as_mut() } {
+            chunk.orphans.many = chunk.orphans.many.saturating_add(1);
+            chunk.orphans.sweep_after = 1;
+        }
+    }
+
+    /// Destroys blocks that were left to the frame and have ended since. The more there are, the less often it looks.
+    ///
+    /// # Safety
+    ///
+    /// As for [`each`](FrameMemory::each).
+    #[inline]
+    pub(super) unsafe fn sweep_some(&self) {
+        // SAFETY: the caller's promise.
+        match unsafe { self.0.get().as_mut() } {
+            Some(chunk) if chunk.orphans.many != 0 => {
+                chunk.orphans.sweep_after -= 1;
+                if chunk.orphans.sweep_after == 0 {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.sweep_now() };
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`each`](FrameMemory::each). There is a chunk.
+    #[cold]
+    unsafe fn sweep_now(&self) {
+        // SAFETY: the caller's promise. A destructor that runs here may begin blocks, in a newer chunk as well.
+        unsafe {
+            let left = self.sweep();
+            let orphans = &mut (*self.0.get()).orphans;
+            orphans.many = left.min(orphans.many.into()) as u16;
+            orphans.sweep_after = orphans.many.max(1);
         }
     }
 

@@ -1,0 +1,121 @@
+//! Awaiting the schedule sender of a pool. In a task whose home is that pool, the frame itself gets in line.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context as Cx, Poll};
+
+use super::await_sender::{ValueFuture, sent_elsewhere};
+use crate::scheduler::PoolSchedule;
+use crate::stop::StopToken;
+use crate::task::frame::{Header, Polling, Turn};
+
+/// A schedule sender of a [`ThreadPool`](crate::scheduler::ThreadPool) that is awaited. Made by `.await`, or by
+/// [`IntoFuture::into_future`].
+///
+/// A task that runs on that pool gets in line itself: there is no operation, and no allocation. Everywhere else, and at another
+/// priority, this is a [`ValueFuture`].
+///
+/// # Completions
+///
+/// The value, in a later turn of the task. A stop that was requested by then stops the task.
+///
+/// # Panics
+///
+/// When it is sent out of its task after its first poll, and polled there.
+///
+/// # Cancellation
+///
+/// The stop token is asked when the turn has come. Dropped before that, it leaves the task in line: the task is polled once more.
+///
+/// # Allocation
+///
+/// None on the pool of the task. Elsewhere that of [`ValueFuture`].
+///
+/// # Stack
+///
+/// Constant.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct ScheduleFuture(Stage);
+
+/// ```text
+///  Unstarted ──polled, the pool is the home──▶ Queued ──polled in a later turn──▶ Over
+///      └──────polled elsewhere──▶ Sender ◀──polled again in the same turn─┘
+/// ```
+enum Stage {
+    Unstarted(PoolSchedule),
+    /// The frame at this address was asked to get in line, in this turn. The address is compared, and not used.
+    Queued(PoolSchedule, usize, Turn),
+    Sender(ValueFuture<PoolSchedule>),
+    Over,
+}
+
+impl ScheduleFuture {
+    /// Polls in a task, with the waker of that.
+    #[inline]
+    fn poll_in(&mut self, polling: Polling<'_>) -> Option<Poll<()>> {
+        let address = polling.frame().addr().get();
+        match self.0 {
+            Stage::Unstarted(schedule) if polling.context().placement.home.is_target_of(&schedule) => {
+                self.0 = Stage::Queued(schedule, address, polling.requeue());
+                Some(Poll::Pending)
+            }
+            Stage::Queued(_, frame, turn) if frame == address && turn != polling.turn() => {
+                self.0 = Stage::Over;
+                if polling.context().token.stop_requested() {
+                    polling.stop_here();
+                    return Some(Poll::Pending);
+                }
+                Some(Poll::Ready(()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Polls the sender instead: outside of the task's own poll, on another pool, or twice in one turn. What polls twice may
+    /// wait for the value without an end of the turn, and another thread can give it that.
+    #[cold]
+    #[inline(never)]
+    fn poll_sender(&mut self, cx: &mut Cx<'_>) -> Poll<()> {
+        if let Stage::Queued(_, frame, _) = self.0
+            && Header::current().is_none_or(|current| current.addr().get() != frame)
+        {
+            sent_elsewhere();
+        }
+        if let Stage::Unstarted(schedule) | Stage::Queued(schedule, ..) = self.0 {
+            self.0 = Stage::Sender(ValueFuture::new(schedule));
+        }
+        match &mut self.0 {
+            Stage::Sender(future) => Pin::new(future).poll(cx),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Future for ScheduleFuture {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        match Polling::with_waker_of(cx).and_then(|polling| self.poll_in(polling)) {
+            Some(polled) => polled,
+            None => self.poll_sender(cx),
+        }
+    }
+}
+
+impl IntoFuture for PoolSchedule {
+    type Output = ();
+    type IntoFuture = ScheduleFuture;
+
+    #[inline]
+    fn into_future(self) -> ScheduleFuture {
+        ScheduleFuture(Stage::Unstarted(self))
+    }
+}
+
+impl fmt::Debug for ScheduleFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduleFuture").finish_non_exhaustive()
+    }
+}
