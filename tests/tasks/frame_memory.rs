@@ -590,7 +590,7 @@ fn without_memory_the_task_panics_and_nothing_is_lost() {
         let work = body(pool.scheduler(), census.value());
         let task = Task::new_in(work, arena).write_env(WithStopToken(source.token()));
         let message = panic_message(|| sync_wait(task));
-        assert!(message.contains("no memory"), "{what}: {message}");
+        assert!(message.contains("failed to allocate"), "{what}: {message}");
         assert_eq!((census.alive(), arena.bytes()), (0, 0), "{what}");
         // With a little more, it goes well.
         let (census, arena) = (Census::new(), In::with_memory_for(4));
