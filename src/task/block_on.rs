@@ -1,3 +1,5 @@
+//! Running a future on the current thread.
+
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::{Pin, pin};
@@ -7,10 +9,10 @@ use core::task::{Context as Cx, Poll};
 use super::coroutine::local::LocalTask;
 use crate::{Outcome, sync_wait};
 
-/// Runs a future as a [`LocalTask`] on a run loop of its own, and blocks until it is done.
+/// Runs a future as a [`LocalTask`] on a run loop of its own, and blocks the thread until it has finished.
 ///
-/// It is what [`#[bowline::main]`](crate::main) and [`#[bowline::test]`](crate::test) put around a function's body. Neither
-/// the future nor its output need be `Send`, and the future may borrow.
+/// [`#[bowline::main]`](crate::main) and [`#[bowline::test]`](crate::test) wrap a function's body in this call. The future and
+/// its output need not be `Send`, and the future may borrow.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -28,21 +30,17 @@ use crate::{Outcome, sync_wait};
 ///
 /// # Panics
 ///
-/// The future's panic goes on unwinding from here. It also panics when something that the future awaits has stopped: the
-/// future is dropped then, and there is no output to return. [`stopped_as_option`](crate::Sender::stopped_as_option) and
-/// its like let the future see a stop; [`sync_wait`] of a task gives an [`Outcome`].
+/// Resumes the future's panic. Panics if something that the future awaits has stopped: the future is dropped, and has no
+/// output. [`stopped_as_option`](crate::Sender::stopped_as_option) and similar adaptors make a stop visible to the future;
+/// [`sync_wait`] of a task returns an [`Outcome`].
 ///
 /// # Cancellation
 ///
-/// Nothing stops it from outside: what it awaits sees a token that never stops.
+/// Not cancellable: what the future awaits has a stop token that never stops.
 ///
 /// # Allocation
 ///
 /// One.
-///
-/// # Stack
-///
-/// That of the future's poll, and of one loop.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut output = None;
@@ -50,7 +48,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         let filling = pin!(Some(async {
             output = Some(future.await);
         }));
-        // SAFETY: the task is started here, and waited for.
+        // SAFETY: `sync_wait` drops the task, and with it the `Borrowed`, before it returns; `filling` outlives the call.
         sync_wait(LocalTask::new(unsafe { Borrowed::new(filling) }))
     };
     match (outcome, output) {
@@ -62,9 +60,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A future that is somewhere else, with its type and what it borrows forgotten. Dropping this drops it.
+/// A pinned future elsewhere, with type and lifetime erased. Dropping this drops the future.
 struct Borrowed {
-    /// An `Option` of the future, pinned.
+    /// A pinned `Option<F>`.
     future: NonNull<()>,
     poll: unsafe fn(NonNull<()>, &mut Cx<'_>) -> Poll<()>,
     clear: unsafe fn(NonNull<()>),
@@ -74,17 +72,17 @@ struct Borrowed {
 impl Borrowed {
     /// # Safety
     ///
-    /// The future is there, and not touched, until this is dropped.
+    /// The future outlives the returned value, and is not accessed otherwise until that is dropped.
     unsafe fn new<F: Future<Output = ()>>(future: Pin<&mut Option<F>>) -> Self {
         Borrowed {
             // SAFETY: nothing is moved.
             future: NonNull::from(unsafe { future.get_unchecked_mut() }).cast(),
-            // SAFETY: the caller of both knows that the future is of this type, there, and pinned.
+            // SAFETY: called with the pointer above, whose target is alive, pinned and exclusive by the contract of `new`.
             poll: |future, cx| match unsafe { pinned::<F>(future) }.as_pin_mut() {
                 Some(future) => future.poll(cx),
                 None => Poll::Pending,
             },
-            // SAFETY: as above.
+            // SAFETY: as for `poll`.
             clear: |future| unsafe { pinned::<F>(future) }.set(None),
             _stays: PhantomData,
         }
@@ -93,7 +91,7 @@ impl Borrowed {
 
 /// # Safety
 ///
-/// There is such a future, pinned, and nobody else uses it.
+/// `future` points to a pinned `Option<F>`, and the caller has exclusive access to it.
 unsafe fn pinned<'a, F>(future: NonNull<()>) -> Pin<&'a mut Option<F>> {
     // SAFETY: the caller's promise.
     unsafe { Pin::new_unchecked(future.cast::<Option<F>>().as_mut()) }
@@ -104,14 +102,14 @@ impl Future for Borrowed {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
-        // SAFETY: by the promise of `new`.
+        // SAFETY: `new`'s contract: the future is alive and accessed only through this.
         unsafe { (self.poll)(self.future, cx) }
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: by the promise of `new`.
+        // SAFETY: `new`'s contract, as in `poll`.
         unsafe { (self.clear)(self.future) };
     }
 }

@@ -1,4 +1,4 @@
-//! Whether, and why, the current task is cancelled.
+//! Queries: whether and why the current task is cancelled.
 
 use core::error::Error;
 use core::fmt;
@@ -8,14 +8,14 @@ use super::strand::context::Context;
 use super::strand::reason::Reason;
 use crate::stop::StopToken;
 
-/// Whether the current task has been asked to stop. `false` outside of a task.
+/// Returns whether the current task has been asked to stop. Returns `false` outside of tasks.
 ///
-/// Cancellation is cooperative. It sets this flag, which is never cleared, runs the
-/// [handlers](super::with_cancellation_handler), and is seen by every sender that the task awaits, also by one that is begun
-/// afterwards. Code that takes long between two awaits asks here.
+/// Cancellation is cooperative. It sets a flag that is never cleared, and runs the
+/// [handlers](super::with_cancellation_handler). Every sender that the task awaits, now or later, sees it. Code that computes
+/// for long between two awaits should poll this function.
 ///
-/// What is asked is the innermost scope that the code is in: in a [`shield`](super::shield) it is `false`, and under
-/// [`with_deadline`](super::with_deadline) also `true` when that has passed. Any function may ask, `async` or not.
+/// The answer is that of the innermost scope: `false` in a [`shield`](super::shield), and `true` under a
+/// [`with_deadline`](super::with_deadline) that has passed. Any function may ask, `async` or not.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -34,7 +34,7 @@ use crate::stop::StopToken;
 ///     }
 ///     found
 /// });
-/// // It is not prevented from giving what it has.
+/// // A cancelled task may still return a value.
 /// let outcome = sync_wait(search.write_env(WithStopToken(source.token())));
 /// assert_eq!(outcome.unwrap(), 3);
 /// assert!(!task::is_cancelled());
@@ -44,7 +44,7 @@ pub fn is_cancelled() -> bool {
     in_context(|context| context.token.stop_requested()).unwrap_or(false)
 }
 
-/// Fails where the current task has been asked to stop: [`is_cancelled`], for `?`.
+/// Returns an error if the current task has been asked to stop: [`is_cancelled`] for use with `?`.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -77,28 +77,27 @@ pub fn check_cancellation() -> Result<(), Cancelled> {
     }
 }
 
-/// Why the current task has been asked to stop. None where it was not, and outside of a task.
-///
-/// Of several reasons it is the one that came first.
+/// Returns why the current task has been asked to stop: the first of several reasons. Returns `None` if it was not, and outside
+/// of tasks.
 #[inline]
 pub fn cancellation_reason() -> Option<Reason> {
     in_context(|context| context.token.why()).flatten().map(Reason::from)
 }
 
-/// Asks the context of the frame that this thread polls.
+/// Applies `ask` to the context of the frame that this thread polls.
 #[inline]
 pub(super) fn in_context<T>(ask: impl FnOnce(&Context) -> T) -> Option<T> {
     Polling::with(|polling| polling.map(|polling| ask(polling.context())))
 }
 
-/// The task has been asked to stop: the error of [`check_cancellation`].
+/// The error of [`check_cancellation`]: the task has been asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cancelled {
     reason: Reason,
 }
 
 impl Cancelled {
-    /// Why.
+    /// Returns why the task has been asked to stop.
     pub const fn reason(&self) -> Reason {
         self.reason
     }

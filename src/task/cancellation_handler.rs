@@ -1,4 +1,4 @@
-//! What is called when the task is cancelled, while it does something.
+//! Handlers that run when the current task is cancelled.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -19,22 +19,20 @@ use crate::sync::atomic::{
 };
 use crate::{Panic, Transfer};
 
-/// Runs a future, or awaits a sender, and calls `handler` when the task is cancelled before that has ended.
+/// Runs a future, or awaits a sender, and calls `handler` if the task is cancelled before the operation has ended.
 ///
-/// It is how an operation that knows nothing of this crate is told to give up. The handler is called by whoever cancels,
-/// at once, on that very thread, and exactly once; the operation still runs, and it is what it makes of that which counts.
-/// Where the task is cancelled already, the handler is called first, and then the operation runs. Once the operation has
-/// ended, the handler is not called.
+/// A handler can end an operation that does not know this crate's stop tokens. It is called at most once, on the cancelling
+/// thread, while the operation runs on. The operation decides how it ends. In a task that is already cancelled, the handler is
+/// called before the operation starts.
 ///
-/// An operation that is stopped by the very cancel may end while that is still on its way to the handler: then it is the task
-/// that calls it, as it takes it back.
+/// If the operation ends before the cancellation has reached the handler, the task itself calls the handler.
 ///
 /// ```
 /// use bowline::prelude::*;
 /// use bowline::stop::StopSource;
 /// use bowline::task::{self, Task};
 ///
-/// // A channel of another crate, which is closed when the task is cancelled.
+/// // A channel of another crate, closed when the task is cancelled.
 /// let (sender, receiver) = async_channel::unbounded::<u32>();
 /// let source = StopSource::new();
 /// let canceller = source.clone();
@@ -55,32 +53,28 @@ use crate::{Panic, Transfer};
 /// assert!(received.is_err(), "the channel is closed");
 /// ```
 ///
-/// What counts as cancelled is what [`is_cancelled`](super::is_cancelled) says where this is awaited.
-///
-/// # Completions
-///
-/// The output of the operation.
+/// Cancelled means that [`is_cancelled`](super::is_cancelled) returns `true` where this is awaited. Outside of tasks the
+/// handler is never called.
 ///
 /// # Panics
 ///
-/// The operation's panic unwinds. A handler that panics has been reported by the panic hook, and that is all: the other
-/// handlers are called, and the cancellation goes on.
+/// The operation's panic unwinds. A panic of the handler is passed to the panic hook and otherwise ignored: the other handlers
+/// run, and the cancellation continues.
 ///
 /// # Cancellation
 ///
-/// The handler is called outside of any lock of this crate: it may complete, cancel, spawn, and drop this very future.
+/// The handler is called outside of any lock of this crate. It may complete operations, cancel, spawn, and drop this future.
 ///
-/// The end of the operation takes the handler back. Where the handler is running on another thread just then, this is ready when
-/// it has returned; no thread waits for that. Dropped, this takes the handler back as well, and the task does not end before a
-/// handler that is running has returned. So a handler may block, but not for the task that it is of. A future that is forgotten,
-/// or sent away, has its handler until the task ends.
-///
-/// Outside of a task there is no cancellation, and the handler is not called.
+/// The end of the operation removes the handler. If the handler is running on another thread then, this future becomes ready
+/// after it has returned; no thread blocks. Dropping this future removes the handler too, and the task ends only after a
+/// running handler has returned. So a handler may block, but not on its own task. Forgetting this future, or sending it away,
+/// keeps the handler installed until the task ends.
 ///
 /// # Allocation
 ///
-/// None once the frame of the task has a chunk of memory, which it gets when it first suspends: the handler is in there. The
-/// operation may borrow, and need not be `Send`. The handler may do neither: it runs elsewhere, and a future can be forgotten.
+/// None once the frame has a chunk of memory, which it allocates when it first suspends: the handler is stored there. The
+/// operation may borrow, and need not be `Send`. The handler must be `Send + 'static`, since other threads call it and this
+/// future can be forgotten.
 pub fn with_cancellation_handler<H, F>(handler: H, operation: F) -> WithCancellationHandler<H, F::IntoFuture>
 where
     H: FnOnce() + Send + 'static,
@@ -98,7 +92,7 @@ where
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithCancellationHandler<H: FnOnce() + Send + 'static, F: Future> {
     operation: F,
-    /// What the operation gave, while its handler runs on another thread.
+    /// The operation's output, while the handler runs on another thread.
     output: Option<F::Output>,
     handler: CancellationHandler<H>,
     _pinned: PhantomPinned,
@@ -106,38 +100,39 @@ pub struct WithCancellationHandler<H: FnOnce() + Send + 'static, F: Future> {
 
 enum CancellationHandler<H: FnOnce() + Send + 'static> {
     Given(H),
-    /// In the memory of a frame, of which this holds a reference.
+    /// In the memory of a frame, to which this holds a reference.
     Installed(NonNull<Installed<H>>),
-    /// It was called, or taken back; or there is nothing that could cancel.
+    /// Called or removed, or the task cannot be cancelled.
     Gone,
 }
 
-// SAFETY: the handler is `Send`; what is installed is touched by the party that claims it.
+// SAFETY: the handler and the output are `Send`. The installed block is accessed according to its `claim`.
 unsafe impl<H: FnOnce() + Send, F: Future<Output: Send> + Send> Send for WithCancellationHandler<H, F> {}
 
-/// A handler in the memory of its frame. The slot comes first, so that its address is that of the whole.
+/// A handler in the memory of its frame. `slot` is first, so both have the same address.
 ///
-/// It is an await of the frame, and a user of the context whose token it listens to, until it is done.
+/// Until `done`, it counts as an await of the frame and a user of `context`.
 #[repr(C)]
 struct Installed<H> {
     slot: StopSlot<ErasedStopToken>,
     frame: NonNull<Header>,
-    /// Where it was installed. Valid until it is done.
+    /// The context in which it was installed. Valid until `done`.
     context: NonNull<Context>,
-    /// Who has the handler:
+    /// The owner of `handler`:
     ///
-    /// | value | means |
+    /// | value | owner |
     /// |---|---|
-    /// | `LISTENING` | the first to change this |
-    /// | `FIRED` | the thread that cancels, which calls it |
-    /// | `REMOVED` | the party that took it back: the future, or the frame in its end |
+    /// | `LISTENING` | none: the first party to change this |
+    /// | `FIRED` | the cancelling thread, which calls it |
+    /// | `REMOVED` | the party that removes it: the future, or the frame at its end |
     ///
-    /// Changed once, by an exchange that acquires and releases.
+    /// Written once, by a compare-exchange with `AcqRel`.
     claim: AtomicU8,
-    /// The handler has returned, or was taken back: nothing of this is in flight. Stored with release by the party that has the
-    /// claim; pairs with the acquire loads of the future and of the frame.
+    /// Set when the handler has returned or was removed, so no other thread uses the block. Stored with release by the owner of
+    /// the claim; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
-    /// The future was dropped while the handler ran. Stored with release; the frame loads it with acquire.
+    /// Set when the future was dropped while the handler ran. Stored with release by the future; pairs with the frame's acquire
+    /// load.
     gone: AtomicBool,
     handler: UnsafeCell<Option<H>>,
 }
@@ -147,7 +142,7 @@ const FIRED: u8 = 1;
 const REMOVED: u8 = 2;
 
 impl<H: FnOnce() + Send + 'static> Installed<H> {
-    /// Installs a handler, or calls it where the task is cancelled already.
+    /// Installs a handler, or calls it if the task is already cancelled.
     fn install(handler: H, polling: Polling<'_>) -> Option<NonNull<Self>> {
         let context = polling.context();
         let token = context.token;
@@ -166,10 +161,11 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         context.enter();
         polling.hold();
         polling.count_wait();
-        // SAFETY: the block stays until it is destroyed. The slot is left, or released by the callback, before that.
+        // SAFETY: the frame destroys the block only when it is done. Before that the slot is left by `remove`, or released by
+        // `fire`.
         unsafe {
             if !StopSlot::listen(this.cast(), token) {
-                // It was cancelled before.
+                // A stop was requested before: `remove` calls the handler.
                 Self::remove(this);
                 Self::release(this);
                 return None;
@@ -178,14 +174,15 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         }
     }
 
-    /// The callback of the token.
+    /// Calls the handler, as the callback of the token.
     ///
     /// # Safety
     ///
-    /// The slot is that of such a block.
+    /// `slot` is the first field of an `Installed<H>` block.
     unsafe fn fire(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
         let this = slot.cast::<Self>();
-        // SAFETY: a party that takes the handler back waits for the release; the claim keeps the block until it is done.
+        // SAFETY: if the claim is lost, `remove` waits in `leave` for the release, and the block is alive until then. If it is
+        // won, block, context and frame are alive until `done` is set and the await count released.
         unsafe {
             if !this.as_ref().claim(FIRED) {
                 slot.as_ref().release();
@@ -196,7 +193,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
             let (frame, context) = (this.as_ref().frame, this.as_ref().context);
             context.as_ref().exit();
             this.as_ref().done.store(true, Release);
-            // The frame counts it until now.
+            // Releases the await count, which kept the frame alive until here.
             Header::end_wait(frame, |_| false)
         }
     }
@@ -205,20 +202,21 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         self.claim.compare_exchange(LISTENING, by, AcqRel, Acquire).is_ok()
     }
 
-    /// Takes the handler back, if it was not called. One that was cancelled before the cancel has got to it is called here.
+    /// Removes the handler, if it was not called. Calls it if a stop was requested that has not reached the slot.
     ///
     /// # Safety
     ///
-    /// The block was not destroyed, and is not before this returns.
+    /// The block is alive until this returns.
     unsafe fn remove(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         let installed = unsafe { this.as_ref() };
         if !installed.claim(REMOVED) {
             return;
         }
-        // A callback that came too late only releases the slot.
+        // A concurrent callback loses the claim and only releases the slot.
         installed.slot.leave();
-        // SAFETY: the claim gives exclusive access to the handler. The context is valid until this is done.
+        // SAFETY: the claim gives exclusive access to the handler. Context and frame are valid until the await count is
+        // released, here, after `done`.
         unsafe {
             let handler = (*installed.handler.get()).take();
             let is_late = installed.context.as_ref().token.stop_requested();
@@ -237,13 +235,14 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         }
     }
 
-    /// Gives the block up. What runs on another thread is left to the frame.
+    /// Releases the future's use of the block. If the handler still runs, the frame frees the block later.
     ///
     /// # Safety
     ///
-    /// The caller is the future, and does not use the block any more. The handler was taken back, or has fired.
+    /// The caller is the future, and does not use the block afterwards. The handler was removed, or has fired.
     unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the future holds a reference of the frame.
+        // SAFETY: the future's reference keeps the frame alive; it is released last. After `done` no other party uses the
+        // block.
         unsafe {
             let frame = this.as_ref().frame;
             if this.as_ref().done.load(Acquire) {
@@ -257,10 +256,11 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
     }
 }
 
-// SAFETY: what is done and gone is used by no other party. The handler was called, so nothing is left to be destroyed.
+// SAFETY: a block that is `done` and `gone` is used by no other party, and its handler was taken out, so no destructor has to
+// run.
 unsafe impl<H: FnOnce() + Send + 'static> BlockContent for Installed<H> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise. The memory is the frame's.
+        // SAFETY: the caller's promise: the block is in the memory of the frame that the caller polls.
         unsafe { Self::remove(this) };
         Transfer::none()
     }
@@ -272,7 +272,7 @@ unsafe impl<H: FnOnce() + Send + 'static> BlockContent for Installed<H> {
     }
 }
 
-/// Calls a handler, which is not part of the task. A panic in there has been reported by the panic hook.
+/// Calls a handler outside of the current task. A panic went through the panic hook, and is dropped.
 fn call<H: FnOnce()>(handler: Option<H>) {
     if let Some(handler) = handler {
         let _hidden = current::Hidden::from_poll();
@@ -282,12 +282,12 @@ fn call<H: FnOnce()>(handler: Option<H>) {
 }
 
 impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
-    /// Takes the handler back. `false` where it is running on another thread: the task is woken when it has returned.
+    /// Removes the handler. Returns `false` if it is running on another thread; its return wakes the task.
     fn remove(&mut self) -> bool {
         let CancellationHandler::Installed(installed) = self.handler else {
             return true;
         };
-        // SAFETY: this has the block.
+        // SAFETY: the future owns the block until it calls `release`.
         unsafe {
             Installed::remove(installed);
             if !installed.as_ref().done.load(Acquire) {
@@ -304,8 +304,9 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
-        // SAFETY: nothing is moved but the handler and the output, which are not pinned.
+        // SAFETY: only the handler and the output are moved, and they are not pinned.
         let this = unsafe { self.get_unchecked_mut() };
+        // The first poll installs the handler, because only a poll knows the frame.
         if matches!(this.handler, CancellationHandler::Given(_)) {
             Polling::with(|polling| {
                 if let Some(polling) = polling
@@ -317,9 +318,10 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
                 }
             });
         }
+        // An output was kept if the operation ended while the handler ran: the operation must not be polled again.
         let output = match this.output.take() {
             Some(output) => output,
-            // SAFETY: it is pinned with this.
+            // SAFETY: `operation` is structurally pinned.
             None => match unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx) {
                 Poll::Ready(output) => output,
                 Poll::Pending => return Poll::Pending,
@@ -328,9 +330,10 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
         if this.remove() {
             return Poll::Ready(output);
         }
+        // The handler runs on another thread, and must not outlive this future: the output waits for its return.
         this.output = Some(output);
         if frame::frame_of(cx.waker()).is_none() {
-            // The end of the handler wakes the task. What polls this, in there, with a waker of its own looks again.
+            // The handler's return wakes the frame, not a waker of another executor inside it: that one polls again.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -342,7 +345,7 @@ impl<H: FnOnce() + Send + 'static, F: Future> Drop for WithCancellationHandler<H
         if !self.remove()
             && let CancellationHandler::Installed(installed) = self.handler
         {
-            // SAFETY: this has the block, and goes.
+            // SAFETY: the future owns the block, and does not use it after this.
             unsafe { Installed::release(installed) };
         }
     }

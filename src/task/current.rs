@@ -1,15 +1,15 @@
-//! The task that runs here, and what is known of it.
+//! Access to the current task.
 
 use super::frame::Polling;
 use super::strand::task_ref::TaskRef;
 
-/// The task that the calling code is part of, `async` or not. None outside of tasks.
+/// Returns the current task: the one whose code, `async` or not, is running. Returns `None` outside of tasks.
 ///
 /// ```
 /// use bowline::prelude::*;
 /// use bowline::task::{self, Task};
 ///
-/// /// Plain code, which does not know who calls it.
+/// /// A plain function, which is passed no task.
 /// fn log(text: &str) -> String {
 ///     match task::current() {
 ///         Some(task) => format!("[task {}] {text}", task.id()),
@@ -27,13 +27,13 @@ use super::strand::task_ref::TaskRef;
 /// assert!(me.is_finished());
 /// ```
 ///
-/// A task that is awaited in another runs as part of that, and is the same one. What is spawned, detached, or connected to a
-/// receiver of its own, as in `when_all((task, other)).await`, is another, whose [parent](TaskRef::parent) waits for
-/// it.
+/// A task that is awaited in another runs as part of it and returns the same [`TaskRef`]. A spawned or detached task is a task
+/// of its own. So is one connected to another receiver, as in `when_all((task, other)).await`; its [parent](TaskRef::parent)
+/// waits for it.
 ///
-/// The first call in a task allocates what is kept for its [`TaskRef`]s, and for those of its parents; further ones count. A
-/// task that nobody asks about pays nothing.
+/// The first call in a task allocates its record and those of its parents. Later calls only increment a reference count. A task
+/// that is never asked for pays nothing.
 pub fn current() -> Option<TaskRef> {
-    // SAFETY: this thread polls a frame of the strand, so it has not ended.
+    // SAFETY: this thread polls a frame of the strand, so the strand has not ended.
     Polling::with(|polling| polling.map(|polling| unsafe { polling.unit().task() }))
 }

@@ -1,4 +1,4 @@
-//! Work that is to be over at a time.
+//! Deadlines: work that is cancelled at a given time.
 
 use core::error::Error;
 use core::fmt;
@@ -16,14 +16,14 @@ use super::frame;
 use super::strand::scoped_future::{self, Ended, ScopedFuture};
 use crate::scheduler::{Timer, TimerSchedule};
 
-/// When the current task is to be over: the earliest of the deadlines that it is in. None where there is none, and outside of a
-/// task.
+/// Returns the deadline of the current task, the earliest of those that are nested. Returns `None` if it has none, and outside
+/// of tasks.
 #[inline]
 pub fn deadline() -> Option<Instant> {
     in_context(|context| context.deadline).flatten()
 }
 
-/// How much time is left until the [`deadline`] of the current task. None where there is none; nothing when it has passed.
+/// Returns the time left until the [`deadline`] of the current task: zero after it has passed, `None` without one.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -42,11 +42,11 @@ pub fn time_left() -> Option<Duration> {
     deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// Runs a future, or awaits a sender, that is to be over at a time: when that has come, what is inside is cancelled.
+/// Runs a future, or awaits a sender, and cancels it when the deadline passes.
 ///
-/// A deadline is absolute, and inherited: all that is awaited inside, tasks and groups too, sees it as its
-/// [`deadline`]. Of those that are nested the earliest holds. When it passes, the inside is cancelled with
-/// [`Reason::Deadline`](super::Reason::Deadline), and nothing else: what runs beside it goes on.
+/// A deadline is absolute and inherited: everything awaited inside sees it as its [`deadline`], tasks and groups included. The
+/// earliest of nested deadlines applies. When it passes, the inside is cancelled with
+/// [`Reason::Deadline`](super::Reason::Deadline); the rest of the task continues.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -63,44 +63,44 @@ pub fn time_left() -> Option<Duration> {
 /// assert_eq!(sync_wait(work).unwrap(), (Err(DeadlineExceeded), Ok(42)));
 /// ```
 ///
-/// A deadline that has passed already still lets the inside run, cancelled from the beginning. One that the clock cannot
-/// reach is none.
+/// If the deadline has already passed, the inside still runs, cancelled from the start. A deadline beyond what `Instant` can
+/// represent never fires.
 ///
 /// # Completions
 ///
-/// - The output, also one that came after the deadline: it is there.
-/// - [`DeadlineExceeded`], when what was awaited inside stopped because this deadline had passed.
-/// - Where it stopped for another reason, which came first, that passes on: the task stops. So a deadline further out is
-///   reported there, and a cancellation of the task is not taken for a matter of time.
+/// - The output, even if it comes after the deadline.
+/// - [`DeadlineExceeded`], if something awaited inside stopped because this deadline had passed.
+/// - If it stopped for another reason, which came first, the task stops. So an outer deadline is reported by its own future,
+///   and a cancellation of the task is not reported as a deadline.
 ///
 /// # Panics
 ///
-/// The future's panic unwinds. It also panics where [`Timer::global`] does; and when it is sent to another task, or out of the
-/// scope that it is in, after its first poll, and polled there.
+/// The future's panic unwinds. Panics where [`Timer::global`] does. Panics if it is polled in another task or scope than at its
+/// first poll.
 ///
 /// # Cancellation
 ///
-/// It is cooperative. What is awaited inside stops if it listens to its stop token, as the senders of this crate do. A future of
-/// another crate does not: it is polled once more, so that code around it sees that it
-/// [is cancelled](super::is_cancelled), and otherwise runs to its end. Wrap it in [`from_future`](crate::from_future), which
-/// lets go of it, or tell it by a [handler](super::with_cancellation_handler).
+/// Cancellation is cooperative. Senders stop if they listen to their stop token, as those of this crate do. Other futures are
+/// polled once more, so that code around them can check [`is_cancelled`](super::is_cancelled), and otherwise run to their end.
+/// To end such a future early, wrap it in [`from_future`](crate::from_future), which drops it, or install a
+/// [handler](super::with_cancellation_handler).
 ///
-/// A cancellation of the task reaches the inside as always, and what was moved out of it. When the inside has ended, the timer is
-/// stopped, and the task ends after it.
+/// A cancellation of the task reaches the inside, and operations moved out of it. The end of the inside stops the timer, and
+/// the task ends after the timer has completed.
 ///
-/// **Outside of a task**, and under what polls with wakers of its own inside a task, nobody inside listens: there the future is
-/// dropped when the deadline has passed and it was pending, and the error returned.
+/// **Outside of a task**, and under a waker of another executor inside a task, nothing inside listens. There the pending future
+/// is dropped when the deadline passes, and the error is returned.
 ///
 /// # Allocation
 ///
-/// None in a task, where the timer is in this future. Elsewhere one. The future may borrow, and need not be `Send`.
+/// None in a task, whose frame holds the timer; one elsewhere. The future may borrow, and need not be `Send`.
 pub fn with_deadline<F: IntoFuture>(deadline: Instant, operation: F) -> WithDeadline<F::IntoFuture> {
     WithDeadline::new(When::At(deadline), operation.into_future())
 }
 
-/// Runs a future, or awaits a sender, that is to be over so long after its first poll: [`with_deadline`], for a duration.
+/// Runs a future, or awaits a sender, with a deadline relative to its first poll: see [`with_deadline`].
 ///
-/// A time too long for the clock, such as [`Duration::MAX`], is no limit.
+/// A duration beyond what `Instant` can represent, such as [`Duration::MAX`], is no limit.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -110,7 +110,7 @@ pub fn with_deadline<F: IntoFuture>(deadline: Instant, operation: F) -> WithDead
 ///
 /// let work = Task::new(async {
 ///     task::with_timeout(Duration::from_secs(60), async {
-///         // The earlier one holds, and says so.
+///         // The inner deadline is the earlier one, and reports the error.
 ///         let inner = task::with_timeout(Duration::from_millis(1), never::<(), Infallible>()).await;
 ///         assert_eq!(inner, Err(DeadlineExceeded));
 ///         assert!(!task::is_cancelled());
@@ -123,7 +123,7 @@ pub fn with_timeout<F: IntoFuture>(duration: Duration, operation: F) -> WithDead
     WithDeadline::new(When::After(duration), operation.into_future())
 }
 
-/// The deadline has passed, and the work stopped because of it: the error of [`with_deadline`] and [`with_timeout`].
+/// The error of [`with_deadline`] and [`with_timeout`]: the deadline has passed, and the work stopped because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeadlineExceeded;
 
@@ -139,7 +139,7 @@ impl Error for DeadlineExceeded {}
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithDeadline<F: Future> {
     inside: ScopedFuture<F, DeadlineScope>,
-    /// A timer that is awaited beside the inside, where there is no frame for it to wake.
+    /// The timer, polled beside the inside if there is no frame that it could wake.
     foreign: Option<SenderFuture<TimerSchedule>>,
     /// Taken by the first poll.
     when: Option<When>,
@@ -154,7 +154,7 @@ enum When {
 }
 
 impl When {
-    /// None where it is beyond what `Instant` can represent: such a deadline never passes.
+    /// Returns `None` if the time is beyond what `Instant` can represent: such a deadline never passes.
     fn instant(self) -> Option<Instant> {
         match self {
             When::At(at) => Some(at),
@@ -174,7 +174,7 @@ impl<F: Future> WithDeadline<F> {
         }
     }
 
-    /// Has another timer watch the time than [`Timer::global`].
+    /// Uses this timer instead of [`Timer::global`].
     ///
     /// ```
     /// use bowline::scheduler::{RunLoop, Timer};
@@ -183,7 +183,7 @@ impl<F: Future> WithDeadline<F> {
     /// use std::convert::Infallible;
     /// use std::time::Duration;
     ///
-    /// // No other thread has to do with it.
+    /// // The timer runs on the same loop, so no other thread is involved.
     /// let run_loop = RunLoop::new();
     /// let timer = Timer::on(&run_loop);
     /// let slow = Task::new(async move {
@@ -197,8 +197,7 @@ impl<F: Future> WithDeadline<F> {
         self
     }
 
-    /// Sets the clock, at the first poll: to the timer that the scope starts in a task, or to one that is polled beside the
-    /// inside.
+    /// Creates the timer at the first poll: as part of the scope in a task, or to be polled beside the inside elsewhere.
     fn wind(&mut self, cx: &Cx<'_>) -> DeadlineScope {
         let Some(at) = self.when.take().and_then(When::instant) else {
             return DeadlineScope::new(None, None);
@@ -219,10 +218,10 @@ impl<F: Future> Future for WithDeadline<F> {
     type Output = Result<F::Output, DeadlineExceeded>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: the inside is not moved, and the rest may be.
+        // SAFETY: `inside` is not moved; the other fields are not pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let limit = this.when.is_some().then(|| this.wind(cx));
-        // SAFETY: it is pinned with this.
+        // SAFETY: `inside` is structurally pinned.
         let mut inside = unsafe { Pin::new_unchecked(&mut this.inside) };
         let polled = inside
             .as_mut()
@@ -232,6 +231,7 @@ impl<F: Future> Future for WithDeadline<F> {
             Poll::Ready(Ended::Stopped(true)) => Poll::Ready(Err(DeadlineExceeded)),
             Poll::Ready(Ended::Stopped(false)) => scoped_future::stop_outside(cx),
             Poll::Pending if inside.is_over() => Poll::Pending,
+            // Outside of a task the timer is polled here, and its expiry drops the future: nothing inside hears a stop.
             Poll::Pending => {
                 let Some(timer) = &mut this.foreign else {
                     return Poll::Pending;
@@ -239,7 +239,7 @@ impl<F: Future> Future for WithDeadline<F> {
                 let Poll::Ready(Ok(())) = Pin::new(timer).poll(cx) else {
                     return Poll::Pending;
                 };
-                // SAFETY: nothing is moved.
+                // SAFETY: `end` drops the future in place.
                 unsafe { inside.get_unchecked_mut() }.end();
                 Poll::Ready(Err(DeadlineExceeded))
             }

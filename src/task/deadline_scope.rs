@@ -1,4 +1,4 @@
-//! The scope of a deadline: a timer that stops what is inside.
+//! The scope of a deadline: a timer that stops the inside.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -18,46 +18,48 @@ use crate::sync::atomic::{
 };
 use crate::{Env, NoScheduler, Panic, Receiver, Sender, Transfer};
 
-/// A timer, and the stop source of what it limits.
+/// The change of a deadline: a timer, and the stop source of the inside.
 ///
-/// It is in flight until the timer has completed, and the link to the source outside was ended and passes no stop on. Until then
-/// it is an await of the frame, so what it points at is valid. When the scope is left the timer is stopped. The link stays for
-/// what was moved out of the scope, and is ended when that has no user any more, or with the frame's future.
+/// In flight until the timer has completed and the relay was unlinked and passes no stop on. Until then it counts as an await
+/// of the frame, so its pointers are valid. Leaving the scope stops the timer. The relay stays linked for operations that were
+/// moved out of the scope; it ends with the scope's last user, or with the frame's future.
 #[repr(C)]
 pub(super) struct DeadlineScope {
-    /// First, so that its address is that of the whole. Linked to the token outside.
+    /// First, so that both have the same address. Linked to the token outside.
     relay: Relay,
-    /// The scope that this is in. Dangling before it has begun.
+    /// The scope whose change this is. Dangling before `begin`.
     scope: NonNull<ContextScope>,
     at: Option<Instant>,
-    /// One for the timer, until it has completed; one for the relay, until that is over; one for `close` while it runs. And
-    /// [`CLOSED`], which `close` sets with its hold, unless nothing is in flight: then the party that gives the last hold up ends the
-    /// scope. All are read-modify-writes that acquire and release, so that party sees what the others have done.
+    /// A hold each for the timer until it completes, the relay until it is over, and `close` while it runs. If anything is in
+    /// flight, `close` also sets [`CLOSED`], and the party that releases the last hold ends the scope. Every change is a
+    /// read-modify-write with `AcqRel`, so that party sees the writes of all others.
     holds: AtomicU8,
-    /// Nothing is in flight, or all of it was asked to end. Set, by a swap, by the thread that asks.
+    /// Set when nothing is in flight, or all of it was asked to end. Written by a swap with `AcqRel` in `end`; `abandon` loads
+    /// it with acquire.
     ended: AtomicBool,
-    /// The scope was left, so the time does not matter any more. Stored by the thread that leaves it, and loaded by the one that the
-    /// timer completes on, with relaxed ordering: where both happen at once either may be first.
+    /// Set when the scope was left, so an expiry no longer matters. Stored by the leaving thread, loaded by the thread that
+    /// completes the timer, both relaxed: either order is correct.
     is_left: AtomicBool,
     /// Stops the timer.
     stop: InplaceStopSource,
-    /// Taken when it begins. None where this watches no time.
+    /// Taken by `begin`. `None` if no timer is needed.
     schedule: Option<TimerSchedule>,
     timer: MaybeUninit<Timing>,
-    /// The timer was started.
+    /// Whether `timer` is initialized and was started.
     is_timed: bool,
 }
 
-/// The scope has no user any more.
+/// The scope has no user.
 const CLOSED: u8 = 0x80;
 const LAST_OF_CLOSED: u8 = CLOSED + 1;
 
 /// The operation of the timer.
 type Timing = <TimerSchedule as Sender>::Operation<Expiry>;
 
-// SAFETY: what others touch is made of atomics; the rest belongs to the thread that polls, or to the last user of the scope.
+// SAFETY: other threads access only the atomics, the relay and the stop source. The rest is accessed by the polling thread, or
+// by the last user of the scope.
 unsafe impl Send for DeadlineScope {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for DeadlineScope {}
 
 impl DeadlineScope {
@@ -78,66 +80,66 @@ impl DeadlineScope {
 
     /// # Safety
     ///
-    /// It has begun, and is in flight or the caller is a user of the scope.
+    /// `begin` has returned. This is in flight, or the caller is a user of the scope.
     unsafe fn frame(&self) -> NonNull<Header> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise: the scope is alive.
         unsafe { self.scope.as_ref() }.frame()
     }
 
-    /// Stops the timer, and ends the link to the source outside, if that was not done.
+    /// Stops the timer and unlinks the relay, once.
     ///
     /// # Safety
     ///
-    /// It has begun, and the caller is a user of the scope, or has a hold.
+    /// `begin` has returned. The caller is a user of the scope, or has a hold.
     unsafe fn end(this: NonNull<DeadlineScope>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         let limit = unsafe { this.as_ref() };
         if limit.ended.swap(true, AcqRel) {
             return Transfer::none();
         }
-        // The caller keeps the source of this stop.
+        // The caller keeps this stop source alive.
         let stopped = limit.stop.request_stop_later();
-        // SAFETY: once, as above.
+        // SAFETY: `begin` linked the relay, and the swap lets one thread end it.
         stopped.and(unsafe { Relay::end(this.cast()) })
     }
 
-    /// The timer has completed: the time has come, or it was stopped.
+    /// Handles the timer's completion: requests the stop if the time has come, then releases the timer's hold.
     ///
     /// # Safety
     ///
-    /// It does so once. This may be gone when it returns.
+    /// Called once per started timer. `this` may be freed when it returns.
     unsafe fn timer_over(this: NonNull<DeadlineScope>, expired: bool) -> Transfer {
         let mut resumed = Transfer::none();
         if expired {
-            // SAFETY: the timer has its hold.
+            // SAFETY: the timer's hold keeps the limit alive.
             let limit = unsafe { this.as_ref() };
             if !limit.is_left.load(Relaxed)
                 && let Some(stopped) = limit.relay.request_stop(Why::DEADLINE.here())
             {
                 resumed = stopped;
-                // What does not listen may ask.
-                // SAFETY: the frame counts this.
+                // A future that does not listen gets one poll, in which it can check.
+                // SAFETY: the frame counts this limit as an await.
                 resumed.append(unsafe { Header::poll_again(limit.frame()) });
             }
         }
-        // SAFETY: the timer gives its hold up.
+        // SAFETY: this is the timer's hold.
         resumed.and(unsafe { DeadlineScope::let_go(this) })
     }
 
     /// # Safety
     ///
-    /// The relay is that of such a limit, and over.
+    /// `relay` is the first field of a `TimeLimit`, and is over.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the relay comes first, and gives its hold up.
+        // SAFETY: `relay` is the first field; this is the relay's hold.
         unsafe { DeadlineScope::let_go(relay.cast()) }
     }
 
     /// # Safety
     ///
-    /// The caller gives a hold up.
+    /// The caller has a hold, which this releases.
     unsafe fn let_go(this: NonNull<DeadlineScope>) -> Transfer {
-        // SAFETY: the caller has a hold. With the last one the await ends, which the frame counts until then; and where the scope
-        // has no user any more, nothing else ends that.
+        // SAFETY: the hold keeps the limit and its frame alive. Only the last holder ends the await; if the scope is also
+        // closed, no other party ends the scope.
         unsafe {
             let (frame, scope) = (this.as_ref().frame(), this.as_ref().scope);
             match this.as_ref().holds.fetch_sub(1, AcqRel) {
@@ -155,7 +157,7 @@ impl DeadlineScope {
 impl Change for DeadlineScope {
     unsafe fn begin(this: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         let place = this.as_ptr();
-        // SAFETY: the caller's promise: no other thread knows it yet.
+        // SAFETY: the caller's promise: `this` is not shared yet, and this thread polls the frame of the scope.
         unsafe {
             (*place).scope = scope;
             let Some(at) = (*place).at else { return };
@@ -163,7 +165,7 @@ impl Change for DeadlineScope {
             let Some(schedule) = (*place).schedule.take() else {
                 return;
             };
-            // In flight from here on.
+            // In flight from here on: count the await, and link to the outer token.
             (*place).ended = AtomicBool::new(false);
             (*place).holds = AtomicU8::new(1);
             let polling = Polling::new(scope.as_ref().frame());
@@ -172,16 +174,16 @@ impl Change for DeadlineScope {
             Relay::link(this.cast(), context.token);
             context.token = (*place).relay.token();
             if (*place).relay.stop_requested() {
-                // Whatever comes is not the first.
+                // Already stopped from outside: this deadline cannot be the first reason.
                 return;
             }
             if at <= Instant::now() {
-                // Nothing listens yet.
+                // No callback is registered yet, so no job results.
                 drop((*place).relay.request_stop(Why::DEADLINE.here()));
                 return;
             }
+            // The timer's hold is added before its start, which may complete it at once.
             (*place).is_timed = true;
-            // No other thread looks at it before the timer was started.
             (*place).holds = AtomicU8::new(2);
             (*place).timer.write(schedule.connect(Expiry { limit: this }));
             polling.resume_later(start(Pin::new_unchecked((*place).timer.assume_init_mut())));
@@ -206,17 +208,18 @@ impl Change for DeadlineScope {
             return Transfer::none();
         }
         let stopped = match limit.is_left.load(Relaxed) {
-            // What was moved out is asked to stop by itself. A scope that was forgotten inside is a user for good.
+            // What was moved out of the scope is stopped separately; a forgotten inner scope stays a user forever.
             true => Transfer::none(),
-            // What goes on inside, though it is not awaited, does not wait for the time that was left.
+            // Operations that still run inside must not wait for the rest of the time.
             false => limit.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default(),
         };
-        // SAFETY: as above. The stop that was passed on may have ended it.
+        // SAFETY: `this` has begun, and the caller keeps the scope's user. `end` does nothing if the stop above has ended it.
         stopped.and(unsafe { DeadlineScope::end(this) })
     }
 
     unsafe fn close(this: NonNull<Self>) -> Leftover {
-        // SAFETY: the caller's promise. The hold keeps it until it is given up, and so does the fact that nothing is in flight.
+        // SAFETY: the caller's promise. While anything is in flight, the hold added here keeps the limit alive; otherwise no
+        // other party has access.
         unsafe {
             let held = (this.as_ref().holds)
                 .fetch_update(AcqRel, Acquire, |holds| (holds != 0).then_some((holds + 1) | CLOSED))
@@ -240,7 +243,8 @@ impl Change for DeadlineScope {
 impl Drop for DeadlineScope {
     fn drop(&mut self) {
         if self.is_timed {
-            // SAFETY: it was started and has completed, since the scope has no user any more. It is dropped this once.
+            // SAFETY: `is_timed` says that the timer is initialized. It has completed, since the scope has no user and no hold
+            // is left.
             unsafe { self.timer.assume_init_drop() };
         }
     }
@@ -251,13 +255,13 @@ struct Expiry {
     limit: NonNull<DeadlineScope>,
 }
 
-// SAFETY: what it does with the limit is for any thread, and one completes it.
+// SAFETY: `TimeLimit` is `Sync`, and a timer completes once.
 unsafe impl Send for Expiry {}
 
 impl Expiry {
     fn over(self, expired: bool) -> Transfer {
         let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: this is the one completion.
+        // SAFETY: consumes the receiver without its `Drop`, so this is the one completion.
         unsafe { DeadlineScope::timer_over(this.limit, expired) }
     }
 }
@@ -266,7 +270,7 @@ impl Receiver<(), Infallible> for Expiry {
     type Env = ExpiryEnv;
 
     fn env(&self) -> ExpiryEnv {
-        // SAFETY: the limit is there until the timer has completed, which is how long its environment is used.
+        // SAFETY: the timer's hold keeps the limit alive until the completion, after which the environment is not used.
         ExpiryEnv(unsafe { self.limit.as_ref().stop.token().extend() })
     }
 
@@ -291,7 +295,7 @@ impl Receiver<(), Infallible> for Expiry {
 impl Drop for Expiry {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: it was not completed, so this is the one completion.
+        // SAFETY: dropped without a completion, so this is the one call.
         unsafe { DeadlineScope::timer_over(self.limit, false) }.run();
     }
 }

@@ -1,4 +1,4 @@
-//! What is called when the task is raised, while it does something.
+//! Handlers that run when the current task's priority is raised.
 
 use core::fmt;
 use core::future::{Future, IntoFuture};
@@ -19,10 +19,9 @@ use crate::sync::atomic::{
 };
 use crate::{Panic, Priority, Transfer};
 
-/// Runs a future, or awaits a sender, and calls `handler` whenever the task is raised meanwhile, with the level that holds
-/// then.
+/// Runs a future, or awaits a sender, and calls `handler(old, new)` each time the task's priority is raised meanwhile.
 ///
-/// It is how work is made more urgent that this crate does not know of: a request that was sent elsewhere, a thread.
+/// A handler can raise work outside of this crate with the task: a request to another system, or a thread.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -46,28 +45,19 @@ use crate::{Panic, Priority, Transfer};
 /// task::block_on(handle).unwrap();
 /// ```
 ///
-/// What the task was raised to before does not count: [`priority`](super::priority()) tells that. A task that
-/// nobody can raise, since nobody has a handle or is its parent, calls nothing; and neither does what is not in a task.
+/// Earlier raises are not reported; [`priority`](super::priority) includes them. The handler is never called
+/// outside of a task, nor in a task without a parent or handle that could raise it.
 ///
-/// The handler is called by whoever raises the task, on that very thread, and outside of any lock of this crate. It may be
-/// called several times, by several threads at once; and a call that began before the operation has ended may end after
-/// that.
-///
-/// # Completions
-///
-/// The output of the operation.
+/// The handler runs on the raising thread, outside of any lock of this crate. Several threads may call it at once. A call that
+/// began before the operation ended may return after it.
 ///
 /// # Panics
 ///
-/// The operation's panic unwinds. A handler that panics has been reported by the panic hook, and that is all.
-///
-/// # Cancellation
-///
-/// That of the operation.
+/// The operation's panic unwinds. A panic of the handler is passed to the panic hook and otherwise ignored.
 ///
 /// # Allocation
 ///
-/// One, when it is first polled in a task that can be raised.
+/// One, at the first poll in a task that can be raised.
 pub fn with_escalation_handler<H, F>(handler: H, operation: F) -> WithEscalationHandler<H, F::IntoFuture>
 where
     H: Fn(Priority, Priority) + Send + Sync + 'static,
@@ -90,44 +80,46 @@ pub struct WithEscalationHandler<H, F> {
 
 enum EscalationHandler<H> {
     Given(H),
-    /// In this frame, of which this holds a reference.
+    /// Installed in this frame, to which this holds a reference.
     Installed(
         Arc<EscalationNode<H>>,
         NonNull<Tether<EscalationNode<H>>>,
         NonNull<Header>,
     ),
-    /// There is nobody to be raised, or the operation has ended.
+    /// The task cannot be raised, or the operation has ended.
     Gone,
 }
 
-/// What the strand knows. Its tether has a reference, until the handler is taken back, or the frame ends.
+/// An installed handler. Its tether owns one reference, until the handler is removed or the frame ends.
 struct EscalationNode<H> {
     link: Link,
-    /// The level that the handler knows of, as a number. Raised, with acquire and release, by the thread that tells it of another.
+    /// The highest level passed to the handler, as a number. Raised with `AcqRel` by each raising thread, before it calls the
+    /// handler; the exchange decides which thread reports which step.
     level: AtomicU8,
-    /// The operation has ended, so that no call is to begin. Set with release, by who ended it.
+    /// Set when the operation has ended, so that no further call begins. Stored with release by the future, or by the frame's
+    /// end; pairs with the acquire load of a raising thread.
     over: AtomicBool,
     handler: H,
 }
 
-// SAFETY: the handler is both, and the rest belongs to the lock of the strand, or to the frame.
+// SAFETY: the handler is `Send + Sync`. `link` is protected by the strand's lock; the rest is atomic.
 unsafe impl<H: Send + Sync> Send for EscalationNode<H> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<H: Send + Sync> Sync for EscalationNode<H> {}
 
-// SAFETY: what is installed is `Send`, and taken back in its frame alone.
+// SAFETY: the node is `Send + Sync`; the tether is used only by the thread that polls its frame (`remove` checks).
 unsafe impl<H: Send + Sync, F: Send> Send for WithEscalationHandler<H, F> {}
 
 impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
     /// # Safety
     ///
-    /// The link is that of such a node, which has not left.
+    /// `link` is the field of a `Node<H>` and is in the list of its strand.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         /// # Safety
         ///
-        /// It is counted, and this gives that back.
+        /// `what` is a `Node<H>`; the call consumes one reference to it.
         unsafe fn call<H: Fn(Priority, Priority)>(what: NonNull<()>, level: Priority, _: &mut Raising) {
-            // What panics in there was reported by the hook, and nobody is left to be told.
+            // A panic of the handler went through the panic hook; no caller can receive it.
             let _ = Panic::catch(|| {
                 // SAFETY: the caller's promise.
                 let node = unsafe { Arc::from_raw(what.cast::<EscalationNode<H>>().as_ptr()) };
@@ -138,7 +130,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
             });
         }
 
-        // SAFETY: by the caller's promise, the strand has a count.
+        // SAFETY: the link is listed, so the tether's reference keeps the node alive; `call` consumes the one added here.
         unsafe {
             let node = container_of!(link, Self, link);
             Arc::increment_strong_count(node.as_ptr());
@@ -157,7 +149,8 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
             over: AtomicBool::new(false),
             handler,
         });
-        // SAFETY: one reference is the tether's. All is derived from the pointer to the whole.
+        // SAFETY: the clone's reference becomes the tether's. `place` points to the whole node, so `link` may be derived from
+        // it. The tether's `abandon` or `remove` unlinks it before the strand ends.
         unsafe {
             let place = NonNull::new_unchecked(Arc::into_raw(node.clone()).cast_mut());
             let tether = match Tether::tie(place, polling) {
@@ -168,7 +161,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
                 }
             };
             Link::enter(NonNull::new_unchecked(&raw mut (*place.as_ptr()).link), polling.frame());
-            // It is told of what comes after that.
+            // A raise between the creation and the linking is not reported.
             let level = polling.level().unwrap_or_default();
             node.level.fetch_max(level as u8, AcqRel);
             (node, tether)
@@ -176,10 +169,10 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
     }
 }
 
-// SAFETY: the reference is one of the `Arc`.
+// SAFETY: `release` drops the reference that `install` gave to the tether.
 unsafe impl<H> Tethered for EscalationNode<H> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the tether has a reference. The strand is not over.
+        // SAFETY: the tether owns a reference, and the strand is alive until the frame has ended.
         let node = unsafe { this.as_ref() };
         node.over.store(true, Release);
         node.link.leave();
@@ -194,7 +187,7 @@ unsafe impl<H> Tethered for EscalationNode<H> {
 }
 
 impl<H, F> WithEscalationHandler<H, F> {
-    /// Takes the handler back.
+    /// Removes the handler, if it is installed.
     fn remove(&mut self) {
         let EscalationHandler::Installed(node, tether, frame) =
             mem::replace(&mut self.handler, EscalationHandler::Gone)
@@ -202,8 +195,8 @@ impl<H, F> WithEscalationHandler<H, F> {
             return;
         };
         node.over.store(true, Release);
-        // SAFETY: the frame is polled by this thread, so it has not begun to end. On another thread it is for the frame to end
-        // what was installed. The reference is given up.
+        // SAFETY: the future holds a reference to the frame, released last. On the thread that polls the frame it has not
+        // ended, so the node is tethered. Elsewhere the frame's end unlinks and unties the node.
         unsafe {
             if Header::is_current(frame) {
                 node.link.leave();
@@ -218,7 +211,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
-        // SAFETY: nothing is moved but the handler, before it is installed.
+        // SAFETY: only the handler is moved, and it is not pinned.
         let this = unsafe { self.get_unchecked_mut() };
         if let EscalationHandler::Given(_) = &this.handler
             && let EscalationHandler::Given(handler) = mem::replace(&mut this.handler, EscalationHandler::Gone)
@@ -232,7 +225,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
                 _ => EscalationHandler::Gone,
             });
         }
-        // SAFETY: it is pinned with this.
+        // SAFETY: `operation` is structurally pinned.
         let polled = unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx);
         if polled.is_ready() {
             this.remove();

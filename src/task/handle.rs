@@ -1,3 +1,5 @@
+//! Detached tasks and their handles.
+
 use core::fmt;
 use core::future::Future;
 use core::hash::{Hash, Hasher};
@@ -17,8 +19,8 @@ use super::strand::task_ref::TaskRef;
 use crate::Priority;
 use crate::memory::Cached;
 
-/// Starts a task that belongs to nobody: it runs to its end by itself, on the [global
-/// pool](crate::scheduler::ThreadPool::global), and inherits nothing.
+/// Starts an unstructured task: no other task waits for it, and it inherits nothing. It runs on the [global
+/// pool](crate::scheduler::ThreadPool::global).
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -28,13 +30,13 @@ use crate::memory::Cached;
 /// assert_eq!(task::block_on(handle).unwrap(), 42);
 /// ```
 ///
-/// It takes a future, a task, or any sender, whose result is a `Result` then. A [`group`](super::group) is what to use
-/// where its end matters to somebody; this is for what is to outlive whoever starts it.
+/// `future` may be a future, a task or any sender; the value of a sender is a `Result`. Use it for work that is to outlive its
+/// starter; otherwise prefer a [`group`](super::group).
 ///
 /// # Panics
 ///
-/// When there is no memory, or the system does not give a single thread for the pool. The panic of the task itself is in
-/// the handle; where that was dropped it is [reported](super::set_report_hook).
+/// When the allocation fails, or the pool cannot start a thread. A panic of the task is returned by the handle; if the handle
+/// was dropped, it is [reported](super::set_report_hook).
 ///
 /// # Allocation
 ///
@@ -55,7 +57,7 @@ where
     }
 }
 
-/// [`detach`], with a priority, a scheduler, a name or an allocator.
+/// Starts a task like [`detach`], with a priority, a scheduler, a name or an allocator.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -82,18 +84,18 @@ where
     }
 }
 
-/// A task that was [detached](detach): awaited, it gives what the task gave.
+/// A handle of a [detached](detach) task. Awaiting it returns the task's output.
 ///
-/// Dropped, it lets the task run on. It may be dropped while it is awaited, and then does the same.
+/// Dropping the handle, even while it is awaited, lets the task continue.
 ///
-/// Two handles are equal when they are of one task.
+/// Two handles are equal if they refer to the same task.
 pub struct Handle<T: Send + 'static> {
-    /// Goes before the claim, on behalf of which it waits.
+    /// Dropped before the claim, through which it waits.
     join: Option<SenderFuture<ChildJoin<T, AsResult>>>,
     claim: ChildClaim<T>,
 }
 
-// SAFETY: through a shared handle nothing is reached but the task, which is made for all threads.
+// SAFETY: a shared handle gives access only to the task's state, which is `Sync`; the result needs `&mut`.
 unsafe impl<T: Send + 'static> Sync for Handle<T> {}
 
 impl<T: Send + 'static> Handle<T> {
@@ -104,29 +106,29 @@ impl<T: Send + 'static> Handle<T> {
         }
     }
 
-    /// Cancels the task: it sees that from now on, and ends where it awaits something that listens.
+    /// Cancels the task. It ends at the next await of something that listens to the stop token.
     ///
-    /// It may still give a result, which is what awaiting it gives then.
+    /// The task may still return a value, which awaiting the handle then returns.
     pub fn cancel(&self) {
         self.cancel_for(Reason::Requested);
     }
 
-    /// The same, for a reason, which the task [can read](super::cancellation_reason).
+    /// Cancels the task with a reason, which the task [can read](super::cancellation_reason).
     pub fn cancel_for(&self, reason: Reason) {
         self.claim.task().cancel(reason.into());
     }
 
-    /// Whether it was cancelled.
+    /// Returns whether the task was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancellation_reason().is_some()
     }
 
-    /// Why it was cancelled, if it was.
+    /// Returns why the task was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
         self.claim.task().why().map(Reason::from)
     }
 
-    /// The task, to ask about: also when it has ended.
+    /// Returns a reference to the task, which stays valid after the task has ended.
     ///
     /// ```
     /// use bowline::task;
@@ -139,9 +141,9 @@ impl<T: Send + 'static> Handle<T> {
         self.claim.task().task()
     }
 
-    /// Makes the task at least as urgent, for good, and with it all that it waits for.
+    /// Raises the task permanently to at least this priority, and with it everything that it waits for.
     ///
-    /// Awaiting the handle does the same, with the level of who awaits it.
+    /// Awaiting the handle raises the task to the priority of the awaiting task.
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -149,7 +151,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// let options = SpawnOptions::new().priority(Priority::Background);
     /// let handle = task::detach_with(options, async { "done" });
-    /// // Somebody has asked for it.
+    /// // A user waits for the result now.
     /// handle.raise(Priority::UserInitiated);
     /// assert_eq!(task::block_on(handle).unwrap(), "done");
     /// ```
@@ -157,7 +159,7 @@ impl<T: Send + 'static> Handle<T> {
         self.claim.task().raise(priority);
     }
 
-    /// Whether it has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.claim.task().is_finished()
     }

@@ -1,3 +1,5 @@
+//! Children that are bound to a variable.
+
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
@@ -9,7 +11,7 @@ use super::children::spawned::InCache;
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
 
-/// Starts a child of the current task, and binds it to a variable: it is awaited where it is used.
+/// Starts a child of the current task and binds it to a variable, to be awaited where its value is needed.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -26,16 +28,15 @@ use crate::memory::Cached;
 /// assert_eq!(sync_wait(dinner).unwrap(), "vegetables and meat");
 /// ```
 ///
-/// The child runs side by side with the task from here on, and inherits what the children of a [`group`](super::group) do.
-/// One that is not awaited is cancelled where its variable goes, without waiting there, so that several are cancelled
-/// together; the task is not done before all of them have ended.
+/// The child runs concurrently with the task from this call on, and inherits what the children of a [`group`](super::group)
+/// inherit. Dropping the variable without awaiting it cancels the child. The drop does not block, so several children can be
+/// cancelled together; the task finishes after all of them have ended.
 ///
-/// It takes a future, a task, or any sender, whose value is a `Result` then.
+/// `future` may be a future, a task or any sender; the value of a sender is a `Result`.
 ///
 /// # Panics
 ///
-/// Outside of a task, where there is nothing that it could be a child of: [`detach`](super::detach) is for that. When there
-/// is no memory.
+/// Outside of a task, where [`detach`](super::detach) is the alternative. When the allocation fails.
 ///
 /// # Allocation
 ///
@@ -63,19 +64,19 @@ where
     }
 }
 
-/// A child that is bound to a variable: see [`let_async`].
+/// A child bound to a variable, created by [`let_async`].
 ///
-/// Awaited, it gives what the child gave. Where the child was cancelled, or something that it awaited stopped, the task that
-/// awaits it stops as well; and the panic of the child unwinds.
+/// Awaiting it returns the child's output. If the child stopped, because it was cancelled or awaited something that stopped,
+/// the awaiting task stops as well. A panic of the child unwinds.
 #[must_use = "a child that is not awaited is cancelled when this is dropped"]
 pub struct AsyncLet<T: Send + 'static> {
-    /// Goes before the claim, on behalf of which it waits.
+    /// Dropped before the claim, through which it waits.
     join: Option<SenderFuture<ChildJoin<T, AsItIs>>>,
     claim: ChildClaim<T>,
 }
 
 impl<T: Send + 'static> AsyncLet<T> {
-    /// Whether it has ended.
+    /// Returns whether the child has ended.
     pub fn is_finished(&self) -> bool {
         self.claim.task().is_finished()
     }

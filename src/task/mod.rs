@@ -1,19 +1,18 @@
-//! Coroutines, and closures that run side by side.
+//! Coroutine tasks, their children, and closures that run in parallel.
 //!
-//! - [`Task`] is an `async` block that is a sender; [`LocalTask`] is one that stays on its thread. Both await every
-//!   sender, and every future.
-//! - [`block_on`] runs a future here; [`#[bowline::main]`](crate::main) and [`#[bowline::test]`](crate::test) put it
-//!   around a function.
-//! - [`TaskContext`] says what a task is made with: its allocator, its scheduler, what it adds to the environment;
-//!   [`Task::builder`] takes one.
-//! - [`yield_now`] makes way for others, [`sleep`] and [`sleep_until`] wait for a time, [`continuation()`] for a callback.
-//! - [`set_report_hook`] says who is told of what nobody was there to see.
-//! - [`SenderFuture`] is the bridge that `.await` takes, for coroutine types of your own.
-//! - [`current`] is the task that runs here, and [`dump`] shows what it waits for; [`task_local!`](crate::task_local)
-//!   declares values that it, and all that is beneath it, can read.
-//! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] see a cancellation; [`shield`] keeps it out, and
-//!   [`with_deadline`] and [`with_timeout`] make one.
-//! - [`scope`] spreads closures and coroutines that borrow over the pool.
+//! - [`Task`] is an `async` block that is a sender; [`LocalTask`] is one that stays on its thread. Both await every sender and
+//!   every future.
+//! - [`block_on`] runs a future on this thread; [`#[bowline::main]`](crate::main) and [`#[bowline::test]`](crate::test) wrap a
+//!   function in it.
+//! - [`TaskContext`] configures tasks: allocator, scheduler, and additions to the environment. [`Task::builder`] takes one.
+//! - [`yield_now`] lets other work run; [`sleep`] and [`sleep_until`] wait for a time, [`continuation()`] for a callback.
+//! - [`set_report_hook`] receives panics and errors that no caller can observe.
+//! - [`SenderFuture`] is the future behind `.await`, for coroutine types of your own.
+//! - [`current`] returns the current task and [`dump`] the tree of tasks that it waits for; [`task_local!`](crate::task_local)
+//!   declares values that a task and everything inside it can read.
+//! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] observe a cancellation; [`shield`] blocks it,
+//!   [`with_deadline`] and [`with_timeout`] cause it.
+//! - [`scope`] runs closures and coroutines that borrow on the pool.
 //!
 //! ```
 //! use bowline::prelude::*;
@@ -26,21 +25,21 @@
 //! assert_eq!(sync_wait(hello).unwrap(), "hello, bowline");
 //! ```
 
-// What the unsafe code of this crate relies on, and where each is established:
+// The invariants that the unsafe code of this crate relies on, and where each is established:
 //
-// | what | established by |
+// | invariant | established by |
 // |---|---|
 // | an operation is pinned, started once, and neither moved nor dropped until it completes | `Operation::start`'s contract, and the `unsafe trait Sender`; `sender::InPlace`, `sender::Stage` and `AwaitBlock` keep it |
 // | a job runs once, is valid until it runs, and does not unwind | `Transfer::to`'s contract; `Job::run` is the one caller |
 // | a registry is alive while a slot is in its list | the slot owns its token (`stop::StopSlot`), or the token's `unsafe` constructor |
 // | a queue is alive while a frame waits in it | `sender::native`: the answer borrows the scheduler, which is pinned in an operation (`task::home`) |
-// | what came out of an environment is used until the receiver completes | the lifetime of `EnvDoor`; `Around::of` and `Home::behind` inside the crate |
+// | a value borrowed from an environment is used only until the receiver completes | the lifetime of `EnvDoor`; `Around::of` and `Home::behind` inside the crate |
 // | one thread at a time polls a frame | the `BUSY` flag of `frame::state` |
 // | a frame's memory is alive while anything points into it | the two counts of `frame::state`; blocks and their parties in `frame::memory` |
 // | a context is alive while anything uses it | the frame's awaits; inside a scope, `context::Scope`'s users |
 // | the current task is the one that the thread polls | `sender::current`: pushed by the poll, hidden by every driver and callback |
-// | a value that is taken with `T` was stored with `T` | handles that take and give `T` are invariant (`tests/foundation/variance.rs`) |
-// | a local task stays on its thread | `!Send` types, and a check at run time that aborts (`task::local`) |
+// | a value read as `T` was stored as `T` | handles that store and return `T` are invariant (`tests/foundation/variance.rs`) |
+// | a local task stays on its thread | `!Send` types, and a run-time check that aborts (`task::local`) |
 // | reference counts do not overflow | `memory::Count`, and the check in `frame::state` |
 
 mod awaiting;

@@ -3,8 +3,8 @@
 use super::frame::Polling;
 use crate::Priority;
 
-/// How urgent the current task is right now: as it was made, or as it was raised to since. [`Priority::Default`] where there
-/// is no task, or nothing was said.
+/// Returns the priority of the current task, including raises. Returns [`Priority::Default`] outside of tasks, and in a task
+/// that was given none.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -16,14 +16,13 @@ use crate::Priority;
 /// assert_eq!(task::priority(), Priority::Default);
 /// ```
 ///
-/// Children inherit it. A task that is awaited by a more urgent one is raised to the level of that, for good, with all that
-/// it waits for itself: its children, and the tasks that it awaits, whether they are queued, suspended or running.
+/// Children inherit the priority. Awaiting a task from a more urgent one raises it permanently to the awaiting task's level.
+/// The raise reaches its children and the tasks that it awaits, whether queued, suspended or running.
 pub fn priority() -> Priority {
     Polling::with(|polling| polling.and_then(Polling::level).unwrap_or_default())
 }
 
-/// How urgent the current task was made, whatever it was raised to since: see [`priority`]. [`Priority::Default`] where there
-/// is no task, or nothing was said.
+/// Returns the priority that the current task was given, without later raises: see [`priority`].
 pub fn base_priority() -> Priority {
     Polling::with(|polling| {
         polling

@@ -1,4 +1,4 @@
-//! Coroutines that borrow from a scope which blocks.
+//! Coroutines in a blocking scope, from which they may borrow.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -10,11 +10,10 @@ use crate::scheduler::thread_pool::Scope;
 use crate::{EmptyEnv, Panic, Receiver, Transfer, starts_on, submit};
 
 impl<'scope> Scope<'scope> {
-    /// Runs a future as a task on the pool, some time before the scope ends. It may borrow what outlives `'scope`, and await
-    /// meanwhile.
+    /// Runs a future as a task on the scope's pool. The future may borrow what outlives `'scope`; the scope waits for it.
     ///
-    /// It is a task as any other: it runs on the workers of the scope's pool alone, and takes none of them while it waits.
-    /// What it awaits is `'static` all the same, where that is a sender, as everywhere; other futures may borrow.
+    /// The task runs only on the workers of the scope's pool, and occupies none of them while it waits. Senders that it awaits
+    /// must be `'static`, as in every task; other futures may borrow.
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -35,52 +34,44 @@ impl<'scope> Scope<'scope> {
     /// assert_eq!(loud, ["TIE", "THE", "KNOT"]);
     /// ```
     ///
-    /// # Completions
-    ///
-    /// Nobody is told, but the scope, which waits. A sender that stops ends the task where it awaits that.
-    ///
     /// # Panics
     ///
-    /// Its panic is that of a closure: the scope goes on, and panics with the first when all have ended.
+    /// A panic of the task is handled like that of a closure: the scope waits for the others, then resumes the first panic.
     ///
     /// # Cancellation
     ///
-    /// None, unless a stop token was written into the environment of what it awaits.
+    /// The scope does not cancel the task. A sender that stops ends the task at that await.
     ///
     /// # Allocation
     ///
-    /// Two: the task, and its operation.
-    ///
-    /// # Stack
-    ///
-    /// Constant.
+    /// Two: the task and its operation.
     pub fn spawn_async<F>(&self, future: F)
     where
         F: Future<Output = ()> + Send + 'scope,
     {
-        // SAFETY: the scope waits for the count below, which is given back when the task is done, and its future gone; what
-        // the future borrows outlives `'scope`.
+        // SAFETY: the future borrows what outlives `'scope`. The scope waits for the count that `begin` adds; `Child` releases
+        // it after the future is dropped.
         let task = unsafe { Task::of_borrowing(future) };
         self.begin();
         let child = ScopedChild {
-            // Only the lifetime is erased, which says nothing about what is in there.
+            // Only the lifetime is erased; no data of the scope has it.
             scope: NonNull::from(self).cast(),
         };
         submit(starts_on(self.pool(), task), child);
     }
 }
 
-/// The receiver of a task in a scope. Its operation is gone when it completes or is dropped.
+/// The receiver of a task in a scope. Its operation is destroyed before it completes or is dropped.
 struct ScopedChild {
     scope: NonNull<Scope<'static>>,
 }
 
-// SAFETY: a scope may be used on any thread, and waits for this.
+// SAFETY: a scope is `Sync`, and alive until this is dropped: it waits for the count.
 unsafe impl Send for ScopedChild {}
 
 impl Drop for ScopedChild {
     fn drop(&mut self) {
-        // SAFETY: the task is done, and this is the only end of the one that was counted for it.
+        // SAFETY: `spawn_async` called `begin` once for this receiver. The task is destroyed, and its borrows have ended.
         unsafe { Scope::ended(self.scope) };
     }
 }
@@ -105,7 +96,7 @@ impl Receiver<(), Infallible> for ScopedChild {
     }
 
     fn set_panicked(self, payload: Panic) -> Transfer {
-        // SAFETY: the scope waits for this.
+        // SAFETY: the scope is alive: the count that `drop` releases is still held.
         unsafe { self.scope.as_ref() }.panicked(payload);
         Transfer::none()
     }

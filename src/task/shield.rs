@@ -1,4 +1,4 @@
-//! Clean-up that a cancellation does not reach.
+//! Clean-up work that a cancellation does not interrupt.
 
 use core::fmt;
 use core::future::{Future, IntoFuture};
@@ -12,12 +12,12 @@ use super::strand::context::Context;
 use super::strand::scoped_future::{self, Change, Ended, ScopedFuture};
 use crate::stop::ErasedStopToken;
 
-/// Runs a future, or awaits a sender, inside of which nothing is seen of the task's cancellation.
+/// Runs a future, or awaits a sender, without letting the task's cancellation or deadline reach it.
 ///
-/// There [`is_cancelled`](super::is_cancelled) is `false` and the stop token never stops, for all that is awaited, and for the
-/// tasks and groups that begin inside. The deadline is lifted too: [`deadline`](super::deadline) is `None`, and one that
-/// passes meanwhile does not reach the inside. A limit of its own is set inside, with
-/// [`with_timeout`](super::with_timeout). Afterwards all is as before, and a cancellation that came meanwhile is seen.
+/// Inside, [`is_cancelled`](super::is_cancelled) is `false`, [`deadline`](super::deadline) is `None`, and the stop token never
+/// stops. This holds for everything awaited inside, and for tasks and groups that begin there. Use
+/// [`with_timeout`](super::with_timeout) inside for a limit. A cancellation that arrived meanwhile is observed after the
+/// shield.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -31,7 +31,7 @@ use crate::stop::ErasedStopToken;
 /// let work = Task::new(async {
 ///     assert!(task::is_cancelled());
 ///     let flushed = task::shield(async {
-///         // Anything that listens to the cancellation would stop right here.
+///         // Outside of the shield, this would stop at once.
 ///         Timer::global().schedule_after(Duration::from_millis(1)).await;
 ///         !task::is_cancelled()
 ///     })
@@ -42,24 +42,18 @@ use crate::stop::ErasedStopToken;
 /// assert!(sync_wait(work.write_env(WithStopToken(source.token()))).unwrap());
 /// ```
 ///
-/// # Completions
-///
-/// The future's output. Where something that is awaited inside stops by itself, that passes on: the task stops.
+/// If an operation awaited inside stops of its own accord, the task stops.
 ///
 /// # Panics
 ///
-/// The future's panic unwinds. It also panics when it is sent to another task after its first poll, and polled there.
+/// The future's panic unwinds. Panics if the shield is polled in another task than at its first poll.
 ///
 /// # Cancellation
 ///
-/// Dropped, it is gone: a shield holds off what asks, not who lets go. So a task that is dropped while it runs, or a `select!`
-/// that it lost, ends it.
+/// Dropping the shield drops the future: a shield blocks requests to stop, not drops. So a task that is dropped while it runs,
+/// or a `select!` that took another branch, ends it.
 ///
-/// Outside of a task there is nothing to hold off.
-///
-/// # Allocation
-///
-/// None but for the memory of the frame, which has the context of the scope. The future may borrow, and need not be `Send`.
+/// The future may borrow, and need not be `Send`. The context of the scope is in the memory of the frame.
 pub fn shield<F: IntoFuture>(operation: F) -> Shield<F::IntoFuture> {
     Shield {
         inside: ScopedFuture::new(operation.into_future()),
@@ -72,12 +66,12 @@ pub struct Shield<F> {
     inside: ScopedFuture<F, Shielded>,
 }
 
-/// Nothing stops what is inside.
+/// The change of a shield: the inside never stops.
 struct Shielded;
 
 impl Change for Shielded {
     unsafe fn begin(_: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
-        // SAFETY: the scope is alive: it is being made.
+        // SAFETY: `begin` is called with a scope that is alive.
         unsafe { scope.as_ref() }.set_stops(Stops::Never);
         context.token = ErasedStopToken::NEVER;
         context.deadline = None;
@@ -88,7 +82,7 @@ impl<F: Future> Future for Shield<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
-        // SAFETY: it is pinned with this.
+        // SAFETY: `inside` is structurally pinned.
         let inside = unsafe { self.map_unchecked_mut(|this| &mut this.inside) };
         match inside.poll(cx, || Shielded) {
             Poll::Ready(Ended::Value(value)) => Poll::Ready(value),

@@ -1,4 +1,4 @@
-//! Values that belong to a task, and are seen by all that runs in it.
+//! Task-local values: bound for a part of a task, and visible to everything that runs inside it.
 
 use core::fmt;
 use core::future::{Future, IntoFuture};
@@ -13,19 +13,19 @@ use super::strand::locals::Locals;
 use super::strand::scoped_future::{self, Change, Ended, ScopedFuture};
 use crate::sync::OnceLock;
 
-/// Declares task-local values, each a `static` of the type [`TaskLocal`](crate::task::TaskLocal).
+/// Declares task-local values as statics of type [`TaskLocal`](crate::task::TaskLocal).
 ///
 /// ```
 /// use bowline::task::Task;
 /// use bowline::{sync_wait, task_local};
 ///
 /// task_local! {
-///     /// Whom the work is for.
+///     /// The user on whose behalf the task works.
 ///     pub static USER: String;
 ///     static RETRIES: u32 = 3;
 /// }
 ///
-/// /// Plain code, which was given nothing.
+/// /// A plain function, which is passed nothing.
 /// fn greeting() -> String {
 ///     USER.with(|user| format!("hello, {user}")).unwrap_or_default()
 /// }
@@ -42,8 +42,8 @@ use crate::sync::OnceLock;
 /// sync_wait(task).unwrap();
 /// ```
 ///
-/// The type is `Send + Sync + 'static`, since what reads a value may run anywhere. A default is made when it is first read,
-/// once for the whole program.
+/// The type must be `Send + Sync + 'static`, since readers may run on any thread. A default is created lazily, once per
+/// program.
 #[macro_export]
 macro_rules! task_local {
     () => {};
@@ -64,41 +64,40 @@ macro_rules! task_local {
     };
 }
 
-/// A value that is bound for a stretch of a task, and seen by all that runs in there: the key to it.
+/// The key of a task-local value, which is bound for a part of a task.
 ///
-/// [`task_local!`](crate::task_local) declares one, [`scope`](TaskLocal::scope) binds a value to it, and
+/// [`task_local!`](crate::task_local) declares a key, [`scope`](TaskLocal::scope) binds a value to it, and
 /// [`get`](TaskLocal::get) and [`with`](TaskLocal::with) read it, in `async` code and in plain functions.
 ///
-/// # Who sees it
+/// # Visibility
 ///
-/// | what runs inside of the scope | sees the value |
+/// | inside the scope | sees the value |
 /// |---|---|
-/// | the future itself, and the functions it calls | yes |
-/// | a task that is awaited in there, directly or in a sender, wherever that runs | yes |
-/// | a child that was spawned in there, for as long as it runs | yes; in a group, what is bound where the group begins |
-/// | a detached task | no, unless it is [told to](super::SpawnOptions::inherit_locals) |
-/// | the closures of senders | where they are called while the task is polled; not on another thread |
+/// | the future itself and the functions it calls | yes |
+/// | a task that is awaited, directly or in a sender, on any scheduler | yes |
+/// | a spawned child, as long as it runs | yes; in a group, the values bound where the group begins |
+/// | a detached task | only with [`inherit_locals`](super::SpawnOptions::inherit_locals) |
+/// | a sender's closure | if called while the task is polled; not on another thread |
 ///
-/// A binding of the same key further in hides the one further out until its own scope is over. Nothing is ever written: who
-/// wants a value that changes binds one that can be changed.
+/// An inner binding of the same key shadows the outer one until its scope ends. A binding is never modified; bind a value with
+/// interior mutability for that.
 ///
-/// Outside of a task it works just as well, for a future in any executor and for plain code: then the value is seen on the
-/// thread that polls the future, while it does. A task that starts there is a task of its own and sees nothing of it.
+/// Bindings also work outside of tasks, in any executor and in plain code: the value is visible to the thread that polls the
+/// future, during the poll. A task that starts there does not inherit it.
 ///
 /// # Cost
 ///
-/// A binding is one allocation. Reading allocates nothing, and looks at the bindings one after the other, from the
-/// innermost, until it finds the key. Nothing is copied for a child: it is given the innermost binding, however many there
-/// are.
+/// A binding is one allocation. Reading allocates nothing; it searches the bindings from the innermost outwards. A child shares
+/// the innermost binding, so spawning copies none.
 pub struct TaskLocal<T: Send + Sync + 'static> {
     name: &'static str,
     make: Option<fn() -> T>,
-    /// Made when it is first asked for.
+    /// Created lazily by `make`.
     default: OnceLock<T>,
 }
 
 impl<T: Send + Sync + 'static> TaskLocal<T> {
-    /// For [`task_local!`](crate::task_local).
+    /// Creates a key, for [`task_local!`](crate::task_local).
     #[doc(hidden)]
     pub const fn new(name: &'static str, make: Option<fn() -> T>) -> Self {
         TaskLocal {
@@ -108,10 +107,9 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
         }
     }
 
-    /// Binds a value for as long as the future runs, which may borrow what it likes.
+    /// Binds a value while the future runs. The future may borrow.
     ///
-    /// It is bound when the future is first polled. It is dropped with the last that could read it: the future, or a child
-    /// that was spawned in there and still runs.
+    /// The value is bound at the first poll. It is dropped with its last reader: the future, or a child that still runs.
     ///
     /// ```
     /// use bowline::task::{Task, block_on};
@@ -138,12 +136,8 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     ///
     /// # Panics
     ///
-    /// Those of the future. A value whose destructor panics is gone all the same, and that panic with it: others may
-    /// still have been using the value when the future ended.
-    ///
-    /// # Cancellation
-    ///
-    /// It is that of the future. Where something that it awaits stops, so does the task.
+    /// The future's panic unwinds. A panic of the value's destructor is discarded, since the destructor may run in another
+    /// task.
     pub fn scope<F: IntoFuture>(&'static self, value: T, future: F) -> TaskLocalFuture<F::IntoFuture> {
         TaskLocalFuture {
             inside: ScopedFuture::new(future.into_future()),
@@ -154,8 +148,8 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
 
     /// Binds a value while the closure runs.
     ///
-    /// It is seen by the functions that are called in there, by children that are spawned in there, and by scopes that
-    /// begin there. A task that is polled in there sees what it has seen before.
+    /// Functions called inside see it, and so do children spawned and scopes begun there. A task that is polled inside keeps
+    /// its own bindings.
     ///
     /// ```
     /// bowline::task_local! { static INDENT: usize = 0; }
@@ -167,18 +161,14 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     /// assert_eq!(INDENT.sync_scope(2, || line("inside")), "  inside");
     /// assert_eq!(line("outside"), "outside");
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// When the closure does; the value is not bound any more then.
     pub fn sync_scope<R>(&'static self, value: T, body: impl FnOnce() -> R) -> R {
         let locals = Locals::bind(self.key(), value);
-        // SAFETY: it is new, and nobody else knows it.
+        // SAFETY: the binding is new, so this is the only reference.
         unsafe { locals.link() };
         locals.enter(body)
     }
 
-    /// The value that is bound here, or else the default. None where there is neither.
+    /// Returns the bound value, or else the default, or `None` if there is neither.
     pub fn get(&'static self) -> Option<T>
     where
         T: Clone,
@@ -186,10 +176,10 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
         self.with(T::clone)
     }
 
-    /// Shows the value that is bound here to `look`, or else the default. None where there is neither.
+    /// Calls `look` with the bound value, or else the default; returns `None` if there is neither.
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let value = match Locals::find::<T>(self.key()) {
-            // SAFETY: it is bound by something that this thread is in the midst of, and so until this returns.
+            // SAFETY: the binding belongs to a scope that this thread is inside, so it outlives this call.
             Some(value) => unsafe { value.as_ref() },
             None => self.default.get_or_init(self.make?),
         };
@@ -209,22 +199,22 @@ impl<T: Send + Sync + 'static> fmt::Debug for TaskLocal<T> {
     }
 }
 
-/// A future in which a [task-local](TaskLocal) value is bound. Made by [`TaskLocal::scope`].
+/// A future in which a [task-local](TaskLocal) value is bound, created by [`TaskLocal::scope`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TaskLocalFuture<F> {
     inside: ScopedFuture<F, Binds>,
-    /// The binding, until the future is gone.
+    /// The binding, until the future is dropped.
     locals: Locals,
-    /// It knows what is beneath it: it was polled.
+    /// Whether the binding is linked to the outer ones. Set by the first poll.
     is_linked: bool,
 }
 
-/// Other values are seen inside. The scope keeps them for what began in there.
+/// The change of a binding. The scope keeps the values alive for children that began inside.
 struct Binds(Locals);
 
 impl Change for Binds {
     unsafe fn begin(this: NonNull<Self>, _: NonNull<ContextScope>, context: &mut Context) {
-        // SAFETY: it is alive as long as the context is used.
+        // SAFETY: `this` is alive as long as the scope has users, by the contract of `begin`.
         context.locals = unsafe { this.as_ref() }.0.as_raw();
     }
 }
@@ -233,7 +223,7 @@ impl<F: Future> Future for TaskLocalFuture<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
-        // SAFETY: the inside is not moved, and the rest may be.
+        // SAFETY: `inside` is structurally pinned; the other fields are not.
         let (inside, locals, is_linked) = unsafe {
             let this = self.get_unchecked_mut();
             (
@@ -243,7 +233,7 @@ impl<F: Future> Future for TaskLocalFuture<F> {
             )
         };
         if !mem::replace(is_linked, true) {
-            // SAFETY: it was not polled, so nobody else knows the binding.
+            // SAFETY: before the first poll this is the only reference to the binding.
             unsafe { locals.link() };
         }
         let ended = match locals.enter(|| inside.poll(cx, || Binds(locals.clone()))) {

@@ -1,4 +1,4 @@
-//! What is beneath a task, and so why it waits.
+//! Snapshots of the tasks that a task waits for.
 
 use core::fmt;
 use std::vec::Vec;
@@ -8,12 +8,12 @@ use super::strand::record::Facts;
 use super::strand::task_ref::{TaskId, TaskRef};
 use crate::Priority;
 
-/// How many tasks a tree shows. It is for people to read.
+/// The maximum number of tasks in a tree, which is for people to read.
 const TASKS: usize = 1000;
-/// How far the lines of a tree are indented at most.
+/// The maximum indentation of a printed tree, in levels.
 const LEVELS: usize = 40;
 
-/// The tree of the task that the calling code is part of. None outside of tasks.
+/// Returns the tree of tasks below the current task, or `None` outside of tasks.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -28,22 +28,22 @@ pub fn dump() -> Option<TaskTree> {
 }
 
 impl TaskRef {
-    /// What is beneath the task: the tasks that it waits for, and those that these wait for, which have not ended.
+    /// Returns the tree of tasks that this task waits for, directly and indirectly, and that have not ended.
     ///
-    /// They are looked at one after the other while they run, so it is not one moment of the whole. Tasks that have a
-    /// name, or were asked about by [`current`], are shown; the others are counted where they are children of a group. It
-    /// shows a thousand at most, and counts the rest.
+    /// The tasks are inspected one after the other while they run, so the tree is not an atomic snapshot. A task is listed if
+    /// it has a name or was asked for by [`current`]. Other children of groups are only counted, as are those beyond a
+    /// thousand.
     ///
-    /// It takes no lock for longer than a look at one task, and no stack that grows with the depth.
+    /// Each lock is held for the inspection of one task only, and the stack does not grow with the depth.
     pub fn tree(&self) -> TaskTree {
         let mut entries = Vec::new();
         let mut waiting = Vec::from([(self.clone(), 0)]);
-        // Nothing is allocated under a lock.
+        // Allocated here, because nothing is allocated under a lock.
         let mut children = Vec::with_capacity(TASKS);
         while let Some((task, depth)) = waiting.pop() {
             let room = TASKS - entries.len() - 1 - waiting.len();
             let look = task.record().look(&mut children, room);
-            // The newest comes first, and so goes last.
+            // Newest first: the oldest child is popped next.
             waiting.extend(children.drain(..).map(|child| (child, depth + 1)));
             entries.push(TreeEntry {
                 task,
@@ -57,12 +57,12 @@ impl TaskRef {
     }
 }
 
-/// What is beneath a task: made by [`TaskRef::tree`] and [`dump`].
+/// A snapshot of the tasks below a task, created by [`TaskRef::tree`] and [`dump`].
 ///
-/// It is printed with a line for each task, those that a task waits for beneath it.
+/// `Display` prints one line per task, indented below the task that waits for it.
 #[derive(Clone)]
 pub struct TaskTree {
-    /// Each task comes before those beneath it.
+    /// In preorder: each task precedes those below it.
     entries: Vec<TreeEntry>,
 }
 
@@ -76,12 +76,12 @@ struct TreeEntry {
 }
 
 impl TaskTree {
-    /// The task that was asked for.
+    /// Returns the task at the root.
     pub fn root(&self) -> TaskNode<'_> {
         self.node(0)
     }
 
-    /// All tasks that are shown, each before those beneath it.
+    /// Iterates over all listed tasks in preorder.
     pub fn iter(&self) -> impl Iterator<Item = TaskNode<'_>> {
         (0..self.entries.len()).map(|index| self.node(index))
     }
@@ -118,7 +118,7 @@ impl fmt::Debug for TaskTree {
     }
 }
 
-/// One task of a [`TaskTree`], as it was when that was made.
+/// One task of a [`TaskTree`], as it was when the tree was created.
 #[derive(Clone, Copy)]
 pub struct TaskNode<'a> {
     entries: &'a [TreeEntry],
@@ -130,27 +130,27 @@ impl<'a> TaskNode<'a> {
         &self.entries[self.index]
     }
 
-    /// The task.
+    /// Returns the task.
     pub fn task(&self) -> &'a TaskRef {
         &self.entry().task
     }
 
-    /// Its number.
+    /// Returns the task's number.
     pub fn id(&self) -> TaskId {
         self.task().id()
     }
 
-    /// Its name.
+    /// Returns the task's name.
     pub fn name(&self) -> Option<&'a str> {
         self.task().name()
     }
 
-    /// How urgent it was.
+    /// Returns the task's priority at that time.
     pub fn priority(&self) -> Priority {
         self.entry().facts.priority
     }
 
-    /// Whether it was running.
+    /// Returns the task's state at that time.
     pub fn state(&self) -> TaskState {
         match (self.entry().is_live, self.entry().facts.why) {
             (false, _) => TaskState::Finished,
@@ -159,12 +159,12 @@ impl<'a> TaskNode<'a> {
         }
     }
 
-    /// How far it is beneath the task that was asked for.
+    /// Returns the distance from the root.
     pub fn depth(&self) -> usize {
         self.entry().depth
     }
 
-    /// The tasks that it waited for and that are shown, the oldest first.
+    /// Iterates over the listed tasks that this one waited for, the oldest first.
     pub fn children(&self) -> impl Iterator<Item = TaskNode<'a>> + use<'a> {
         let (entries, depth) = (self.entries, self.depth());
         (self.index + 1..entries.len())
@@ -173,7 +173,7 @@ impl<'a> TaskNode<'a> {
             .map(move |index| TaskNode { entries, index })
     }
 
-    /// How many more it waited for: children of groups about which nobody has asked, and what there was no room for.
+    /// Returns how many more tasks this one waited for: unlisted children of groups, and those beyond the limit.
     pub fn others(&self) -> usize {
         self.entry().others
     }
@@ -192,15 +192,15 @@ impl fmt::Debug for TaskNode<'_> {
     }
 }
 
-/// What a task was at when a [`TaskTree`] was made.
+/// The state of a task when a [`TaskTree`] was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TaskState {
-    /// It has not ended: it runs, waits to run, or waits for something.
+    /// Not ended: running, queued or suspended.
     Running,
-    /// It has not ended, and was asked to stop.
+    /// Not ended, and asked to stop.
     Cancelled,
-    /// It has ended.
+    /// Ended.
     Finished,
 }
 

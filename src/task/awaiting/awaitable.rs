@@ -1,8 +1,8 @@
-//! `.await` on every sender.
+//! `.await` for every sender.
 
-/// Lets a sender be awaited: implements [`IntoFuture`] for it, by [`SenderFuture`](crate::task::SenderFuture).
+/// Implements [`IntoFuture`] for a sender by [`SenderFuture`](crate::task::SenderFuture), so that it can be awaited.
 ///
-/// Every sender of this crate has it. For one of your own, name its type, after its parameters in brackets:
+/// All senders of this crate implement it. For your own, list the type after its generic parameters in brackets:
 ///
 /// ```
 /// # use bowline::{Completes, Receiver, Sender};
@@ -19,8 +19,8 @@
 /// bowline::awaitable!([S] Twice<S>);
 /// ```
 ///
-/// The await gives a `Result` of the sender's value and error. A sender that cannot fail, whatever its parameters are, is listed
-/// after the word `infallible`: its await gives the value itself, by [`ValueFuture`](crate::task::ValueFuture).
+/// The await returns a `Result` of the sender's value and error. List a sender that never fails after the word `infallible`:
+/// its await returns the plain value, by [`ValueFuture`](crate::task::ValueFuture).
 ///
 /// ```
 /// # use bowline::prelude::*;
@@ -43,8 +43,8 @@
 /// let () = pollster::block_on(async { pause.await });
 /// ```
 ///
-/// It holds where the sender is `'static`, and its value and error are `Send`: a future can be forgotten, so what it
-/// awaits must not borrow while other threads can see it.
+/// The sender must be `'static`, and its value and error `Send`. A future can be forgotten, so the sender must not borrow while
+/// other threads use it.
 #[macro_export]
 macro_rules! awaitable {
     ($([$($parameter:tt)*] $sender:ty),+ $(,)?) => {$(

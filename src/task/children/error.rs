@@ -1,16 +1,18 @@
+//! The error of a task that returned no value.
+
 use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
 
 use crate::{Completion, Panic};
 
-/// Why a task that runs by itself gave no value.
+/// The reason why a detached task returned no value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// It was cancelled, or something that it awaited has stopped, and it ended there.
+    /// The task was cancelled, or something that it awaited stopped.
     Cancelled,
-    /// It panicked, with this.
+    /// The task panicked, with this payload.
     Panicked(Panic),
 }
 
@@ -24,17 +26,17 @@ impl TaskError {
         }
     }
 
-    /// Whether it was cancelled.
+    /// Returns whether the task was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, TaskError::Cancelled)
     }
 
-    /// Whether it panicked.
+    /// Returns whether the task panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self, TaskError::Panicked(_))
     }
 
-    /// What it panicked with, to be looked at or [resumed](Panic::resume).
+    /// Returns the payload of the panic, to be inspected or [resumed](Panic::resume).
     pub fn into_panic(self) -> Option<Panic> {
         match self {
             TaskError::Panicked(payload) => Some(payload),

@@ -1,4 +1,4 @@
-//! The allocator of a task, as what it awaits sees it.
+//! The allocator of a task, as seen by what it awaits.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -9,9 +9,9 @@ use allocator_api2::alloc::{AllocError, Allocator};
 use crate::memory::{AnyAllocator, OutOfMemoryError};
 use crate::{Env, Query};
 
-/// The allocator of a task, with its type erased; the global one by [`Default`].
+/// The type-erased allocator of a task; by [`Default`] the global one.
 ///
-/// Inside a task, [`CurrentAllocator`] reads it:
+/// [`CurrentAllocator`] reads it inside a task:
 ///
 /// ```
 /// use allocator_api2::alloc::Global;
@@ -34,7 +34,7 @@ use crate::{Env, Query};
 ///
 /// # Allocation
 ///
-/// Making one takes none for an allocator of up to a word, and one from the allocator itself for a larger one.
+/// Erasing an allocator of at most one word allocates nothing; a larger one is stored in memory of its own.
 #[derive(Clone)]
 pub struct TaskAllocator(AnyAllocator<'static>);
 
@@ -43,7 +43,7 @@ impl TaskAllocator {
     ///
     /// # Errors
     ///
-    /// The allocator is larger than a word, and has no memory for itself.
+    /// The allocator is larger than a word, and has no memory to store itself.
     pub fn new<A: Allocator + Clone + Send + Sync + 'static>(allocator: A) -> Result<Self, OutOfMemoryError> {
         AnyAllocator::new(allocator).map(TaskAllocator)
     }
@@ -55,7 +55,7 @@ impl Default for TaskAllocator {
     }
 }
 
-// SAFETY: it is the allocator inside, which keeps the contract, and clones share that or are clones of it.
+// SAFETY: forwards to the inner allocator, which keeps the contract; clones share it or are clones of it.
 unsafe impl Allocator for TaskAllocator {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         match self.0.allocate(layout) {
@@ -65,7 +65,7 @@ unsafe impl Allocator for TaskAllocator {
     }
 
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { self.0.deallocate(memory, layout) };
     }
 }
@@ -76,7 +76,7 @@ impl fmt::Debug for TaskAllocator {
     }
 }
 
-/// Reads the allocator of the task that asks, or of the nearest around it that has one; else the global one.
+/// A query for the allocator of the innermost enclosing task that has one; else the global allocator.
 ///
 /// [`Get<A>`](crate::Get) reads an allocator whose type is known.
 #[derive(Clone, Copy, Debug, Default)]

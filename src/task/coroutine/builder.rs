@@ -1,4 +1,4 @@
-//! Tasks with another context, and memory that may run out.
+//! A builder for tasks with another context, and for allocators that may fail.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -11,9 +11,9 @@ use crate::scheduler::OutOfMemoryError;
 use crate::task::coroutine::context::{DefaultContext, InAllocator, TaskContext};
 use crate::task::coroutine::task::Task;
 
-/// Makes tasks with another context or allocator. Made by [`Task::builder`].
+/// A builder for tasks with another context or allocator, created by [`Task::builder`].
 ///
-/// It is a handle, and can be kept: it is [`Clone`], and makes any number of tasks.
+/// A builder is [`Clone`]; one configuration can build any number of tasks.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -28,7 +28,7 @@ use crate::task::coroutine::task::Task;
 #[must_use = "a builder does nothing until it is given a future"]
 pub struct TaskBuilder<C = DefaultContext, A = <C as TaskContext>::Allocator> {
     allocator: A,
-    /// Invariant: the `TaskContext` implementation is that of exactly this type.
+    /// Invariant in `C`, because the task uses exactly this type's `TaskContext` implementation.
     _context: PhantomData<fn(C) -> C>,
 }
 
@@ -46,17 +46,17 @@ impl<C: TaskContext> TaskBuilder<C> {
         }
     }
 
-    /// Tasks of another context, with the allocator it has by default.
+    /// Sets the context, with its default allocator.
     pub fn context<D: TaskContext<Allocator: Default>>(self) -> TaskBuilder<D> {
         self.context_in(D::Allocator::default())
     }
 
-    /// Tasks of another context, with this allocator.
+    /// Sets the context and its allocator.
     pub fn context_in<D: TaskContext>(self, allocator: D::Allocator) -> TaskBuilder<D> {
         TaskBuilder::of(allocator)
     }
 
-    /// Tasks whose frames are from `allocator`.
+    /// Sets the allocator of the frames.
     pub fn allocator<A>(self, allocator: A) -> TaskBuilder<InAllocator<A, C>>
     where
         A: Allocator + Clone + Send + Sync + 'static,
@@ -64,11 +64,11 @@ impl<C: TaskContext> TaskBuilder<C> {
         TaskBuilder::of(allocator)
     }
 
-    /// A task of a future, whose output is the value.
+    /// Creates a task from a future, whose output is the task's value.
     ///
     /// # Panics
     ///
-    /// When there is no memory. [`build`](TaskBuilder::build) says so instead.
+    /// When the allocation fails; [`build`](TaskBuilder::build) returns an error instead.
     #[track_caller]
     #[inline]
     pub fn task<T, F>(self, future: F) -> Task<T, Infallible, C>
@@ -79,11 +79,11 @@ impl<C: TaskContext> TaskBuilder<C> {
         or_panic(self.build(future))
     }
 
-    /// A task of a future whose output is a value or an error.
+    /// Creates a task from a future that returns a `Result`.
     ///
     /// # Panics
     ///
-    /// When there is no memory. [`try_build`](TaskBuilder::try_build) says so instead.
+    /// When the allocation fails; [`try_build`](TaskBuilder::try_build) returns an error instead.
     #[track_caller]
     #[inline]
     pub fn try_task<T, E, F>(self, future: F) -> Task<T, E, C>
@@ -95,11 +95,11 @@ impl<C: TaskContext> TaskBuilder<C> {
         or_panic(self.try_build(future))
     }
 
-    /// A task of a future, whose output is the value.
+    /// Creates a task from a future, whose output is the task's value.
     ///
     /// # Errors
     ///
-    /// The allocator has no memory. The future was dropped.
+    /// The allocation failed. The future was dropped.
     #[inline]
     pub fn build<T, F>(self, future: F) -> Result<Task<T, Infallible, C>, OutOfMemoryError>
     where
@@ -109,11 +109,11 @@ impl<C: TaskContext> TaskBuilder<C> {
         Task::of_plain(future, self.allocator)
     }
 
-    /// A task of a future whose output is a value or an error.
+    /// Creates a task from a future that returns a `Result`.
     ///
     /// # Errors
     ///
-    /// The allocator has no memory. The future was dropped.
+    /// The allocation failed. The future was dropped.
     #[inline]
     pub fn try_build<T, E, F>(self, future: F) -> Result<Task<T, E, C>, OutOfMemoryError>
     where
@@ -137,7 +137,7 @@ impl<C, A> fmt::Debug for TaskBuilder<C, A> {
     }
 }
 
-/// The task, or a panic that says why there is none.
+/// Returns the task, or panics with the error.
 #[track_caller]
 #[inline]
 pub(in crate::task) fn or_panic<T>(task: Result<T, OutOfMemoryError>) -> T {

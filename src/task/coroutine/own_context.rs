@@ -1,4 +1,4 @@
-//! The context of a frame that does not use the one around it.
+//! The context of a frame with a [`TaskContext`] of its own.
 
 use core::any::{Any, TypeId};
 use core::ptr::NonNull;
@@ -13,32 +13,32 @@ use crate::task::frame::{Home, Placement};
 use crate::task::strand::context::Context;
 use crate::{Panic, Priority};
 
-/// The context of one frame, where that does not use another's. It lives in the frame, and does not move.
+/// The context of one frame, stored in the frame and pinned there.
 pub(in crate::task) struct OwnContext<C: TaskContext> {
-    /// Dropped before the rest, of which its destructor may make use.
+    /// Dropped first, since its destructor may use the rest.
     user: C,
     context: Context,
-    /// Where what the user's context does not answer is asked.
+    /// Answers the queries that the user's context does not.
     outer: NonNull<Context>,
     allocator: NonNull<C::Allocator>,
 }
 
 impl<C: TaskContext> OwnContext<C> {
-    /// Makes the context of a frame, in its place.
+    /// Creates the context of a frame in place.
     ///
     /// # Errors
     ///
-    /// The user's code has panicked.
+    /// The panic of the user's code.
     ///
     /// # Safety
     ///
-    /// The place is empty, and does not move; the context outside and the allocator are there until it is empty again.
+    /// `place` is empty and does not move. `outer` and `allocator` are valid until it is empty again.
     pub(in crate::task) unsafe fn adopt(
         place: *mut Option<Self>,
         outer: NonNull<Context>,
         allocator: NonNull<C::Allocator>,
     ) -> Result<NonNull<Context>, Panic> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise: `outer` is valid.
         let (env, outside) = unsafe { (TaskEnv::new(outer, None), outer.as_ref()) };
         let (user, priority) = Panic::catch(|| {
             let user = C::new(&env);
@@ -65,10 +65,10 @@ impl<C: TaskContext> OwnContext<C> {
             outer,
             allocator,
         };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has exclusive access to `place`.
         let own = unsafe { &mut *place }.insert(own);
         let this = NonNull::from(own);
-        // SAFETY: it was just put there.
+        // SAFETY: the context was just stored there.
         unsafe {
             (*this.as_ptr()).context.outside.0 = this.cast();
             Ok(NonNull::new_unchecked(&raw mut (*this.as_ptr()).context))
@@ -77,21 +77,21 @@ impl<C: TaskContext> OwnContext<C> {
 
     /// # Safety
     ///
-    /// The place is such a context.
+    /// `place` is an `OwnContext<C>` that is alive.
     unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        // SAFETY: by the caller's promise. What it points at is there as long as it is.
+        // SAFETY: the caller's promise. `outer` and `allocator` are valid as long as the context, by the contract of `adopt`.
         let (this, outer, allocator) = unsafe {
             let this = place.cast::<Self>().as_ref();
             (this, this.outer.as_ref(), this.allocator.as_ref())
         };
-        // The global allocator is what a context has that says nothing about it.
+        // `Global` is the default, so such a context leaves the query to the outer one.
         if TypeId::of::<C::Allocator>() != TypeId::of::<Global>() {
             if id == TypeId::of::<C::Allocator>() {
                 found(allocator);
                 return None;
             }
             if id == TypeId::of::<TaskAllocator>() {
-                // Without memory for the handle it is as if there were none.
+                // If erasing the allocator fails, the query has no answer.
                 if let Ok(allocator) = TaskAllocator::new(allocator.clone()) {
                     found(&allocator);
                 }
@@ -104,7 +104,7 @@ impl<C: TaskContext> OwnContext<C> {
             found(value);
         });
         let (place, look) = outer.outside;
-        // SAFETY: the environment outside is there as long as the context outside.
+        // SAFETY: the outer environment is alive as long as the outer context.
         (!answered).then(|| unsafe { Beneath::new(place, look) })
     }
 }
