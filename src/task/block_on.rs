@@ -1,10 +1,7 @@
 //! Running a future on the current thread.
 
+use core::convert::Infallible;
 use core::future::Future;
-use core::marker::PhantomData;
-use core::pin::{Pin, pin};
-use core::ptr::NonNull;
-use core::task::{Context as Cx, Poll};
 
 use super::coroutine::local::LocalTask;
 use crate::{Outcome, sync_wait};
@@ -44,72 +41,17 @@ use crate::{Outcome, sync_wait};
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut output = None;
-    let outcome = {
-        let filling = pin!(Some(async {
-            output = Some(future.await);
-        }));
-        // SAFETY: `sync_wait` drops the task, and with it the `Borrowed`, before it returns; `filling` outlives the call.
-        sync_wait(LocalTask::new(unsafe { Borrowed::new(filling) }))
+    let filling = async {
+        output = Some(future.await);
+        Ok::<(), Infallible>(())
     };
+    // SAFETY: `sync_wait` returns after the completion; what the future borrows outlives this call.
+    let outcome = sync_wait(unsafe { LocalTask::of_borrowing(filling) });
     match (outcome, output) {
         (Outcome::Value(()), Some(output)) => output,
         _ => panic!(
             "the future has no output, since something that it awaited has stopped: write \
              `sender.stopped_as_option().await` to go on after a stop"
         ),
-    }
-}
-
-/// A pinned future elsewhere, with type and lifetime erased. Dropping this drops the future.
-struct Borrowed {
-    /// A pinned `Option<F>`.
-    future: NonNull<()>,
-    poll: unsafe fn(NonNull<()>, &mut Cx<'_>) -> Poll<()>,
-    clear: unsafe fn(NonNull<()>),
-    _stays: PhantomData<*mut ()>,
-}
-
-impl Borrowed {
-    /// # Safety
-    ///
-    /// The future outlives the returned value, and is not accessed otherwise until that is dropped.
-    unsafe fn new<F: Future<Output = ()>>(future: Pin<&mut Option<F>>) -> Self {
-        Borrowed {
-            // SAFETY: nothing is moved.
-            future: NonNull::from(unsafe { future.get_unchecked_mut() }).cast(),
-            // SAFETY: called with the pointer above, whose target is alive, pinned and exclusive by the contract of `new`.
-            poll: |future, cx| match unsafe { pinned::<F>(future) }.as_pin_mut() {
-                Some(future) => future.poll(cx),
-                None => Poll::Pending,
-            },
-            // SAFETY: as for `poll`.
-            clear: |future| unsafe { pinned::<F>(future) }.set(None),
-            _stays: PhantomData,
-        }
-    }
-}
-
-/// # Safety
-///
-/// `future` points to a pinned `Option<F>`, and the caller has exclusive access to it.
-unsafe fn pinned<'a, F>(future: NonNull<()>) -> Pin<&'a mut Option<F>> {
-    // SAFETY: the caller's promise.
-    unsafe { Pin::new_unchecked(future.cast::<Option<F>>().as_mut()) }
-}
-
-impl Future for Borrowed {
-    type Output = ();
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
-        // SAFETY: `new`'s contract: the future is alive and accessed only through this.
-        unsafe { (self.poll)(self.future, cx) }
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        // SAFETY: `new`'s contract, as in `poll`.
-        unsafe { (self.clear)(self.future) };
     }
 }

@@ -98,8 +98,20 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
     where
         F: Future<Output = Result<T, E>> + 'static,
     {
+        // SAFETY: the future is `'static`.
+        unsafe { LocalTask::of_borrowing(future) }
+    }
+
+    /// Creates a task from a future that may borrow.
+    ///
+    /// # Safety
+    ///
+    /// Borrows of the future outlive the task's completion, or the drop of a task that is never started.
+    #[inline]
+    pub(in crate::task) unsafe fn of_borrowing<F: Future<Output = Result<T, E>>>(future: F) -> Self {
         LocalTask {
-            task: HomedTask(Task::of_local(HomedFuture::new(future))),
+            // SAFETY: the caller's promise.
+            task: HomedTask(unsafe { Task::of_local(HomedFuture::new(future)) }),
             _stays: PhantomData,
         }
     }

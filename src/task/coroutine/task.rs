@@ -232,11 +232,15 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
         Task::from_future(Try(future), allocator)
     }
 
-    /// That of a local task: what it spawns does not stay on its thread.
+    /// Creates the task of a local task. Its children do not stay on its thread.
+    ///
+    /// # Safety
+    ///
+    /// Borrows of the future outlive the task's completion, or the drop of a task that is never started.
     #[inline]
-    pub(in crate::task) fn of_local<F>(future: F) -> Self
+    pub(in crate::task) unsafe fn of_local<F>(future: F) -> Self
     where
-        F: Future<Output = Result<T, E>> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send,
         Cx: TaskContext<Allocator = Global>,
     {
         or_panic(Task::from_future(Local(future), Global))
