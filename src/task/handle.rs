@@ -17,7 +17,7 @@ use super::coroutine::context::InAllocator;
 use super::strand::reason::Reason;
 use super::strand::task_ref::TaskRef;
 use crate::Priority;
-use crate::memory::Cached;
+use crate::memory::{Cached, OutOfMemoryError};
 
 /// Starts an unstructured task: no other task waits for it, and it inherits nothing. It runs on the [global
 /// pool](crate::scheduler::ThreadPool::global).
@@ -51,10 +51,7 @@ where
         place: None,
         allocator: Cached,
     };
-    match solo::start::<_, _, InCache>(future.into_future(), None, start) {
-        Ok(claim) => Handle::new(claim),
-        Err(error) => panic!("cannot detach a task: {error}"),
-    }
+    Handle::new(solo::start::<_, _, InCache>(future.into_future(), None, start))
 }
 
 /// Starts a task like [`detach`], with a priority, a scheduler, a name or an allocator.
@@ -78,10 +75,7 @@ where
 {
     let (place, allocator) = options.into_parts();
     let start = ChildStart { place, allocator };
-    match solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start) {
-        Ok(claim) => Handle::new(claim),
-        Err(error) => panic!("cannot detach a task: {error}"),
-    }
+    Handle::new(solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start))
 }
 
 /// A handle of a [detached](detach) task. Awaiting it returns the task's output.
@@ -99,10 +93,14 @@ pub struct Handle<T: Send + 'static> {
 unsafe impl<T: Send + 'static> Sync for Handle<T> {}
 
 impl<T: Send + 'static> Handle<T> {
-    fn new(claim: ChildClaim<T>) -> Self {
-        Handle {
-            join: Some(SenderFuture::new(claim.join())),
-            claim,
+    #[track_caller]
+    fn new(started: Result<ChildClaim<T>, OutOfMemoryError>) -> Self {
+        match started {
+            Ok(claim) => Handle {
+                join: Some(SenderFuture::new(claim.join())),
+                claim,
+            },
+            Err(error) => panic!("cannot detach a task: {error}"),
         }
     }
 

@@ -1,6 +1,8 @@
 //! The priority of the current task.
 
-use super::frame::Polling;
+use super::cancellation::in_context;
+use super::strand::context::Context;
+use super::strand::raising::current_level;
 use crate::Priority;
 
 /// Returns the priority of the current task, including raises. Returns [`Priority::Default`] outside of tasks, and in a task
@@ -19,14 +21,10 @@ use crate::Priority;
 /// Children inherit the priority. Awaiting a task from a more urgent one raises it permanently to the awaiting task's level.
 /// The raise reaches its children and the tasks that it awaits, whether queued, suspended or running.
 pub fn priority() -> Priority {
-    Polling::with(|polling| polling.and_then(Polling::level).unwrap_or_default())
+    current_level()
 }
 
 /// Returns the priority that the current task was given, without later raises: see [`priority`].
 pub fn base_priority() -> Priority {
-    Polling::with(|polling| {
-        polling
-            .and_then(|polling| polling.context().priority())
-            .unwrap_or_default()
-    })
+    in_context(Context::priority).flatten().unwrap_or_default()
 }
