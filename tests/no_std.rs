@@ -1,4 +1,4 @@
-//! What the crate is without `std` and without `alloc`. Runs with every set of features; `.ci/run` runs it with none.
+//! The crate without `std` and without `alloc`. Runs with every set of features; `.ci/run` runs it with none.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -8,7 +8,7 @@ use bowline::scheduler::{InlineScheduler, TaskScheduler};
 use bowline::stop::InplaceStopSource;
 use bowline::{Completion, EmptyEnv, Operation, Panic, Patched, Transfer};
 
-/// Leaves what it is completed with where it was told, and offers a stop token: all that waiting takes without threads.
+/// A receiver that stores its completion in a given place and offers a stop token: all that waiting needs without threads.
 struct Leave<'a, T, E> {
     place: &'a mut Option<Completion<T, E>>,
     source: &'a InplaceStopSource,
@@ -45,7 +45,7 @@ impl<'a, T: Send, E: Send> Receiver<T, E> for Leave<'a, T, E> {
     }
 }
 
-/// Starts `sender`, calls `during` once it has started, and returns what it completed with by then.
+/// Starts `sender`, calls `during` after the start, and returns the completion.
 fn complete<S>(sender: S, source: &InplaceStopSource, during: impl FnOnce()) -> Completion<S::Value, S::Error>
 where
     S: Sender<Value: Send, Error: Send>,
@@ -56,7 +56,8 @@ where
             place: &mut place,
             source,
         }));
-        // SAFETY: it is pinned, started once, and every sender of this file completes before the end of the block.
+        // SAFETY: the operation is pinned and started once, and every sender of this file completes before the end of the
+        // block.
         unsafe { operation.start() }.run();
         during();
     }

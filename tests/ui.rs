@@ -1,6 +1,6 @@
-//! The messages that a user reads when something does not compile.
+//! The messages that the compiler prints for wrong code.
 //!
-//! After a change that is meant, `TRYBUILD=overwrite cargo test --test ui` writes the messages anew.
+//! After an intended change, `TRYBUILD=overwrite cargo test --test ui` updates the messages.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 fn messages_say_what_to_write() {
     let tests = trybuild::TestCases::new();
     tests.pass("tests/ui/pass.rs");
-    // The words around ours are the compiler's, and a nightly one is free to change them from day to day.
+    // The rest of a message is the compiler's, and may change with each nightly.
     if is_nightly() {
         eprintln!("the messages are those of a stable compiler; only what must compile was tried");
     } else {

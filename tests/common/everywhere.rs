@@ -1,18 +1,18 @@
-//! The places where a test of tasks runs.
+//! The schedulers on which task tests run.
 
 use bowline::scheduler::{RunLoop, ThreadPool};
 use bowline::{Outcome, Sender, starts_on, sync_wait};
 
-/// A place where tasks run.
+/// A scheduler on which tasks run.
 #[derive(Debug)]
 pub enum Place {
-    /// A run loop of the thread that asks.
+    /// A run loop, driven by the calling thread.
     Loop(RunLoop),
     Pool(ThreadPool),
 }
 
 impl Place {
-    /// Runs a sender there, and waits for it.
+    /// Runs a sender there and waits for it.
     pub fn run<S>(&self, sender: S) -> Outcome<S::Value, S::Error>
     where
         S: Sender<Value: Send, Error: Send> + Send,

@@ -1,4 +1,4 @@
-//! A sender that misbehaves in one chosen place.
+//! A sender that misbehaves at one chosen point.
 
 use std::marker::PhantomPinned;
 use std::pin::Pin;
@@ -7,16 +7,16 @@ use bowline::{Operation, Receiver, Sender, Transfer};
 
 use super::{Census, Counted};
 
-/// Where it misbehaves.
+/// The point at which a [`Hostile`] sender misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trick {
-    /// Nowhere: it completes with 1.
+    /// Never: it completes with 1.
     None,
-    /// `connect` panics with its receiver in hand.
+    /// `connect` panics while it owns its receiver.
     ConnectPanics,
-    /// `connect` drops its receiver, and panics then.
+    /// `connect` drops its receiver, then panics.
     ConnectDropsAndPanics,
-    /// `connect` drops its receiver, and returns an operation without one.
+    /// `connect` drops its receiver and returns an operation without one.
     ConnectDrops,
     /// `start` panics before it completes.
     StartPanics,
@@ -26,7 +26,7 @@ pub enum Trick {
     OperationPanics,
 }
 
-/// The sender. What it is made of is counted, so that a test sees what is dropped twice or never.
+/// A sender that misbehaves. Its parts are counted, so that a test detects double drops and leaks.
 #[derive(Debug)]
 pub struct Hostile {
     trick: Trick,
@@ -50,8 +50,8 @@ impl Drop for Hostile {
     }
 }
 
-// SAFETY: the operation touches nothing after its completion, and is `!Unpin`. What else it promises and breaks is what
-// the tests are about; none of them connects it where that is relied upon.
+// SAFETY: the operation touches nothing after its completion, and is `!Unpin`. The tests are about the rest of the contract,
+// which it breaks; none connects it where that contract is relied upon.
 unsafe impl Sender for Hostile {
     type Value = i32;
     type Error = &'static str;

@@ -1,4 +1,4 @@
-//! What the tests share: an allocator that counts, threads with small stacks, values that tell when they are dropped.
+//! Helpers shared by the tests: an allocator that counts, threads with small stacks, values that count their drops.
 #![allow(dead_code, unreachable_pub, reason = "every test file uses some of it")]
 
 pub mod everywhere;
@@ -27,38 +27,38 @@ thread_local! {
     static CREW: Cell<Option<&'static AtomicUsize>> = const { Cell::new(None) };
 }
 
-/// Counts the allocations of each thread, and those of the threads of a crew together.
+/// An allocator that counts the allocations of each thread, and those of a crew of threads together.
 struct Counting;
 
 fn count() {
-    // A thread that is ending has no counter any more, and nobody who asks.
+    // A thread that is ending has dropped its counter, and no test reads it.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
     if let Ok(Some(crew)) = CREW.try_with(Cell::get) {
         crew.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// Counts what several threads allocate, each from the time it joined.
+/// A counter of the allocations of several threads, each from the time it joined.
 #[derive(Clone, Copy, Debug)]
 pub struct CrewAllocations(&'static AtomicUsize);
 
 impl CrewAllocations {
     pub fn new() -> Self {
-        // A thread of the crew may end after the test, so they are not on anybody's stack.
+        // A thread of the crew may outlive the test, so the counter is not on a stack.
         CrewAllocations(for_good(AtomicUsize::new(0)))
     }
 
-    /// The calling thread is counted from now on.
+    /// Counts the calling thread from now on.
     pub fn join(&self) {
         CREW.with(|crew| crew.set(Some(self.0)));
     }
 
-    /// How often the crew has allocated so far.
+    /// Returns the number of allocations of the crew so far.
     pub fn so_far(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// How often the crew allocates while `f` runs.
+    /// Returns the number of allocations of the crew while `f` runs.
     pub fn during<T>(&self, f: impl FnOnce() -> T) -> (T, usize) {
         let before = self.so_far();
         let result = f();
@@ -66,7 +66,7 @@ impl CrewAllocations {
     }
 }
 
-// SAFETY: every call goes to the system's allocator, unchanged.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -95,32 +95,32 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often this thread allocates while `f` runs.
+/// Returns the number of allocations of this thread while `f` runs.
 pub fn allocations<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATIONS.with(Cell::get);
     let result = f();
     (result, ALLOCATIONS.with(Cell::get) - before)
 }
 
-/// How often this thread has allocated so far.
+/// Returns the number of allocations of this thread so far.
 pub fn allocations_so_far() -> usize {
     ALLOCATIONS.with(Cell::get)
 }
 
-/// How much larger stacks are under a sanitizer, whose frames are several times as large and whose runtime takes some
-/// of the stack for itself. That the sizes hold is for the other runs to show. Set by `scripts/sanitizers`.
+/// The factor by which stacks are larger under a sanitizer. Its frames are several times as large, and its runtime uses part of
+/// the stack; other runs check the real sizes. Set by `scripts/sanitizers`.
 const STACK_SCALE: usize = if cfg!(sanitized) { 16 } else { 1 };
 
-/// The stack in which a million rounds must fit.
+/// The stack size that must suffice for a million rounds.
 pub const SMALL_STACK: usize = 64 * 1024 * STACK_SCALE;
 
-/// The stack in which nests a hundred thousand deep must fit.
+/// The stack size that must suffice for nests a hundred thousand deep.
 pub const DEEP_STACK: usize = 256 * 1024 * STACK_SCALE;
 
-/// The rounds of a stack test: enough to fill any stack, should a round keep some of it.
+/// The rounds of a stack test: enough to overflow any stack if a round kept some of it.
 pub const ROUNDS: usize = if cfg!(sanitized) { 100_000 } else { 1_000_000 };
 
-/// Runs `f` on a thread with a stack of `bytes`, and passes its panic on.
+/// Runs `f` on a thread with a stack of `bytes`, and resumes its panic.
 pub fn with_stack<T: Send>(bytes: usize, f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let worker = thread::Builder::new()
@@ -139,7 +139,7 @@ pub fn with_loop<T>(f: impl FnOnce(RunLoopScheduler<'_>) -> T) -> T {
     let run_loop = RunLoop::new();
     thread::scope(|scope| {
         scope.spawn(|| run_loop.run());
-        // The loop ends also when `f` panics.
+        // Ends the loop also when `f` panics.
         struct Finish<'a>(&'a RunLoop);
         impl Drop for Finish<'_> {
             fn drop(&mut self) {
@@ -151,10 +151,9 @@ pub fn with_loop<T>(f: impl FnOnce(RunLoopScheduler<'_>) -> T) -> T {
     })
 }
 
-/// Takes a lock that several threads want at once.
+/// Takes a lock that several threads contend for.
 ///
-/// The half of a `Mutex` that waits is in the standard library, where ThreadSanitizer does not see it: there it is tried
-/// again and again.
+/// A `Mutex` waits inside the standard library, which ThreadSanitizer does not instrument; so under it this spins.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     while cfg!(sanitized) {
         match mutex.try_lock() {
@@ -165,26 +164,26 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody panicked while it was held")
 }
 
-/// Keeps a worker of a pool busy until it is dropped.
+/// A guard that keeps a worker of a pool busy until it is dropped.
 #[derive(Debug)]
 pub struct Held {
     _release: mpsc::Sender<()>,
 }
 
-/// Keeps a worker of the pool busy, and returns once it is.
+/// Occupies a worker of the pool, and returns once it is occupied.
 pub fn hold(scheduler: PoolScheduler) -> Held {
     let (arrived, arrives) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     bowline::execute(scheduler, move || {
         arrived.send(()).expect("somebody waits");
-        // It ends when the other side is dropped.
+        // Returns when the sender is dropped.
         let _ = released.recv();
     });
     arrives.recv().expect("the job runs");
     Held { _release: release }
 }
 
-/// The message of the panic that `f` ends with.
+/// Returns the message of the panic that `f` ends with.
 pub fn panic_message<T>(f: impl FnOnce() -> T) -> String {
     let payload = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
         Ok(_) => panic!("it did not panic"),
@@ -196,11 +195,11 @@ pub fn panic_message<T>(f: impl FnOnce() -> T) -> String {
     }
 }
 
-/// Counts how many of its values are alive.
+/// A counter of the values that are alive.
 #[derive(Clone, Default, Debug)]
 pub struct Census(Arc<AtomicUsize>);
 
-/// A value that a [`Census`] counts. Not `Clone`: it stands for what can only be moved.
+/// A value that a [`Census`] counts. Not `Clone`: it stands for values that can only be moved.
 #[derive(Debug)]
 pub struct Counted(Arc<AtomicUsize>);
 
@@ -225,12 +224,12 @@ impl Drop for Counted {
     }
 }
 
-/// A sender that completes with a panic.
+/// Returns a sender that completes with a panic.
 pub fn just_panic<T, E>(message: &'static str) -> impl Sender<Value = T, Error = E> + Clone + Send {
     just_from(move || -> T { panic!("{message}") }).infallible_into()
 }
 
-/// A predicate for `repeat_until` that is true the millionth time.
+/// Returns a predicate for `repeat_until` that is true the millionth time.
 pub fn million<T>() -> impl FnMut(&T) -> bool + Send {
     let mut left = ROUNDS;
     move |_| {
@@ -239,13 +238,13 @@ pub fn million<T>() -> impl FnMut(&T) -> bool + Send {
     }
 }
 
-/// Random numbers, the same everywhere for a seed.
+/// A random number generator, deterministic for a seed.
 #[derive(Debug)]
 pub struct XorShift(u64);
 
 impl XorShift {
     pub fn new(seed: u64) -> Self {
-        // Never zero, and spread out, so that neighbouring seeds do not look alike.
+        // Never zero, and spread out, so that neighbouring seeds differ.
         XorShift((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -261,15 +260,15 @@ impl XorShift {
     }
 }
 
-/// What [`quiet_panic`] panics with.
+/// The message of [`quiet_panic`].
 pub const PANIC: &str = "a panic of the stress test";
 
-/// Ends as a panic does, without the panic hook's report.
+/// Panics without calling the panic hook.
 pub fn quiet_panic() -> ! {
     std::panic::resume_unwind(Box::new(PANIC))
 }
 
-/// A number from the environment of the process.
+/// Returns a number from the environment of the process.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| {
         text.parse()
@@ -277,12 +276,12 @@ pub fn number(name: &str) -> Option<u64> {
     })
 }
 
-/// Where a sender says that it completes.
+/// Returns where a sender declares that it completes.
 pub fn completes<S: Sender>(_: &S) -> Completes {
     S::COMPLETES
 }
 
-/// A scheduler of right here that counts its handles: `Arc::strong_count` of what it was made of, less one.
+/// An inline scheduler that counts its handles: `Arc::strong_count` of its field, less one.
 #[derive(Clone, Debug)]
 pub struct HandleScheduler(pub Arc<()>);
 
@@ -305,9 +304,9 @@ impl bowline::Scheduler for HandleScheduler {
     }
 }
 
-/// Runs a test of the caller's file once more, in a process of its own with more in its environment.
+/// Runs a test of the caller's file again, in a process of its own with additional environment variables.
 ///
-/// `test` is the name of the function. The harness knows it by its module too, which is the file it is in.
+/// `test` is the name of the function. The harness prefixes it with its module, which is named like the file.
 #[track_caller]
 pub fn in_own_process(test: &str, variables: &[(&str, &str)]) -> Output {
     let file = Path::new(Location::caller().file());
@@ -333,14 +332,14 @@ pub fn passes_in_own_process(test: &str, variables: &[(&str, &str)]) {
     );
 }
 
-/// Runs `f` in a process of its own, expects it to abort, and returns what it said. `test` is the name of the test that
-/// calls this, which is what the process runs.
+/// Runs `f` in a process of its own, expects it to abort, and returns its standard error. `test` is the name of the calling
+/// test, which is what the process runs.
 #[track_caller]
 pub fn aborts(test: &str, f: impl FnOnce()) -> String {
     aborts_with(test, &[], f)
 }
 
-/// [`aborts`], in a process with more in its environment.
+/// Runs `f` like [`aborts`], with additional environment variables.
 #[track_caller]
 pub fn aborts_with(test: &str, variables: &[(&str, &str)], f: impl FnOnce()) -> String {
     const INSIDE: &str = "BOWLINE_ABORTS";
@@ -353,9 +352,9 @@ pub fn aborts_with(test: &str, variables: &[(&str, &str)], f: impl FnOnce()) -> 
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Holds the report hook, of which a process has one: one test at a time sets it. It is reset at the end.
+/// A guard of the process-wide report hook. One test at a time holds it; its drop resets the hook.
 ///
-/// Tests that run beside the one that holds it may be reported too, so the hook tells its own reports from others.
+/// Tests that run concurrently may be reported too, so the hook must recognize its own reports.
 #[derive(Debug)]
 pub struct ReportHook {
     _alone: MutexGuard<'static, ()>,
@@ -365,7 +364,7 @@ impl ReportHook {
     /// Waits until no other test holds the hook, and sets it.
     pub fn set(hook: impl Fn(&Report<'_>) + Send + Sync + 'static) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
-        // A test that failed while it held the hook has reset it all the same.
+        // A test that panicked while it held the hook has reset it by unwinding.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         task::set_report_hook(hook);
         ReportHook { _alone }
@@ -378,18 +377,18 @@ impl Drop for ReportHook {
     }
 }
 
-/// What a [`Record`] was completed with.
+/// The completion of a [`Record`].
 #[derive(Debug, PartialEq)]
 pub enum Recorded<T, E> {
     Value(T),
     Error(E),
     Stopped,
     Panicked(String),
-    /// It was dropped without any of them.
+    /// Dropped without a completion.
     Dropped,
 }
 
-/// A receiver that sends what it is completed with down a channel, and offers the environment it was given.
+/// A receiver that sends its completion down a channel, and offers the environment it was given.
 pub struct Record<T, E, N = EmptyEnv> {
     sender: Option<mpsc::Sender<Recorded<T, E>>>,
     env: N,
@@ -413,7 +412,7 @@ impl<T, E, N> Record<T, E, N> {
 
     fn send(&mut self, recorded: Recorded<T, E>) -> Transfer {
         if let Some(sender) = self.sender.take() {
-            // A test that does not listen any more does not mind.
+            // The test may have dropped the other end.
             let _ = sender.send(recorded);
         }
         Transfer::none()
@@ -453,15 +452,15 @@ impl<T, E, N> Drop for Record<T, E, N> {
 
 /// [`std::thread`], with scopes whose end ThreadSanitizer sees.
 ///
-/// A scope waits for its threads inside the standard library, which is not instrumented. So every thread of a scope adds
-/// to a counter when it ends, and whoever waited for them after that: what happened in them happened before.
+/// A scope waits for its threads inside the standard library, which is not instrumented. So each thread of a scope adds to a
+/// counter when it ends. The waiting thread does the same afterwards, so the work of the threads happens before.
 pub mod thread {
     use std::sync::atomic::{AtomicUsize, Ordering};
     pub use std::thread::*;
 
     static ENDS: AtomicUsize = AtomicUsize::new(0);
 
-    /// Counts, also when it is dropped by unwinding.
+    /// Counts also when dropped by unwinding.
     struct End;
 
     impl Drop for End {
@@ -498,14 +497,14 @@ pub mod thread {
     }
 }
 
-/// Ends the process when a test hangs, with the name of what it was doing.
+/// A watchdog that ends the process when a test hangs, and prints the step that hung.
 #[derive(Debug)]
 pub struct Watchdog {
     tells: mpsc::Sender<String>,
 }
 
 impl Watchdog {
-    /// Every step takes less than `limit`.
+    /// Creates a watchdog for steps that each take less than `limit`.
     pub fn new(limit: Duration) -> Self {
         let (tells, told) = mpsc::channel::<String>();
         let test = thread::current().name().unwrap_or("a test").to_owned();
@@ -526,20 +525,20 @@ impl Watchdog {
         Watchdog { tells }
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub fn step(&self, name: impl Into<String>) {
         self.tells.send(name.into()).expect("the watchdog runs");
     }
 }
 
-/// A value that is never gone, and that a search for leaks finds.
+/// Leaks a value, reachable for a leak detector.
 pub fn for_good<T: Sync>(value: T) -> &'static T {
     let value: &'static T = Box::leak(Box::new(value));
     keep(value);
     value
 }
 
-/// Forgets what is in a box, in a way that a search for leaks finds.
+/// Leaks a pinned box, reachable for a leak detector.
 pub fn forget<T>(value: Pin<Box<T>>) {
     keep(&raw const *value);
     std::mem::forget(value);
@@ -551,13 +550,12 @@ fn keep<T>(value: *const T) {
     kept.push(value.expose_provenance());
 }
 
-/// Calls `f` with a scheduler of a run loop that another thread drives, then with that of a pool of 1, of 2 and of 8
-/// workers.
+/// Calls `f` with the scheduler of a run loop that another thread drives, then with those of pools of 1, 2 and 8 workers.
 pub fn on_loop_and_pools(f: impl Fn(TaskScheduler<'static>)) {
     let run_loop = for_good(RunLoop::new());
     thread::scope(|scope| {
         scope.spawn(|| run_loop.run());
-        // The loop ends also when `f` panics.
+        // Ends the loop also when `f` panics.
         struct Finish(&'static RunLoop);
         impl Drop for Finish {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! What the tests of structured concurrency share: places where tasks run, and what they do there.
+//! Helpers of the structured concurrency tests: schedulers on which tasks run, and typical task bodies.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -11,10 +11,11 @@ use bowline::task::Task;
 
 use crate::common::Counted;
 
-/// How many workers the pools have on which everything is tried.
+/// The numbers of workers of the pools under test.
 pub const WORKERS: [usize; 3] = [1, 2, 8];
 
-/// Has `check` run what `make` makes on a run loop, and on pools with one, two and eight workers.
+/// Creates senders by `make`, runs them on a run loop and on pools of one, two and eight workers, and passes each outcome to
+/// `check`.
 pub fn on_each<S>(make: impl Fn() -> S, check: impl Fn(&mut dyn FnMut() -> Outcome<S::Value, S::Error>))
 where
     S: Sender<Value: Send, Error: Send> + Send,
@@ -26,7 +27,7 @@ where
     }
 }
 
-/// Runs a task of what `body` makes in each of those places. It completes with its value.
+/// Runs a task of each `body()` on each of those schedulers. Every task completes with its value.
 pub fn everywhere<F>(body: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -34,7 +35,7 @@ where
     on_each(|| Task::new(body()), |run| assert!(run().is_value()));
 }
 
-/// Goes through its scheduler's queue this often. It knows nothing of stops.
+/// Suspends this often through its scheduler's queue. It ignores stops.
 pub async fn hops(rounds: usize) {
     for _ in 0..rounds {
         let mut waited = false;
@@ -49,14 +50,14 @@ pub async fn hops(rounds: usize) {
     }
 }
 
-/// Polls a future once. It is given back where it was not ready by that, as one that another thread completes may be.
+/// Polls a future once. Returns it unless it was ready, as one that another thread completes may be.
 pub async fn begin_unless_ready<F: Future>(future: F) -> Option<Pin<Box<F>>> {
     let mut future = Box::pin(future);
     let pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
     pending.then_some(future)
 }
 
-/// Polls a future once, which is not ready by that.
+/// Polls a future once, and asserts that it is not ready.
 pub async fn begin<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     let pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
@@ -64,7 +65,7 @@ pub async fn begin<F: Future>(future: F) -> Pin<Box<F>> {
     future
 }
 
-/// Polls a future once, and says what it came to.
+/// Polls a future once and returns the result.
 pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     poll_fn(|cx| {
@@ -76,14 +77,14 @@ pub async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     .await
 }
 
-/// Waits for a stop, and ends with it.
+/// Waits for a stop, and stops.
 pub async fn until_stopped<T: Send + 'static>() -> T {
     match never::<T, Infallible>().await {
         Ok(value) => value,
     }
 }
 
-/// Waits for a stop, and goes on for a while when it has come. So it is cancelled, and gives a value.
+/// Waits for a stop, then runs a while longer: cancelled, it still returns a value.
 pub async fn lingers<T>(value: T, _held: Counted) -> T {
     let stopped = never::<(), Infallible>().stopped_as_option().await;
     assert_eq!(stopped, Ok(None));
@@ -91,7 +92,7 @@ pub async fn lingers<T>(value: T, _held: Counted) -> T {
     value
 }
 
-/// A scheduler of the user's own, which has no queue that tasks know: it goes to that of another.
+/// A user-defined scheduler without a native queue, which forwards to another scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Via<S>(pub S);
 

@@ -1,4 +1,4 @@
-//! A scheduler of the user's own that panics where it is told to.
+//! A user-defined scheduler that panics where it is told to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,17 +9,16 @@ use bowline::{Identity, Scheduler, Sender, just};
 
 use super::{Census, Counted};
 
-/// What [`Touchy`] has in its sender: it must neither leak nor be dropped twice.
+/// The payload of [`Touchy`]'s sender: it must neither leak nor be dropped twice.
 type Load<const WORDS: usize> = (Counted, [usize; WORDS]);
 
-/// A scheduler of right here that panics in one of its methods, from some call of that on. Its operation is `WORDS` words
-/// larger than it need be.
+/// An inline scheduler, one of whose methods panics from a given call on. Its operation is `WORDS` words larger than needed.
 #[derive(Debug)]
 pub struct Touchy<const WORDS: usize = 0> {
     method: &'static str,
-    /// How many calls of the method go well.
+    /// The number of calls of the method that succeed.
     patience: usize,
-    /// All clones share it: it is what their identity is.
+    /// Shared by all clones: their identity.
     calls: Arc<AtomicUsize>,
     census: Census,
     _counted: Counted,
@@ -30,7 +29,7 @@ impl<const WORDS: usize> Touchy<WORDS> {
         Touchy::after(0, method, census)
     }
 
-    /// Panics when the method is called once more than `patience` times.
+    /// Creates a scheduler that panics when the method is called more than `patience` times.
     pub fn after(patience: usize, method: &'static str, census: &Census) -> Self {
         Touchy {
             method,

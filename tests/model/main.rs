@@ -1,11 +1,11 @@
-//! Models of everything that threads race for, explored with `loom`, one file per structure.
+//! Models of every race between threads, explored with `loom`, one file per structure.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release --test model --target-dir target/loom
 //! ```
 //!
-//! Every model names the outcomes it must see, and is wrong when it sees others, or misses one. What threads hand over
-//! is in cells that `loom` watches, so a missing order is found even where nothing goes wrong by chance.
+//! Every model lists the outcomes it must see, and fails if it sees others or misses one. Data that threads hand over is in
+//! cells that `loom` watches, so a missing ordering is found even if the outcome is right.
 #![cfg(loom)]
 
 mod affine;

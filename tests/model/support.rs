@@ -1,4 +1,4 @@
-//! What the models share: values that are watched, senders that complete on threads of their own, and what was seen.
+//! Helpers of the models: watched values, senders that complete on threads of their own, and the set of outcomes.
 #![allow(unreachable_pub, reason = "shared by the models")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,10 +17,10 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
-/// Spoils what is freed, so that whoever still uses it fails: `loom` itself does not watch memory.
+/// An allocator that overwrites freed memory, so that a use after free fails: `loom` itself does not watch memory.
 struct Spoiling;
 
-// SAFETY: every call goes to the system's allocator; what is freed is nobody's any more.
+// SAFETY: every call is forwarded to the system allocator; freed memory is written before it is returned.
 unsafe impl GlobalAlloc for Spoiling {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is passed on.
@@ -28,10 +28,10 @@ unsafe impl GlobalAlloc for Spoiling {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller gives the block back; the rest of its promise is passed on.
+        // SAFETY: the caller frees the block, so it is exclusive here; the rest of its promise is passed on.
         unsafe {
             pointer.write_bytes(0xA5, layout.size());
-            // The compiler may not leave out what is written here.
+            // Keeps the compiler from removing the writes above.
             System.dealloc(std::hint::black_box(pointer), layout);
         }
     }
@@ -41,27 +41,26 @@ unsafe impl GlobalAlloc for Spoiling {
 static ALLOCATOR: Spoiling = Spoiling;
 
 thread_local! {
-    /// Whether anything has panicked. A stop callback's panic goes no further, and what `loom` finds is a panic. All
-    /// threads of a model are one to the system.
+    /// Set when anything has panicked. The panic of a stop callback is swallowed, and `loom` reports its findings by panics.
+    /// All threads of a model share one system thread.
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
 static WATCH_PANICS: Once = Once::new();
 
-/// Explores every order in which threads are interrupted at most `interruptions` times.
+/// Explores every schedule in which threads are preempted at most `interruptions` times.
 ///
-/// Outcomes are kept outside of what `loom` knows, and compared with `expected` at the end.
+/// Outcomes are recorded outside of `loom`, and compared with `expected` at the end.
 pub fn explore(interruptions: usize, expected: &[&'static str], model: impl Fn(&Seen) + Send + Sync + 'static) {
     let seen = Seen::default();
     check(interruptions, &seen, model);
     seen.compare(expected);
 }
 
-/// The same, once with the threads of the model spawned in the order in which it names them, and once the other way round.
+/// Explores a model twice: with its threads spawned in the order given, and in the reverse order.
 ///
-/// `loom` begins with the thread that was spawned first, and looks for races from there. Of an atomic it remembers the
-/// last access alone, so a thread that loads and then stores hides that another had loaded before: one way round, such a
-/// race goes unseen.
+/// `loom` begins with the thread that was spawned first, and looks for races from there. It remembers only the last access of
+/// an atomic, so a load followed by a store hides an earlier load of another thread. One order alone would miss such a race.
 pub fn explore_both_ways(
     interruptions: usize,
     expected: &[&'static str],
@@ -75,7 +74,7 @@ pub fn explore_both_ways(
     seen.compare(expected);
 }
 
-/// In which order threads are spawned.
+/// The order in which threads are spawned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     AsNamed,
@@ -101,7 +100,7 @@ fn check(interruptions: usize, seen: &Seen, model: impl Fn(&Seen) + Send + Sync 
     });
 }
 
-/// The outcomes that came up.
+/// The outcomes that occurred.
 #[derive(Clone, Default)]
 pub struct Seen(Arc<Mutex<BTreeSet<&'static str>>>);
 
@@ -116,7 +115,7 @@ impl Seen {
     }
 }
 
-/// Counts the values that are alive in one run of a model.
+/// A counter of the values that are alive in one run of a model.
 #[derive(Clone, Default)]
 pub struct Census(Arc<AtomicUsize>);
 
@@ -134,26 +133,26 @@ impl Census {
     }
 }
 
-/// A value whose reads and whose drop `loom` watches: whoever touches it must be ordered after whoever did before.
+/// A value whose accesses and drop `loom` watches: each must be ordered after the previous one.
 pub struct Watched {
     number: UnsafeCell<u32>,
     census: Census,
 }
 
-// SAFETY: `loom` refuses what is not ordered.
+// SAFETY: `loom` reports unordered accesses.
 unsafe impl Sync for Watched {}
 
 impl Watched {
     pub fn read(&self) -> u32 {
-        // SAFETY: `loom` refuses what is not ordered.
+        // SAFETY: `loom` reports unordered accesses.
         self.number.with(|number| unsafe { *number })
     }
 }
 
 impl Watched {
-    /// Writes it on this thread, so that whoever reads it next must be ordered after this.
+    /// Writes the value on this thread, so that the next read must be ordered after this.
     pub fn touch(&self) {
-        // SAFETY: `loom` refuses what is not ordered.
+        // SAFETY: `loom` reports unordered accesses.
         self.number.with_mut(|number| unsafe { *number += 0 });
     }
 }
@@ -166,14 +165,14 @@ impl Clone for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and `loom` sees to it.
+        // SAFETY: dropped with exclusive access, which `loom` checks.
         let number = self.number.with_mut(|number| unsafe { number.replace(u32::MAX) });
         assert_ne!(number, u32::MAX, "dropped twice");
         self.census.0.fetch_sub(1, SeqCst);
     }
 }
 
-/// The threads of one run of a model, but for the first.
+/// The threads of one run of a model, except the first.
 #[derive(Clone, Default)]
 pub struct Threads(Arc<Mutex<Vec<thread::JoinHandle<()>>>>);
 
@@ -183,7 +182,7 @@ impl Threads {
         self.0.lock().expect("nobody panicked").push(handle);
     }
 
-    /// Spawns all, waits until they have ended.
+    /// Spawns all, and waits until they have ended.
     pub fn run<const N: usize>(&self, order: Order, bodies: [Box<dyn FnOnce()>; N]) {
         let mut bodies = Vec::from(bodies);
         if order == Order::Reversed {
@@ -195,7 +194,7 @@ impl Threads {
         self.join();
     }
 
-    /// Waits until every one has ended.
+    /// Waits until all have ended.
     pub fn join(&self) {
         loop {
             let Some(handle) = self.0.lock().expect("nobody panicked").pop() else {
@@ -206,7 +205,7 @@ impl Threads {
     }
 }
 
-/// What one run of a model uses.
+/// The fixtures of one run of a model.
 #[derive(Clone, Default)]
 pub struct World {
     pub threads: Threads,
@@ -214,12 +213,12 @@ pub struct World {
 }
 
 impl World {
-    /// A sender of `number` that nothing stops. It completes on a thread of its own.
+    /// Returns an unstoppable sender of `number`. It completes on a thread of its own.
     pub fn remote(&self, number: u32) -> Remote<&'static str> {
         self.remote_of(Completion::Value(self.census.value(number)))
     }
 
-    /// The same for any completion.
+    /// Returns an unstoppable sender of any completion. It completes on a thread of its own.
     pub fn remote_of<E>(&self, completion: Completion<Watched, E>) -> Remote<E> {
         Remote {
             completion,
@@ -228,7 +227,7 @@ impl World {
         }
     }
 
-    /// A sender of `number` that a stop ends at once. It completes on a thread of its own, or on that which stops it.
+    /// Returns a sender of `number` that a stop ends at once. It completes on a thread of its own, or on the stopping thread.
     pub fn stoppable(&self, number: u32) -> Stoppable {
         Stoppable {
             value: self.census.value(number),
@@ -236,7 +235,7 @@ impl World {
         }
     }
 
-    /// A receiver that reports to the second of what is returned.
+    /// Returns a receiver and the report of its completion.
     pub fn root(&self) -> (Root, Report) {
         let report = Report::default();
         let root = Root {
@@ -246,14 +245,14 @@ impl World {
         (root, report)
     }
 
-    /// The end of a run: every thread has ended, and everything was dropped.
+    /// Ends a run: waits for the threads, and asserts that every value was dropped.
     pub fn end(&self) {
         self.threads.join();
         assert_eq!(self.census.alive(), 0, "something was leaked");
     }
 }
 
-/// See [`World::remote`].
+/// A sender created by [`World::remote`].
 pub struct Remote<E> {
     completion: Completion<Watched, E>,
     world: World,
@@ -261,7 +260,7 @@ pub struct Remote<E> {
 }
 
 impl<E> Remote<E> {
-    /// Sets the flag when the receiver's completion, and what it resumed, has returned.
+    /// Sets the flag when the receiver's completion, and the work it resumed, has returned.
     pub fn noting_its_return(self, returned: Arc<AtomicBool>) -> Self {
         Remote {
             returned: Some(returned),
@@ -270,7 +269,7 @@ impl<E> Remote<E> {
     }
 }
 
-// SAFETY: the operation touches nothing once the thread runs that completes it, and is `!Unpin`.
+// SAFETY: the operation touches nothing after its thread has started, and is `!Unpin`.
 unsafe impl<E: Send + 'static> Sender for Remote<E> {
     type Value = Watched;
     type Error = E;
@@ -287,7 +286,7 @@ unsafe impl<E: Send + 'static> Sender for Remote<E> {
 
 pub struct RemoteOperation<E, R> {
     parts: Option<(Remote<E>, R)>,
-    /// So that `loom` sees when the operation is destroyed.
+    /// Lets `loom` see when the operation is destroyed.
     _memory: Watched,
     _pinned: PhantomPinned,
 }
@@ -310,20 +309,20 @@ impl<E: Send + 'static, R: Receiver<Watched, E>> Operation for RemoteOperation<E
                 returned.store(true, SeqCst);
             }
         });
-        // SAFETY: the receiver is valid until it completes, which is what the thread does with it.
+        // SAFETY: the receiver is valid until it completes, and completing is all the thread does with it.
         let complete: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(complete) };
         world.threads.spawn(complete);
         Transfer::none()
     }
 }
 
-/// See [`World::stoppable`].
+/// A sender created by [`World::stoppable`].
 pub struct Stoppable {
     value: Watched,
     world: World,
 }
 
-// SAFETY: the operation touches nothing once it listens, but where it has won the right to complete; it is `!Unpin`.
+// SAFETY: once it listens, the operation touches itself only after winning the right to complete; it is `!Unpin`.
 unsafe impl Sender for Stoppable {
     type Value = Watched;
     type Error = &'static str;
@@ -342,14 +341,14 @@ unsafe impl Sender for Stoppable {
     }
 }
 
-/// First, and at a known place, so that the callback finds the operation.
+/// First, so that the callback finds the operation.
 #[repr(C)]
 pub struct StoppableOperation<R: Receiver<Watched, &'static str>> {
     slot: StopSlot<<R::Env as Env>::StopToken>,
     value: Option<Watched>,
     world: World,
     receiver: Option<R>,
-    /// Whoever sets it completes. It outlives the operation, since the other looks at it later.
+    /// Set by the thread that completes. It outlives the operation, since the loser reads it later.
     completing: loom::sync::Arc<AtomicBool>,
     _memory: Watched,
     _pinned: PhantomPinned,
@@ -358,10 +357,10 @@ pub struct StoppableOperation<R: Receiver<Watched, &'static str>> {
 impl<R: Receiver<Watched, &'static str>> StoppableOperation<R> {
     /// # Safety
     ///
-    /// The slot is that of a started operation.
+    /// `slot` is that of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
         let this = slot.cast::<Self>().as_ptr();
-        // SAFETY: the slot is the first field; the operation waits for its release before it goes.
+        // SAFETY: the slot is the first field; the operation waits for its release before it is destroyed.
         unsafe {
             if (*this).completing.swap(true, SeqCst) {
                 slot.as_ref().release();
@@ -376,20 +375,20 @@ impl<R: Receiver<Watched, &'static str>> StoppableOperation<R> {
 
 impl<R: Receiver<Watched, &'static str>> Operation for StoppableOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver and the value, which are not pinned.
+        // SAFETY: only the receiver and the value are moved, and they are not pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let token = this.receiver.as_ref().expect("started once").env().stop_token();
         let threads = this.world.threads.clone();
         let completing = this.completing.clone();
         let this = NonNull::from(this).as_ptr();
-        // SAFETY: the slot is pinned with the operation, and left, or released, before that completes.
+        // SAFETY: the slot is pinned with the operation, and left or released before the operation completes.
         if !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token) } {
-            // SAFETY: it does not listen, so nobody else completes it.
+            // SAFETY: it does not listen, so no other thread completes it.
             return unsafe { (*this).receiver.take() }.expect("started once").set_stopped();
         }
         let complete: Box<dyn FnOnce() + '_> = Box::new(move || {
             if !completing.swap(true, SeqCst) {
-                // SAFETY: we complete it, so it is alive; the callback is waited for first.
+                // SAFETY: this thread completes the operation, so it is alive; `leave` waits for the callback first.
                 let (value, receiver) = unsafe {
                     (*this).slot.leave();
                     ((*this).value.take(), (*this).receiver.take())
@@ -403,20 +402,20 @@ impl<R: Receiver<Watched, &'static str>> Operation for StoppableOperation<R> {
                     .run();
             }
         });
-        // SAFETY: as for `Remote`.
+        // SAFETY: the receiver is valid until it completes, and completing is all the thread does with it.
         let complete: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(complete) };
         threads.spawn(complete);
         Transfer::none()
     }
 }
 
-/// The receiver at the end.
+/// The outermost receiver.
 pub struct Root {
     report: Report,
     census: Watched,
 }
 
-/// What a [`Root`] was completed with, and by which thread.
+/// The completion of a [`Root`], and the completing thread.
 #[derive(Clone, Default)]
 pub struct Report(Arc<Mutex<Vec<(Ended, thread::ThreadId)>>>);
 
@@ -430,22 +429,22 @@ pub enum Ended {
 }
 
 impl Report {
-    /// The completion, once every thread has ended: there is exactly one.
+    /// Returns the completion, after every thread has ended: there is exactly one.
     pub fn get(&self) -> Ended {
         self.only().0
     }
 
-    /// Whether this thread was the one that completed.
+    /// Returns whether this thread completed it.
     pub fn here(&self) -> bool {
         self.by(thread::current().id())
     }
 
-    /// Whether that thread was the one that completed.
+    /// Returns whether the given thread completed it.
     pub fn by(&self, thread: thread::ThreadId) -> bool {
         self.only().1 == thread
     }
 
-    /// Whether it has completed already.
+    /// Returns whether it has completed.
     pub fn is_there(&self) -> bool {
         !self.0.lock().expect("nobody panicked").is_empty()
     }
