@@ -7,8 +7,8 @@ use loom::thread;
 
 use crate::support::{Ended, World, explore};
 
-/// Sees `start` deliver what was there when it returned, and the trip deliver what came later. The scheduler is inline,
-/// so the trip ends where it began, and tells the two apart.
+/// Covers `start` delivering a completion that came before its return, and the trip delivering a later one. The scheduler is
+/// inline, so the delivering thread tells the two apart.
 #[test]
 fn either_start_or_the_trip_delivers() {
     for (completion, expected) in [(true, Ended::Value(6)), (false, Ended::Error("failed"))] {
@@ -28,7 +28,7 @@ fn either_start_or_the_trip_delivers() {
     }
 }
 
-/// Sees the child complete while it is being started and later. It comes back to the loop's thread in any case.
+/// Covers a child that completes during its start, and later. Either way the completion arrives on the loop's thread.
 #[test]
 fn it_comes_back_to_the_loop() {
     explore(2, &["early", "late"], |seen| {

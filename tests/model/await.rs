@@ -1,4 +1,4 @@
-//! What a task awaits: its stop, passed on or requested alone, against its completion, and the drop that waits for both.
+//! Awaits of a task: a stop, passed on or requested by a drop, against the completion, and the drop that waits for both.
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
@@ -16,7 +16,7 @@ fn awaited(sender: Stoppable) -> SenderFuture<Stoppable> {
     SenderFuture::new(sender)
 }
 
-/// Starts a task right here, with a stop that another thread requests.
+/// Starts a task on this thread, with a stop that another thread requests.
 fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
     let source = StopSource::new();
     let token = source.token();
@@ -39,7 +39,7 @@ pub(crate) async fn begin_and_drop<F: Future>(future: F) {
     .await;
 }
 
-/// Sees the completion come first, and the stop, which is passed on to what is awaited.
+/// Covers the completion coming first, and the stop, which is passed on to the awaited operation.
 #[test]
 fn the_stop_of_the_task_races_with_the_completion() {
     explore(2, &["completed", "stopped"], |seen| {
@@ -56,8 +56,8 @@ fn the_stop_of_the_task_races_with_the_completion() {
     });
 }
 
-/// The await is dropped in flight, while it completes, and while the task's stop is passed on to it. Its memory is used by
-/// nobody afterwards, and the task goes on.
+/// The await is dropped in flight while it completes and while the task's stop is passed on to it. No thread uses its memory
+/// afterwards, and the task continues.
 #[test]
 fn the_drop_races_with_the_completion_and_the_stop_of_the_task() {
     explore(1, &["went on"], |seen| {
@@ -75,7 +75,7 @@ fn the_drop_races_with_the_completion_and_the_stop_of_the_task() {
     });
 }
 
-/// The same without an end of its own: it is stopped once, by the one or by the other.
+/// The await has no completion of its own: it is stopped once, by the drop or by the task.
 #[test]
 fn the_drop_races_with_the_stop_of_the_task() {
     explore(2, &["went on"], |seen| {
@@ -93,7 +93,7 @@ fn the_drop_races_with_the_stop_of_the_task() {
     });
 }
 
-/// A child that waits is dropped in a later poll, from whichever thread that comes, while what it awaits completes.
+/// A suspended child is dropped in a later poll, on either thread, while its own await completes.
 #[test]
 fn the_drop_of_a_child_races_with_what_it_awaits() {
     explore(2, &["went on"], |seen| {
@@ -126,7 +126,7 @@ fn the_drop_of_a_child_races_with_what_it_awaits() {
     });
 }
 
-/// Starts a future in one poll, and gives it to `take` in the next.
+/// Starts a future in one poll, and passes it to `take` in the next.
 pub(crate) async fn begin_and_give<F: Future>(future: F, take: impl FnOnce(Pin<Box<F>>)) {
     let mut future = Some(Box::pin(future));
     let mut take = Some(take);
@@ -137,14 +137,14 @@ pub(crate) async fn begin_and_give<F: Future>(future: F, take: impl FnOnce(Pin<B
             return Poll::Ready(());
         }
         let _ = future.as_mut().expect("not yet").as_mut().poll(context);
-        // A child that was awaited begins when the poll is over.
+        // A child that was awaited begins after the poll.
         context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
 }
 
-/// Starts a future, and gives it to `take`, in one poll.
+/// Starts a future and passes it to `take`, in one poll.
 pub(crate) async fn begin_and_give_at_once<F: Future>(future: F, take: impl FnOnce(Pin<Box<F>>)) {
     let mut parts = Some((Box::pin(future), take));
     poll_fn(move |context| {
@@ -157,8 +157,8 @@ pub(crate) async fn begin_and_give_at_once<F: Future>(future: F, take: impl FnOn
     .await;
 }
 
-/// An await that is under way is dropped by another thread, which does not poll the task, while it completes. Whoever is
-/// last has the task, whose future is over long since, complete.
+/// An await in flight is dropped by another thread, which does not poll the task, while it completes. The last of them
+/// completes the task, whose future has already ended.
 #[test]
 fn the_drop_of_an_await_elsewhere_races_with_its_completion() {
     explore(2, &["here", "there"], |seen| {
@@ -176,7 +176,7 @@ fn the_drop_of_an_await_elsewhere_races_with_its_completion() {
     });
 }
 
-/// The same for a child, which is stopped and awaited there, while it completes where it is.
+/// A child in flight is dropped by another thread, which stops it and awaits it there, while it completes.
 #[test]
 fn the_drop_of_a_child_elsewhere_races_with_its_completion() {
     explore(2, &["here", "there"], |seen| {

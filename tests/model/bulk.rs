@@ -1,4 +1,4 @@
-//! `bulk` on a pool: who takes part, and who of them completes.
+//! `bulk` on a pool: which workers take part, and which of them completes.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -9,12 +9,12 @@ use loom::thread;
 
 use crate::support::{Ended, World, explore};
 
-/// The workers of a model: the first is this thread, the others look for something to do a few times.
+/// The workers of a model: this thread is the first; the others look for work a few times.
 struct Crew {
     world: World,
     pool: PoolModel,
     others: usize,
-    /// Which thread made the call for which index.
+    /// The calling thread for each index.
     calls: Arc<Mutex<Vec<(usize, thread::ThreadId)>>>,
 }
 
@@ -28,7 +28,7 @@ impl Crew {
         }
     }
 
-    /// The function that is called.
+    /// Returns the function of the `bulk`.
     fn call(&self) -> impl Fn(usize) + Send + Sync + 'static {
         let calls = self.calls.clone();
         move |index| {
@@ -39,7 +39,7 @@ impl Crew {
         }
     }
 
-    /// Starts `work` on this thread while the others look.
+    /// Starts `work` on this thread while the others look for work.
     fn run(&self, work: impl FnOnce()) {
         let pool = self.pool;
         for index in 1..=self.others {
@@ -53,12 +53,12 @@ impl Crew {
         let worker = pool.worker(0);
         worker.within(|| {
             work();
-            // An invitation that nobody took is not there any more.
+            // An invitation that was not taken has been withdrawn.
             assert!(!worker.run_next(false));
         });
     }
 
-    /// The end: nothing is left in any queue, and each index was called once. Gives the threads that made the calls.
+    /// Asserts that all queues are empty and each index was called once. Returns the threads that made the calls.
     fn end(self, shape: usize) -> Vec<thread::ThreadId> {
         self.world.end();
         assert!(!self.pool.has_work());
@@ -70,8 +70,8 @@ impl Crew {
     }
 }
 
-/// Sees the first worker do all of it and complete, one of two complete after both took part, and the second complete
-/// also where it came too late to call anything. What one of them read, the other drops only later.
+/// Covers the first worker doing all calls and completing, either completing after both took part, and the second completing
+/// without a call. A value that one of them read is dropped by the other only afterwards.
 #[test]
 fn the_last_to_leave_completes() {
     explore(
@@ -105,7 +105,7 @@ fn the_last_to_leave_completes() {
     );
 }
 
-/// Sees the invitation go from the first to the second to the third, and be taken back by each who sent it.
+/// Covers the invitation going from the first to the second to the third, and being withdrawn by each sender.
 #[test]
 fn an_invitation_is_sent_on() {
     explore(3, &["one", "two", "three"], |seen| {
@@ -126,7 +126,7 @@ fn an_invitation_is_sent_on() {
     });
 }
 
-/// Sees one call panic and the other not be made, and both panic. One panic arrives, and the value is dropped by then.
+/// Covers one call panicking with the other not made, and both panicking. One panic arrives, after the value was dropped.
 #[test]
 fn the_first_panic_arrives() {
     explore(4, &["one", "two"], |seen| {

@@ -21,7 +21,7 @@ use crate::awaits::begin_and_give;
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Failure, Sendable, awaited, task};
 
-/// Starts a task right here, with a stop that another thread requests.
+/// Starts a task on this thread, with a stop that another thread requests.
 fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
     let source = StopSource::new();
     let token = source.token();
@@ -35,13 +35,13 @@ fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
     );
 }
 
-/// Counts its calls, and touches what it owns, which is gone when it was called, or is never to be.
+/// A handler that counts its calls and touches a watched value. The value is dropped after the call, or when no call can come.
 struct Handler {
     calls: Arc<AtomicUsize>,
     owned: Watched,
 }
 
-// SAFETY: the threads of a model are one to the system, and `loom` watches the value.
+// SAFETY: the threads of a model share one system thread, and `loom` watches the value.
 unsafe impl Send for Handler {}
 
 impl Handler {
@@ -60,13 +60,13 @@ impl Handler {
     }
 }
 
-/// A future that is never ready, and keeps nothing.
+/// Returns a future that is never ready.
 fn forever() -> impl Future<Output = ()> + Send {
     std::future::pending()
 }
 
-/// Sees a cancel before the handler is installed, while the operation runs, and after its end: the handler is called at once,
-/// by who cancels, or not at all, and the operation gives its value.
+/// Covers a cancellation before the handler is installed, while the operation runs, and after its end. The handler is called at
+/// once, by the cancelling thread, or not at all. The operation returns its value.
 #[test]
 fn the_installation_of_a_handler_races_with_the_cancel() {
     explore(2, &["at once", "by who cancels", "not called"], |seen| {
@@ -98,7 +98,7 @@ fn the_installation_of_a_handler_races_with_the_cancel() {
     });
 }
 
-/// A handler that says when it begins, and when it has returned. In between, others get their turn.
+/// A handler that records its start and its return, and yields in between.
 #[derive(Clone, Default)]
 struct Call {
     began: loom::sync::Arc<loom::sync::atomic::AtomicUsize>,
@@ -119,14 +119,14 @@ impl Call {
         }
     }
 
-    /// It is not running. Returns whether it was called.
+    /// Asserts that it is not running. Returns whether it was called.
     fn is_over(&self) -> bool {
         let (began, ended) = (self.began.load(Relaxed), self.ended.load(Relaxed));
         assert_eq!(began, ended, "the handler is still running");
         began != 0
     }
 
-    /// Who has called it: nobody, this thread, or another.
+    /// Returns which thread called it: none, this one, or another.
     fn by(&self) -> &'static str {
         match *self.by.lock().expect("nobody panicked") {
             None => "not called",
@@ -136,8 +136,7 @@ impl Call {
     }
 }
 
-/// The operation ends, and the poll takes the handler back, while the handler is called on another thread: the task goes on when
-/// that has returned.
+/// The operation ends, and the poll removes the handler, while another thread calls it: the task continues after its return.
 #[test]
 fn a_task_goes_on_when_its_handler_has_returned() {
     explore(2, &["called here", "called there", "not called"], |seen| {
@@ -146,7 +145,7 @@ fn a_task_goes_on_when_its_handler_has_returned() {
         let (call, value) = (Call::default(), world.census.value(7));
         let (handler, over) = (call.handler(&world), call.clone());
         let inside = async move {
-            // It suspends once, so that a cancel may come from elsewhere.
+            // Suspends once, so that a cancellation can arrive in between.
             let mut polled = false;
             let operation = poll_fn(move |context| {
                 if std::mem::replace(&mut polled, true) {
@@ -167,8 +166,8 @@ fn a_task_goes_on_when_its_handler_has_returned() {
     });
 }
 
-/// The future is dropped in the poll while its handler is called on another thread: the drop waits for nothing, and the task is not
-/// done before the handler has returned.
+/// The future is dropped in the poll while another thread calls its handler. The drop does not block, and the task finishes
+/// after the handler has returned.
 #[test]
 fn a_task_is_done_when_a_handler_that_was_dropped_has_returned() {
     explore(2, &["called here", "called there", "not called"], |seen| {
@@ -194,8 +193,8 @@ fn a_task_is_done_when_a_handler_that_was_dropped_has_returned() {
     });
 }
 
-/// What is handled is stopped by the cancel itself, which has not got to the handler: then the task, which takes it back, calls it. It
-/// is called once in any case.
+/// The cancellation stops the operation before it has reached the handler: the task, which removes the handler, calls it. It is
+/// called exactly once.
 #[test]
 fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
     explore(2, &["cancelled", "not cancelled"], |seen| {
@@ -207,7 +206,7 @@ fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
             let stoppable = SenderFuture::new(remote.stopped_as_option());
             let result = task::with_cancellation_handler(handler, stoppable).await?;
             let called = over.is_over();
-            // What was stopped was stopped by the cancel, of which the handler was told.
+            // Only the cancellation stops the operation, and it also calls the handler.
             assert!(result.is_some() || called);
             result.ok_or("cancelled")
         };
@@ -221,8 +220,8 @@ fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
     });
 }
 
-/// The future is dropped by another thread while the task is cancelled, and while it ends: whoever is last, nobody uses the
-/// handler or the stop source afterwards.
+/// Another thread drops the future while the task is cancelled and while it ends. In every order, no thread uses the handler or
+/// the stop source afterwards.
 #[test]
 fn the_drop_of_a_handler_elsewhere_races_with_the_cancel_and_the_end_of_the_task() {
     explore(2, &["called", "not called"], |seen| {
@@ -246,7 +245,7 @@ fn the_drop_of_a_handler_elsewhere_races_with_the_cancel_and_the_end_of_the_task
     });
 }
 
-/// The future is never dropped: the end of the task takes the handler back, while the task is cancelled.
+/// The future is never dropped: the end of the task removes the handler while the task is cancelled.
 #[test]
 fn the_end_of_the_task_races_with_the_cancel_for_a_handler_that_was_forgotten() {
     explore(2, &["called", "not called"], |seen| {
@@ -277,7 +276,7 @@ fn the_end_of_the_task_races_with_the_cancel_for_a_handler_that_was_forgotten() 
 
 type Slot = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
 
-/// The handler drops the future that it is of, while the task ends and takes the handler back: neither waits for the other.
+/// The handler drops its own future while the task ends and removes the handler: neither waits for the other.
 #[test]
 fn a_handler_that_drops_its_future_races_with_the_end_of_the_task() {
     explore(2, &["dropped by the handler", "left"], |seen| {
@@ -317,7 +316,7 @@ fn a_handler_that_drops_its_future_races_with_the_end_of_the_task() {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A timer whose time comes on a thread of its own.
+/// Returns a timer that fires on a thread of its own.
 fn timer(world: &World) -> Timer {
     let run_loop = RunLoop::new();
     let timer = Timer::on(&run_loop);
@@ -331,12 +330,12 @@ fn timer(world: &World) -> Timer {
     timer
 }
 
-/// Starts a task right here, which nothing stops.
+/// Starts a task on this thread, without a stop.
 fn begin_alone(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// Sees the operation end before the deadline, and be stopped by it.
+/// Covers the operation ending before the deadline, and being stopped by it.
 #[test]
 fn the_deadline_races_with_the_end_of_the_operation() {
     explore(1, &["ended", "exceeded"], |seen| {
@@ -358,7 +357,7 @@ fn the_deadline_races_with_the_end_of_the_operation() {
     });
 }
 
-/// Sees a cancel of the task stop the operation, which passes on, and the deadline, which is an error: whichever came first.
+/// Covers a cancellation, which stops the task, and the deadline, which is an error: the first one decides.
 #[test]
 fn the_deadline_races_with_the_cancel() {
     explore(2, &["cancelled", "exceeded"], |seen| {
@@ -385,7 +384,7 @@ fn the_deadline_races_with_the_cancel() {
     });
 }
 
-/// The future is dropped by another thread while its time comes, and while the task ends.
+/// Another thread drops the future while the deadline passes and while the task ends.
 #[test]
 fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_task() {
     explore(2, &["went on"], |seen| {
@@ -405,8 +404,8 @@ fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_tas
     });
 }
 
-/// A scope is left, and its timer stopped, while the time comes on another thread: what is inside has ended by itself, and is not
-/// told that it was late.
+/// A scope is left, which stops its timer, while the deadline passes on another thread. The inside has ended already, and does
+/// not report the deadline.
 #[test]
 fn the_expiry_of_a_deadline_races_with_leaving_it() {
     explore(2, &["cancelled inside", "in time"], |seen| {
@@ -436,7 +435,7 @@ fn the_expiry_of_a_deadline_races_with_leaving_it() {
     });
 }
 
-/// The future is sent away, and dropped when all is over: the end of the task stops the timer, while its time comes.
+/// The future is sent away and dropped last: the end of the task stops the timer while the deadline passes.
 #[test]
 fn the_end_of_the_task_races_with_a_deadline_that_was_sent_away() {
     explore(2, &["went on"], |seen| {
@@ -463,7 +462,7 @@ fn the_end_of_the_task_races_with_a_deadline_that_was_sent_away() {
     });
 }
 
-/// Begins a sender in a deadline, and awaits it outside of that. One that was stopped before is not awaited.
+/// Starts a sender inside a deadline, and awaits it outside. A sender that was already stopped is not awaited.
 async fn moved_out<S>(sender: S, timer: Timer) -> Result<Watched, Failure>
 where
     S: Sender<Value = Watched, Error = Failure> + 'static,
@@ -483,13 +482,13 @@ where
     }
 }
 
-/// What was moved out of a deadline waits for a stop alone, which the scope passes on also after it was left.
+/// A sender moved out of a deadline ends only by a stop, which the scope passes on even after it was left.
 #[test]
 fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
     explore(2, &["stopped", "cancelled before"], |seen| {
         let world = World::default();
         let (root, report) = world.root();
-        // No thread drives the loop: the scope is left long before its time.
+        // The loop is not driven: the scope is left long before its deadline.
         let run_loop = RunLoop::new();
         let timer = Timer::on(&run_loop);
         begin(&world, task(moved_out(never::<Watched, Failure>(), timer)), root);
@@ -502,8 +501,8 @@ fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
     });
 }
 
-/// What was moved out of a deadline is its last user, and ends on another thread while the task is cancelled: the scope ends once,
-/// and stays alive until no stop is being passed on.
+/// A sender moved out of a deadline is the scope's last user. It ends on another thread while the task is cancelled. The scope
+/// ends once, after the last stop was passed on.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_the_cancel() {
     explore(2, &["ended", "stopped", "cancelled before"], |seen| {
@@ -522,7 +521,7 @@ fn the_end_of_what_was_moved_out_of_a_deadline_races_with_the_cancel() {
     });
 }
 
-/// It ends on another thread, while the scope is left, and its time comes on a third.
+/// A sender moved out of a deadline ends on another thread while the scope is left, and the deadline passes on a third.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_its_expiry() {
     explore(2, &["ended", "late"], |seen| {
@@ -539,14 +538,14 @@ fn the_end_of_what_was_moved_out_of_a_deadline_races_with_its_expiry() {
     });
 }
 
-/// A scope is left while what began in it is dropped elsewhere: neither is gone before the other has let go.
+/// A scope is left while a future begun in it is dropped elsewhere: both memories stay valid until both have finished.
 #[test]
 fn the_end_of_a_scope_races_with_the_drop_of_what_was_sent_out_of_it() {
     explore(2, &["went on"], |seen| {
         let world = World::default();
         let (root, report) = world.root();
         let (handler, calls) = Handler::new(&world);
-        // Nobody drives the loop: the scope is left long before its time.
+        // The loop is not driven: the scope is left long before its deadline.
         let run_loop = RunLoop::new();
         let (timer, value, threads) = (Timer::on(&run_loop), world.census.value(7), world.threads.clone());
         let inside = async move {

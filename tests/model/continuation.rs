@@ -1,4 +1,4 @@
-//! Continuations: the end of one against the start of who waits for it, its stop, the drop of its await, and its handler.
+//! Continuations: their end against the start of the waiting operation, its stop, the drop of its await, and its handler.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, Once};
@@ -16,7 +16,7 @@ type Failure = &'static str;
 type Waiting = Continuation<Watched, Failure>;
 
 thread_local! {
-    /// How many reports there were in one run. All threads of a model are one to the system.
+    /// The number of reports in one run. All threads of a model share one system thread.
     static REPORTS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -27,14 +27,14 @@ fn watch_reports() {
     REPORTS.set(0);
 }
 
-/// What is given back.
+/// The value returned by a failed `resume`.
 type Back = Arc<Mutex<Option<Watched>>>;
 
 fn take(back: &Back) -> Option<u32> {
     back.lock().expect("nobody panicked").take().map(|value| value.read())
 }
 
-/// Resumes with a six, on a thread of its own, which begins before `start` has returned.
+/// Resumes with a six on a thread of its own, which starts before `start` has returned.
 fn resume_elsewhere(world: &World, back: &Back) -> impl FnOnce(Waiting) + Send + use<> {
     let (threads, value, back) = (world.threads.clone(), world.census.value(6), back.clone());
     move |continuation| {
@@ -47,7 +47,7 @@ fn resume_elsewhere(world: &World, back: &Back) -> impl FnOnce(Waiting) + Send +
     }
 }
 
-/// Starts it with a stop that another thread requests.
+/// Starts the sender with a stop that another thread requests.
 fn begin(world: &World, sender: impl Sender<Value = Watched, Error = Failure> + Send + 'static, root: Root) {
     let source = StopSource::new();
     let token = source.token();
@@ -57,7 +57,7 @@ fn begin(world: &World, sender: impl Sender<Value = Watched, Error = Failure> + 
     submit(sender.write_env(WithStopToken(token)), root);
 }
 
-/// Sees it resumed before `start` has returned, which completes it then, and after that.
+/// Covers a resume before `start` has returned, which then completes the operation, and a later one.
 #[test]
 fn the_resume_races_with_the_start() {
     explore(3, &["by the start", "by the resume"], |seen| {
@@ -73,8 +73,7 @@ fn the_resume_races_with_the_start() {
     });
 }
 
-/// Sees the stop before the start, while that runs, and afterwards; each before and after the resume. The value arrives, or
-/// is given back.
+/// Covers the stop before, during and after the start, each before and after the resume. The value arrives or is returned.
 #[test]
 fn the_resume_races_with_the_stop() {
     let outcomes = ["resumed", "stopped, and given back", "never called"];
@@ -94,7 +93,7 @@ fn the_resume_races_with_the_stop() {
     });
 }
 
-/// The await is dropped in flight while it is resumed: the value is dropped with the await, or given back. Nobody uses the
+/// The await is dropped in flight while it is resumed: the value is dropped with the await, or returned. No thread uses the
 /// memory of the await afterwards.
 #[test]
 fn the_resume_races_with_the_drop_of_the_await() {
@@ -119,7 +118,7 @@ fn the_resume_races_with_the_drop_of_the_await() {
     });
 }
 
-/// Sees it dropped, which is reported once, and stopped before that, which is not.
+/// Covers a dropped continuation, which is reported once, and one stopped before that, which is not.
 #[test]
 fn the_drop_races_with_the_stop() {
     explore(2, &["dropped", "stopped"], |seen| {
@@ -140,7 +139,7 @@ fn the_drop_races_with_the_stop() {
     });
 }
 
-/// A handler is set while the stop is requested: it is called once, by the stop, or at once by who sets it; unless the
+/// A handler is set while the stop is requested. It is called once, by the stopping thread or by the setting one, unless the
 /// continuation has ended before.
 #[test]
 fn a_handler_races_with_the_stop() {

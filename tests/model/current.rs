@@ -1,5 +1,4 @@
-//! The current task: questions against the end of what they are about, and frames that are resumed, or blocked for, in the middle
-//! of a poll.
+//! The current task: queries against the end of the task, and frames that are resumed, or blocked on, during a poll.
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
@@ -19,7 +18,7 @@ use crate::hop::{self, Elsewhere};
 use crate::support::{Ended, Watched, World, explore};
 use crate::task::{Event, Failure, Sendable, awaited, task};
 
-/// Where a task leaves word of itself. The model's threads are one to the system, so this orders nothing.
+/// A slot for a task's reference to itself. The threads of a model share one system thread, so this orders nothing.
 #[derive(Clone, Default)]
 struct Slot(Arc<Mutex<Option<TaskRef>>>);
 
@@ -34,8 +33,8 @@ impl Slot {
     }
 }
 
-/// A task ends on another thread while it is asked about here. It tells what there is, or what there was; and it was cancelled
-/// before, or in the midst of that.
+/// A task ends on another thread while this one queries it. The answers describe the running task or the ended one; the
+/// cancellation comes before or in between.
 #[test]
 fn asking_races_with_the_end() {
     explore(3, &["running", "cancelled", "finished"], |seen| {
@@ -67,7 +66,7 @@ fn asking_races_with_the_end() {
             (false, false) => "running",
             (true, false) => "cancelled",
             (true, true) => "finished",
-            // It went on between the two questions.
+            // It ended between the two queries.
             (false, true) => "finished",
         });
         world.end();
@@ -76,8 +75,8 @@ fn asking_races_with_the_end() {
     });
 }
 
-/// A child asks about itself for the first time, and so about its parent, while that is asked too; and ends while the tree of
-/// the parent is made.
+/// A child queries itself for the first time, and so its parent, while the parent is queried too. It ends while the tree of the
+/// parent is built.
 #[test]
 fn a_tree_is_made_while_a_child_comes_and_goes() {
     explore(2, &["no child", "a child"], |seen| {
@@ -112,7 +111,7 @@ fn a_tree_is_made_while_a_child_comes_and_goes() {
     });
 }
 
-/// Two tasks that run on two threads as parts of one ask at the same time, each for the first time.
+/// Two frames of one task, on two threads, each query the current task for the first time.
 #[test]
 fn two_parts_of_a_task_ask_at_once() {
     explore(2, &["done"], |seen| {
@@ -161,10 +160,10 @@ fn two_parts_of_a_task_ask_at_once() {
     });
 }
 
-/// Where a continuation is left.
+/// A slot for a continuation.
 type Left = Arc<Mutex<Option<Continuation<Watched, Failure>>>>;
 
-/// Leaves a continuation, and waits for it.
+/// Stores a continuation in the slot, and waits for it.
 fn waiting(left: &Left) -> impl Sender<Value = Watched, Error = Failure> + Send + use<> {
     let left = Sendable(left.clone());
     continuation(move |continuation| {
@@ -173,14 +172,14 @@ fn waiting(left: &Left) -> impl Sender<Value = Watched, Error = Failure> + Send 
     })
 }
 
-/// Resumes what is left there.
+/// Resumes the continuation in the slot.
 fn resume(left: &Left, value: Watched) {
     let continuation = left.lock().expect("nobody panicked").take().expect("it was left");
     assert!(continuation.resume(value).is_ok());
 }
 
-/// One task of a loop resumes another in the middle of its poll, while a third thread wakes that too. It is queued, and not
-/// polled right there, nor lost.
+/// A task of a loop resumes another during its poll, while a third thread wakes that too. The frame is queued, not polled in
+/// place, and not lost.
 #[test]
 fn a_frame_that_is_resumed_in_the_middle_of_a_poll_is_queued() {
     explore(2, &["two polls", "three polls"], |seen| {
@@ -208,7 +207,7 @@ fn a_frame_that_is_resumed_in_the_middle_of_a_poll_is_queued() {
                 event.wait().await;
                 in_poll.store(true, SeqCst);
                 resume(&left, value);
-                // Others get their turn.
+                // Lets the other threads run.
                 thread::yield_now();
                 in_poll.store(false, SeqCst);
                 Ok(other)
@@ -233,8 +232,8 @@ fn a_frame_that_is_resumed_in_the_middle_of_a_poll_is_queued() {
     });
 }
 
-/// Tasks of the inline scheduler, each of which resumes the next in the middle of its poll: they run one inside the other, up to a
-/// depth, and then one after the other. None is lost, on whichever thread that begins.
+/// Tasks of the inline scheduler, each of which resumes the next during its poll. They are nested up to a depth, and then run
+/// one after the other. None is lost, on whichever thread the chain begins.
 #[test]
 fn frames_of_the_inline_scheduler_resume_one_another() {
     const LENGTH: usize = 6;
@@ -274,7 +273,7 @@ fn frames_of_the_inline_scheduler_resume_one_another() {
     });
 }
 
-/// Makes a context of its own, with which a child is set aside, and not polled inside its parent.
+/// A context of its own, with which a child is set aside instead of polled inside its parent.
 #[derive(Clone)]
 struct Nothing;
 
@@ -284,8 +283,8 @@ impl FromEnv for Nothing {
     }
 }
 
-/// A poll starts a child, which is to run when the poll is over, and blocks until that has run: as part of a sender, and set aside
-/// by its parent. The child is made public before the thread blocks, and so it runs.
+/// A poll starts a child that is to run after the poll, and blocks until it has run. The child is part of a sender, or was set
+/// aside by its parent. It is queued before the thread blocks, and so it runs.
 #[test]
 fn what_a_poll_has_started_runs_while_it_blocks() {
     for sender in [true, false] {

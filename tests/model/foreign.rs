@@ -1,5 +1,5 @@
-//! Senders and tasks in an executor of another crate: completions and wake-ups against its polls, and against the drop of
-//! the future.
+//! Senders and tasks in an executor of another crate: completions and wake-ups against its polls, and against the drop of the
+//! future.
 
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use loom::thread;
 use crate::support::{Watched, World, explore};
 use crate::task::{Event, Failure, awaited, task};
 
-/// An executor of one future: who wakes it unparks the thread.
+/// An executor of one future: waking unparks the thread.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -24,7 +24,7 @@ impl Wake for Unpark {
     }
 }
 
-/// A waker of a thread of the model, which `loom` knows by its own name.
+/// A waker for a thread of the model, in `loom`'s own types.
 struct HereWaker(Arc<Unpark>);
 
 impl HereWaker {
@@ -37,12 +37,12 @@ impl HereWaker {
     }
 }
 
-/// What is read and written in polls alone, so that `loom` sees whether they are ordered.
+/// A cell accessed only in polls, so that `loom` checks their ordering.
 struct Turns(UnsafeCell<usize>);
 
 impl Turns {
     fn next(&self) -> usize {
-        // SAFETY: `loom` refuses what is not ordered.
+        // SAFETY: `loom` reports unordered accesses.
         self.0.with_mut(|turns| unsafe {
             *turns += 1;
             *turns
@@ -50,7 +50,7 @@ impl Turns {
     }
 }
 
-/// Polls until it is ready. The second is how often it was polled.
+/// Polls the future until it is ready. Also returns the number of polls.
 fn block_on<F: Future>(future: F) -> (F::Output, usize) {
     let here = HereWaker::new();
     let mut future = pin!(future);
@@ -72,7 +72,7 @@ fn expect(result: Result<Watched, Failure>, expected: u32) {
     assert_eq!(result.expect("a value").read(), expected);
 }
 
-/// Sees the sender complete before the poll is over, and after.
+/// Covers the sender completing during the poll, and after it.
 #[test]
 fn a_completion_races_with_the_poll() {
     explore(3, &["one poll", "woken"], |seen| {
@@ -84,7 +84,7 @@ fn a_completion_races_with_the_poll() {
     });
 }
 
-/// The same for an error, which is as good an end.
+/// Covers an error during the poll, and after it.
 #[test]
 fn an_error_races_with_the_poll() {
     explore(2, &["one poll", "woken"], |seen| {
@@ -96,7 +96,7 @@ fn an_error_races_with_the_poll() {
     });
 }
 
-/// Sees the result taken by the drop of the future, and by the completion that comes after it. Nothing is left either way.
+/// Covers the result being dropped by the drop of the future, and by the later completion. Nothing leaks either way.
 #[test]
 fn a_completion_races_with_the_drop() {
     explore(3, &["polled", "dropped"], |seen| {
@@ -114,7 +114,7 @@ fn a_completion_races_with_the_drop() {
     });
 }
 
-/// The drop asks what listens to stop; one of the two ends it.
+/// The drop requests a stop; the stop or the completion ends the operation.
 #[test]
 fn the_stop_of_a_drop_races_with_the_completion() {
     explore(3, &["polled", "dropped"], |seen| {
@@ -132,7 +132,7 @@ fn the_stop_of_a_drop_races_with_the_completion() {
     });
 }
 
-/// The waker of the last poll is the one that is woken: the first executor is not there any more.
+/// The completion wakes the waker of the last poll: the first executor no longer exists.
 #[test]
 fn a_completion_races_with_a_poll_by_another_waker() {
     explore(2, &["done"], |seen| {
@@ -148,7 +148,7 @@ fn a_completion_races_with_a_poll_by_another_waker() {
     });
 }
 
-/// A task that awaits what completes elsewhere goes on in a poll of the executor, on its thread.
+/// A task whose await completes elsewhere resumes in a poll of the executor, on its thread.
 #[test]
 fn a_task_is_woken_while_it_is_polled_and_after() {
     explore(2, &["one poll", "woken"], |seen| {
@@ -168,8 +168,7 @@ fn a_task_is_woken_while_it_is_polled_and_after() {
     });
 }
 
-/// A task is dropped with its executor's future while what it awaits completes. It does not go on, and nothing of it is
-/// left.
+/// A task is dropped with its executor's future while its await completes. It does not resume, and nothing leaks.
 #[test]
 fn the_drop_of_a_task_races_with_what_it_awaits() {
     explore(2, &["polled", "dropped"], |seen| {
@@ -193,7 +192,7 @@ fn the_drop_of_a_task_races_with_what_it_awaits() {
     });
 }
 
-/// The same with a stop that what is awaited listens to.
+/// A task is dropped while its await, which listens to the stop, completes.
 #[test]
 fn the_drop_of_a_task_races_with_what_it_stops() {
     explore(2, &["polled", "dropped"], |seen| {
@@ -211,7 +210,7 @@ fn the_drop_of_a_task_races_with_what_it_stops() {
     });
 }
 
-/// A task awaits an event, by a waker of its own frame, and is dropped while that is woken.
+/// A task awaits an event through the waker of its own frame, and is dropped while the event wakes it.
 #[test]
 fn the_drop_of_a_task_races_with_a_wake_up() {
     explore(2, &["polled", "dropped"], |seen| {
@@ -239,7 +238,7 @@ fn the_drop_of_a_task_races_with_a_wake_up() {
     });
 }
 
-/// What is scheduled in the executor from elsewhere runs in its poll.
+/// Work scheduled on the executor from elsewhere runs in its poll.
 #[test]
 fn what_comes_back_to_the_executor_races_with_its_poll() {
     explore(2, &["done"], |seen| {
@@ -255,7 +254,7 @@ fn what_comes_back_to_the_executor_races_with_its_poll() {
     });
 }
 
-/// What is on its way back to the executor when that drops the future arrives nowhere, and is not lost.
+/// The executor drops the future while a completion is on its way back to it. The completion is dropped, and does not leak.
 #[test]
 fn what_comes_back_to_the_executor_races_with_the_drop() {
     explore(2, &["polled", "dropped"], |seen| {

@@ -13,12 +13,12 @@ use loom::sync::Mutex;
 
 use crate::support::{Ended, Watched, World, explore};
 
-/// Something that happens once, and those who wait for it.
+/// An event that happens once, and its waiters.
 #[derive(Clone, Default)]
 struct Event(Arc<Mutex<(bool, Option<Waker>)>>);
 
 impl Event {
-    /// It happens. Whoever waits is woken.
+    /// Makes the event happen, and wakes the waiters.
     fn happen(&self) {
         let waker = {
             let mut state = self.0.lock().expect("nobody panicked");
@@ -31,12 +31,12 @@ impl Event {
     }
 }
 
-/// Waits for an event, and gives a value.
+/// A future that waits for an event and returns a value.
 struct Wait {
     event: Event,
     value: Option<Watched>,
     polls: Arc<AtomicUsize>,
-    /// Wakes itself while it is polled for the first time.
+    /// Wakes itself during its first poll.
     restless: bool,
 }
 
@@ -65,7 +65,7 @@ impl Future for Wait {
             }
             state.0
         };
-        // Whichever thread polls must be ordered after the one that did before.
+        // Each poll must be ordered after the previous one, on any thread.
         let number = self.value.as_ref().expect("not polled after its end").read();
         assert_eq!(number, 5);
         if happened {
@@ -78,8 +78,8 @@ impl Future for Wait {
     }
 }
 
-/// Sees the event happen before the first poll; while that is under way, when the polling thread polls again; and after,
-/// when the waking thread does. The scheduler is inline, so a future is polled where it is woken.
+/// Covers the event before the first poll; during it, when the polling thread polls again; and after it, when the waking thread
+/// polls. The scheduler is inline, so a future is polled where it is woken.
 #[test]
 fn a_wake_up_races_with_the_poll() {
     explore(3, &["before", "while", "after"], |seen| {
@@ -100,8 +100,8 @@ fn a_wake_up_races_with_the_poll() {
     });
 }
 
-/// Sees a future that wakes itself be woken from outside too: before, at the same time, when the two wake-ups are one,
-/// and after.
+/// Covers a future that wakes itself being woken from outside too: before, at the same time, when the two wake-ups are one, and
+/// after.
 #[test]
 fn a_wake_up_meets_one_from_inside() {
     explore(2, &["one poll", "two polls", "three polls"], |seen| {
@@ -123,8 +123,7 @@ fn a_wake_up_meets_one_from_inside() {
     });
 }
 
-/// Sees the stop come before the start, while the future waits, and after it has completed; while the wake-up comes as
-/// it likes.
+/// Covers the stop before the start, while the future waits, and after it has completed, each against the wake-up.
 #[test]
 fn a_stop_races_with_a_wake_up() {
     explore(2, &["never polled", "stopped", "completed"], |seen| {
@@ -149,7 +148,7 @@ fn a_stop_races_with_a_wake_up() {
     });
 }
 
-/// Sees a clone of the waker be used before the completion and after it, by another thread than the one that completes.
+/// Covers a clone of the waker being used before the completion and after it, by another thread than the completing one.
 #[test]
 fn a_waker_outlives_the_operation() {
     explore(2, &["polled for it", "too late"], |seen| {

@@ -1,4 +1,4 @@
-//! Groups: the end of a child against whoever waits for it, stops it, or has given it up.
+//! Groups: the end of a child against its waiters, its stop, and a group that is dropped.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -15,22 +15,22 @@ use bowline::task::{SenderFuture, Task, TaskGroup, discarding_group, group, try_
 use crate::support::{Ended, Remote, Root, Stoppable, Watched, World, explore};
 use crate::task::{Failure, Sendable, awaited, task};
 
-/// A child that ends where the sender completes.
+/// Returns a child that ends when the sender completes.
 fn child(remote: Remote<Failure>) -> Sendable<impl Future<Output = Watched>> {
     Sendable(async move { awaited(remote).await.expect("a value") })
 }
 
-/// A child that ends there, or with the stop.
+/// Returns a child that ends when the sender completes, or with the stop.
 fn stoppable(sender: Stoppable) -> Sendable<impl Future<Output = Watched>> {
     Sendable(async move { SenderFuture::new(sender).await.expect("a value") })
 }
 
-/// Starts a task right here. It is resumed wherever something wakes it.
+/// Starts a task on this thread. It is resumed on the thread that wakes it.
 fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// Polls a future once, and drops it where it is not ready.
+/// Polls a future once, and drops it unless it is ready.
 async fn poll_and_drop<F: Future>(future: F) -> Option<F::Output> {
     let mut future = Some(Box::pin(future));
     poll_fn(move |context| {
@@ -43,7 +43,7 @@ async fn poll_and_drop<F: Future>(future: F) -> Option<F::Output> {
     .await
 }
 
-/// Sets a flag when it is dropped.
+/// A value that sets a flag when dropped.
 struct Flags(Arc<AtomicBool>);
 
 impl Flags {
@@ -59,7 +59,7 @@ impl Drop for Flags {
     }
 }
 
-/// The child ends before the body asks, while it does, and when it waits.
+/// The child ends before the body asks, while it asks, and while it waits.
 #[test]
 fn the_end_of_a_child_races_with_next() {
     explore(2, &["here", "there"], |seen| {
@@ -77,7 +77,7 @@ fn the_end_of_a_child_races_with_next() {
     });
 }
 
-/// Two of them, which end in either order, and are each taken once.
+/// Two children end in either order, and each is taken once.
 #[test]
 fn the_ends_of_two_children_race_with_next() {
     explore(1, &["in order", "the other way round"], |seen| {
@@ -105,7 +105,7 @@ fn the_ends_of_two_children_race_with_next() {
     });
 }
 
-/// The same for a waiter that is an operation, in another frame than the group's.
+/// The child ends while the waiter is an operation in another frame than the group's.
 #[test]
 fn the_end_of_a_child_races_with_the_next_of_another() {
     explore(2, &["here", "there"], |seen| {
@@ -126,7 +126,7 @@ fn the_end_of_a_child_races_with_the_next_of_another() {
     });
 }
 
-/// Whichever is last ends the group, and finds the value of the other.
+/// The last of child and body ends the group, and finds the value of the other.
 #[test]
 fn the_last_child_races_with_the_end_of_the_body() {
     explore(2, &["the body first", "the child first"], |seen| {
@@ -161,7 +161,7 @@ fn the_last_child_races_with_the_end_of_the_body() {
     });
 }
 
-/// The same where results are dropped at once.
+/// The last of child and body ends a group that drops results at once.
 #[test]
 fn the_last_discarded_child_races_with_the_end_of_the_body() {
     explore(2, &["here", "there"], |seen| {
@@ -182,7 +182,7 @@ fn the_last_discarded_child_races_with_the_end_of_the_body() {
     });
 }
 
-/// The child gives its value, or is cancelled, and the body learns which.
+/// The child returns its value or is cancelled, and the body learns which.
 #[test]
 fn the_end_of_a_child_races_with_a_cancel() {
     explore(1, &["cancelled", "ended"], |seen| {
@@ -205,7 +205,7 @@ fn the_end_of_a_child_races_with_a_cancel() {
     });
 }
 
-/// The same for a cancel of the task, which is passed on to the group, and from there to the child.
+/// A cancellation of the task is passed on to the group, and from there to the child, while the child ends.
 #[test]
 fn the_end_of_a_child_races_with_the_stop_of_the_task() {
     explore(1, &["cancelled", "ended"], |seen| {
@@ -231,14 +231,14 @@ fn the_end_of_a_child_races_with_the_stop_of_the_task() {
         world.end();
         seen.note(match report.get() {
             Ended::Value(6) => "ended",
-            // The child was refused, or has stopped, and the task with it.
+            // The child was refused or has stopped, and the task with it.
             Ended::Value(7) | Ended::Stopped => "cancelled",
             other => panic!("{other:?}"),
         });
     });
 }
 
-/// A child that is refused is dropped; one that is not is awaited, though the body has ended.
+/// A refused child is dropped; an accepted one is awaited, even though the body has ended.
 #[test]
 fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
     explore(2, &["refused", "spawned"], |seen| {
@@ -260,7 +260,7 @@ fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
         });
         let inside = async move {
             body.await;
-            // What was spawned in time has ended.
+            // A child that was spawned in time has ended.
             assert!(
                 !noted.load(SeqCst) || ended.load(SeqCst),
                 "the group was over before its child"
@@ -274,7 +274,7 @@ fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
     });
 }
 
-/// A child may always spawn: the group is not over before it has ended.
+/// A child can always spawn: the group is not over before that child has ended.
 #[test]
 fn a_spawn_from_a_child_races_with_the_end_of_the_body() {
     explore(2, &["spawned"], |seen| {
@@ -306,7 +306,7 @@ fn a_spawn_from_a_child_races_with_the_end_of_the_body() {
     });
 }
 
-/// A child fails while the body ends, with a sibling that only a cancel ends.
+/// A child fails while the body ends, with a sibling that only a cancellation ends.
 #[test]
 fn the_failure_of_a_child_races_with_the_end_of_the_body() {
     explore(2, &["failed"], |seen| {
@@ -328,7 +328,7 @@ fn the_failure_of_a_child_races_with_the_end_of_the_body() {
     });
 }
 
-/// What a dropped `next` was given is there for who asks then.
+/// A child that was assigned to a dropped `next` goes to the next caller.
 #[test]
 fn the_drop_of_next_races_with_the_end_of_a_child() {
     explore(2, &["dropped", "taken"], |seen| {
@@ -357,7 +357,7 @@ fn the_drop_of_next_races_with_the_end_of_a_child() {
     });
 }
 
-/// A waiter in another task is stopped, or given the child that ends: then it has it, or the group does.
+/// A waiter in another task is stopped, or receives the child that ends. Either the waiter or the group owns the child.
 #[test]
 fn the_stop_of_a_waiter_races_with_the_end_of_a_child() {
     explore(1, &["given", "stopped"], |seen| {
@@ -390,14 +390,14 @@ fn the_stop_of_a_waiter_races_with_the_end_of_a_child() {
         match waited.get() {
             Ended::Value(6) => seen.note("given"),
             Ended::Stopped => seen.note("stopped"),
-            // The group was over first, and has dropped what nobody asked for.
+            // The group was over first, and has dropped the result.
             Ended::Error("none") => {}
             other => panic!("{other:?}"),
         }
     });
 }
 
-/// Who waits for room gets it from a child that ends, or is refused by a cancel.
+/// A waiter for room gets it from a child that ends, or is refused by a cancellation.
 #[test]
 fn a_cancel_races_with_room_for_another() {
     explore(1, &["refused", "spawned"], |seen| {
@@ -425,7 +425,7 @@ fn a_cancel_races_with_room_for_another() {
     });
 }
 
-/// A group is dropped half-way while its child ends. The task is not over before the child is.
+/// A group is dropped while its child runs. The task finishes after the child.
 #[test]
 fn giving_up_a_group_races_with_the_end_of_its_child() {
     for leaked in [false, true] {

@@ -1,4 +1,4 @@
-//! Frames on a scheduler that has no queue for them: those that come while others hop, and what is gone then.
+//! Frames on a scheduler without a native queue: frames that arrive during a hop, and tasks that end during one.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -15,21 +15,20 @@ use loom::cell::UnsafeCell;
 
 use crate::support::{Ended, Remote, Report, Root, Watched, World, explore};
 
-/// What goes on where work is scheduled.
+/// The state of a scheduler under test.
 #[derive(Default)]
 pub(crate) struct Place {
-    /// How often something was scheduled.
+    /// The number of schedule operations.
     hops: AtomicUsize,
-    /// How often the root had completed before a `start` returned.
+    /// The number of times the root had completed before a `start` returned.
     early: AtomicUsize,
-    /// Written when an operation is made and when it is destroyed: one that is made in the room of another is ordered
-    /// after that.
+    /// Written when an operation is created and destroyed: one that reuses the memory of another is ordered after it.
     room: UnsafeCell<u32>,
 }
 
 impl Place {
     fn touch(&self) {
-        // SAFETY: `loom` refuses what is not ordered.
+        // SAFETY: `loom` reports unordered accesses.
         self.room.with_mut(|room| unsafe { *room += 1 });
     }
 }
@@ -42,9 +41,9 @@ pub(crate) struct Elsewhere {
     pub(crate) report: Report,
 }
 
-// SAFETY: the threads of a model are one to the system, and what they share is `loom`'s to watch.
+// SAFETY: the threads of a model share one system thread, and `loom` watches what they share.
 unsafe impl Send for Elsewhere {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Elsewhere {}
 
 impl PartialEq for Elsewhere {
@@ -62,7 +61,7 @@ impl Scheduler for Elsewhere {
     }
 }
 
-// SAFETY: the operation touches nothing of itself once the thread runs that completes it, and is `!Unpin`.
+// SAFETY: the operation touches nothing of itself after its thread has started, and is `!Unpin`.
 unsafe impl Sender for Elsewhere {
     type Value = ();
     type Error = Infallible;
@@ -94,16 +93,16 @@ impl<R> Drop for ElsewhereOperation<R> {
 
 impl<R: Receiver<(), Infallible>> Operation for ElsewhereOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // SAFETY: only the receiver is moved, and it is not pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let receiver = this.receiver.take().expect("started once");
         let Elsewhere { world, place, report } = this.scheduler.clone();
         place.hops.fetch_add(1, SeqCst);
         let complete: Box<dyn FnOnce() + '_> = Box::new(move || receiver.set_value(()).run());
-        // SAFETY: the receiver is valid until it completes, which is what the thread does with it.
+        // SAFETY: the receiver is valid until it completes, and completing is all the thread does with it.
         let complete: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(complete) };
         world.threads.spawn(complete);
-        // Nothing of the operation is used here any more.
+        // From here on the operation is not used.
         loom::thread::yield_now();
         if report.is_there() {
             place.early.fetch_add(1, SeqCst);
@@ -112,7 +111,7 @@ impl<R: Receiver<(), Infallible>> Operation for ElsewhereOperation<R> {
     }
 }
 
-/// See [`Elsewhere`].
+/// A wrapper that is `Send`, for the reason given at [`Elsewhere`].
 struct Sendable<F>(F);
 
 // SAFETY: as for `Elsewhere`.
@@ -122,7 +121,7 @@ impl<F: Future> Future for Sendable<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: it is pinned with this.
+        // SAFETY: the future is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(context)
     }
 }
@@ -137,7 +136,7 @@ fn awaits(remote: Remote<Failure>) -> Task<Watched, Failure> {
     task(async move { SenderFuture::new(remote).await })
 }
 
-/// Starts a task right here; whatever it awaits elsewhere brings it to a thread of the scheduler.
+/// Starts a task on this thread; an await that completes elsewhere takes it to a thread of the scheduler.
 pub(crate) fn begin(task: Task<Watched, Failure>, root: Root, scheduler: Elsewhere) {
     submit(task.write_env(WithScheduler(scheduler)), root);
 }
@@ -149,8 +148,8 @@ pub(crate) fn world() -> (Elsewhere, Root) {
     (Elsewhere { world, place, report }, root)
 }
 
-/// The last frame hops, is done, and the operation of the task is gone with the hop: while the `start` of the schedule
-/// operation has not returned, or after. Sees the sender complete in time, too.
+/// The last frame hops and finishes, and the task's operation is destroyed with the hop: before the `start` of the schedule
+/// operation has returned, or after. Also covers a sender that completes in time.
 #[test]
 fn a_task_is_gone_before_the_start_of_its_hop_returns() {
     explore(3, &["no hop", "early", "late"], |seen| {
@@ -169,7 +168,7 @@ fn a_task_is_gone_before_the_start_of_its_hop_returns() {
     });
 }
 
-/// Leaves its waker in the slot, and is ready when it is polled again.
+/// Stores its waker in the slot, and is ready at the next poll.
 async fn woken(slot: Arc<Mutex<Option<Waker>>>, value: Watched) -> Result<Watched, Failure> {
     let mut polled = false;
     poll_fn(|context| {
@@ -183,9 +182,9 @@ async fn woken(slot: Arc<Mutex<Option<Waker>>>, value: Watched) -> Result<Watche
     Ok(value)
 }
 
-/// Two children of a task are woken by two threads. Sees the second come while the first hops, and share its hop; and
-/// sees it come as that arrives, or later, and make the next in the same room. The task itself is woken in the midst of
-/// that, and may hop for a third time.
+/// Two children of a task are woken by two threads. Covers the second arriving during the first's hop and sharing it. Also
+/// covers it arriving with the first or later, and starting the next hop in the same memory. The task itself is woken
+/// meanwhile, and may hop a third time.
 #[test]
 fn two_frames_hop_at_once() {
     explore(2, &["one hop", "two hops", "three hops"], |seen| {
@@ -233,7 +232,7 @@ fn two_frames_hop_at_once() {
     });
 }
 
-/// A nested operation uses the hop of the task around it. It is done, and then that, right after the arrival.
+/// A nested operation uses the hop of the enclosing task. Both finish right after the arrival.
 #[test]
 fn an_operation_in_a_task_shares_its_hop() {
     explore(3, &["one hop", "two hops"], |seen| {
@@ -260,8 +259,8 @@ fn an_operation_in_a_task_shares_its_hop() {
     });
 }
 
-/// A task drops a child that another thread wakes, and ends. The child is dropped where it runs, by a hop of its own or by that of
-/// the wake, and the task is done after that.
+/// A task drops a child that another thread wakes, and ends. The child is dropped on the scheduler, by a hop of its own or by
+/// that of the wake. The task finishes afterwards.
 #[test]
 fn a_frame_that_is_dropped_races_with_its_hop() {
     explore(2, &["dropped here", "ended by the arrival"], |seen| {
@@ -278,7 +277,7 @@ fn a_frame_that_is_dropped_races_with_its_hop() {
                 poll_fn(|context| {
                     let waker = slot.lock().expect("nobody panicked").take();
                     if let Some(waker) = waker {
-                        // The child has waited since this frame let go of the thread.
+                        // The child has been suspended since this frame released the thread.
                         threads.spawn(move || waker.wake());
                         child = None;
                         *ended.lock().expect("nobody panicked") = Some(loom::thread::current().id());

@@ -7,7 +7,7 @@ use bowline::model::{ModelTask as Task, PoolModel};
 
 use crate::support::{Threads, explore_both_ways};
 
-/// The level at which the task waits, which is taken out.
+/// Returns the level at which the task is queued, and removes it.
 fn level_of(pool: PoolModel, number: usize) -> Option<Priority> {
     let level = Priority::ALL.into_iter().find_map(|level| {
         let found = pool.pop(level)?;
@@ -18,7 +18,7 @@ fn level_of(pool: PoolModel, number: usize) -> Option<Priority> {
     level
 }
 
-/// Sees a push come before a pop and after it. What two threads push at one level comes out once each.
+/// Covers a push before a pop and after it. Each of two entries pushed at one level comes out once.
 #[test]
 fn pushes_meet_a_pop() {
     explore_both_ways(3, &["nothing", "one", "two"], |seen, order| {
@@ -46,7 +46,7 @@ fn pushes_meet_a_pop() {
     });
 }
 
-/// Sees an entry be taken before it is raised, and after. Neighbours stay where they are.
+/// Covers an entry being taken before it is raised, and after. Its neighbours keep their places.
 #[test]
 fn a_raise_meets_a_pop() {
     explore_both_ways(3, &["before", "after", "left"], |seen, order| {
@@ -85,7 +85,7 @@ fn a_raise_meets_a_pop() {
     });
 }
 
-/// Of two that raise an entry, the higher level counts, whoever comes first.
+/// Of two raises of an entry, the higher level counts, in either order.
 #[test]
 fn two_raises_end_at_the_higher_level() {
     explore_both_ways(4, &["the highest"], |seen, order| {
@@ -103,8 +103,7 @@ fn two_raises_end_at_the_higher_level() {
     });
 }
 
-/// While an entry moves from one level to another, nobody thinks that there is nothing: a worker that is about to park
-/// would not be woken.
+/// While an entry moves between levels, the queues never look empty: a worker about to park would miss it.
 #[test]
 fn a_raise_leaves_no_gap() {
     explore_both_ways(4, &["raised"], |seen, order| {
@@ -122,7 +121,7 @@ fn a_raise_leaves_no_gap() {
     });
 }
 
-/// Who raises an entry that another has raised higher meanwhile leaves it in its turn.
+/// A raise that finds its entry already raised higher does not change the entry's turn.
 #[test]
 fn a_late_raise_keeps_the_turn() {
     explore_both_ways(4, &["in turn"], |seen, order| {

@@ -16,12 +16,12 @@ use crate::awaits::begin_and_give;
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Failure, Sendable, awaited, task};
 
-/// Starts a task right here, which nothing stops.
+/// Starts a task on this thread, without a stop.
 fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// Starts a task right here, with a stop that another thread requests.
+/// Starts a task on this thread, with a stop that another thread requests.
 fn begin_and_stop(world: &World, task: Task<Watched, Failure>, root: Root) {
     let source = StopSource::new();
     let token = source.token();
@@ -35,15 +35,15 @@ fn begin_and_stop(world: &World, task: Task<Watched, Failure>, root: Root) {
     );
 }
 
-/// A value that is bound, and says which thread dropped it.
+/// A bound value that records the thread that dropped it.
 struct Bound {
     value: Watched,
     by: Arc<Mutex<Option<thread::ThreadId>>>,
 }
 
-// SAFETY: the threads of a model are one to the system, and `loom` watches the value.
+// SAFETY: the threads of a model share one system thread, and `loom` watches the value.
 unsafe impl Send for Bound {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Bound {}
 
 impl Drop for Bound {
@@ -57,7 +57,7 @@ task_local! {
     static BOUND: Bound;
 }
 
-/// Where a bound value was dropped.
+/// The thread that dropped a bound value.
 #[derive(Clone, Default)]
 struct Dropped(Arc<Mutex<Option<thread::ThreadId>>>);
 
@@ -69,20 +69,20 @@ impl Dropped {
         }
     }
 
-    /// Whether it was dropped by this thread.
+    /// Returns whether this thread dropped it.
     fn here(&self) -> bool {
         let by = self.0.lock().expect("nobody panicked").expect("it was dropped");
         by == thread::current().id()
     }
 }
 
-/// A future that is never ready, and keeps nothing.
+/// Returns a future that is never ready.
 fn forever() -> impl Future<Output = ()> + Send {
     std::future::pending()
 }
 
-/// What began in a scope ends on another thread, while the scope is left and the task ends. The value that is bound goes with
-/// the last of them.
+/// An operation begun in a scope ends on another thread while the scope is left and the task ends. The bound value is dropped
+/// with the last user.
 #[test]
 fn the_last_user_of_a_scope_races_with_leaving_it() {
     explore(3, &["here", "there"], |seen| {
@@ -91,7 +91,7 @@ fn the_last_user_of_a_scope_races_with_leaving_it() {
         let (remote, value, dropped) = (world.remote(6), world.census.value(7), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
-            // It is dropped in flight, so the frame has it.
+            // Dropped in flight, so the frame owns it.
             BOUND.scope(bound, begin_and_give(awaited(remote), drop)).await;
             Ok(value)
         };
@@ -102,7 +102,7 @@ fn the_last_user_of_a_scope_races_with_leaving_it() {
     });
 }
 
-/// The same of what is moved out of the scope, and awaited outside of it.
+/// An operation moved out of the scope, and awaited outside, ends on another thread while the scope is left.
 #[test]
 fn what_is_moved_out_of_a_scope_races_with_leaving_it() {
     explore(3, &["here", "there"], |seen| {
@@ -130,7 +130,7 @@ fn what_is_moved_out_of_a_scope_races_with_leaving_it() {
     });
 }
 
-/// The future of a scope is dropped on another thread, while the frame ends.
+/// The future of a scope is dropped on another thread while the frame ends.
 #[test]
 fn the_drop_of_a_scope_elsewhere_races_with_the_end_of_the_frame() {
     explore(3, &["here", "there"], |seen| {
@@ -150,7 +150,7 @@ fn the_drop_of_a_scope_elsewhere_races_with_the_end_of_the_frame() {
     });
 }
 
-/// The same with something in flight inside, which completes on a third thread.
+/// The future of a scope is dropped on another thread while an operation inside completes on a third.
 #[test]
 fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_frame() {
     explore(2, &["here", "there"], |seen| {
@@ -171,8 +171,8 @@ fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_fra
     });
 }
 
-/// A child frame is a user of the scope that it is awaited in, and of that of its parent: it ends on another thread, while the
-/// scope is left.
+/// A child frame is a user of the scope in which it is awaited, and of its parent's. It ends on another thread while the scope
+/// is left.
 #[test]
 fn a_child_frame_in_a_scope_races_with_leaving_it() {
     explore(2, &["here", "there"], |seen| {
@@ -196,8 +196,8 @@ fn a_child_frame_in_a_scope_races_with_leaving_it() {
     });
 }
 
-/// A group in a scope ends by itself while the stop of the task is passed on to it: the scope, and the frame that it is in, are
-/// there until that is over.
+/// A group in a scope ends while the stop of the task is passed on to it. The scope and its frame stay alive until that is
+/// over.
 #[test]
 fn a_stop_that_is_passed_on_to_a_group_races_with_the_end_of_its_scope_and_of_the_frame() {
     explore(2, &["here", "there"], |seen| {
@@ -217,7 +217,7 @@ fn a_stop_that_is_passed_on_to_a_group_races_with_the_end_of_its_scope_and_of_th
     });
 }
 
-/// The same for a single child, whose parent awaits it.
+/// A single child, awaited by its parent, ends while the stop of the task is passed on to it.
 #[test]
 fn a_stop_that_is_passed_on_to_a_child_races_with_the_end_of_its_scope_and_of_the_frame() {
     explore(2, &["here", "there"], |seen| {
@@ -240,7 +240,7 @@ fn a_stop_that_is_passed_on_to_a_child_races_with_the_end_of_its_scope_and_of_th
     });
 }
 
-/// The same for an await that is dropped in flight inside.
+/// An await is dropped in flight inside the scope while the stop of the task is passed on to it.
 #[test]
 fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_the_frame() {
     explore(2, &["here", "there"], |seen| {
@@ -255,13 +255,13 @@ fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_t
         };
         begin_and_stop(&world, task(inside), root);
         world.end();
-        // One that was stopped before it began stops the task.
+        // An await that was stopped before it began stops the task.
         assert!(matches!(report.get(), Ended::Value(7) | Ended::Stopped));
         seen.note(if dropped.here() { "here" } else { "there" });
     });
 }
 
-/// A scope of a child, inside a scope of its parent, outlives both: its future is dropped on another thread while they end.
+/// A child's scope, inside a scope of its parent, outlives both: its future is dropped on another thread while they end.
 #[test]
 fn the_drop_of_a_scope_in_that_of_the_parent_races_with_the_ends_of_both_frames() {
     explore(2, &["here", "there"], |seen| {

@@ -23,15 +23,15 @@ use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Failure, Sendable, awaited, task};
 
-/// Starts a task right here. It is resumed wherever something wakes it.
+/// Starts a task on this thread. It is resumed on the thread that wakes it.
 fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// A sender that completes inside `start`, and does not promise that: what awaits it makes a block.
+/// A sender that completes inside `start` without declaring so: its await needs a block.
 struct Here(World);
 
-// SAFETY: the operation touches nothing once it has completed, and is `!Unpin`.
+// SAFETY: the operation touches nothing after its completion, and is `!Unpin`.
 unsafe impl Sender for Here {
     type Value = ();
     type Error = Failure;
@@ -60,7 +60,7 @@ impl<R: Receiver<(), Failure>> Operation for HereOperation<R> {
     }
 }
 
-/// An allocator that counts, and says which thread was the last to give something back.
+/// An allocator that counts, and records the thread of the last deallocation.
 #[derive(Clone, Default)]
 struct Counting {
     allocated: Arc<AtomicUsize>,
@@ -68,7 +68,7 @@ struct Counting {
     by: Arc<Mutex<Option<ThreadId>>>,
 }
 
-// SAFETY: it is the global allocator.
+// SAFETY: forwards to the global allocator.
 unsafe impl Allocator for Counting {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.allocated.fetch_add(1, SeqCst);
@@ -78,7 +78,7 @@ unsafe impl Allocator for Counting {
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
         self.freed.fetch_add(1, SeqCst);
         *self.by.lock().expect("nobody panicked") = Some(thread::current().id());
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { Global.deallocate(memory, layout) };
     }
 }
@@ -91,7 +91,7 @@ impl Counting {
         Task::try_new_in(Sendable(future), self.clone())
     }
 
-    /// Everything was given back. Returns how much there was, and who was last.
+    /// Asserts that everything was freed. Returns the number of allocations and the thread of the last deallocation.
     fn end(&self) -> (usize, ThreadId) {
         let (allocated, freed) = (self.allocated.load(SeqCst), self.freed.load(SeqCst));
         assert_eq!(allocated, freed, "something was leaked");
@@ -100,8 +100,8 @@ impl Counting {
     }
 }
 
-/// Sees the block of an await that is dropped on another thread end before the next await asks for room, which takes its place,
-/// and after, when that gets another chunk.
+/// An await is dropped on another thread. Covers its block ending before the next await allocates, which reuses its memory, and
+/// after, when the next await gets another chunk.
 #[test]
 fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
     explore(2, &["its place", "another chunk"], |seen| {
@@ -110,7 +110,7 @@ fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
         let (memory, threads, value) = (Counting::default(), world.threads.clone(), world.census.value(7));
         let awaits = world.clone();
         let inside = async move {
-            // The first chunk is as large as this.
+            // As large as the first chunk.
             let room = [0_u8; 1024];
             let forever = never::<Watched, Failure>().then(move |value| {
                 std::hint::black_box(&room);
@@ -127,7 +127,7 @@ fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         seen.note(match memory.end().0 {
-            // The frame, and its chunk.
+            // The frame and its chunk.
             2 => "its place",
             3 | 4 => "another chunk",
             other => panic!("{other} chunks"),
@@ -135,7 +135,7 @@ fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
     });
 }
 
-/// The block beneath another one ends on another thread, while the one on top of it ends here, and pops both or itself alone.
+/// The block below another one ends on another thread, while the upper one ends here and pops both, or only itself.
 #[test]
 fn the_end_of_a_block_elsewhere_races_with_that_of_the_one_on_top_of_it() {
     explore(2, &["here first", "there first"], |seen| {
@@ -173,7 +173,7 @@ fn the_end_of_a_block_elsewhere_races_with_that_of_the_one_on_top_of_it() {
     });
 }
 
-/// Two futures that are begun in one poll.
+/// Two futures that are started in one poll.
 struct Both<F>([F; 2]);
 
 fn both_of<F: Future + Unpin>(futures: [F; 2]) -> Both<F> {
@@ -191,8 +191,8 @@ impl<F: Future + Unpin> Future for Both<F> {
     }
 }
 
-/// An await is dropped in flight, and completes on another thread, while the task goes on, awaits more, and ends. It is destroyed
-/// once, before the task is done.
+/// An await is dropped in flight, and completes on another thread, while the task resumes, awaits more, and ends. It is
+/// destroyed once, before the task is done.
 #[test]
 fn the_completion_of_an_orphan_races_with_the_next_await_and_the_end_of_the_frame() {
     explore(3, &["here", "there"], |seen| {
@@ -207,7 +207,7 @@ fn the_completion_of_an_orphan_races_with_the_next_await_and_the_end_of_the_fram
         });
         let outer = task(async move {
             let value = inner.await?;
-            // The value, and what the root has.
+            // The value, and that of the root.
             assert_eq!(alive.alive(), 2, "something outlives the task that awaited it");
             Ok(value)
         });
@@ -218,13 +218,13 @@ fn the_completion_of_an_orphan_races_with_the_next_await_and_the_end_of_the_fram
     });
 }
 
-/// A result that says which thread dropped it.
+/// A result that records the thread that dropped it.
 struct Noted {
     value: Watched,
     by: Arc<Mutex<Option<ThreadId>>>,
 }
 
-// SAFETY: the threads of a model are one to the system, and `loom` watches the value.
+// SAFETY: the threads of a model share one system thread, and `loom` watches the value.
 unsafe impl Send for Noted {}
 
 impl Drop for Noted {
@@ -235,8 +235,8 @@ impl Drop for Noted {
     }
 }
 
-/// An await is sent away and dropped on one thread, while it completes on another, and while the frame ends here. Sees the
-/// operation destroyed by each of them.
+/// An await is sent away and dropped on one thread, while it completes on another and the frame ends here. Covers each of them
+/// destroying the operation.
 #[test]
 fn the_drop_of_an_await_elsewhere_races_with_its_completion_and_the_end_of_the_frame() {
     explore(2, &["the future", "here", "the completion"], |seen| {
@@ -269,8 +269,8 @@ fn the_drop_of_an_await_elsewhere_races_with_its_completion_and_the_end_of_the_f
     });
 }
 
-/// The same while the last waker is dropped here. The frame goes with the last of them, with what it was left to destroy. Sees that
-/// be the waker, the future, and the completion, which polls the frame.
+/// An await is sent away and dropped while the last waker is dropped here. The last reference frees the frame, with everything
+/// left in it. Covers that being the waker, the future, and the completion, which polls the frame.
 #[test]
 fn the_last_reference_of_a_frame_destroys_what_is_left_in_it() {
     explore(2, &["the waker", "the future", "the completion"], |seen| {
@@ -307,8 +307,8 @@ fn the_last_reference_of_a_frame_destroys_what_is_left_in_it() {
     });
 }
 
-/// A future is begun, sent away and dropped on another thread, all before the poll is over in which the frame counts it. Neither
-/// the count of references nor that of awaits is taken for what it will be.
+/// A future is begun, sent away and dropped on another thread, all within the poll in which the frame counts it. Neither the
+/// reference count nor the await count is read before it is final.
 #[test]
 fn what_is_begun_in_a_poll_is_over_before_the_poll_is() {
     explore(2, &["in the poll", "later"], |seen| {
@@ -338,7 +338,7 @@ fn what_is_begun_in_a_poll_is_over_before_the_poll_is() {
     });
 }
 
-/// Something that awaits, in the current task, when it is dropped.
+/// A value whose destructor awaits in the current task.
 struct AwaitsWhenDropped {
     drops: Arc<AtomicUsize>,
     kept: Arc<Mutex<Vec<Pin<Box<dyn Future<Output = ()> + Send>>>>>,
@@ -365,8 +365,8 @@ impl Drop for AwaitsWhenDropped {
     }
 }
 
-/// An orphan has ended when the next await looks for room, and so is destroyed there; and its destructor looks for room itself. It
-/// is destroyed once, whether the room is kept or not.
+/// An orphan has ended when the next await allocates, which destroys it; and its destructor allocates as well. It is destroyed
+/// once, whether its memory is reused or not.
 #[test]
 fn the_destructor_of_an_orphan_awaits_in_the_same_frame() {
     for keeps in [false, true] {
