@@ -1,4 +1,4 @@
-//! Raising tasks: against their queueing, their dequeueing, their children, and the end of what they await.
+//! Raising tasks: against their queueing, their dequeueing, their children, and the end of their awaits.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -14,17 +14,17 @@ use bowline::task::{self, Handle, SpawnOptions};
 
 use crate::support::{Census, Order, Threads, explore_both_ways};
 
-/// The threads of a model are one to the system, and what they share is `loom`'s to watch.
+/// A wrapper that is `Send`: the threads of a model share one system thread, and `loom` watches what they share.
 pub(crate) struct Sendable<F>(F);
 
-// SAFETY: see above.
+// SAFETY: see the type.
 unsafe impl<F> Send for Sendable<F> {}
 
 impl<F: Future> Future for Sendable<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: it is pinned with this.
+        // SAFETY: the future is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(context)
     }
 }
@@ -45,7 +45,7 @@ pub(crate) fn detach(pool: PoolModel, level: Priority, future: impl Future<Outpu
     task::detach_with(options, Sendable(future))
 }
 
-/// Raises a task, and lets go of it.
+/// Raises a task, and drops its handle.
 pub(crate) fn raiser(handle: Handle<()>) -> Actor {
     actor(move || {
         handle.raise(UserInteractive);
@@ -53,7 +53,7 @@ pub(crate) fn raiser(handle: Handle<()>) -> Actor {
     })
 }
 
-/// Something that happens once, and who waits for it.
+/// An event that happens once, and its waiter.
 #[derive(Clone, std::default::Default)]
 pub(crate) struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
 
@@ -82,8 +82,7 @@ impl Event {
     }
 }
 
-/// What came first of a task and a job of the model that is queued after it, at a level between its own and the one that it
-/// is raised to.
+/// The order of a task and a job. The job is queued after the task, at a level between the task's own and its raised one.
 #[derive(Clone, std::default::Default)]
 struct Race(Rc<Cell<Option<&'static str>>>);
 
@@ -105,7 +104,7 @@ impl Race {
     }
 }
 
-/// A task that is raised while its worker takes it out of the queue runs once, and is gone once. Sees it run raised, and not.
+/// A task that is raised while its worker dequeues it runs once and is freed once. Covers it running raised, and not.
 #[test]
 fn a_raise_meets_the_dequeue() {
     explore_both_ways(2, &["raised", "as it was"], |seen, order| {
@@ -129,7 +128,7 @@ fn a_raise_meets_the_dequeue() {
     });
 }
 
-/// The same in the slot of a worker, which pushed it there itself.
+/// A task in the slot of a worker, which pushed it there itself, is raised while the worker takes it.
 #[test]
 fn a_raise_meets_the_dequeue_of_a_slot() {
     explore_both_ways(2, &["raised", "as it was"], |seen, order| {
@@ -160,7 +159,7 @@ fn a_raise_meets_the_dequeue_of_a_slot() {
     });
 }
 
-/// A task that is raised while somebody queues it is at its new level then, whoever comes first: in the injector, and in the
+/// A task that is raised while another thread queues it ends up at its new level, in either order: in the injector, and in the
 /// slot of a worker.
 #[test]
 fn a_raise_meets_the_queueing() {
@@ -194,7 +193,7 @@ fn a_raise_meets_the_queueing() {
     }
 }
 
-/// A child that is spawned while its parent is raised is raised, whoever comes first.
+/// A child that is spawned while its parent is raised is raised too, in either order.
 #[test]
 fn a_raise_meets_the_spawning_of_a_child() {
     explore_both_ways(2, &["task"], |seen, order| {
@@ -220,7 +219,7 @@ fn a_raise_meets_the_spawning_of_a_child() {
     });
 }
 
-/// A child that ends while its parent is raised, and with it the last of its group.
+/// A child, the last of its group, ends while its parent is raised.
 #[test]
 fn a_raise_meets_the_end_of_a_group() {
     explore_both_ways(2, &["raised", "as it was"], |seen, order| {
@@ -249,7 +248,7 @@ fn a_raise_meets_the_end_of_a_group() {
     });
 }
 
-/// A child that was bound to a variable, and let go of there, ends while its parent is raised.
+/// A child that was bound to a variable and dropped there ends while its parent is raised.
 #[test]
 fn a_raise_meets_the_end_of_a_bound_child() {
     explore_both_ways(2, &["raised", "as it was"], |seen, order| {
@@ -276,7 +275,7 @@ fn a_raise_meets_the_end_of_a_bound_child() {
     });
 }
 
-/// A task that is awaited ends while that which awaits it is raised.
+/// An awaited task ends while the awaiting task is raised.
 #[test]
 fn a_raise_meets_the_end_of_what_is_awaited() {
     explore_both_ways(2, &["raised", "as it was"], |seen, order| {
@@ -303,7 +302,7 @@ fn a_raise_meets_the_end_of_what_is_awaited() {
     });
 }
 
-/// A handler is called, or not, while its operation ends, and is gone in the end.
+/// A handler is called or not while its operation ends, and is dropped in the end.
 #[test]
 fn a_raise_meets_the_end_of_a_handler() {
     explore_both_ways(2, &["called", "not called"], |seen, order| {
@@ -330,7 +329,7 @@ fn a_raise_meets_the_end_of_a_handler() {
     });
 }
 
-/// What a handler does: it must be ordered with who made it, and who drops it.
+/// The access of a handler: it must be ordered with the handler's creation and drop.
 struct Handler(Sendable<Rc<Cell<bool>>>, Sendable<crate::support::Watched>);
 
 // SAFETY: as for `Sendable`.

@@ -1,4 +1,4 @@
-//! Stops that are passed on, as jobs, from one source to the next: against the end of what they stop.
+//! Stops that are passed on, as jobs, from one source to the next: against the end of the operations they stop.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use bowline::task::{self, DeadlineExceeded, SenderFuture, Task, TaskGroup, group
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Failure, Sendable, awaited, task};
 
-/// Starts a task right here, with a stop that another thread requests.
+/// Starts a task on this thread, with a stop that another thread requests.
 fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
     let source = StopSource::new();
     let token = source.token();
@@ -31,13 +31,13 @@ fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A stop passes through a scope to what is awaited in there, while that completes on another thread, and the scope is left.
+/// A stop passes through a scope to an await inside, while that completes on another thread and the scope is left.
 #[test]
 fn a_stop_through_two_relays_races_with_the_end_of_both() {
     explore(1, &["completed", "stopped"], |seen| {
         let world = World::default();
         let (root, report) = world.root();
-        // Its time does not come.
+        // The deadline does not pass.
         let run_loop = RunLoop::new();
         let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
         let inside = async move {
@@ -55,8 +55,8 @@ fn a_stop_through_two_relays_races_with_the_end_of_both() {
     });
 }
 
-/// A stop is on its way to a scope that is left, and to a task that ends, with nothing in it: the memory of both is used by no other
-/// thread afterwards.
+/// A stop is being passed on to a scope that is left, and to a task that ends. Both are empty, and no other thread uses their
+/// memory afterwards.
 #[test]
 fn a_stop_races_with_the_end_of_an_empty_scope() {
     explore(3, &["cancelled", "in time"], |seen| {
@@ -79,7 +79,7 @@ fn a_stop_races_with_the_end_of_an_empty_scope() {
     });
 }
 
-/// A stop passes on to a group, and from there to its child, while the child ends, the group with it, and the task.
+/// A stop is passed on to a group and from there to its child, while the child, the group and the task end.
 #[test]
 fn a_stop_races_with_the_end_of_a_group() {
     explore(2, &["refused", "spawned"], |seen| {
@@ -103,7 +103,7 @@ fn a_stop_races_with_the_end_of_a_group() {
     });
 }
 
-/// A stop passes on to a single child, which ends meanwhile, by itself, and its parent after it.
+/// A stop is passed on to a single child that ends meanwhile, before its parent.
 #[test]
 fn a_stop_races_with_the_end_of_a_child() {
     explore(2, &["cancelled", "in time"], |seen| {
@@ -123,7 +123,7 @@ fn a_stop_races_with_the_end_of_a_child() {
     });
 }
 
-/// A sender is awaited in a task with a waker of something else, and dropped in flight, while it completes and while the task is
+/// A sender is awaited in a task under another executor's waker. It is dropped in flight, while it completes and the task is
 /// stopped. It is part of the task, which is not done before it.
 #[test]
 fn a_stop_races_with_the_completion_and_the_drop_of_a_foreign_await() {
@@ -149,8 +149,8 @@ fn a_stop_races_with_the_completion_and_the_drop_of_a_foreign_await() {
     });
 }
 
-/// A stop is passed on to a child frame that is awaited, and suspended on another thread, while what that awaits completes: the
-/// parent goes on once.
+/// A stop is passed on to an awaited child frame, suspended on another thread, while its own await completes: the parent
+/// resumes once.
 #[test]
 fn a_stop_races_with_a_child_that_comes_back() {
     explore(1, &["completed", "stopped"], |seen| {

@@ -1,4 +1,4 @@
-//! The queue of one seat: its owner against thieves, and against who takes out of the middle.
+//! The queue of one seat: its owner against thieves, and against removals from the middle.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use bowline::model::{As, ModelTask as Task, RingModel};
 
 use crate::support::{Order, Threads, explore_both_ways};
 
-/// A ring that is shared by the threads of a model, and what each of them got.
+/// A ring shared by the threads of a model, and the items that each thread took.
 #[derive(Clone)]
 struct Scene {
     ring: Arc<RingModel>,
@@ -34,9 +34,9 @@ impl Scene {
         }
     }
 
-    /// Whether there was room.
+    /// Pushes an item. Returns whether there was room.
     fn push(&self, task: &Arc<Task>, how: As) -> bool {
-        // Noted first: the task may be gone before the push returns.
+        // Recorded first: the task may be taken before the push returns.
         self.pushed.lock().expect("nobody panicked").push(task.clone());
         let number = self.ring.push(task, how);
         match number {
@@ -54,7 +54,7 @@ impl Scene {
         number.is_some()
     }
 
-    /// What the owner takes from the newer end: the last fork that it pushed, or else the newest entry.
+    /// Takes an item at the newer end, as the owner: the last fork that it pushed, or else the newest entry.
     fn newest(&self) -> Option<usize> {
         let fork = self.forks.lock().expect("nobody panicked").pop();
         match fork {
@@ -63,13 +63,13 @@ impl Scene {
         }
     }
 
-    /// The thread that owns the ring.
+    /// Returns the thread that owns the ring.
     fn owner(&self, body: impl FnOnce(&Scene) + 'static) -> Actor {
         let scene = self.clone();
         Box::new(move || body(&scene))
     }
 
-    /// A thread that takes the oldest so many times.
+    /// Returns a thread that takes the oldest item so many times.
     fn thief(&self, name: &'static str, times: usize) -> Actor {
         let scene = self.clone();
         Box::new(move || {
@@ -79,7 +79,7 @@ impl Scene {
         })
     }
 
-    /// Who takes the first to be pushed out of the middle.
+    /// Returns a thread that removes the first item pushed from the middle.
     fn remover(&self, task: &Arc<Task>, how: As) -> Actor {
         let (scene, task) = (self.clone(), task.clone());
         Box::new(move || {
@@ -89,13 +89,13 @@ impl Scene {
         })
     }
 
-    /// What this one got, in order.
+    /// Returns the items that this thread took, in order.
     fn of(&self, who: &'static str) -> Vec<usize> {
         let taken = self.taken.lock().expect("nobody panicked");
         taken.iter().filter(|it| it.0 == who).map(|it| it.1).collect()
     }
 
-    /// Nothing is left, and all that were pushed were taken, each once.
+    /// Asserts that the ring is empty, and each pushed item was taken once.
     fn play<const N: usize>(&self, order: Order, actors: [Actor; N]) {
         Threads::default().run(order, actors);
         while let Some(number) = self.ring.pop_oldest() {
@@ -112,8 +112,7 @@ impl Scene {
     }
 }
 
-/// Sees the last item go to its owner and to a thief, whichever end the owner takes it from. The ring is as good as new
-/// then.
+/// Covers the last item going to the owner and to a thief, from either end of the owner. The ring is reusable afterwards.
 #[test]
 fn the_last_item_goes_to_one_of_two() {
     for how in [As::Fork, As::Entry] {
@@ -137,7 +136,7 @@ fn the_last_item_goes_to_one_of_two() {
     }
 }
 
-/// Sees two items be shared in all ways. A thief has them in the order in which they were pushed, the owner in the other.
+/// Covers every distribution of two items. A thief gets them in the order pushed, the owner in reverse.
 #[test]
 fn two_items_are_shared() {
     for how in [As::Fork, As::Entry] {
@@ -161,7 +160,7 @@ fn two_items_are_shared() {
     }
 }
 
-/// Sees two thieves and the owner meet at two items.
+/// Covers two thieves and the owner racing for two items.
 #[test]
 fn two_thieves_and_the_owner_meet() {
     explore_both_ways(2, &["owner", "left out"], |seen, order| {
@@ -180,8 +179,7 @@ fn two_thieves_and_the_owner_meet() {
     });
 }
 
-/// Sees the owner find the ring full, and find room where a thief has made some: the third item goes to the slot of the
-/// first.
+/// Covers the owner finding the ring full, and finding room that a thief made: the third item goes into the slot of the first.
 #[test]
 fn numbers_go_round() {
     for how in [As::Fork, As::Entry] {
@@ -202,7 +200,7 @@ fn numbers_go_round() {
     }
 }
 
-/// Sees an item be taken out of the middle before its owner or a thief gets it, and after.
+/// Covers an item being removed from the middle before the owner or a thief takes it, and after.
 #[test]
 fn an_item_is_removed_or_popped() {
     let outcomes = ["remover", "owner", "thief"];
@@ -228,8 +226,8 @@ fn an_item_is_removed_or_popped() {
     });
 }
 
-/// A thief that has claimed the number of an item which is then removed may be slow. Whatever the owner does meanwhile,
-/// the thief does not touch what came after in the same slot. Sees the thief come before the removal, and in vain.
+/// A slow thief has claimed the number of an item that is then removed. Whatever the owner does meanwhile, the thief does not
+/// touch the next item in the same slot. Covers the thief coming before the removal, and failing.
 #[test]
 fn a_slow_thief_does_not_take_what_came_later() {
     explore_both_ways(3, &["the removed one", "another", "none"], |seen, order| {
@@ -253,8 +251,8 @@ fn a_slow_thief_does_not_take_what_came_later() {
     });
 }
 
-/// A fork whose pusher has lost the seat is taken back by its number, from the ring of another owner, or that one or a thief
-/// has it. Sees all three. The owner's own fork, pushed later, is not mistaken for it.
+/// A fork whose pusher has lost the seat is taken back by its number, from the ring of another owner. Covers that, and the new
+/// owner or a thief taking it. The owner's own fork, pushed later, is not confused with it.
 #[test]
 fn a_fork_is_taken_back_by_one_that_is_not_the_owner_any_more() {
     explore_both_ways(3, &["remover", "owner", "thief"], |seen, order| {
@@ -280,8 +278,8 @@ fn a_fork_is_taken_back_by_one_that_is_not_the_owner_any_more() {
     });
 }
 
-/// A thread that waits for a fork takes the forks that were pushed since that was taken, and no older ones. Sees it take one
-/// that its owner wants back, and leave it.
+/// A thread that waits for a fork takes only forks pushed after that one was taken. Covers it taking one that the owner wants
+/// back, and leaving it.
 #[test]
 fn a_part_of_a_fork_is_taken_or_taken_back() {
     explore_both_ways(4, &["taken", "taken back"], |seen, order| {
@@ -308,7 +306,7 @@ fn a_part_of_a_fork_is_taken_or_taken_back() {
     });
 }
 
-/// An entry is taken from among newer forks by the owner, or by a thief, or by who raises it. Sees all three.
+/// An entry among newer forks is taken by the owner, by a thief, or by a raise. Covers all three.
 #[test]
 fn an_entry_is_taken_from_beneath_a_fork() {
     explore_both_ways(3, &["remover", "owner", "thief"], |seen, order| {

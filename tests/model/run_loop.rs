@@ -10,14 +10,14 @@ use loom::thread;
 
 use crate::support::{World, explore};
 
-/// A scheduler of a loop that the caller keeps until every thread that uses it has ended.
+/// A scheduler of a loop that the caller keeps alive until every thread that uses it has ended.
 fn scheduler(run_loop: &Arc<RunLoop>) -> RunLoopScheduler<'static> {
-    // SAFETY: the models join every thread, and everything pushed has run, before they drop the loop.
+    // SAFETY: the models join every thread, and run everything pushed, before they drop the loop.
     unsafe { &*Arc::as_ptr(run_loop) }.scheduler()
 }
 
-/// Sees the loop of `sync_wait` be gone while the push that ended it is still on its way out, and the other way round.
-/// Whether the waiting thread slept or not, it is woken: no run of this model hangs.
+/// Covers the loop of `sync_wait` being destroyed while the push that ended it returns, and the reverse. The waiting thread is
+/// woken whether it slept or not: no run of this model hangs.
 #[test]
 fn a_push_wakes_the_loop_and_outlives_it() {
     explore(3, &["the push had returned", "the push was on its way out"], |seen| {
@@ -34,7 +34,7 @@ fn a_push_wakes_the_loop_and_outlives_it() {
     });
 }
 
-/// Sees both orders of two jobs that two threads push, and every job run by the driver, before `run` returns.
+/// Covers both orders of two jobs pushed by two threads. The driver runs every job before `run` returns.
 #[test]
 fn two_producers_meet_a_sleeping_driver() {
     explore(2, &["one, two", "two, one"], |seen| {
@@ -67,7 +67,7 @@ fn two_producers_meet_a_sleeping_driver() {
     });
 }
 
-/// Sees a job pushed before `run` has drained, which runs it, and after, when it stays until the loop is driven again.
+/// Covers a job pushed before `run` has drained the queue, which runs it, and after, when it stays for the next driver.
 #[test]
 fn a_push_races_with_the_end_of_run() {
     explore(3, &["drained", "left"], |seen| {
@@ -94,7 +94,7 @@ fn a_push_races_with_the_end_of_run() {
     });
 }
 
-/// Sees `run` return, whichever of two calls of `finish` is the first, and nothing left behind by the other.
+/// Covers `run` returning after either of two calls of `finish`, with nothing left by the other.
 #[test]
 fn a_second_finish_changes_nothing() {
     explore(3, &["returned"], |seen| {
@@ -112,8 +112,8 @@ fn a_second_finish_changes_nothing() {
     });
 }
 
-/// Sees both orders in which two threads drive one loop in turn. Each gets its own result, on its own thread, though
-/// a third that pushes may have seen the other one sleep.
+/// Covers both orders in which two threads drive one loop in turn. Each gets its own result on its own thread, even if a
+/// pushing thread saw the other one asleep.
 #[test]
 fn two_drivers_take_turns() {
     explore(2, &["this one first", "the other one first"], |seen| {
@@ -147,8 +147,8 @@ fn two_drivers_take_turns() {
     });
 }
 
-/// Sees a job pushed while this thread drives, and after. Its producer may have seen this thread sleep, and publish the
-/// job when the other one does: that one is woken all the same.
+/// Covers a job pushed while this thread drives, and after. Its producer may see this thread asleep and publish the job while
+/// the other one sleeps: the other one is woken all the same.
 #[test]
 fn a_producer_wakes_the_driver_that_sleeps_now() {
     explore(2, &["ran here", "ran there"], |seen| {

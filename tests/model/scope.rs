@@ -1,4 +1,4 @@
-//! Scopes: what is spawned, closed, joined, stopped and dropped at the same time.
+//! Scopes: spawns, closes, joins, stops and drops at the same time.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -11,17 +11,17 @@ use bowline::{Completion, Panic};
 
 use crate::support::{Ended, Root, World, explore, explore_both_ways};
 
-/// Work that ends on a thread of its own.
+/// Returns work that ends on a thread of its own.
 fn remote(world: &World) -> impl Sender<Value = (), Error = Infallible> + use<> {
     world.remote_of(Completion::Value(world.census.value(4))).then(drop)
 }
 
-/// Joins, and completes where the last has ended.
+/// Returns a join, which completes on the thread where the last work has ended.
 fn join<K: Kind>(scope: &Scope<K>, root: Root) {
     submit(scope.join().write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// Sees work come before the scope is closed, and after, when it is refused and never runs.
+/// Covers work coming before the scope is closed, and after, when it is refused and never runs.
 #[test]
 fn spawning_races_with_closing() {
     explore_both_ways(3, &["taken", "refused"], |seen, order| {
@@ -58,8 +58,8 @@ fn spawning_races_with_closing() {
     });
 }
 
-/// Sees the join find that the work has ended, and wait for it. What the work did happened before in both cases. The scope
-/// is dropped meanwhile.
+/// Covers the join finding the work ended, and waiting for it. The work happens before the join in both cases. The scope is
+/// dropped meanwhile.
 #[test]
 fn the_last_association_races_with_the_join() {
     explore(3, &["at once", "later"], |seen| {
@@ -78,7 +78,7 @@ fn the_last_association_races_with_the_join() {
     });
 }
 
-/// Sees either of two be the last to end, and both end before anybody joins.
+/// Covers either of two being the last to end, and both ending before a join.
 #[test]
 fn two_associations_end_while_somebody_joins() {
     explore(2, &["at once", "by the first", "by the second"], |seen| {
@@ -106,8 +106,8 @@ fn two_associations_end_while_somebody_joins() {
     });
 }
 
-/// Sees work come while the last that there was ends, and somebody joins: it is taken, and waited for, or the scope is joined
-/// already, and it is refused.
+/// Covers work coming while the last one ends and a join starts. It is accepted and awaited, or refused because the scope is
+/// joined already.
 #[test]
 fn spawning_races_with_the_end_that_a_join_waits_for() {
     explore(3, &["taken", "refused"], |seen| {
@@ -128,7 +128,7 @@ fn spawning_races_with_the_end_that_a_join_waits_for() {
     });
 }
 
-/// Sees a join leave before the last has ended, when the scope goes on, and after, when it is joined.
+/// Covers a join leaving before the last work has ended, when the scope stays open, and after, when it is joined.
 #[test]
 fn leaving_a_join_races_with_the_last_association() {
     explore(3, &["left", "joined"], |seen| {
@@ -151,7 +151,7 @@ fn leaving_a_join_races_with_the_last_association() {
     });
 }
 
-/// The same with a second join, which does not leave.
+/// Covers a join leaving while a second join stays.
 #[test]
 fn one_join_leaves_and_another_stays() {
     explore(2, &["left", "joined"], |seen| {
@@ -175,8 +175,8 @@ fn one_join_leaves_and_another_stays() {
     });
 }
 
-/// Sees an end that looked like the last one be it, and not be it, since one more came; and the join it would have told
-/// leave meanwhile. Everybody lets go, and the memory goes with the last.
+/// Covers an end that looks like the last one being it, and not being it because more work came. The join to be notified leaves
+/// meanwhile. The last reference frees the memory.
 #[test]
 fn an_end_that_a_join_waits_for_is_not_the_last() {
     explore_both_ways(3, &["left", "joined"], |seen, order| {
@@ -208,7 +208,7 @@ fn an_end_that_a_join_waits_for_is_not_the_last() {
     });
 }
 
-/// Sees the work of a future end by itself, and because the future was dropped. The scope is told in both cases.
+/// Covers the work of a future ending normally, and because the future was dropped. The scope is notified in both cases.
 #[test]
 fn dropping_a_future_races_with_its_completion() {
     explore(2, &["completed", "stopped"], |seen| {
@@ -240,7 +240,7 @@ fn dropping_a_future_races_with_its_completion() {
     });
 }
 
-/// Sees the receiver of a future come before the result and after.
+/// Covers the receiver of a future coming before the result and after.
 #[test]
 fn waiting_for_a_future_races_with_its_completion() {
     explore(2, &["before", "after"], |seen| {
@@ -256,7 +256,7 @@ fn waiting_for_a_future_races_with_its_completion() {
     });
 }
 
-/// Sees what is associated complete before the stop of the scope comes, and because of it.
+/// Covers an associated sender completing before the scope's stop, and because of it.
 #[test]
 fn a_stop_of_the_scope_races_with_the_completion() {
     explore(3, &["stopped", "completed"], |seen| {
@@ -275,7 +275,7 @@ fn a_stop_of_the_scope_races_with_the_completion() {
     });
 }
 
-/// Sees the receiver's stop and the scope's come together, before the completion and after.
+/// Covers the receiver's stop and the scope's coming together, before the completion and after.
 #[test]
 fn two_stops_race_with_the_completion() {
     explore(2, &["stopped", "completed"], |seen| {
@@ -288,7 +288,7 @@ fn two_stops_race_with_the_completion() {
             .write_env(WithStopToken(source.token()));
         submit(work, root);
         world.threads.spawn(move || assert!(source.request_stop()));
-        // Nobody holds it any more, which is a stop.
+        // The last handle is dropped, which is a stop.
         drop(scope);
         world.end();
         seen.note(match report.get() {
@@ -299,7 +299,7 @@ fn two_stops_race_with_the_completion() {
     });
 }
 
-/// Sees either of two panics be the first. Both joins get one.
+/// Covers either of two panics being the first. Both joins receive one.
 #[test]
 fn two_panics_race_for_the_joins() {
     explore(2, &["the first", "the second"], |seen| {

@@ -1,11 +1,11 @@
-//! `split` and `ensure_started`: one run, and those who wait for it, come late, leave early or never come.
+//! `split` and `ensure_started`: one run, and receivers that wait for it, come late, leave early or never come.
 
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
 use crate::support::{Ended, Watched, World, explore};
 
-/// Sees a second receiver come before the completion, which then delivers to it, and after, when it finds the result.
+/// Covers a second receiver coming before the completion, which delivers to it, and after, when it finds the result.
 #[test]
 fn a_late_receiver_finds_the_result() {
     explore(3, &["in time", "late"], |seen| {
@@ -20,7 +20,7 @@ fn a_late_receiver_finds_the_result() {
     });
 }
 
-/// Sees either of two threads be the one that starts the run: there is one run, and both get its result.
+/// Covers either of two threads starting the run: there is one run, and both get its result.
 #[test]
 fn two_receivers_start_one_run() {
     explore(2, &["by the first", "by the second"], |seen| {
@@ -55,8 +55,8 @@ fn two_receivers_start_one_run() {
     });
 }
 
-/// Sees a receiver's stop come before the completion, when it leaves, and after. The other receiver gets the result in
-/// any case.
+/// Covers a receiver's stop coming before the completion, when it leaves, and after. The other receiver gets the result in any
+/// case.
 #[test]
 fn a_receiver_leaves_while_the_run_completes() {
     explore(3, &["left", "too late"], |seen| {
@@ -77,7 +77,7 @@ fn a_receiver_leaves_while_the_run_completes() {
     });
 }
 
-/// Sees one receiver leave, or not, and the next come in time, or late, when the run may end before or after it does.
+/// Covers one receiver leaving or not, and the next one coming in time or late, before or after the end of the run.
 #[test]
 fn one_receiver_leaves_and_the_next_comes_late() {
     explore(3, &["left, in time", "left, late", "too late, late"], |seen| {
@@ -99,7 +99,7 @@ fn one_receiver_leaves_and_the_next_comes_late() {
     });
 }
 
-/// Sees a stop come before the start of the only receiver of what would never end, and after. It is never lost.
+/// Covers a stop before and after the start of the only receiver of a run that never ends by itself. The stop is never lost.
 #[test]
 fn a_stop_while_it_starts_is_not_lost() {
     explore(3, &["on this thread", "on the stopping thread"], |seen| {
@@ -120,8 +120,8 @@ fn a_stop_while_it_starts_is_not_lost() {
     });
 }
 
-/// Sees a stop meet the start of the only receiver: before it, when nothing is ever run; after it, when the run is asked
-/// to stop too, and ends; and after the completion.
+/// Covers a stop before the start of the only receiver, when nothing runs. Also after it, when the run is stopped too, and
+/// after the completion.
 #[test]
 fn a_receiver_is_stopped_while_it_starts() {
     explore(3, &["never ran", "left", "too late"], |seen| {
@@ -152,7 +152,7 @@ fn a_receiver_is_stopped_while_it_starts() {
     });
 }
 
-/// Sees the run end by itself and end because the last handle was dropped. Nobody learns of it, and nothing is left.
+/// Covers the run ending normally, and because the last handle was dropped. No receiver exists, and nothing leaks.
 #[test]
 fn dropping_the_handle_races_with_the_completion() {
     explore(3, &["completed", "stopped"], |seen| {
@@ -180,7 +180,7 @@ fn dropping_the_handle_races_with_the_completion() {
     });
 }
 
-/// Sees the two handles of a run be dropped in turn, by two threads, while it completes.
+/// Covers the two handles of a run being dropped by two threads while it completes.
 #[test]
 fn the_last_of_two_handles_to_go_stops_the_run() {
     explore(2, &["completed", "stopped"], |seen| {
@@ -218,7 +218,7 @@ fn the_last_of_two_handles_to_go_stops_the_run() {
     });
 }
 
-/// Sees the receiver of `ensure_started` come before the completion and after. The value is moved, not cloned.
+/// Covers the receiver of `ensure_started` coming before the completion and after. The value is moved, not cloned.
 #[test]
 fn what_was_started_completes_before_or_after_it_is_waited_for() {
     explore(3, &["before", "after"], |seen| {
@@ -232,7 +232,7 @@ fn what_was_started_completes_before_or_after_it_is_waited_for() {
     });
 }
 
-/// Sees the receiver of `ensure_started` stopped before the completion, which stops the run too, and after.
+/// Covers the receiver of `ensure_started` stopped before the completion, which stops the run too, and after.
 #[test]
 fn a_stop_of_who_waits_races_with_the_completion() {
     explore(3, &["stopped", "completed"], |seen| {

@@ -6,7 +6,7 @@ use bowline::model::{ModelTask as Task, ShelfModel};
 
 use crate::support::{Threads, explore_both_ways};
 
-/// Sees three tasks be run by the occupant, be stolen, and be shared. Each is taken once, and the order is kept.
+/// Covers three tasks being run by the occupant, stolen, and shared. Each is taken once, in order.
 #[test]
 fn what_is_handed_over_together_is_shared() {
     explore_both_ways(3, &["occupant", "thief", "both"], |seen, order| {
@@ -43,7 +43,7 @@ fn what_is_handed_over_together_is_shared() {
     });
 }
 
-/// Sees two thieves come to one shelf: one of them has all.
+/// Covers two thieves at one shelf: one of them takes all.
 #[test]
 fn one_of_two_thieves_has_all() {
     explore_both_ways(3, &["one", "other", "none"], |seen, order| {

@@ -1,4 +1,4 @@
-//! Threads that block in the middle of a job: their seats, the spare threads, and the end of the pool.
+//! Threads that block during a job: their seats, the spare threads, and the end of the pool.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,27 +19,27 @@ fn play<const N: usize>(order: Order, actors: [Actor; N]) {
     Threads::default().run(order, actors);
 }
 
-/// A latch of a thread that is to wait for it, and of another that is to set it.
+/// A latch that one thread waits for and another sets.
 #[derive(Clone, Default)]
 struct Wait(Rc<Cell<Option<Rc<LatchModel>>>>);
 
 impl Wait {
-    /// Makes the latch of the calling thread, known to others from now on.
+    /// Creates the latch of the calling thread, and publishes it.
     fn prepare(&self) -> Rc<LatchModel> {
         let latch = Rc::new(LatchModel::new());
         self.0.set(Some(latch.clone()));
         latch
     }
 
-    /// A task that sets the latch, which was made by the time it runs.
+    /// Returns a task that sets the latch, which exists by the time it runs.
     fn task(&self, number: usize) -> Arc<Task> {
         let wait = self.clone();
         Task::with(number, move || wait.0.take().expect("somebody waits").set())
     }
 }
 
-/// Sees a worker that waits for a sender hold its seat, and go on with it before a job comes for its pool, or lose it to
-/// the spare thread that runs the job. Either way the job runs, and a pool that is closed meanwhile ends after both.
+/// A worker waits for a sender while it holds its seat. Covers it resuming before a job comes for its pool, and losing the seat
+/// to the spare thread that runs the job. Either way the job runs, and a pool that is closed meanwhile ends after both.
 #[test]
 fn a_job_comes_for_the_seat_of_one_that_waits() {
     explore_both_ways(2, &["seated", "without a seat"], |seen, order| {
@@ -72,8 +72,8 @@ fn a_job_comes_for_the_seat_of_one_that_waits() {
     });
 }
 
-/// A worker waits for a job that is in its own queue, and its seat goes to a spare thread, which runs the job. Sees the
-/// worker take its seat back from the spare thread, which sleeps by then, and go on without one.
+/// A worker waits for a job in its own queue, and its seat goes to a spare thread, which runs the job. Covers the worker taking
+/// its seat back from the sleeping spare thread, and continuing without one.
 #[test]
 fn a_job_that_waits_for_its_own_queue() {
     explore_both_ways(3, &["seated", "without a seat"], |seen, order| {
@@ -101,7 +101,7 @@ fn a_job_that_waits_for_its_own_queue() {
     });
 }
 
-/// Without a spare thread a worker that blocks keeps its seat, and what comes for it runs afterwards.
+/// Without a spare thread a blocked worker keeps its seat, and jobs for it run afterwards.
 #[test]
 fn without_a_spare_thread_it_merely_blocks() {
     explore_both_ways(3, &["before", "after"], |seen, order| {
@@ -135,9 +135,8 @@ fn without_a_spare_thread_it_merely_blocks() {
     });
 }
 
-/// Two jobs block, and there is one spare thread: the second one is stuck on the seat. The first, whose wait is over and
-/// whose job is done, takes the seat over and runs what the second waits for; or the second comes so late that the first is
-/// a spare thread by then.
+/// Two jobs block, and there is one spare thread, so the second is stuck on the seat. The first job, once finished, takes the
+/// seat over and runs what the second waits for. Otherwise the second comes so late that the first is a spare thread by then.
 #[test]
 fn a_thread_whose_job_is_over_takes_a_stuck_seat() {
     explore_both_ways(2, &["ran"], |seen, order| {
@@ -174,8 +173,8 @@ fn a_thread_whose_job_is_over_takes_a_stuck_seat() {
     });
 }
 
-/// The first closure of a `join` blocks, so that the seat goes to a spare thread. Sees the second closure be taken back by
-/// its number and run by the caller, and be run by the spare thread.
+/// The first closure of a `join` blocks, so the seat goes to a spare thread. Covers the second closure being taken back by its
+/// number and run by the caller, and being run by the spare thread.
 #[test]
 fn a_join_whose_seat_was_given_away() {
     explore_both_ways(2, &["here", "there"], |seen, order| {
@@ -216,8 +215,8 @@ fn a_join_whose_seat_was_given_away() {
     });
 }
 
-/// A `join` whose second closure another worker runs takes part in that: it runs what that one forks. Sees it do so, and
-/// see the other one do all of it.
+/// A `join` whose second closure another worker runs helps it: it runs what that worker forks. Covers that, and the other
+/// worker doing all of it.
 #[test]
 fn a_join_runs_a_part_of_what_another_has_taken() {
     explore_both_ways(2, &["a part", "nothing"], |seen, order| {
@@ -248,8 +247,8 @@ fn a_join_runs_a_part_of_what_another_has_taken() {
     });
 }
 
-/// A thread without a seat finds a worker that sleeps and takes its seat, and the worker becomes a spare thread; or there is
-/// none. Sees both. What is pushed meanwhile by another thread runs.
+/// A thread without a seat takes that of a sleeping worker, which becomes a spare thread, or finds none. Covers both. Jobs that
+/// another thread pushes meanwhile run.
 #[test]
 fn a_seat_is_taken_from_a_sleeper_while_a_job_comes() {
     explore_both_ways(2, &["taken", "not taken"], |seen, order| {
@@ -284,8 +283,8 @@ fn a_seat_is_taken_from_a_sleeper_while_a_job_comes() {
     });
 }
 
-/// A call of a `bulk` blocks, so that the seat in whose queue the invitation waits goes to a spare thread. The invitation is
-/// taken back from there, or the spare thread takes part. Sees both, and each index is called once.
+/// A call of a `bulk` blocks, so the seat with the queued invitation goes to a spare thread. The invitation is withdrawn from
+/// there, or the spare thread takes part. Covers both, and each index is called once.
 #[test]
 fn a_bulk_whose_seat_was_given_away() {
     explore_both_ways(1, &["one", "two"], |seen, order| {
@@ -332,7 +331,7 @@ fn a_bulk_whose_seat_was_given_away() {
     });
 }
 
-/// All threads of a model are one to the system.
+/// A wrapper that is `Send`: the threads of a model share one system thread.
 struct OneThread<T>(T);
 
 impl<T> OneThread<T> {
@@ -341,7 +340,7 @@ impl<T> OneThread<T> {
     }
 }
 
-// SAFETY: as just said.
+// SAFETY: see the type.
 unsafe impl<T> Send for OneThread<T> {}
-// SAFETY: as above.
+// SAFETY: see the type.
 unsafe impl<T> Sync for OneThread<T> {}

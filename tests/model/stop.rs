@@ -1,4 +1,4 @@
-//! Stop sources: registration, deregistration and the stop, all at once.
+//! Stop sources: concurrent registration, deregistration and stop.
 
 use std::any::{Any, TypeId};
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use loom::cell::UnsafeCell;
 
 use crate::support::{Ended, Root, Watched, World, explore};
 
-/// A count that `loom` watches: whoever changes it must be ordered after whoever did before.
+/// A count that `loom` watches: each access must be ordered after the previous one.
 struct Tally(UnsafeCell<u32>);
 
-// SAFETY: `loom` refuses what is not ordered.
+// SAFETY: `loom` reports unordered accesses.
 unsafe impl Send for Tally {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Tally {}
 
 impl Tally {
@@ -26,7 +26,7 @@ impl Tally {
     }
 
     fn add(&self) -> u32 {
-        // SAFETY: `loom` refuses what is not ordered.
+        // SAFETY: `loom` reports unordered accesses.
         self.0.with_mut(|count| unsafe {
             *count += 1;
             *count
@@ -34,7 +34,7 @@ impl Tally {
     }
 }
 
-/// Sees the callback run at registration, run beside the body, and not at all. When `with_callback` has returned the
+/// Covers the callback running at registration, during the body, and not at all. After `with_callback` has returned the
 /// callback is over: what it touched may be touched again.
 #[test]
 fn a_callback_is_over_when_its_registration_is_gone() {
@@ -71,7 +71,7 @@ fn a_callback_is_over_when_its_registration_is_gone() {
     });
 }
 
-/// Sees each of two registrations, neighbours in the list, run its callback and leave before.
+/// Covers each of two registrations, neighbours in the list, running its callback and leaving before.
 #[test]
 fn neighbours_leave_a_list_that_is_being_fired() {
     explore(2, &["both", "mine", "the other's", "neither"], |seen| {
@@ -98,7 +98,7 @@ fn neighbours_leave_a_list_that_is_being_fired() {
         let mut mine = 0;
         with_callback(source.token(), || mine += 1, || ());
         if source.stop_requested() {
-            // Whoever learns of the stop sees what the requester did before.
+            // A thread that sees the stop also sees the requester's earlier writes.
             stopped.add();
         }
         world.end();
@@ -112,7 +112,7 @@ fn neighbours_leave_a_list_that_is_being_fired() {
     });
 }
 
-/// Sees either of two requesters be the first. The other gets `false`, and the callback runs once.
+/// Covers either of two requesters being the first. The other gets `false`, and the callback runs once.
 #[test]
 fn one_of_two_requests_counts() {
     explore(3, &["this thread", "the other thread"], |seen| {
@@ -140,8 +140,8 @@ fn one_of_two_requests_counts() {
     });
 }
 
-/// Sees the closure drop its own registration, and another thread take it from under the closure: before the stop, and
-/// while it runs, or after.
+/// Covers the closure dropping its own registration, and another thread deregistering it: before the stop, while it runs, and
+/// after.
 #[test]
 fn a_registration_is_dropped_by_its_closure_or_beside_it() {
     type Place = Arc<loom::sync::Mutex<Option<Pin<Box<StopCallback<SharedStopToken, Box<dyn FnOnce() + Send>>>>>>>;
@@ -176,8 +176,8 @@ fn a_registration_is_dropped_by_its_closure_or_beside_it() {
     });
 }
 
-/// Sees the operation stopped before it was started, stopped while it ran, and completed before the stop came. It is
-/// destroyed by its own completion, wherever that happens.
+/// Covers the operation stopped before it was started, stopped while it ran, and completed before the stop. Its own completion
+/// destroys it, on whichever thread.
 #[test]
 fn a_stop_races_with_the_start_and_the_end_of_an_operation() {
     explore(3, &["before", "while", "too late"], |seen| {
@@ -198,7 +198,7 @@ fn a_stop_races_with_the_start_and_the_end_of_an_operation() {
     });
 }
 
-/// Makes a new source for each token, linked to the parent, and keeps none.
+/// An environment that creates a source for each token, linked to the parent, and keeps none.
 #[derive(Clone)]
 struct Fresh(SharedStopToken);
 
@@ -244,8 +244,8 @@ impl Receiver<Watched, &'static str> for InFresh {
     }
 }
 
-/// Sees the same three where the slot alone keeps the source that it listens to: that goes with the operation, also while
-/// the stop is on its way to it, and while its callbacks are being called.
+/// Covers the same three cases where only the slot owns the source it listens to. The source is destroyed with the operation,
+/// even while the stop is being passed on or its callbacks run.
 #[test]
 fn a_slot_keeps_its_source_while_a_stop_races_with_the_end() {
     explore(2, &["before", "while", "too late"], |seen| {
@@ -266,7 +266,7 @@ fn a_slot_keeps_its_source_while_a_stop_races_with_the_end() {
     });
 }
 
-/// Sees the link made before the stop and after it. A linked source always stops.
+/// Covers linking before the stop and after it. A linked source always stops.
 #[test]
 fn a_link_that_races_with_the_stop_is_not_lost() {
     explore(3, &["linked, then stopped", "stopped, then linked"], |seen| {
@@ -286,8 +286,8 @@ fn a_link_that_races_with_the_stop_is_not_lost() {
     });
 }
 
-/// Sees the parent's stop reach a linked source, and the source go before. Whatever its own callback touched may be
-/// touched again when that is gone.
+/// Covers the parent's stop reaching a linked source, and the source being dropped before. After the drop, what its callback
+/// touched may be touched again.
 #[test]
 fn a_linked_source_goes_while_its_parent_stops() {
     explore(2, &["reached", "gone before"], |seen| {

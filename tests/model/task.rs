@@ -19,10 +19,10 @@ use loom::thread;
 
 use crate::support::{Ended, Remote, Root, Watched, World, explore};
 
-/// The threads of a model are one to the system, and what they share is `loom`'s to watch.
+/// A wrapper that is `Send`: the threads of a model share one system thread, and `loom` watches what they share.
 pub struct Sendable<F>(pub F);
 
-// SAFETY: see above.
+// SAFETY: see the type.
 unsafe impl<F> Send for Sendable<F> {}
 
 impl<F> Sendable<F> {
@@ -35,7 +35,7 @@ impl<F: Future> Future for Sendable<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: it is pinned with this.
+        // SAFETY: the future is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(context)
     }
 }
@@ -50,7 +50,7 @@ pub fn awaited(remote: Remote<Failure>) -> SenderFuture<Remote<Failure>> {
     SenderFuture::new(remote)
 }
 
-/// Polls a future, and writes before and after each poll: one poll must be ordered after the one before.
+/// Polls a future, and writes before and after each poll: each poll must be ordered after the previous one.
 async fn touching<F: Future>(local: Watched, future: F) -> F::Output {
     let mut future = Box::pin(future);
     poll_fn(move |context| {
@@ -62,12 +62,12 @@ async fn touching<F: Future>(local: Watched, future: F) -> F::Output {
     .await
 }
 
-/// Starts a task right here. It is resumed wherever something wakes it.
+/// Starts a task on this thread. It is resumed on the thread that wakes it.
 fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// Sees the completion come while `start` is running, and after, for a value and for an error.
+/// Covers the completion coming during `start`, and after it, for a value and for an error.
 #[test]
 fn a_completion_races_with_the_return_of_start() {
     for (value, expected) in [(true, Ended::Value(6)), (false, Ended::Error("failed"))] {
@@ -80,7 +80,7 @@ fn a_completion_races_with_the_return_of_start() {
                 world.remote_of(Completion::Error("failed"))
             };
             let local = world.census.value(1);
-            // Whichever thread goes on is ordered after the one that did before.
+            // The resuming thread is ordered after the previous one.
             begin(task(touching(local, awaited(remote))), root);
             world.end();
             assert_eq!(report.get(), expected);
@@ -89,7 +89,7 @@ fn a_completion_races_with_the_return_of_start() {
     }
 }
 
-/// The same for a stop, which the task does not survive.
+/// Covers a stop during `start`, and after it; the task does not resume.
 #[test]
 fn a_stopped_completion_races_with_the_return_of_start() {
     explore(3, &["start", "the completion"], move |seen| {
@@ -110,7 +110,7 @@ fn a_stopped_completion_races_with_the_return_of_start() {
     });
 }
 
-/// Sees a child complete on another thread early and late, and its parent, which is held or not, go on where it did.
+/// Covers a child completing on another thread early and late. Its parent, held or not, resumes there.
 #[test]
 fn a_child_that_completes_elsewhere_resumes_its_parent() {
     explore(3, &["here", "there"], move |seen| {
@@ -127,7 +127,7 @@ fn a_child_that_completes_elsewhere_resumes_its_parent() {
     });
 }
 
-/// A task on a loop comes back to the loop's thread, however early the completion is.
+/// A task on a loop resumes on the loop's thread, however early the completion is.
 #[test]
 fn it_comes_back_to_the_loop() {
     explore(2, &["done"], |seen| {
@@ -149,7 +149,7 @@ fn it_comes_back_to_the_loop() {
     });
 }
 
-/// Something that happens once, and who waits for it.
+/// An event that happens once, and its waiter.
 #[derive(Clone, Default)]
 pub struct Event(Arc<loom::sync::Mutex<(bool, Option<Waker>)>>);
 
@@ -179,7 +179,7 @@ impl Event {
     }
 }
 
-/// Sees the event happen before the first poll, during it, and after it.
+/// Covers the event happening before the first poll, during it, and after it.
 #[test]
 fn a_wake_up_races_with_the_poll() {
     explore(3, &["before", "while", "after"], |seen| {
@@ -214,8 +214,8 @@ fn a_wake_up_races_with_the_poll() {
     });
 }
 
-/// A task that completes while one thread wakes it and another drops the last waker but one. Sees it complete on the first
-/// thread, and on the one that wakes it.
+/// A task completes while one thread wakes it and another drops the last waker but one. Covers it completing on the first
+/// thread, and on the waking one.
 #[test]
 fn a_wake_up_races_with_completion_and_with_the_drop_of_a_waker() {
     explore(3, &["here", "there"], |seen| {
@@ -243,8 +243,8 @@ fn a_wake_up_races_with_completion_and_with_the_drop_of_a_waker() {
     });
 }
 
-/// A task that is done while two threads wake it by wakers that outlive it. Nobody polls it again, and the memory goes with
-/// the last of them.
+/// A task is done while two threads wake it by wakers that outlive it. It is not polled again, and the last waker frees the
+/// memory.
 #[test]
 fn wakers_outlive_the_task() {
     explore(3, &["done"], |seen| {
@@ -273,7 +273,7 @@ fn wakers_outlive_the_task() {
     });
 }
 
-/// The same of a child that is ready at once, whose memory its parent would else free with the result.
+/// A child that is ready at once is woken by wakers that outlive it; otherwise its parent frees its memory with the result.
 #[test]
 fn wakers_outlive_a_child_that_is_ready_at_once() {
     explore(2, &["done"], |seen| {
@@ -297,7 +297,7 @@ fn wakers_outlive_a_child_that_is_ready_at_once() {
     });
 }
 
-/// Sees the sender complete, and the stop come first.
+/// Covers the sender completing first, and the stop coming first.
 #[test]
 fn a_stop_races_with_the_completion() {
     explore(2, &["value", "stopped"], |seen| {
@@ -328,8 +328,8 @@ fn a_stop_races_with_the_completion() {
     });
 }
 
-/// A child completes on another thread while its parent is woken by something else, polls the child again, and perhaps
-/// finds it done before it was told. Sees the parent end on each of the three threads.
+/// A child completes on another thread while its parent is woken for another reason and polls the child again. The parent may
+/// find it done before the notification. Covers the parent ending on each of the three threads.
 #[test]
 fn a_child_completes_while_its_parent_is_polled() {
     explore(2, &["here", "there"], |seen| {
@@ -344,8 +344,7 @@ fn a_child_completes_while_its_parent_is_polled() {
         let inside = async move {
             let child = task(async move {
                 drop(awaited(remote).await?);
-                // Made here, so that whoever reads it must be ordered after the end of this task, and not only after what
-                // it awaited.
+                // Created here, so that a reader must be ordered after the end of this task, not only after its await.
                 let value = census.value(6);
                 value.touch();
                 Ok(value)
@@ -368,8 +367,8 @@ fn a_child_completes_while_its_parent_is_polled() {
     });
 }
 
-/// A task gives its value while a sender that it awaited is still under way. It completes when that has: on the first
-/// thread, where it was in time, and otherwise on the sender's.
+/// A task returns its value while a sender that it awaited is in flight. It completes after the sender: on the first thread if
+/// that was in time, otherwise on the sender's.
 #[test]
 fn a_task_waits_for_an_await_that_it_let_go_of() {
     explore(3, &["here", "there"], |seen| {
@@ -399,8 +398,8 @@ fn a_task_waits_for_an_await_that_it_let_go_of() {
     });
 }
 
-/// What a task on a loop awaits is woken twice, once for good and once for nothing, and then the loop goes. Sees the second
-/// wake come before the end, where it has the task polled once more or is too late for that.
+/// The await of a task on a loop is woken twice, once with and once without effect; then the loop is dropped. Covers the second
+/// wake coming before the end, with one more poll or too late for it.
 #[test]
 fn wake_ups_race_with_the_end_of_a_task_on_a_loop() {
     explore(2, &["one poll", "two polls", "three polls"], |seen| {
@@ -439,7 +438,7 @@ fn wake_ups_race_with_the_end_of_a_task_on_a_loop() {
     });
 }
 
-/// Comes from the environment, and goes with the context it is in.
+/// Read from the environment, and dropped with the context that contains it.
 #[derive(Clone)]
 struct Kept(Watched);
 
@@ -449,8 +448,8 @@ impl FromEnv for Kept {
     }
 }
 
-/// A child with a context of its own completes where it went, on another thread or here. The context is gone by then, and
-/// nobody uses it any more.
+/// A child with a context of its own completes on another thread or here. The context is dropped by then, and not used
+/// afterwards.
 #[test]
 fn a_context_of_its_own_goes_before_its_task_completes() {
     explore(2, &["here", "there"], |seen| {
@@ -466,7 +465,7 @@ fn a_context_of_its_own_goes_before_its_task_completes() {
             };
             let child = Task::builder().context::<Providing<Kept>>().try_task(Sendable(inside));
             let result = child.await;
-            // The operation that it awaited is gone too, and its result is here.
+            // The operation that it awaited is destroyed too, and its result is owned here.
             assert_eq!(census.alive(), outside, "the context is still there");
             result
         };
@@ -482,7 +481,7 @@ fn a_context_of_its_own_goes_before_its_task_completes() {
     });
 }
 
-/// The same where the future is over before what it awaited is: the context stays until that has completed.
+/// A future ends before its await does: its context stays alive until the await has completed.
 #[test]
 fn a_context_of_its_own_stays_for_an_await_that_was_let_go_of() {
     explore(2, &["here", "there"], |seen| {
@@ -525,24 +524,24 @@ fn a_context_of_its_own_stays_for_an_await_that_was_let_go_of() {
     });
 }
 
-/// Memory that is watched: what is in a frame is read by those who use the task, and dropped by whoever frees it.
+/// An allocator whose memory is watched: users of the task read it, and the freeing thread drops it.
 #[derive(Clone)]
 struct Memory(Watched);
 
-// SAFETY: it is the global allocator.
+// SAFETY: forwards to the global allocator.
 unsafe impl Allocator for Memory {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         Global.allocate(layout)
     }
 
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { Global.deallocate(memory, layout) };
     }
 }
 
 impl World {
-    /// A task in memory of its own, which reads that last, when others know it.
+    /// A task in watched memory, which reads that last, when other threads know it.
     fn task_in_memory(
         &self,
         future: impl Future<Output = Result<Watched, Failure>> + 'static,
@@ -557,8 +556,8 @@ impl World {
     }
 }
 
-/// The memory goes once, with the last of its owner and two wakers, one of which wakes and one of which does not, on three
-/// threads; and after everything else that was done with it.
+/// The memory is freed once, by the last of its owner and two wakers on three threads, only one of which wakes. Every other
+/// access happens before.
 #[test]
 fn the_memory_goes_with_the_last_waker() {
     explore(3, &["done"], |seen| {
@@ -583,8 +582,7 @@ fn the_memory_goes_with_the_last_waker() {
     });
 }
 
-/// A task that stops lets go of a child that is still busy elsewhere. It is not done before that child is, which frees
-/// itself.
+/// A task that stops drops a child that is busy on another thread. It is done after that child, which frees itself.
 #[test]
 fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
     explore(2, &["here", "there"], |seen| {
@@ -608,7 +606,7 @@ fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
     });
 }
 
-/// The same while another thread drops a waker of the child, which is not its owner's any more, nor done.
+/// A stopped task drops a busy child while another thread drops a waker of the child, which has no owner and is not done.
 #[test]
 fn a_child_that_a_stopped_task_let_go_of_outlives_its_waker() {
     explore(2, &["here", "there"], |seen| {

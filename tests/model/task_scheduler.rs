@@ -1,4 +1,4 @@
-//! `TaskScheduler`: the last handle to a shared scheduler destroys it.
+//! `TaskScheduler`: the last handle of a shared scheduler destroys it.
 
 use bowline::Identity;
 use bowline::prelude::*;
@@ -6,7 +6,7 @@ use bowline::scheduler::{InlineSchedule, InlineScheduler, TaskScheduler};
 
 use crate::support::{Watched, World, explore};
 
-/// A scheduler that does not fit into words, with something in it whose reads and whose drop are watched.
+/// A scheduler that does not fit into words, with a member whose reads and drop are watched.
 struct Large(Watched, [usize; 3]);
 
 impl Clone for Large {
@@ -34,7 +34,7 @@ impl Scheduler for Large {
     }
 }
 
-/// Sees either of two threads give back the last handle. What the other did with the scheduler comes before its end.
+/// Covers either of two threads dropping the last handle. Uses by the other one happen before the destruction.
 #[test]
 fn the_last_handle_destroys_what_is_shared() {
     explore(3, &["here", "there"], |seen| {

@@ -1,4 +1,4 @@
-//! What is tied to a frame: a single child and a group, whose ends meet the drop of their handles and the end of the frame.
+//! Tethers of a frame: the end of a single child and of a group, against the drop of their handles and the end of the frame.
 
 use std::future::{Future, IntoFuture as _, poll_fn};
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
 use crate::support::{Ended, Root, Watched, World, explore};
 use crate::task::{Event, Failure, Sendable, awaited, task};
 
-/// Starts a task right here. It is resumed wherever something wakes it.
+/// Starts a task on this thread. It is resumed on the thread that wakes it.
 fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
-/// Starts a task, and expects that its child is gone when it is done.
+/// Starts a task, and asserts that its child is destroyed when it is done.
 fn begin_parent(parent: Task<Watched, Failure>, gone: Arc<AtomicBool>, root: Root) {
     begin(
         task(async move {
@@ -32,7 +32,7 @@ fn begin_parent(parent: Task<Watched, Failure>, gone: Arc<AtomicBool>, root: Roo
     );
 }
 
-/// Says when it is dropped.
+/// A value that sets a flag when dropped.
 struct Flag(Arc<AtomicBool>);
 
 impl Drop for Flag {
@@ -41,7 +41,7 @@ impl Drop for Flag {
     }
 }
 
-/// A child that ends where the sender completes. The second says that nothing is left of it.
+/// Returns a child that ends when the sender completes, and a flag that is set when it is destroyed.
 fn child(world: &World) -> (Sendable<impl Future<Output = Watched> + use<>>, Arc<AtomicBool>) {
     let gone = Arc::new(AtomicBool::new(false));
     let (remote, flag) = (world.remote(6), Flag(gone.clone()));
@@ -52,7 +52,7 @@ fn child(world: &World) -> (Sendable<impl Future<Output = Watched> + use<>>, Arc
     (future, gone)
 }
 
-/// Starts a child in a frame, gives it to `take`, and expects it to be gone when the frame is done.
+/// Starts a child in a frame, passes it to `take`, and asserts that it is destroyed when the frame is done.
 fn with_child(world: &World, root: Root, take: impl FnOnce(AsyncLet<Watched>) + 'static) {
     let (future, gone) = child(world);
     let value = world.census.value(7);
@@ -80,7 +80,7 @@ fn the_drop_of_a_claim_races_with_the_end_of_the_child() {
     });
 }
 
-/// The claim is dropped while its await is in flight, and the child ends on another thread: the result goes to one of the two.
+/// The claim is dropped while its await is in flight, and the child ends on another thread: one of the two drops the result.
 #[test]
 fn the_drop_of_a_claim_that_is_awaited_races_with_the_end_of_the_child() {
     explore(2, &["the child first", "the parent first"], |seen| {
@@ -103,7 +103,7 @@ fn the_drop_of_a_claim_that_is_awaited_races_with_the_end_of_the_child() {
     });
 }
 
-/// The claim is dropped on another thread, while the child ends on a second one, and the parent on a third.
+/// The claim is dropped on another thread, while the child ends on a second one and the parent on a third.
 #[test]
 fn the_drop_of_a_claim_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
     explore(2, &["here", "there"], |seen| {
@@ -117,13 +117,13 @@ fn the_drop_of_a_claim_elsewhere_races_with_the_ends_of_the_child_and_the_parent
     });
 }
 
-/// The claim is forgotten, so the end of the parent stops the child, and waits for it, while the child ends.
+/// The claim is forgotten, so the end of the parent stops the child and waits for it, while the child ends.
 #[test]
 fn the_end_of_the_parent_races_with_the_end_of_a_child_that_was_forgotten() {
     explore(3, &["here", "there"], |seen| {
         let world = World::default();
         let (root, report) = world.root();
-        // Its result is for the claim, so it gives none that is watched.
+        // The forgotten claim owns the result, so the result is not a watched one.
         let (remote, value, gone) = (world.remote(6), world.census.value(7), Arc::new(AtomicBool::new(false)));
         let flag = Flag(gone.clone());
         let parent = task(async move {
@@ -140,7 +140,7 @@ fn the_end_of_the_parent_races_with_the_end_of_a_child_that_was_forgotten() {
     });
 }
 
-/// The claim outlives the parent, which ends while the child does. Whichever was first, the result is dropped once.
+/// The claim outlives the parent, which ends while the child does. In either order the result is dropped once.
 #[test]
 fn a_claim_that_outlives_the_parent_has_the_result_or_nothing() {
     explore(3, &["a result", "nothing"], |seen| {
@@ -160,7 +160,7 @@ fn a_claim_that_outlives_the_parent_has_the_result_or_nothing() {
     });
 }
 
-/// A child task that ends where the sender completes. The second says that nothing is left of it.
+/// Returns a child task that ends when the sender completes, and a flag that is set when it is destroyed.
 fn child_task(world: &World) -> (Task<(), Failure>, Arc<AtomicBool>) {
     let (future, gone) = child(world);
     let task = Task::try_new(Sendable(async move {
@@ -170,7 +170,7 @@ fn child_task(world: &World) -> (Task<(), Failure>, Arc<AtomicBool>) {
     (task, gone)
 }
 
-/// Begins a child task in a frame, gives its future to `take`, and expects it to be gone when the frame is done.
+/// Begins a child task in a frame, passes its future to `take`, and asserts that it is destroyed when the frame is done.
 fn with_child_task(world: &World, root: Root, take: impl FnOnce(Pin<Box<TaskFuture<(), Failure>>>) + 'static) {
     let (child, gone) = child_task(world);
     let value = world.census.value(7);
@@ -194,7 +194,7 @@ fn the_end_of_the_parent_races_with_the_end_of_a_child_task_that_was_forgotten()
     });
 }
 
-/// It is dropped on another thread, while the child ends on a second one, and the parent on a third.
+/// The future of a child task is dropped on another thread, while the child ends on a second one and the parent on a third.
 #[test]
 fn the_drop_of_a_child_task_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
     explore(2, &["here", "there"], |seen| {
@@ -208,7 +208,7 @@ fn the_drop_of_a_child_task_elsewhere_races_with_the_ends_of_the_child_and_the_p
     });
 }
 
-/// It outlives the parent, which ends while the child does.
+/// The future of a child task outlives the parent, which ends while the child does.
 #[test]
 fn a_child_task_whose_future_outlives_the_parent_is_done() {
     explore(3, &["here", "there"], |seen| {
@@ -227,7 +227,8 @@ fn a_child_task_whose_future_outlives_the_parent_is_done() {
     });
 }
 
-/// A child is awaited while it ends, and while the task is stopped, which reaches the child too: its value is given all the same.
+/// A child is awaited while it ends and while the task is stopped, which also stops the child: its value is returned all the
+/// same.
 #[test]
 fn the_await_of_a_child_races_with_its_end_and_the_stop() {
     explore(1, &["as it was", "cancelled"], |seen| {
@@ -261,12 +262,12 @@ fn the_await_of_a_child_races_with_its_end_and_the_stop() {
     });
 }
 
-/// A panic that the hook is not told of.
+/// Panics without calling the panic hook.
 fn panics(payload: &'static str) -> ! {
     std::panic::resume_unwind(Box::new(payload))
 }
 
-/// A child that panics where the sender completes.
+/// Returns a child that panics when the sender completes.
 fn panicking(world: &World) -> Sendable<impl Future<Output = ()> + use<>> {
     let remote = world.remote(6);
     Sendable(async move {
@@ -275,7 +276,7 @@ fn panicking(world: &World) -> Sendable<impl Future<Output = ()> + use<>> {
     })
 }
 
-/// Counts the panics with which a future ends, and lets the task go on.
+/// Counts the panics of a future, and lets the task continue.
 async fn caught<F: Future>(future: F, panics: Arc<AtomicUsize>) -> Option<F::Output> {
     let mut future = Box::pin(future);
     poll_fn(move |context| {
@@ -292,8 +293,8 @@ async fn caught<F: Future>(future: F, panics: Arc<AtomicUsize>) -> Option<F::Out
     .await
 }
 
-/// A child panics while the body waits for something that does not come: the body is woken, and ended by the panic, which is
-/// delivered once. So for results that are kept, and such as are dropped.
+/// A child panics while the body waits for an event that never comes. The body is woken and ended by the panic, which is
+/// delivered once. Covers results that are kept, and results that are discarded.
 #[test]
 fn the_panic_of_a_child_races_with_the_poll_of_the_body() {
     for discards in [false, true] {
@@ -323,8 +324,8 @@ fn the_panic_of_a_child_races_with_the_poll_of_the_body() {
     }
 }
 
-/// The same where the body asks for results, and where it ends by itself meanwhile: the panic is delivered once, and what the
-/// body gave is lost.
+/// A child panics while the body asks for results, and while it ends: the panic is delivered once, and the body's value is
+/// dropped.
 #[test]
 fn the_panic_of_a_child_races_with_the_end_of_the_body() {
     explore(2, &["here", "there"], |seen| {
@@ -348,7 +349,7 @@ fn the_panic_of_a_child_races_with_the_end_of_the_body() {
     });
 }
 
-/// Another task takes the panic of a child out of the group, or is too late for that. It is delivered once.
+/// Another task takes the panic of a child out of the group, or is too late. The panic is delivered once.
 #[test]
 fn the_panic_of_a_child_goes_to_one_of_two() {
     explore(2, &["the body", "the other"], |seen| {
@@ -385,8 +386,8 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
     });
 }
 
-/// Another task asks once, and lets go of that in the same poll. What it was given meanwhile goes back to the group, and a panic
-/// ends the body, which waits for something that does not come.
+/// Another task polls `next` once and drops it. A result that it was assigned returns to the group, and a panic ends the body,
+/// which waits for an event that never comes.
 #[test]
 fn the_panic_of_a_child_that_was_given_to_an_await_which_is_dropped_goes_to_the_body() {
     explore(2, &["the body", "the other"], |seen| {
@@ -424,7 +425,7 @@ fn the_panic_of_a_child_that_was_given_to_an_await_which_is_dropped_goes_to_the_
     });
 }
 
-/// In a supervised group the body goes on.
+/// In a supervised group the body continues.
 #[test]
 fn the_panic_of_a_supervised_child_races_with_the_end_of_the_body() {
     explore(2, &["went on"], |seen| {

@@ -1,6 +1,6 @@
-//! A pool: raising what its workers have, sleeping and waking, and the end.
+//! A pool: raising queued entries, sleeping and waking, and the end.
 //!
-//! Its parts have models of their own, in `ring.rs` and `injector.rs`; threads that block, in `spare.rs`.
+//! Its parts have models of their own in `ring.rs` and `injector.rs`; threads that block are in `spare.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ fn play<const N: usize>(order: Order, actors: [Actor; N]) {
     Threads::default().run(order, actors);
 }
 
-/// Something that a thread waits for without helping anybody.
+/// A signal that a thread waits for without helping others.
 #[derive(Clone, Default)]
 struct Signal(Arc<(loom::sync::Mutex<bool>, loom::sync::Condvar)>);
 
@@ -41,14 +41,14 @@ impl Signal {
         }
     }
 
-    /// A task that gives the signal.
+    /// Returns a task that gives the signal.
     fn task(&self, number: usize) -> Arc<Task> {
         let signal = self.clone();
         Task::with(number, move || signal.give())
     }
 }
 
-/// A pool whose first worker has pushed these, none of which has run. It is nobody's thread yet.
+/// Creates a pool whose first worker has pushed these tasks. None has run, and no thread drives it yet.
 fn pushed<const N: usize>(workers: usize, tasks: &[Arc<Task>; N]) -> (PoolModel, Member) {
     let pool = PoolModel::new(workers);
     let worker = pool.worker(0);
@@ -56,14 +56,14 @@ fn pushed<const N: usize>(workers: usize, tasks: &[Arc<Task>; N]) -> (PoolModel,
     (pool, worker)
 }
 
-/// Who raises the task.
+/// Returns a thread that raises the task.
 fn raiser(pool: PoolModel, task: &Arc<Task>) -> Actor {
     let task = task.clone();
     actor(move || pool.raise(&task, UserInteractive))
 }
 
-/// A pool of two: a worker that pushes these and then runs what it has; a thief; and who raises the first, at any time.
-/// Gives who ran the first, or "left" where it is still there, at its level.
+/// Runs a pool of two: a worker that pushes these tasks and then runs them, a thief, and a thread that raises the first task.
+/// Returns the thread that ran the first, or "left" if it is still queued.
 fn three_meet<const N: usize>(order: Order, numbers: [usize; N], newest: bool) -> &'static str {
     let pool = PoolModel::new(2);
     let who = Rc::new(Cell::new("left"));
@@ -104,7 +104,7 @@ fn three_meet<const N: usize>(order: Order, numbers: [usize; N], newest: bool) -
     who.get()
 }
 
-/// Sees what is in a slot go to its worker, to a thief, and to who raises it.
+/// Covers an entry in a slot going to its worker, to a thief, and to the raising thread.
 #[test]
 fn three_meet_at_a_slot() {
     explore_both_ways(2, &["owner", "thief", "left"], |seen, order| {
@@ -112,7 +112,7 @@ fn three_meet_at_a_slot() {
     });
 }
 
-/// Sees what is in a ring go to its worker, from either end, to a thief, and to who raises it.
+/// Covers an entry in a ring going to its worker, from either end, to a thief, and to the raising thread.
 #[test]
 fn three_meet_at_a_ring() {
     for newest in [true, false] {
@@ -122,7 +122,7 @@ fn three_meet_at_a_ring() {
     }
 }
 
-/// What a busy worker has in its slot is run by another one, which sleeps, when it is raised.
+/// An entry in the slot of a busy worker is run by a sleeping worker when it is raised.
 #[test]
 fn a_raise_wakes_a_worker() {
     explore_both_ways(2, &["raised", "stolen"], |seen, order| {
@@ -150,7 +150,7 @@ fn a_raise_wakes_a_worker() {
     });
 }
 
-/// An entry that is raised while it goes from the slot to the ring is found in the one or the other.
+/// An entry that is raised while it moves from the slot to the ring is found in either.
 #[test]
 fn an_entry_is_raised_while_it_is_displaced() {
     explore_both_ways(4, &["raised"], |seen, order| {
@@ -167,7 +167,7 @@ fn an_entry_is_raised_while_it_is_displaced() {
             }
         });
         play(order, [displace, raiser(pool, &tasks[0])]);
-        // The worker has run the one or the other; a raised one goes first.
+        // The worker has run one of them; a raised one goes first.
         match (tasks[0].runs(), two.runs()) {
             (0, 1) => assert_eq!(pool.pop(UserInteractive), Some(1)),
             (1, 0) => assert_eq!(pool.pop(UserInteractive), None),
@@ -182,7 +182,7 @@ fn an_entry_is_raised_while_it_is_displaced() {
     });
 }
 
-/// The same where the ring is full, so that it goes from the slot to the injector, at a level that it is raised from.
+/// The ring is full, so an entry moves from the slot to the injector, at the level from which it is raised.
 #[test]
 fn an_entry_is_raised_while_it_overflows() {
     explore_both_ways(4, &["raised"], |seen, order| {
@@ -203,7 +203,7 @@ fn an_entry_is_raised_while_it_overflows() {
     });
 }
 
-/// Sees a push from outside find a worker that is awake, and one that sleeps: it runs either way.
+/// Covers a push from outside finding a worker awake, and asleep: the job runs either way.
 #[test]
 fn a_push_from_outside_meets_a_worker_that_lies_down() {
     explore_both_ways(3, &["awake", "asleep"], |seen, order| {
@@ -225,7 +225,7 @@ fn a_push_from_outside_meets_a_worker_that_lies_down() {
     });
 }
 
-/// A worker that pushes into its ring, and then is busy, wakes another one.
+/// A worker that pushes into its ring and is then busy wakes another one.
 #[test]
 fn a_push_into_the_ring_meets_a_worker_that_lies_down() {
     explore_both_ways(2, &["awake", "asleep"], |seen, order| {
@@ -253,8 +253,7 @@ fn a_push_into_the_ring_meets_a_worker_that_lies_down() {
     });
 }
 
-/// A worker that was woken for one of two jobs, and is busy with it, passes the question on: another one is woken for the
-/// second.
+/// A worker that was woken for one of two jobs, and is busy with it, wakes another one for the second.
 #[test]
 fn a_searcher_that_has_found_something_wakes_the_next() {
     explore(2, &["both"], |seen| {
@@ -285,8 +284,8 @@ fn a_searcher_that_has_found_something_wakes_the_next() {
     });
 }
 
-/// The same where what the first one found did not come from the injector, and the second job comes while it takes it: who
-/// pushes it sees one that searches, and leaves the waking to that one.
+/// A searching worker finds a job outside of the injector while a second job is pushed. The pushing thread sees a searcher, and
+/// leaves the waking to it.
 #[test]
 fn a_searcher_that_has_found_something_sees_what_came_meanwhile() {
     explore(2, &["both"], |seen| {
@@ -319,7 +318,7 @@ fn a_searcher_that_has_found_something_sees_what_came_meanwhile() {
     });
 }
 
-/// A worker that is about to park sees an entry that is just being raised.
+/// A worker that is about to park sees an entry that is being raised.
 #[test]
 fn a_raise_meets_a_worker_that_lies_down() {
     explore_both_ways(3, &["ran"], |seen, order| {
@@ -338,8 +337,8 @@ fn a_raise_meets_a_worker_that_lies_down() {
     });
 }
 
-/// Sees the second closure of a `join` run by who called, and by another. Either way the caller has both results, and is
-/// woken for them.
+/// Covers the second closure of a `join` run by the caller, and by another worker. Either way the caller gets both results, and
+/// is woken for them.
 #[test]
 fn a_join_waits_for_what_another_has_taken() {
     explore_both_ways(3, &["here", "there"], |seen, order| {
@@ -369,7 +368,7 @@ fn a_join_waits_for_what_another_has_taken() {
     });
 }
 
-/// Sees what is spawned in a `scope` be run by who called, and by another. Either way the scope waits for it.
+/// Covers a task of a `scope` run by the caller, and by another worker. Either way the scope waits for it.
 #[test]
 fn a_scope_waits_for_what_another_has_taken() {
     explore_both_ways(2, &["here", "there"], |seen, order| {
@@ -400,7 +399,7 @@ fn a_scope_waits_for_what_another_has_taken() {
     });
 }
 
-/// What is pushed while a pool ends is accepted, and has run when its workers leave, or is refused. Sees both.
+/// A job pushed while a pool ends is accepted, and has run when the workers leave, or is refused. Covers both.
 #[test]
 fn a_push_meets_the_end() {
     explore_both_ways(3, &["accepted", "refused"], |seen, order| {
@@ -434,8 +433,7 @@ fn two_workers_end_together() {
     });
 }
 
-/// A pool does not end when one that was at rest has gone back to work, though another was the last to come to rest. Sees
-/// both.
+/// A pool does not end if a resting worker has resumed work, even if another was the last to come to rest. Covers both.
 #[test]
 fn the_last_to_rest_meets_one_that_gets_up() {
     explore_both_ways(3, &["over", "not over"], |seen, order| {
@@ -445,7 +443,7 @@ fn the_last_to_rest_meets_one_that_gets_up() {
         let up = actor({
             let over = over.clone();
             move || {
-                // The first of two is not the last, unless the other lay down before.
+                // The first of two is not the last, unless the other came to rest before.
                 if !pool.lie_down(0) {
                     pool.get_up(0);
                     over.set(pool.is_over());
@@ -467,7 +465,7 @@ fn the_last_to_rest_meets_one_that_gets_up() {
     });
 }
 
-/// An entry that is raised while its pool ends is moved, and runs there, or is resumed by who raised it. Sees both.
+/// An entry that is raised while its pool ends is moved and runs there, or is resumed by the raising thread. Covers both.
 #[test]
 fn a_raise_meets_the_end() {
     explore_both_ways(4, &["in the pool", "where it was raised"], |seen, order| {
@@ -495,8 +493,8 @@ fn a_raise_meets_the_end() {
     });
 }
 
-/// The memory of a pool is used again by a later one. A push to the earlier one that comes late is refused, from
-/// whatever thread. Sees it come in time as well.
+/// The memory of a pool is reused by a later one. A late push to the earlier pool is refused, on any thread. Covers a timely
+/// push as well.
 #[test]
 fn a_push_to_an_earlier_pool_is_refused() {
     explore_both_ways(3, &["accepted", "refused"], |seen, order| {
@@ -525,8 +523,8 @@ fn a_push_to_an_earlier_pool_is_refused() {
     });
 }
 
-/// A worker that ends another pool is woken when the last of that one's workers has left, though the memory is used again
-/// at once.
+/// A worker that ends another pool is woken when the last of that pool's workers has left, even if the memory is reused at
+/// once.
 #[test]
 fn a_worker_waits_for_the_end_of_another_pool() {
     explore_both_ways(3, &["ended"], |seen, order| {
@@ -549,8 +547,8 @@ fn a_worker_waits_for_the_end_of_another_pool() {
     });
 }
 
-/// Sees a whole pool be made, used from outside, and dropped. What was given to it before has run then, on its thread; what
-/// another thread gives it meanwhile runs there as well, or, when it has ended, without it.
+/// Covers a whole pool being created, used from outside, and dropped. Earlier jobs have run on its thread. Jobs that another
+/// thread submits meanwhile run there as well, or without it after its end.
 #[test]
 fn a_pool_runs_what_it_was_given_and_ends() {
     explore(2, &["in the pool", "without it"], |seen| {
@@ -578,8 +576,8 @@ fn a_pool_runs_what_it_was_given_and_ends() {
     });
 }
 
-/// All threads of a model are one to the system.
+/// A wrapper that is `Send`: the threads of a model share one system thread.
 struct SameThread<T>(T);
 
-// SAFETY: as just said.
+// SAFETY: see the type.
 unsafe impl<T> Send for SameThread<T> {}

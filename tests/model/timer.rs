@@ -1,5 +1,5 @@
-//! Timers: starting against sleeping, firing, stopping, and the end of the last handle. No time passes in a model but by
-//! [`Timer::advance_to`], so a wake-up that is lost is a thread that sleeps for ever.
+//! Timers: starting against sleeping, firing, stopping, and the drop of the last handle. Time advances only by
+//! [`Timer::advance_to`] in a model, so a lost wake-up is a thread that sleeps forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,8 +14,8 @@ use crate::support::{Ended, World, explore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Sees a timer that is due at once started while the driver is about to sleep for a later one, or sleeps: it is woken,
-/// and the later one stays.
+/// Covers a timer that is due at once, started while the driver is about to sleep for a later one, or sleeps. The driver is
+/// woken, and the later one stays.
 #[test]
 fn a_start_wakes_a_driver_that_sleeps_for_a_later_deadline() {
     explore(3, &["fired"], |seen| {
@@ -46,8 +46,7 @@ fn a_start_wakes_a_driver_that_sleeps_for_a_later_deadline() {
     });
 }
 
-/// The same for a deadline that is still to come: the driver sleeps no longer than until then, and the clock ends its
-/// sleep.
+/// Covers a deadline in the future: the driver sleeps no longer than until then, and the clock ends its sleep.
 #[test]
 fn an_earlier_deadline_shortens_the_sleep() {
     explore(3, &["fired"], |seen| {
@@ -75,7 +74,7 @@ fn an_earlier_deadline_shortens_the_sleep() {
     });
 }
 
-/// Sees a loop get its timer while its driver is about to sleep, or sleeps.
+/// Covers a loop getting its timer while its driver is about to sleep, or sleeps.
 #[test]
 fn a_loop_that_sleeps_gets_a_timer() {
     explore(3, &["fired"], |seen| {
@@ -95,7 +94,7 @@ fn a_loop_that_sleeps_gets_a_timer() {
     });
 }
 
-/// Sees both of two threads be the first that gives a loop its timer; it is one.
+/// Covers both of two threads being the first to give a loop its timer; there is only one.
 #[test]
 fn two_threads_give_a_loop_its_timer() {
     explore(3, &["one"], |seen| {
@@ -114,8 +113,8 @@ fn two_threads_give_a_loop_its_timer() {
     });
 }
 
-/// Sees a stop that comes before the start, while it pends, when it is due, and after it has fired. It completes once,
-/// and its memory goes at once.
+/// Covers a stop before the start, while the timer is pending, when it is due, and after it has fired. It completes once, and
+/// its memory is freed at once.
 #[test]
 fn a_stop_races_with_the_start_and_the_deadline() {
     let outcomes = [
@@ -151,7 +150,7 @@ fn a_stop_races_with_the_start_and_the_deadline() {
     });
 }
 
-/// Sees a stop that comes before a timer pends, and after. No time passes, so it is the stop that completes it.
+/// Covers a stop before a timer is pending, and after. No time passes, so the stop completes it.
 #[test]
 fn a_stop_races_with_the_start_of_a_later_timer() {
     explore(3, &["stopped in the start", "stopped by the stopping thread"], |seen| {
@@ -181,7 +180,7 @@ fn a_stop_races_with_the_start_of_a_later_timer() {
     });
 }
 
-/// Sees two timers of one slot, one of which fires while the other is stopped: the lists stay whole, and a third fires.
+/// Covers two timers of one slot, one firing while the other is stopped: the lists stay consistent, and a third fires.
 #[test]
 fn a_stop_beside_one_that_fires_leaves_the_others() {
     explore(3, &["fired", "stopped"], |seen| {
@@ -214,8 +213,8 @@ fn a_stop_beside_one_that_fires_leaves_the_others() {
     });
 }
 
-/// Sees a timer start and fire, on the timer's thread, while another handle is the last to go, or not. The thread ends
-/// in every order.
+/// Covers a timer starting and firing on the timer's thread, while another handle is the last to be dropped, or not. The thread
+/// ends in every order.
 #[test]
 fn the_last_handle_goes_while_a_timer_starts() {
     explore(2, &["fired"], |seen| {
@@ -228,7 +227,7 @@ fn the_last_handle_goes_while_a_timer_starts() {
         });
         drop(timer);
         world.threads.join();
-        // The thread of the timer is not among those that are joined: it is done when it has nothing to do.
+        // The timer's thread is not joined: it has ended when it has nothing to do.
         while !report.is_there() {
             thread::yield_now();
         }
@@ -241,7 +240,7 @@ fn the_last_handle_goes_while_a_timer_starts() {
     });
 }
 
-/// Sees the stop of a timer that holds the last handle, while the thread sleeps for it or is about to. The thread ends.
+/// Covers the stop of a timer that owns the last handle, while the thread sleeps for it or is about to. The thread ends.
 #[test]
 fn the_last_handle_goes_with_a_timer_that_is_stopped() {
     explore(2, &["stopped"], |seen| {

@@ -8,7 +8,7 @@ use bowline::stop::StopSource;
 
 use crate::support::{Ended, World, explore};
 
-/// Sees either child be the last, and so the one on whose thread the whole completes.
+/// Covers either child being the last: the whole completes on its thread.
 #[test]
 fn the_last_child_ends_the_whole() {
     explore(3, &["the first child", "the second child"], |seen| {
@@ -37,7 +37,7 @@ fn the_last_child_ends_the_whole() {
     });
 }
 
-/// Sees the sibling be stopped by the error, and complete all the same. The error arrives in any case, after the sibling
+/// Covers the sibling being stopped by the error, and completing all the same. The error arrives in any case, after the sibling
 /// has ended.
 #[test]
 fn an_error_stops_a_sibling_that_may_complete_all_the_same() {
@@ -76,7 +76,7 @@ fn an_error_stops_a_sibling_that_may_complete_all_the_same() {
     });
 }
 
-/// Sees two errors arrive in either order: one of them is reported, the other dropped.
+/// Covers two errors in either order: one of them is reported, the other dropped.
 #[test]
 fn one_of_two_errors_is_reported() {
     explore(3, &["one", "two"], |seen| {
@@ -97,8 +97,8 @@ fn one_of_two_errors_is_reported() {
     });
 }
 
-/// Sees the stop come too late for both children, be the last to go, and leave the end to a child. The whole completes
-/// once, and nothing of it is touched afterwards.
+/// Covers the stop coming too late for both children, being the last to leave, and leaving the end to a child. The whole
+/// completes once, and is not touched afterwards.
 #[test]
 fn a_stop_from_outside_races_with_the_countdown() {
     explore(2, &["values", "stopped here", "stopped by a child"], |seen| {
@@ -119,8 +119,8 @@ fn a_stop_from_outside_races_with_the_countdown() {
     });
 }
 
-/// Sees the whole end on the stopping thread and on a child's, while the stop and a failure stop the same sibling. The
-/// error is never lost to the stop.
+/// Covers the whole ending on the stopping thread and on a child's, while the stop and a failure stop the same sibling. The
+/// stop never hides the error.
 #[test]
 fn a_stop_from_outside_meets_a_failure() {
     explore(2, &["on a child's thread", "on the stopping thread"], |seen| {

@@ -5,8 +5,8 @@ use bowline::stop::StopSource;
 
 use crate::support::{Ended, World, explore};
 
-/// Sees the given token's stop come too late, and end the work on the stopping thread. The source goes meanwhile: the slot
-/// keeps the registry.
+/// Covers the given token's stop coming too late, and ending the work on the stopping thread. The source is dropped
+/// meanwhile: the slot keeps the registry alive.
 #[test]
 fn a_stop_of_the_given_token_races_with_the_completion() {
     explore(3, &["value", "stopped"], |seen| {
@@ -25,7 +25,7 @@ fn a_stop_of_the_given_token_races_with_the_completion() {
     });
 }
 
-/// Sees both tokens stop at once, before the completion and after.
+/// Covers both tokens stopping at once, before the completion and after.
 #[test]
 fn two_stops_race_with_the_completion() {
     explore(2, &["stopped", "value"], |seen| {
