@@ -1,5 +1,4 @@
-//! An await allocates nothing once its task has memory for it, whatever the sender, wherever it completes, and wherever the
-//! task runs.
+//! An await allocates nothing once its task has a chunk of memory: for every sender, completing thread and scheduler.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,7 +11,7 @@ use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, RunLoopSchedul
 use bowline::stop::NeverStop;
 use bowline::task::{LocalTask, Task};
 
-/// All the threads that have a part in it, and what they allocate together.
+/// The threads that take part, and a counter of their allocations.
 struct Crew {
     allocations: CrewAllocations,
     pool: ThreadPool,
@@ -29,7 +28,7 @@ impl Crew {
             .build()
             .expect("a pool");
         let timer = Timer::new();
-        // A sender of a timer completes on the timer's thread.
+        // A timer's sender completes on the timer's thread.
         sync_wait(timer.schedule_after(Duration::ZERO).then(move |()| allocations.join())).unwrap();
         sync_wait(starts_on(elsewhere(), just_from(move || allocations.join()))).unwrap();
         Crew {
@@ -39,8 +38,8 @@ impl Crew {
         }
     }
 
-    /// Runs a task that awaits two of what `make` makes, one after the other: on the loop of this thread, on the pool, and
-    /// wherever something completes. The memory of the senders, and the one allocation of the task, are not part of an await.
+    /// Runs a task that awaits two senders from `make`, one after the other: on this thread's loop, on the pool, and inline.
+    /// The memory of the senders, and the one allocation of the task, do not count.
     fn expect_none<S, F>(&self, what: &str, make: impl Fn() -> S)
     where
         S: IntoFuture<IntoFuture = F>,
@@ -55,7 +54,7 @@ impl Crew {
         F: Future + Send + 'static,
     {
         self.each(make, |first, second, home| {
-            // The first await gets the memory, perhaps from what its thread keeps.
+            // The first await allocates the chunk, unless its thread has one cached.
             assert!(first - expected <= 1, "{what}, first in a task on {home}: {first}");
             assert!(
                 second.is_none_or(|second| second == expected),
@@ -64,7 +63,7 @@ impl Crew {
         });
     }
 
-    /// The same, of what has a task in it: that has a memory of its own, perhaps from what its thread keeps.
+    /// Runs a task that awaits senders with a task inside, which has memory of its own, perhaps from its thread's cache.
     fn expect_that_of_a_task<S, F>(&self, what: &str, make: impl Fn() -> S)
     where
         S: IntoFuture<IntoFuture = F>,
@@ -78,7 +77,8 @@ impl Crew {
         });
     }
 
-    /// Shows what the first and the second of two awaits in a task allocate. There is no second one where the first stops.
+    /// Passes the allocations of the first and of the second await in a task to `check`. There is no second one if the first
+    /// stops.
     fn each<S, F>(&self, make: impl Fn() -> S, check: impl Fn(usize, Option<usize>, &str))
     where
         S: IntoFuture<IntoFuture = F>,
@@ -104,7 +104,7 @@ impl Crew {
                     let _ = second.await;
                 })
             };
-            // What a thread allocates when it does something for the first time is not counted.
+            // A warm-up: first-time allocations of a thread are not counted.
             run(task(), self.pool.scheduler());
             let task = task();
             let begin = allocations.so_far();
@@ -129,7 +129,7 @@ fn elsewhere() -> RunLoopScheduler<'static> {
 
 type Failure = &'static str;
 
-/// Every adaptor, over a leaf that completes with a value, an error and a stop.
+/// Checks every adaptor, over a leaf that completes with a value, an error and a stop.
 fn every_adaptor<S>(crew: &Crew, leaf: impl Fn() -> S + Copy + Send + 'static)
 where
     S: Sender<Value = u32, Error = Infallible> + Clone + Send + 'static,
@@ -214,7 +214,7 @@ where
     crew.expect_none("when_any", || when_any((leaf(), never::<u32, Infallible>())));
     crew.expect_none("a stop that nobody sees", stops);
 
-    // These say that they allocate; the await adds nothing to that.
+    // These are documented to allocate; the await adds nothing.
     crew.expect(2, "when_all_iter", || when_all_iter((0..3).map(move |_| leaf())));
     crew.expect(1, "when_any_iter", || when_any_iter((0..3).map(move |_| leaf())));
     crew.expect_none("boxed, which has its memory already", || leaf().boxed());
@@ -265,7 +265,7 @@ fn a_task_that_is_resumed_a_thousand_times() {
     let crew = Crew::new();
     let (pool, timer) = (crew.pool.scheduler(), crew.timer.scheduler());
     let allocations = crew.allocations;
-    // By a pool, a loop, itself and a timer.
+    // On a pool, a loop, inline and on a timer.
     let rounds = move |rounds: usize| {
         let timer = timer.clone();
         async move {
@@ -298,7 +298,7 @@ fn a_task_that_is_resumed_a_thousand_times() {
         })
     };
     for _ in 0..2 {
-        // The first run is for what a thread allocates when it does something for the first time.
+        // A warm-up for first-time allocations of a thread.
         let counts = [
             sync_wait(task()).unwrap(),
             sync_wait(starts_on(pool, task())).unwrap(),
@@ -318,7 +318,7 @@ fn a_local_task_is_one_allocation_and_its_awaits_are_none() {
             let mut before = 0;
             for round in 0..100 {
                 if round == 1 {
-                    // The task has its memory from here on.
+                    // The task has its chunk from here on.
                     before = allocated.so_far();
                 }
                 pool.schedule().await;

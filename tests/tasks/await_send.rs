@@ -1,7 +1,7 @@
-//! Whatever the parameters of a sender are, the `async` block that awaits it, holds it, or selects over it is `Send`.
+//! An `async` block that awaits, holds or selects over a sender is `Send`, whatever the sender's parameters are.
 //!
-//! A block that is held across threads is looked at with its lifetimes forgotten, `'static` ones included. So nothing
-//! that decides whether a future is `Send` may depend on them: a string literal is enough to find out.
+//! The compiler checks a future with its lifetimes erased, `'static` ones included. So an impl that decides whether a future is
+//! `Send` must not depend on them: a string literal suffices as a test.
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture, pending};
@@ -22,12 +22,12 @@ fn pool() -> PoolScheduler {
     ThreadPool::global().scheduler()
 }
 
-/// A future that is ready at the second poll, so that what is beside it is held across an await.
+/// Returns a future that is ready at the second poll, so that its neighbours are held across an await.
 async fn later() {
     futures_lite::future::yield_now().await;
 }
 
-/// Spawns a future with an executor of another crate, that demands it `Send`.
+/// Spawns a future on an executor of another crate that requires `Send`.
 fn spawned<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
         tokio::runtime::Builder::new_multi_thread()
@@ -40,7 +40,7 @@ fn spawned<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) 
 
 type AnyFuture = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// Has a future run in tasks, and elsewhere: the results are all the same.
+/// Runs a future in tasks and elsewhere, and asserts that all results are equal.
 fn everywhere(task: impl Fn() -> Task<String>, future: impl Fn() -> AnyFuture) {
     let expected = sync_wait(task()).unwrap();
     assert_eq!(sync_wait(starts_on(pool(), task())).unwrap(), expected);
@@ -49,7 +49,7 @@ fn everywhere(task: impl Fn() -> Task<String>, future: impl Fn() -> AnyFuture) {
     assert_eq!(pollster::block_on(future()), expected);
 }
 
-/// Awaits the sender that the expression makes: holds it, then its future, then selects over that and something else.
+/// Awaits the sender of the expression: holds it, then its future, then selects over that and another future.
 macro_rules! awaited {
     ($($name:ident: $sender:expr;)*) => {$(
         #[test]
@@ -68,7 +68,7 @@ macro_rules! awaited {
     )*};
 }
 
-/// A sender of literals, that can fail.
+/// Returns a sender of literals that can fail.
 fn word(text: &'static str) -> InfallibleInto<Just<&'static str>, &'static str> {
     just(text).infallible_into::<&'static str>()
 }
@@ -185,7 +185,7 @@ awaited! {
     .map_err(|why: &'static str| why.len());
 }
 
-/// A value with a lifetime, that a context provides.
+/// A value with a lifetime, provided by a context.
 #[derive(Clone, Debug, PartialEq)]
 struct Tag<'a>(&'a str);
 
@@ -219,7 +219,7 @@ fn what_makes_tasks_and_senders_is_held_across_awaits() {
     assert_eq!(spawned(all()), expected);
 }
 
-/// In code that is generic over the sender, its bounds say whether it is `Send`.
+/// In code that is generic over the sender, its bounds decide whether it is `Send`.
 #[test]
 fn a_function_that_awaits_any_sender_is_send() {
     async fn twice<S>(sender: S) -> (Result<S::Value, S::Error>, Result<S::Value, S::Error>)
@@ -235,7 +235,7 @@ fn a_function_that_awaits_any_sender_is_send() {
     assert_eq!(spawned(twice(word("one").split())), both);
 }
 
-/// What a function returns may capture the lifetimes of its parameters. They are different ones each time, once forgotten.
+/// The return type of a function may capture the lifetimes of its parameters. Once erased, they differ each time.
 #[test]
 fn what_a_sender_captures_does_not_matter() {
     fn captures(_: &u32) -> impl Sender<Value = u32, Error = Infallible> + Send + 'static {

@@ -17,7 +17,7 @@ use crate::common::{self, thread};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What synchronous code sees, however deep it is called.
+/// Returns the state of cancellation that synchronous code sees at any call depth.
 fn seen() -> (bool, Option<Reason>, Result<(), Cancelled>) {
     (
         task::is_cancelled(),
@@ -64,7 +64,7 @@ fn the_flag_is_set_by_the_cancel_and_never_clears() {
             canceller.request_stop();
             let mut after = vec![seen()];
             for _ in 0..3 {
-                // What is awaited stops, again and again, and the flag stays.
+                // Every await stops, and the flag stays set.
                 let Ok(waited) = Timer::global().schedule_after(HOUR).stopped_as_option().await;
                 assert_eq!(waited, None);
                 canceller.request_stop();
@@ -139,7 +139,7 @@ fn an_awaited_task_sees_the_cancel_of_the_task_around_it() {
             let Ok(before) = Task::new(async { seen() }).await;
             canceller.request_stop();
             let Ok(after) = Task::new(async { Task::new(async { seen() }).await }).await;
-            // Connected, and not merely polled along.
+            // Connected to a receiver, not polled as part of the task.
             let Ok(connected) = Task::new(async { seen() }).then(|seen| seen).await;
             (before, after.unwrap(), connected)
         });
@@ -302,7 +302,7 @@ fn the_thread_sees_nothing_of_a_task_that_ended_on_it() {
 #[test]
 fn children_of_a_group_learn_why_they_were_cancelled() {
     everywhere(|place| {
-        // Each child waits until it is cancelled, and tells why.
+        // Each child waits until it is cancelled, and sends the reason.
         let child = |sends: mpsc::Sender<Option<Reason>>| async move {
             let Ok(waited) = never::<(), Infallible>().stopped_as_option().await;
             assert_eq!(waited, None);

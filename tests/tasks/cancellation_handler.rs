@@ -21,7 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::common::everywhere::everywhere;
 use crate::common::{self, Census, allocations, lock, quiet_panic, thread};
 
-/// Counts calls.
+/// A counter of calls.
 #[derive(Clone, Debug, Default)]
 struct Calls(Arc<AtomicUsize>);
 
@@ -38,7 +38,7 @@ impl Calls {
     }
 }
 
-/// Polls a future in place, and says whether it was ready.
+/// Polls a future in place, and returns whether it was ready.
 fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> impl Future<Output = bool> {
     poll_fn(move |context| Poll::Ready(future.as_mut().poll(context).is_ready()))
 }
@@ -121,7 +121,7 @@ fn of_many_who_cancel_one_calls_the_handler_once() {
             });
             let source = &source;
             scope.spawn(move || {
-                // It ends when the operation has begun.
+                // Returns after the operation has begun.
                 let _ = asked.recv();
                 let wins = AtomicUsize::new(0);
                 thread::scope(|scope| {
@@ -158,13 +158,12 @@ fn already_cancelled_the_handler_runs_first_and_then_the_operation() {
             }
         });
         assert_eq!(place.run(work.write_env(WithStopToken(source.token()))).unwrap(), 7);
-        // A handler is no part of the task.
+        // A handler is not part of the task.
         assert_eq!(*lock(&order), [("handler", false), ("operation", true)]);
     });
 }
 
-/// Called by the task itself, in the middle of its poll: before the operation, by a cancel in the operation, or by the end of
-/// that.
+/// The task itself calls the handler during its poll: before the operation, by a cancellation inside it, or at its end.
 #[test]
 fn a_handler_sees_no_task() {
     bowline::task_local! {
@@ -264,7 +263,7 @@ fn a_handler_that_panics_keeps_none_of_the_others_from_running() {
         });
         assert!(place.run(work.write_env(WithStopToken(source.token()))).unwrap());
         assert_eq!(calls.count(), 2);
-        // And at once, where the task is cancelled already.
+        // Also at once, if the task is cancelled already.
         let work = Task::new(async { with_cancellation_handler(|| quiet_panic(), async { 7 }).await });
         assert_eq!(place.run(work.write_env(WithStopToken(source.token()))).unwrap(), 7);
     });
@@ -334,8 +333,8 @@ fn a_handler_may_spawn_and_wait_for_what_it_spawned() {
     });
 }
 
-/// The only worker ends the operation while the handler, on another thread, waits for work on that very worker. The task is
-/// suspended meanwhile, and takes no worker.
+/// The only worker ends the operation while the handler, on another thread, waits for work on that worker. The suspended task
+/// occupies no worker.
 #[test]
 fn a_task_that_waits_for_its_handler_takes_no_worker() {
     let pool = ThreadPool::new(1);
@@ -413,7 +412,7 @@ fn a_handler_may_drop_the_future_that_it_is_of() {
     });
 }
 
-/// Dropped while its handler runs on another thread, the future is gone at once. The task ends when the handler has returned.
+/// The future is dropped at once while its handler runs on another thread. The task ends after the handler has returned.
 #[test]
 fn a_drop_does_not_wait_for_the_handler_and_the_end_of_the_task_does() {
     everywhere(|place| {
@@ -434,7 +433,7 @@ fn a_drop_does_not_wait_for_the_handler_and_the_end_of_the_task_does() {
             let work = Task::new(async move {
                 let handler = move || {
                     runs.send(()).expect("the task waits for this");
-                    // It ends when the future is gone.
+                    // Returns after the future was dropped.
                     let _ = dropped.recv();
                     call();
                 };
@@ -451,7 +450,7 @@ fn a_drop_does_not_wait_for_the_handler_and_the_end_of_the_task_does() {
     });
 }
 
-/// What polls the operation inside the task has a waker of its own, which is woken as the task is.
+/// The operation is polled inside the task with another waker, which is woken like the task.
 #[test]
 fn under_a_waker_of_something_else_it_waits_for_its_handler_too() {
     everywhere(|place| {
@@ -472,7 +471,7 @@ fn under_a_waker_of_something_else_it_waits_for_its_handler_too() {
             let work = Task::new(async move {
                 let handler = move || {
                     runs.send(()).expect("the task waits for this");
-                    // It ends when the operation has, and a little later.
+                    // Returns a little after the operation has ended.
                     let _ = ended.recv();
                     thread::sleep(Duration::from_millis(1));
                     call();
@@ -493,7 +492,7 @@ fn under_a_waker_of_something_else_it_waits_for_its_handler_too() {
     });
 }
 
-/// The handler drives the loop that its own task runs on, and the operation ends inside of it. The future is ready when the
+/// The handler drives the loop of its own task, and the operation ends inside the handler. The future is ready after the
 /// handler has returned.
 #[test]
 fn an_operation_may_end_inside_of_its_own_handler() {
@@ -555,7 +554,7 @@ fn a_future_that_was_sent_away_goes_on_without_its_handler() {
             }
         });
         place.run(work.write_env(WithStopToken(source.token()))).unwrap();
-        // The stop source is gone, with the task's operation; nothing of it is used.
+        // The stop source was dropped with the task's operation, and is not used.
         drop(source);
         let mut handled = sent.recv().expect("it was sent");
         let mut context = Context::from_waker(Waker::noop());
@@ -600,7 +599,7 @@ fn a_future_may_be_dropped_elsewhere_while_the_task_goes_on_and_ends() {
     }
 }
 
-/// A scope has a stop source of its own, which stays for as long as a handler listens to it.
+/// A scope has a stop source of its own, which stays alive as long as a handler listens to it.
 #[test]
 fn a_future_that_was_moved_out_of_a_scope_may_be_dropped_there() {
     everywhere(|place| {
@@ -730,7 +729,7 @@ fn installing_and_removing_a_handler_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let run_loop = RunLoop::new();
     let work = Task::new(async {
-        // The task has its memory from here on.
+        // The task has its chunk from here on.
         with_cancellation_handler(|| {}, async {}).await;
         let begin = common::allocations_so_far();
         for _ in 0..100 {
@@ -756,7 +755,7 @@ fn a_handler_may_spawn_into_a_group_and_cancel_it() {
             task::discarding_group(async move |group| {
                 let from_handler = group.clone();
                 let handler = move || {
-                    // It is cancelled with the task: that is told, and not spawned.
+                    // Cancelled with the task, so the child is refused.
                     let refused = from_handler.try_spawn(async move { drop(spawned) });
                     assert!(refused.is_err());
                     from_handler.cancel_all();

@@ -1,4 +1,4 @@
-//! `task::continuation`: a callback that is awaited; and the hook that is told of one that never comes.
+//! `task::continuation`: an awaited callback, and the hook that reports a dropped one.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use bowline::{EmptyEnv, Patched};
 
 type Error = &'static str;
 
-/// Counts the continuations of this file that are dropped, while it has the hook.
+/// A counter of dropped continuations of this file, which holds the hook.
 struct Reports {
     dropped: Arc<AtomicUsize>,
     _hook: ReportHook,
@@ -42,12 +42,12 @@ impl Reports {
     }
 }
 
-/// Says whether a continuation was made in this file: other tests of the process drop some too.
+/// Returns whether a continuation was created in this file: other tests of the process drop some too.
 fn is_ours(report: &Report<'_>) -> bool {
     matches!(report, Report::ContinuationDropped { location, .. } if location.file() == file!())
 }
 
-/// A continuation that is given away, and a task, or another sender, that waits for it.
+/// Returns a sender that waits for a continuation, and a receiver of the continuation.
 fn given<T: Send + 'static, E: Send + 'static>() -> (
     impl Sender<Value = T, Error = E> + Send + 'static,
     mpsc::Receiver<Continuation<T, E>>,
@@ -71,7 +71,7 @@ fn everywhere<T: Send + 'static, E: Send + 'static>(make: impl Fn() -> Task<T, E
 #[test]
 fn resumes_with_a_value_an_error_or_a_stop() {
     let reports = Reports::watch();
-    // Inside the function, and from another thread.
+    // Inside the function, and on another thread.
     let resume = |elsewhere: bool, resume: fn(Continuation<u32, Error>)| {
         move || {
             Task::try_new(async move {
@@ -146,7 +146,7 @@ fn the_report_says_where_it_was_made() {
     assert!(report.contains(&format!("{}:{line}:", file!())), "{report}");
 }
 
-/// The process that runs this is one of its own, so no other test sets its hook.
+/// Runs in a process of its own, so no other test sets the hook.
 #[test]
 fn without_a_hook_a_line_is_printed() {
     const INSIDE: &str = "BOWLINE_PRINTS";
@@ -229,7 +229,7 @@ fn a_panic_of_the_function_is_the_completion() {
     let kept = lock(&kept).take().expect("it was kept");
     assert!(kept.is_abandoned());
     assert!(kept.resume(Census::new().value()).is_err());
-    // Who waited has learned of the panic.
+    // The waiting task has received the panic.
     assert_eq!(reports.dropped(), 0);
 }
 
@@ -285,7 +285,7 @@ fn a_stop_completes_at_once_and_the_value_is_given_back() {
     assert_eq!(recorded.try_recv(), Ok(Recorded::Stopped));
     assert!(continuation.is_abandoned());
     assert_eq!(continuation.resume(7), Err(7));
-    // The same for an error, for both, and for what is dropped.
+    // Likewise for an error, for both, and for a dropped continuation.
     let again = || {
         let source = StopSource::new();
         let (sender, take) = given::<u32, Error>();
@@ -345,7 +345,7 @@ fn a_stop_inside_the_function_is_seen_when_it_returns() {
     assert!(sync_wait(sender.write_env(WithStopToken(source.token()))).is_stopped());
     assert_eq!(called.load(SeqCst), 1);
     assert_eq!(take.recv().expect("it was given").resume(1), Err(1));
-    // What was resumed inside is what it completes with.
+    // The completion is the value that was resumed inside.
     let source = StopSource::new();
     let stop = source.clone();
     let sender = continuation(move |continuation: Continuation<u32>| {
@@ -379,7 +379,7 @@ fn the_handler_runs_once_during_the_stop_before_who_waits_goes_on() {
     source.request_stop();
     assert_eq!(*lock(&log), ["handler", "stopped"]);
     assert_eq!(census.alive(), 0);
-    // Nobody waits any more, so this one runs at once.
+    // The continuation has ended, so this handler runs at once.
     let late = log.clone();
     continuation.on_stop(move || lock(&late).push("late"));
     assert_eq!(*lock(&log), ["handler", "stopped", "late"]);
@@ -447,12 +447,12 @@ fn another_callback_of_the_same_stop_may_resume_it() {
     let resume = |kept: Arc<Mutex<Option<Continuation<u32, Error>>>>| {
         bowline::stop::StopCallback::new(source.token(), move || {
             if let Some(continuation) = lock(&kept).take() {
-                // Whichever comes first.
+                // Either may come first.
                 let _ = continuation.resume(1);
             }
         })
     };
-    // One that is called before, and one after.
+    // One resume before the stop, and one after.
     let mut before = pin!(resume(kept.clone()));
     before.as_mut().register();
     let (record, recorded) = Record::in_env(Patched::new(WithStopToken(source.token()), EmptyEnv));
@@ -505,7 +505,7 @@ fn dropping_the_await_abandons_it() {
 }
 
 thread_local! {
-    /// The thread is in the midst of a `resume`.
+    /// Whether the thread is inside a `resume`.
     static RESUMING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -522,7 +522,7 @@ fn a_task_is_resumed_by_its_scheduler_and_not_by_who_resumes() {
             assert!(!RESUMING.get(), "it runs in the midst of the resume");
             value
         });
-        // On the same scheduler, which might run the other one right there.
+        // On the same scheduler, which could run the other task in place.
         let resumes = Task::new(async move {
             let continuation = loop {
                 match take.try_recv() {
@@ -614,7 +614,7 @@ fn a_pointer_stands_for_it() {
     let sender = continuation(|continuation: Continuation<u32, Error>| {
         let pointer = continuation.into_raw().expose_provenance();
         thread::spawn(move || {
-            // SAFETY: it is from above, and used this once.
+            // SAFETY: the pointer is from above, and used once.
             let continuation =
                 unsafe { Continuation::<u32, Error>::from_raw(std::ptr::with_exposed_provenance_mut(pointer)) };
             assert_eq!(continuation.resume(8), Ok(()));
@@ -685,7 +685,7 @@ fn threads_that_resume_stop_and_drop_at_once_lose_nothing() {
             assert_eq!(census.alive(), 0);
         }
     }
-    // Those that nobody stops are dropped while somebody waits.
+    // The ones without a stop are dropped while their task waits.
     assert!(reports.dropped() >= drops);
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
@@ -709,10 +709,10 @@ fn allocates_once_and_once_more_for_a_handler() {
     let (_, nothing) = allocations(|| sync_wait(just(1)));
     assert_eq!(count(false) - nothing, 1);
     assert_eq!(count(true) - nothing, 2);
-    // In a task, and when it has to wait.
+    // In a task that has to wait.
     let task = Task::new(async {
         let mut last = None;
-        // The frame gets its memory when it first waits.
+        // The frame allocates its chunk when it first suspends.
         for _ in 0..2 {
             let slot = Arc::new(Mutex::new(None::<Continuation<u32>>));
             let resumes = slot.clone();
@@ -761,7 +761,7 @@ fn a_million_times_in_a_small_stack() {
 #[test]
 fn tasks_that_resume_one_another_take_no_stack() {
     const TASKS: usize = ROUNDS / 20;
-    // Each waits for the one before, and resumes the next.
+    // Each waits for the previous one, and resumes the next.
     let chain = |scheduler: TaskScheduler<'static>| {
         let slots: Arc<Vec<Mutex<Option<Continuation<usize>>>>> =
             Arc::new((0..=TASKS).map(|_| Mutex::new(None)).collect());

@@ -1,4 +1,4 @@
-//! The current task: which one it is, what it tells, on any thread and after its end; and what is beneath it.
+//! The current task: its identity and its facts, on any thread and after its end; and the tree below it.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use bowline::task::{self, LocalTask, Reason, SpawnOptions, Task, TaskGroup, Task
 
 use crate::common::{self, DEEP_STACK, allocations, allocations_so_far, thread, with_stack};
 
-/// Plain code, which was given nothing.
+/// A plain function, which is passed nothing.
 fn me() -> TaskRef {
     task::current().expect("a task around this")
 }
@@ -28,7 +28,7 @@ fn everywhere<T: Send + 'static>(make: impl Fn() -> Task<T>, check: impl Fn(T)) 
     }
 }
 
-/// Goes back to the queue of the task's scheduler once.
+/// Suspends once through the queue of the task's scheduler.
 async fn pause() {
     let mut paused = false;
     poll_fn(|context| {
@@ -113,7 +113,7 @@ fn a_child_is_another_one_whose_parent_waits() {
             };
             let Ok((one, two)) = when_all((child(), child())).await;
             assert!(one.is_finished() && two.is_finished());
-            // The first to ask here, though the children's made it.
+            // The first query here, though the children's queries created the record.
             (me(), one, two)
         })
     };
@@ -295,7 +295,7 @@ fn a_task_that_nobody_asks_about_allocates_nothing_more() {
     };
     sync_wait(children()).unwrap();
     let (_, count) = allocations(|| sync_wait(children()).unwrap());
-    // The three tasks, and nothing else. Under a sanitizer the operations are too large for the memory that threads keep.
+    // Only the three tasks. Under a sanitizer the operations are too large for the threads' caches.
     assert_eq!(count, 3 + usize::from(cfg!(sanitized)));
 }
 
@@ -320,7 +320,7 @@ fn asking_is_one_allocation_for_the_task_and_none_later() {
     assert_eq!(allocations(task::current).1, 0);
 }
 
-/// A task that awaits the next as a sender, and so as a child of its own, down to one that does `last`.
+/// Returns a task that awaits the next as a sender, and so as a child task, down to one that runs `last`.
 fn nest(depth: usize, last: impl FnOnce() -> TaskRef + Send + 'static) -> Task<TaskRef> {
     Task::new(async move {
         if depth == 0 {
@@ -371,7 +371,7 @@ fn a_deep_tree_is_shown_in_a_small_stack_and_within_bounds() {
     });
 }
 
-/// A child on the pool that asks which task it is, and then waits until it is told to end.
+/// Returns a child on the pool that queries itself, and then waits for a signal to end.
 fn waiting_child(
     pool: PoolScheduler,
     arrived: mpsc::Sender<TaskRef>,
@@ -452,7 +452,7 @@ fn asking_races_with_the_end() {
         let asks = scope.spawn(move || {
             let mut finished = 0;
             for task in receive {
-                // Whatever it finds, it finds something.
+                // Both queries are answered, in any state.
                 assert_eq!(task.priority(), Priority::Utility);
                 assert!(task.tree().root().children().count() <= 1);
                 finished += usize::from(task.is_finished());
@@ -595,7 +595,7 @@ fn a_detached_task_has_no_parent_and_its_handle_knows_it() {
 fn a_handle_knows_its_task_after_the_end_too() {
     let asked = task::detach(async { me() });
     let unasked = task::detach(async {});
-    // The task's end is known before that of what is awaited here.
+    // The task's end is visible before that of its awaits.
     let (mut asked, mut unasked) = (Box::pin(asked), Box::pin(unasked));
     let inside = block_on(asked.as_mut()).expect("it ran");
     block_on(unasked.as_mut()).expect("it ran");
@@ -715,13 +715,13 @@ fn a_name_costs_what_is_kept_for_it_and_nothing_else_does() {
         let before = allocations_so_far();
         group.spawn(async {});
         let plain = allocations_so_far() - before;
-        // The first also makes what is kept for the parent.
+        // The first one also creates the record of the parent.
         group.spawn_with(SpawnOptions::new().name("first"), async {});
         let before = allocations_so_far();
         group.spawn_with(SpawnOptions::new().name("second"), async {});
         (plain, allocations_so_far() - before)
     }));
-    // The child; and for one with a name what it is started with, and what is kept for it.
+    // The child; and for a named one also its start data and its record.
     assert_eq!(sync_wait(task).unwrap(), (1, 3));
 }
 

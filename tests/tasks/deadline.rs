@@ -26,12 +26,12 @@ use crate::common::{
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Stops when it is told to, and not before.
+/// Returns a sender that completes only by a stop.
 fn forever() -> bowline::factories::Never<(), Infallible> {
     never()
 }
 
-/// A future that was polled once, and is pending.
+/// Returns a future that was polled once and is pending.
 async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     poll_fn(|context| {
@@ -42,7 +42,7 @@ async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
     future
 }
 
-/// The far end of time.
+/// Returns the latest instant that can be represented.
 fn far_away() -> Instant {
     let mut at = Instant::now();
     let mut step = Duration::MAX;
@@ -79,7 +79,7 @@ fn what_is_stopped_by_it_fails_and_never_early() {
             let limited = with_timeout(5 * MILLISECOND, forever()).await;
             (limited, task::is_cancelled(), task::deadline())
         });
-        // The scope is left: its cancellation is not that of the task.
+        // The scope is left: its cancellation does not affect the task.
         assert_eq!(place.run(work).unwrap(), (Err(DeadlineExceeded), false, None));
         assert!(begin.elapsed() >= 5 * MILLISECOND);
     });
@@ -112,7 +112,7 @@ fn inside_it_is_a_cancellation_with_its_reason() {
             .await
         });
         let reason = Some(Reason::Deadline);
-        // A value that came nevertheless is there.
+        // A value that comes after the deadline is returned.
         assert_eq!(
             place.run(work).unwrap(),
             Ok((None, None, reason, reason, Some(Duration::ZERO))),
@@ -168,7 +168,7 @@ fn the_far_end_of_time_is_as_good_as_any() {
                 (task::deadline(), task::time_left() > Some(HOUR))
             })
             .await;
-            // None inside of one is that one.
+            // An inner deadline that never fires leaves the outer one in force.
             let nested = with_timeout(HOUR, with_timeout(Duration::MAX, async { task::deadline().is_some() })).await;
             (none, far, nested)
         });
@@ -224,7 +224,7 @@ fn of_nested_deadlines_the_one_that_passed_first_reports() {
     });
 }
 
-/// The inner one passes as well before the work has stopped: it was not what stopped it.
+/// The inner deadline passes as well before the work has stopped, but did not stop it.
 #[test]
 fn a_deadline_that_passes_second_does_not_report() {
     everywhere(|place| {
@@ -359,7 +359,7 @@ fn what_stops_inside_by_itself_stops_the_task() {
 fn a_future_of_another_crate_runs_on_but_is_polled_once_more() {
     everywhere(|place| {
         let work = Task::new(async {
-            // Nobody else wakes it.
+            // Nothing else wakes it.
             let looks = poll_fn(|_| match task::is_cancelled() {
                 true => Poll::Ready(7),
                 false => Poll::Pending,
@@ -424,12 +424,12 @@ fn in_tokio_the_future_is_dropped_and_the_error_returned() {
         assert_eq!(stuck.await.expect("it did not panic"), Err(DeadlineExceeded));
         assert!(begin.elapsed() >= 5 * MILLISECOND);
         assert_eq!(census.alive(), 0);
-        // A sender of this crate, a future of the other one, and one that is ready though the time is up.
+        // A sender of this crate, a future of another, and one that is ready although the time is up.
         assert_eq!(with_timeout(MILLISECOND, forever()).await, Err(DeadlineExceeded));
         assert_eq!(with_timeout(HOUR, tokio::time::sleep(MILLISECOND)).await, Ok(()));
         assert_eq!(with_timeout(Duration::ZERO, async { task::deadline() }).await, Ok(None));
         assert_eq!(with_timeout(Duration::MAX, async { 7 }).await, Ok(7));
-        // A task in there is one.
+        // A task inside counts as a task.
         let limited = Task::new(async { with_timeout(MILLISECOND, forever()).await });
         assert_eq!(limited.await, Ok(Err(DeadlineExceeded)));
     });
@@ -461,7 +461,7 @@ fn forgotten_it_does_not_keep_the_task() {
         let source = StopSource::new();
         let work = Task::new(async {
             common::forget(begun(with_timeout(HOUR, pending::<()>())).await);
-            // What is awaited inside is asked to stop, since nobody awaits it any more.
+            // The await inside is asked to stop, since it will not be polled again.
             common::forget(begun(with_timeout(HOUR, forever().into_future())).await);
         });
         place.run(work.write_env(WithStopToken(source.token()))).unwrap();
@@ -482,7 +482,7 @@ fn forgotten_in_a_scope_it_does_not_keep_that() {
     });
 }
 
-/// The loser of a race is still in flight, and there is an hour left.
+/// The loser of a race is still in flight, and an hour is left.
 #[test]
 fn the_winner_of_a_race_inside_is_returned_at_once() {
     let busy = ThreadPool::new(1);
@@ -500,7 +500,7 @@ fn the_winner_of_a_race_inside_is_returned_at_once() {
                 }
             };
             let won = with_timeout(HOUR, inside).await;
-            // Only now can the loser end.
+            // The loser can end only from here on.
             drop(worker);
             won
         });
@@ -509,7 +509,7 @@ fn the_winner_of_a_race_inside_is_returned_at_once() {
     });
 }
 
-/// What was moved out of it is not stopped by that deadline any more.
+/// An operation that was moved out of a deadline is no longer stopped by it.
 #[test]
 fn what_is_moved_out_in_time_goes_on() {
     everywhere(|place| {
@@ -517,7 +517,7 @@ fn what_is_moved_out_in_time_goes_on() {
             let at = Instant::now() + 5 * MILLISECOND;
             let waits = Timer::global().schedule_after(10 * MILLISECOND).into_future();
             let moved = with_deadline(at, begun(waits)).await;
-            // On a machine that is busy, the time may be up before.
+            // On a busy machine the deadline may have passed before.
             let Ok(moved) = moved else { return true };
             moved.await;
             Instant::now() >= at && !task::is_cancelled()
@@ -526,7 +526,7 @@ fn what_is_moved_out_in_time_goes_on() {
     });
 }
 
-/// A cancellation of the task reaches it, through any number of scopes that were left.
+/// A cancellation of the task reaches it through any number of scopes that were left.
 #[test]
 #[allow(clippy::async_yields_async, reason = "a future that has begun is given away")]
 fn what_is_moved_out_is_cancelled_with_the_task() {
@@ -553,7 +553,7 @@ fn what_is_moved_out_is_cancelled_with_the_task() {
     });
 }
 
-/// Forgotten then, with a scope inside that is its user for good, it does not keep the task.
+/// Moved out and forgotten, with an inner scope that stays a user forever, it does not keep the task alive.
 #[test]
 fn what_is_moved_out_and_forgotten_does_not_keep_the_task() {
     everywhere(|place| {
@@ -598,8 +598,8 @@ fn dropped_elsewhere_while_it_passes_and_the_task_ends() {
     }
 }
 
-/// Both timers are taken out by the loop at once. The first completes, and the future of the second is dropped by that: its
-/// timer is still to run, by the very loop that waits.
+/// The loop takes both timers out at once. The completion of the first drops the future of the second, whose timer is still to
+/// run on the waiting loop.
 #[test]
 fn dropped_while_its_timer_is_about_to_run_on_the_same_loop() {
     let run_loop = RunLoop::new();
@@ -630,7 +630,7 @@ fn ended_while_its_timer_is_about_to_run_on_the_same_loop() {
             sends.close();
         };
         let first = with_deadline(at, with_cancellation_handler(close, forever())).on(&timer);
-        // It ends by what the first one's timer does, while its own is due.
+        // Ended by the first one's timer while its own is due.
         let second = with_deadline(at, async { receives.recv().await.is_err() }).on(&timer);
         futures_util::future::join(first, second).await
     });
@@ -696,14 +696,14 @@ fn the_error_is_one() {
 
 #[test]
 fn a_deadline_takes_no_memory_but_that_of_its_task() {
-    // The timer's thread is there.
+    // Starts the timer's thread.
     sync_wait(Timer::global().schedule_after(Duration::ZERO)).unwrap();
     let source = StopSource::new();
     let work = Task::new(async {
         let mut before = 0;
         for round in 0..50 {
             if round == 1 {
-                // The task has its memory from here on.
+                // The task has its chunk from here on.
                 before = allocations_so_far();
             }
             assert_eq!(with_timeout(HOUR, async { 7 }).await, Ok(7));
@@ -716,7 +716,7 @@ fn a_deadline_takes_no_memory_but_that_of_its_task() {
     let count = run_loop
         .run_until(work.write_env(WithStopToken(source.token())))
         .unwrap();
-    // The timer of one may end when the next has begun. The memory grows for that, once.
+    // The timer of one may end after the next has begun, for which the memory grows once.
     assert!(count <= 2, "{count}");
 }
 
@@ -774,7 +774,7 @@ fn children_of_a_group_inherit_it_and_are_stopped_by_it() {
         });
         let (inherited, limited) = place.run(work).unwrap();
         assert!(inherited);
-        // Whether the body saw them end, or was stopped with them.
+        // The body saw them end, or was stopped with them.
         if let Ok(reasons) = limited {
             assert_eq!(reasons, [Some(Reason::Deadline); 10]);
         }

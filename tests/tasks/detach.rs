@@ -1,4 +1,4 @@
-//! `task::detach`, and what its handle is good for.
+//! `task::detach`, and the methods of its handle.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -16,13 +16,13 @@ use bowline::stop::StopSource;
 use bowline::task::{Handle, Reason, Report, SpawnOptions, block_on};
 use bowline::task_local;
 
-/// Waits for a stop, and ends with it.
+/// Waits for a stop, and stops.
 async fn until_stopped<T: Send + 'static>() -> T {
     let Ok(value) = never::<T, Infallible>().await;
     value
 }
 
-/// Something that is open until somebody says so.
+/// Returns a gate that is closed until it is opened.
 fn gate() -> (async_channel::Sender<()>, async_channel::Receiver<()>) {
     async_channel::bounded(1)
 }
@@ -168,7 +168,7 @@ fn a_panic_is_in_the_handle() {
 #[test]
 fn a_panic_that_nobody_will_see_is_reported() {
     const UNSEEN: &str = "the panic of a detached task that is not awaited";
-    /// With a message of its own: other tests of this process panic as well.
+    /// Panics with a message of its own: other tests of this process panic as well.
     fn unseen() -> ! {
         std::panic::resume_unwind(Box::new(UNSEEN))
     }
@@ -265,7 +265,7 @@ fn what_is_given_holds() {
     );
 }
 
-/// The one thread of a pool.
+/// Returns the only thread of a pool.
 fn for_pool(pool: &ThreadPool) -> thread::ThreadId {
     sync_wait(starts_on(pool.scheduler(), just_from(|| thread::current().id()))).unwrap()
 }
@@ -319,7 +319,7 @@ fn ten_thousand_are_detached_and_awaited() {
     assert_eq!(sum, 49_995_000);
 }
 
-/// The await of a handle is in flight when both go: its own end, and the task's, which gives it the result.
+/// The await of a handle is in flight when the handle is dropped, and when the task ends and delivers its result.
 #[test]
 fn a_handle_that_is_dropped_while_its_task_ends_drops_the_result_once() {
     let _dog = Watchdog::new(Duration::from_secs(120));
@@ -334,7 +334,7 @@ fn a_handle_that_is_dropped_while_its_task_ends_drops_the_result_once() {
                 value
             });
             assert!(futures_lite::future::poll_once(&mut handle).await.is_none());
-            // The task ends on the global pool, at about the time at which this is dropped.
+            // The task ends on the global pool at about the time of this drop.
             open.try_send(()).expect("there is room");
             for _ in 0..round % 64 * 8 {
                 std::hint::spin_loop();

@@ -1,5 +1,5 @@
-//! Dropping what a task awaits before it has completed: it is asked to stop, the drop returns at once, and the task is not
-//! done before it has ended.
+//! Dropping an await of a task before it has completed: it is asked to stop, the drop returns at once, and the task is done
+//! after it has ended.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -18,7 +18,7 @@ use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
 use bowline::task::Task;
 
-/// Polls a future once, drops it, and says whether it was ready.
+/// Polls a future once, drops it, and returns whether it was ready.
 async fn poll_and_drop<F: Future>(future: F) -> bool {
     let mut future = Box::pin(future);
     let ready = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await;
@@ -38,7 +38,7 @@ async fn race<A: Future, B: Future>(a: A, b: B) -> Result<A::Output, B::Output> 
     .await
 }
 
-/// Goes through its scheduler's queue this often.
+/// Suspends this often through its scheduler's queue.
 async fn hops(rounds: usize) {
     for _ in 0..rounds {
         let mut waited = false;
@@ -57,7 +57,7 @@ fn forever() -> Never<(), Infallible> {
     never()
 }
 
-/// What never completes but by a stop, and counts how often it was stopped.
+/// Returns a sender that completes only by a stop, and counts its stops.
 fn counted(stops: &Arc<AtomicUsize>) -> impl Sender<Value = (), Error = Infallible> + Send + 'static {
     let stops = stops.clone();
     forever().let_stopped(move || {
@@ -66,7 +66,7 @@ fn counted(stops: &Arc<AtomicUsize>) -> impl Sender<Value = (), Error = Infallib
     })
 }
 
-/// A future for any sender.
+/// Returns a future of any sender.
 fn awaited<S>(sender: S) -> bowline::task::SenderFuture<S>
 where
     S: Sender<Value: Send, Error: Send> + 'static,
@@ -74,7 +74,7 @@ where
     bowline::task::SenderFuture::new(sender)
 }
 
-/// A future for a sender whose type is erased: it sees an erased token.
+/// Returns a future of a type-erased sender, which sees an erased token.
 fn behind_a_box<S>(sender: S) -> Pin<Box<dyn Future<Output = ()> + Send>>
 where
     S: Sender<Value = (), Error = Infallible> + Send + 'static,
@@ -85,7 +85,7 @@ where
     })
 }
 
-/// Runs a future as a task of its own. What that began has ended when this is over.
+/// Runs a future as a task of its own. Everything begun in it has ended when this returns.
 async fn as_a_task<F>(future: F) -> F::Output
 where
     F: Future<Output: Send> + Send + 'static,
@@ -94,7 +94,7 @@ where
     value
 }
 
-/// Runs a task made by `body` on a run loop, and on pools with one and two workers.
+/// Runs tasks of `body` on a run loop, and on pools with one and two workers.
 fn everywhere<F>(body: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -106,7 +106,7 @@ where
     }
 }
 
-/// A task that awaits a task that awaits ... what `leaf` makes.
+/// Returns a chain of tasks, each awaiting the next, down to `leaf`.
 fn nested<F>(depth: usize, leaf: impl FnOnce() -> F, census: &Census) -> Task<()>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -193,7 +193,7 @@ fn what_is_queued_on_the_only_worker_is_run_before_the_task_is_done() {
     let task = Task::new(async move {
         for _ in 0..100 {
             let ran = ran.clone();
-            // It does not listen, and can only end by being run.
+            // It does not listen, and ends only by being run.
             let queued = scheduler
                 .schedule()
                 .unstoppable()
@@ -205,7 +205,7 @@ fn what_is_queued_on_the_only_worker_is_run_before_the_task_is_done() {
     assert_eq!(seen.load(SeqCst), 100);
 }
 
-/// The worker that would run it is held until the drop is over.
+/// The worker that would run it is held until after the drop.
 #[test]
 fn the_drop_returns_while_the_sender_is_in_flight() {
     let busy = ThreadPool::new(1);
@@ -228,7 +228,7 @@ fn the_drop_returns_while_the_sender_is_in_flight() {
 
 #[test]
 fn what_was_to_be_resumed_after_the_poll_is_ended_before_the_task_is_done() {
-    // The operation of a task is resumed by who started it, when that is over.
+    // The operation of a task is resumed by its starter, after the poll.
     everywhere(|| async {
         let census = Census::new();
         let value = census.value();
@@ -257,7 +257,7 @@ fn a_child_that_was_not_polled_is_just_dropped() {
             Task::new(async { panic!("it was dropped before") }),
         );
         let mut both = (Box::pin(first.into_future()), Box::pin(second.into_future()));
-        // Inside of so many tasks, a child is not polled at once, but in its turn.
+        // At this nesting depth a child is queued, not polled at once.
         let mut innermost = Task::new(async move {
             poll_fn(|cx| {
                 let pending = both.0.as_mut().poll(cx).is_pending() && both.1.as_mut().poll(cx).is_pending();
@@ -301,7 +301,7 @@ fn a_child_task_is_ended_with_what_it_awaits() {
     child_at_depth(1);
 }
 
-/// Ends a chain of a hundred thousand tasks, by dropping its outermost.
+/// Ends a chain of a hundred thousand tasks by dropping the outermost.
 async fn end_a_deep_chain() {
     let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
     let leaf = counted(&stops);
@@ -360,14 +360,13 @@ fn a_stopped_task_waits_for_all_the_children_it_is_left_with() {
     });
 }
 
-/// A task that awaits several at once, and is stopped: says how many of three were stopped.
+/// Stops a task that awaits three senders at once. Returns how many of them were stopped.
 fn stopped_as_a_whole(on: Option<&ThreadPool>) -> usize {
     let source = StopSource::new();
     let (census, stops) = (Census::new(), Arc::new(AtomicUsize::new(0)));
     let (a, b, c) = (counted(&stops), counted(&stops), counted(&stops));
     let (value, request) = (census.value(), source.clone());
-    // The first that is stopped ends the task, which drops the others in flight: what they need is in one list with what
-    // ends it.
+    // The first one stopped ends the task, which drops the others in flight. They share one list with the stop that ends it.
     let task = Task::new(async move {
         let _value = value;
         let others = race(awaited(when_all((a, b))), behind_a_box(c));
@@ -395,7 +394,7 @@ fn the_stop_of_the_task_reaches_all_it_awaits() {
     for workers in [1, 2] {
         let pool = ThreadPool::new(workers);
         for _ in 0..500 {
-            // None where the task was stopped before it began.
+            // None if the task was stopped before it began.
             assert!([0, 3].contains(&stopped_as_a_whole(Some(&pool))));
         }
     }
@@ -418,7 +417,7 @@ fn a_panic_in_what_is_dropped_reaches_the_task() {
         });
         let _ = race(child.into_future(), hops(2)).await;
     });
-    // The child ends with the panic, which nobody asks about any more.
+    // The child ends with the panic, which has no receiver.
     assert!(sync_wait(task).is_value());
     assert_eq!(stops.load(SeqCst), 1);
 }
@@ -534,8 +533,8 @@ fn what_was_sent_to_another_task_is_waited_for_by_the_task_that_began_it() {
     assert_eq!(census.alive(), 0);
 }
 
-/// One completion resumes a task and its child, and the task drops the child before that had its turn; or the child goes
-/// first. Whichever was listed first is.
+/// One completion resumes a task and its child. The task drops the child before its turn, or the child goes first, depending on
+/// the order of the list.
 #[test]
 fn what_is_to_be_resumed_beneath_is_resumed_before_the_task_is_done() {
     let pool = ThreadPool::new(1);
@@ -559,7 +558,7 @@ fn what_is_to_be_resumed_beneath_is_resumed_before_the_task_is_done() {
                     assert!(child.as_mut().poll(cx).is_pending());
                 }
                 ready |= child_first && own.as_mut().poll(cx).is_ready();
-                // Both wait for it by now, so it may come.
+                // Both wait for it by now.
                 drop(worker.take());
                 if !ready {
                     return Poll::Pending;
@@ -574,7 +573,7 @@ fn what_is_to_be_resumed_beneath_is_resumed_before_the_task_is_done() {
     }
 }
 
-/// A stop is passed on to two awaits of a task, and the first to see it drops the other, before that had its turn.
+/// A stop is passed on to two awaits of a task, and the first to see it drops the other before its turn.
 #[test]
 fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_before_the_task_is_done() {
     type Other = Mutex<Option<Pin<Box<dyn Future<Output = Result<(), Infallible>> + Send>>>>;
@@ -602,7 +601,7 @@ fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_before_the_task_is_done()
         poll_fn(move |cx| {
             let mut ready = false;
             for other in others.iter() {
-                // Not locked while it is polled: it may have been stopped already.
+                // Not locked during the poll: it may have been stopped already.
                 let Some(mut future) = lock(other).take() else { continue };
                 match future.as_mut().poll(cx) {
                     Poll::Ready(Ok(())) => ready = true,
@@ -616,7 +615,7 @@ fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_before_the_task_is_done()
             Poll::Pending
         })
     });
-    // As a sender, so that there is a token between the source and those two.
+    // As a sender, so that a relay is between the source and those two.
     let outside = Task::new(async move {
         let Ok(()) = inside.then(|()| ()).await;
     });
@@ -632,7 +631,7 @@ fn a_stop_that_is_to_be_passed_on_beneath_is_passed_on_before_the_task_is_done()
     assert_eq!(first.load(SeqCst), 2);
 }
 
-/// What waits to be resumed when the poll of a child is over belongs to the child, and the task waits for both.
+/// A transfer that is deferred during the poll of a child belongs to the child, and the task waits for both.
 #[test]
 fn what_is_to_be_resumed_further_down_is_resumed_before_the_task_is_done() {
     everywhere(|| async {
@@ -642,7 +641,7 @@ fn what_is_to_be_resumed_further_down_is_resumed_before_the_task_is_done() {
             let _value = value;
             let Ok(()) = forever().await;
         });
-        // The child has started the inner task, which has not run yet, when it is dropped.
+        // When it is dropped, the child has started the inner task, which has not run yet.
         let child = Task::new(async move {
             let _ = awaited(inner.stopped_as_option()).await;
         });
@@ -654,8 +653,8 @@ fn what_is_to_be_resumed_further_down_is_resumed_before_the_task_is_done() {
     });
 }
 
-/// A future that was begun in a task is sent to another thread, and dropped there, while the task has ended in every other
-/// way. The sender is asked to stop, by that thread or by the end of the task, and the task is done after that.
+/// A future begun in a task is sent to another thread and dropped there, while the rest of the task has ended. That thread or
+/// the end of the task stops the sender, and the task is done afterwards.
 #[test]
 fn what_was_sent_to_another_thread_is_stopped_by_its_drop_there() {
     everywhere(|| async {
@@ -692,7 +691,7 @@ fn a_child_that_another_thread_polls_is_waited_for() {
         let task = Task::new(async move {
             let child = Task::new(async move {
                 let _held = held;
-                // It leaves its parent's poll, so that it is another worker's to go on with.
+                // Leaves its parent's poll, so that another worker resumes it.
                 let mut waited = false;
                 poll_fn(|cx| {
                     if std::mem::replace(&mut waited, true) {
@@ -714,7 +713,7 @@ fn a_child_that_another_thread_polls_is_waited_for() {
                     assert!(polled.as_mut().poll(cx).is_pending());
                     return Poll::Pending;
                 }
-                // The child's thread is in the middle of its poll, and stays there until this drop is over.
+                // The child's thread stays inside its poll until this drop is over.
                 child = None;
                 let_go.send(()).expect("the child waits");
                 Poll::Ready(())
@@ -726,7 +725,7 @@ fn a_child_that_another_thread_polls_is_waited_for() {
                 let task = waker.recv().expect("it begins");
                 childs.recv().expect("the child begins").wake();
                 arrives.recv().expect("the child gets there");
-                // From now on there is nobody to give a waker to.
+                // From now on no waker exists.
                 drop(waker);
                 task.wake();
             });

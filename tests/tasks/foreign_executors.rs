@@ -21,7 +21,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longer than anything here takes: it only makes a failure of what would hang.
+/// A limit far beyond the duration of a test: it turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pool() -> PoolScheduler {
@@ -59,7 +59,7 @@ where
     results
 }
 
-/// The same, and all of them must give this.
+/// Runs a future in each executor, and asserts that all return `expected`.
 fn gives<T, F>(expected: T, make: impl Fn() -> F)
 where
     T: PartialEq + std::fmt::Debug + Send + 'static,
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// Counts how often it wakes.
+/// A counter of wake-ups.
 #[derive(Default)]
 struct CountWakes(AtomicUsize);
 
@@ -95,7 +95,7 @@ fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Polls until it is ready.
+/// Polls a future until it is ready.
 fn finish<F: Future>(mut future: Pin<&mut F>, waker: &Waker) -> F::Output {
     let start = Instant::now();
     loop {
@@ -210,7 +210,7 @@ fn a_stop_that_is_observed_does_not_panic() {
     });
 }
 
-/// A task that awaits all sorts of senders.
+/// Returns a task that awaits many kinds of senders.
 fn sorts() -> Task<u32> {
     Task::new(async {
         let Ok(a) = just(1).await;
@@ -277,7 +277,7 @@ fn affine_comes_back_to_the_executor() {
 #[test]
 fn one_allocation_for_a_sender_and_one_more_for_the_memory_of_a_task() {
     let (_, waker) = CountWakes::new();
-    // The pool is there, and its workers.
+    // Starts the pool and its workers.
     sync_wait(pool().schedule()).unwrap();
 
     let mut sender = pin!(starts_on(pool(), just_from(|| 7)).into_future());
@@ -293,7 +293,7 @@ fn one_allocation_for_a_sender_and_one_more_for_the_memory_of_a_task() {
         .into_future()
     );
     let (result, count) = allocations(|| finish(task.as_mut(), &waker));
-    // The task's own was made before. Its memory may be from what the thread keeps.
+    // The task's own allocation came before. Its chunk may be from the thread's cache.
     assert_eq!(result, Ok(()));
     assert!((1..=2).contains(&count), "{count}");
 }
@@ -350,7 +350,7 @@ fn a_completion_inside_a_poll_wakes_nobody() {
     assert_eq!(count.wakes(), 0);
 }
 
-/// Lets others run first.
+/// Returns a future that lets others run first.
 fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
     poll_fn(move |cx| {
@@ -457,7 +457,7 @@ fn a_future_that_was_never_polled_drops_its_sender() {
     assert_eq!(census.alive(), 0);
 }
 
-/// A task that has children, and waits for ever.
+/// Returns a task that has children and waits forever.
 fn waits_for_ever(census: &Census) -> Task<()> {
     let (outer, inner) = (census.value(), census.value());
     Task::new(async move {
@@ -484,7 +484,7 @@ fn a_dropped_task_is_stopped_and_let_go() {
         }
         drop(future);
     }
-    // Where it was on the pool just then, it ends there.
+    // If it was on the pool at that moment, it ends there.
     let start = Instant::now();
     while census.alive() != 0 {
         assert!(start.elapsed() < PATIENCE);
@@ -514,7 +514,7 @@ fn a_dropped_task_goes_on_no_further() {
     assert!(poll(future.as_mut(), &waker).is_pending());
     drop(future);
     assert_eq!(ticks.load(SeqCst), 1);
-    // The one that it waited for wakes it, and it is gone.
+    // The awaited future wakes it, and it is destroyed.
     wake.try_send(()).expect("room");
     let start = Instant::now();
     while census.alive() != 0 {
@@ -676,7 +676,7 @@ fn a_race_of_another_crate_inside_a_task_stops_the_loser() {
     }
 }
 
-/// What is dropped inside the task has to be run by the executor before the task is done.
+/// An operation dropped inside the task has to be run by the executor before the task is done.
 #[test]
 fn a_race_inside_a_task_in_another_executor_ends_the_loser() {
     gives(Ok((2, 0)), || async {
@@ -740,7 +740,7 @@ fn a_foreign_future_inside_a_task_is_woken_from_its_own_thread() {
     assert_eq!(sync_wait(work).unwrap(), 42);
 }
 
-/// A future that knows nothing of stops, and is never ready.
+/// Returns a future that ignores stops and is never ready.
 fn waits(census: &Census) -> impl Future<Output = ()> + Send + 'static {
     let value = census.value();
     async move {
@@ -788,7 +788,7 @@ fn a_timeout_drops_the_future_that_is_awaited_as_a_sender() {
         let elapsed = matches!(task.await, Err(TimeoutError::Elapsed));
         (elapsed, census.alive())
     });
-    // Nobody sees the stop of a task that waits for the future itself: it goes on when that is ready.
+    // A task that waits for the future itself does not see the stop: it resumes when that is ready.
     let source = StopSource::new();
     source.request_stop();
     let task = Task::new(async {
@@ -798,7 +798,7 @@ fn a_timeout_drops_the_future_that_is_awaited_as_a_sender() {
     assert_eq!(sync_wait(task.write_env(WithStopToken(source.token()))).unwrap(), 5);
 }
 
-/// A waker is nobody's secret: what polls with that of a task, and is not the task, is another executor.
+/// Any code may use the waker of a task: a poll with it outside of the task counts as another executor.
 #[test]
 fn polling_with_the_waker_of_a_task_does_not_make_it_that_task() {
     let pool = ThreadPool::new(1);
@@ -876,7 +876,7 @@ fn a_socket_of_another_crate_inside_a_task() {
         stream.read_exact(&mut answer).await.expect("an answer");
         answer
     });
-    // Sockets are opened in the context of the runtime, which serves them from a thread of its own.
+    // Sockets are opened in the context of the runtime, which serves them on a thread of its own.
     let _context = handle.enter();
     let ((), answer) = sync_wait(when_all((echo, asks))).unwrap();
     assert_eq!(&answer, b"ports");

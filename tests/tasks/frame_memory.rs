@@ -1,4 +1,4 @@
-//! The memory of a task for what it awaits: how much of it there is, where it is from, and what happens where there is none.
+//! The memory of a task for its awaits: its size, its allocator, and allocation failure.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
@@ -25,13 +25,13 @@ task_local! { static KEY: u32; }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Counts what it gives out. It has memory for `left` more.
+/// An allocator that counts, with memory for `left` more allocations.
 #[derive(Debug)]
 struct Arena {
     left: AtomicUsize,
     given: AtomicUsize,
     bytes: AtomicUsize,
-    /// The most that was given out at a time.
+    /// The maximum of bytes allocated at a time.
     peak: AtomicUsize,
 }
 
@@ -65,7 +65,7 @@ impl In {
     }
 }
 
-// SAFETY: what it gives out is the system's.
+// SAFETY: forwards to the system allocator.
 unsafe impl Allocator for In {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.0
@@ -73,7 +73,7 @@ unsafe impl Allocator for In {
             .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
             .map_err(|_| AllocError)?;
         assert_ne!(layout.size(), 0, "the system has no memory of no size");
-        // SAFETY: it is not of no size.
+        // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { System.alloc(layout) }).ok_or(AllocError)?;
         self.0.given.fetch_add(1, SeqCst);
         let bytes = self.0.bytes.fetch_add(layout.size(), SeqCst) + layout.size();
@@ -88,7 +88,7 @@ unsafe impl Allocator for In {
     }
 }
 
-/// A sender whose operation is that of another, behind a place that is filled when it starts and looked at when it goes.
+/// A sender whose operation wraps another's, with padding that is filled at the start and checked at the drop.
 struct Padded<S, P> {
     inner: S,
     pad: P,
@@ -114,7 +114,7 @@ fn padded<S, P: Pad>(inner: S, pad: P) -> Padded<S, P> {
     Padded { inner, pad }
 }
 
-// SAFETY: the operation of the inner sender keeps its promises; this one adds nothing to them, and is `!Unpin`.
+// SAFETY: the inner operation keeps the contract; this one adds nothing, and is `!Unpin`.
 unsafe impl<S: Sender, P: Pad> Sender for Padded<S, P> {
     type Value = S::Value;
     type Error = S::Error;
@@ -144,7 +144,7 @@ impl<O: Operation, P: Pad> Operation for PaddedOperation<O, P> {
         assert!((&raw const this.pad).is_aligned(), "where it was put");
         this.pad = P::FULL;
         this.is_full = true;
-        // SAFETY: it is pinned with this, and started once.
+        // SAFETY: `inner` is structurally pinned, and started once.
         unsafe { Pin::new_unchecked(&mut this.inner).start() }
     }
 }
@@ -155,12 +155,12 @@ impl<O, P: Pad> Drop for PaddedOperation<O, P> {
     }
 }
 
-/// A future of any sender.
+/// Returns a future of any sender.
 fn awaited<S: Sender<Value: Send, Error: Send> + 'static>(sender: S) -> SenderFuture<S> {
     SenderFuture::new(sender)
 }
 
-/// Threads that are counted.
+/// Threads whose allocations are counted.
 struct Crew {
     allocations: CrewAllocations,
     pool: ThreadPool,
@@ -175,12 +175,12 @@ impl Crew {
             .on_start(move |_| allocations.join())
             .build()
             .expect("a pool");
-        // The timer's thread exists.
+        // Starts the timer's thread.
         sync_wait(Timer::global().schedule_after(Duration::ZERO)).unwrap();
         Crew { allocations, pool }
     }
 
-    /// Runs rounds of `body` in one task: on the loop of this thread, and on the pool. The first ones are not counted.
+    /// Runs rounds of `body` in one task, on this thread's loop and on the pool. The first rounds are not counted.
     fn expect_none<F>(&self, what: &str, body: impl Fn(PoolScheduler) -> F + Copy + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -237,7 +237,7 @@ fn awaits_that_suspend_allocate_nothing_once_a_task_has_its_memory() {
     });
 }
 
-/// For code that reads in one line.
+/// Shortens the code of the tests.
 trait IntoAsync: Sender<Value: Send, Error: Send> + Sized + 'static {
     fn into_async(self) -> SenderFuture<Self> {
         SenderFuture::new(self)
@@ -263,11 +263,10 @@ fn a_task_that_only_awaits_what_is_ready_needs_no_memory() {
     assert_eq!((arena.given(), arena.bytes()), (1, 0), "the task itself");
 }
 
-/// How many awaits a task goes through.
+/// The number of awaits of a task.
 const ROUNDS: usize = if cfg!(sanitized) { 5_000 } else { 100_000 };
 
-/// Runs a task with an allocator that counts, on a loop of its own, and says how often that was asked for memory, and for
-/// how much at a time.
+/// Runs a task with a counting allocator, on a loop of its own. Returns the number of allocations and the peak in bytes.
 fn in_an_arena<F>(body: impl FnOnce(&'static RunLoop) -> F) -> (usize, usize)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -348,11 +347,11 @@ fn in_any_order_and_of_any_size_memory_is_bounded() {
             }
         }
     });
-    // What is free may be too small for what comes next: a chunk is taken now and then, and given back.
+    // The free memory may be too small for the next block: now and then a chunk is allocated and freed.
     assert!(peak <= 1024 * 1024, "{given} times, {peak} bytes");
 }
 
-/// A scope that was left goes with the last that was moved out of it.
+/// A scope that was left is freed with the last operation that was moved out of it.
 #[test]
 fn what_is_moved_out_of_deadlines_stays_in_bounded_memory() {
     for window in [0, 1, 5] {
@@ -378,7 +377,7 @@ fn what_is_moved_out_of_deadlines_stays_in_bounded_memory() {
     }
 }
 
-/// Asked to stop and dropped in one poll after the other, they end later, on another thread.
+/// Stopped and dropped in consecutive polls, they end later on another thread.
 #[test]
 fn what_is_dropped_in_flight_in_every_poll_stays_in_bounded_memory() {
     let pool = ThreadPool::new(1);
@@ -386,14 +385,14 @@ fn what_is_dropped_in_flight_in_every_poll_stays_in_bounded_memory() {
     let (given, peak) = in_an_arena(|_| async move {
         for _ in 0..ROUNDS / 10 {
             drop(begin_unless_ready(awaited(scheduler.schedule().unstoppable())).await);
-            // So that they do not pile up in the pool.
+            // Keeps them from piling up in the pool.
             scheduler.schedule().await;
         }
     });
     assert!(peak <= 64 * 1024, "{given} times, {peak} bytes");
 }
 
-/// The same in a single poll. Those that have ended make room for others.
+/// Dropped in a single poll, those that have ended make room for others.
 #[test]
 fn what_is_dropped_in_flight_in_one_poll_stays_in_bounded_memory() {
     let pool = ThreadPool::new(1);
@@ -442,7 +441,7 @@ fn large_and_aligned_operations_are_where_they_should_be() {
         let scheduler = crew.pool.scheduler();
         for round in 0..4 {
             let work = async move {
-                // What is beneath it decides where it would be.
+                // The block below decides the address of this one.
                 let beneath = begin_unless_ready(awaited(padded(scheduler.schedule(), [0_u8; 33]))).await;
                 if round % 2 == 0 {
                     let Ok(()) = awaited(padded(scheduler.schedule(), P::FULL)).await;
@@ -454,7 +453,7 @@ fn large_and_aligned_operations_are_where_they_should_be() {
                 .await;
                 a.unwrap();
                 b.unwrap();
-                // One that is dropped in flight, and outlives its future.
+                // Dropped in flight, it outlives its future.
                 drop(begin_unless_ready(awaited(padded(scheduler.schedule().unstoppable(), P::FULL))).await);
                 if let Some(beneath) = beneath {
                     beneath.await.unwrap();
@@ -487,7 +486,7 @@ fn a_custom_allocator_serves_the_memory_and_gets_all_of_it_back() {
     let pool = ThreadPool::new(2);
     let scheduler = pool.scheduler();
     let census = Census::new();
-    // How the task ends, and what is in flight then.
+    // The ways a task ends, and what is in flight then.
     for how in ["with a value", "stopped", "with a panic", "with some left", "dropped"] {
         let (arena, value) = (In::new(), census.value());
         let work = async move {
@@ -525,7 +524,7 @@ fn a_custom_allocator_serves_the_memory_and_gets_all_of_it_back() {
             assert_eq!(ended.is_err(), how == "with a panic");
         }
         assert!(arena.peak() > own, "{how}: it has served more than the task");
-        // A future that was forgotten keeps the frame, and that its memory.
+        // A forgotten future keeps the frame and its memory alive.
         if how != "with some left" {
             assert_eq!(arena.bytes(), 0, "{how}");
         }
@@ -533,7 +532,7 @@ fn a_custom_allocator_serves_the_memory_and_gets_all_of_it_back() {
     }
 }
 
-/// What needs memory of a task, each in a task whose allocator has only enough for the task itself.
+/// Everything that needs memory of a task, each in a task whose allocator only suffices for the task itself.
 #[test]
 fn without_memory_the_task_panics_and_nothing_is_lost() {
     type Body = fn(PoolScheduler, common::Counted) -> Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -592,7 +591,7 @@ fn without_memory_the_task_panics_and_nothing_is_lost() {
         let message = panic_message(|| sync_wait(task));
         assert!(message.contains("failed to allocate"), "{what}: {message}");
         assert_eq!((census.alive(), arena.bytes()), (0, 0), "{what}");
-        // With a little more, it goes well.
+        // With a little more memory it succeeds.
         let (census, arena) = (Census::new(), In::with_memory_for(4));
         let work = body(pool.scheduler(), census.value());
         sync_wait(Task::new_in(work, arena).write_env(WithStopToken(source.token()))).unwrap();
@@ -600,7 +599,7 @@ fn without_memory_the_task_panics_and_nothing_is_lost() {
     }
 }
 
-/// The panic is one of the task's own, which it may catch.
+/// The panic belongs to the task, which may catch it.
 #[test]
 fn a_task_may_go_on_without_the_await_that_there_was_no_memory_for() {
     let pool = ThreadPool::new(1);
@@ -621,11 +620,10 @@ fn a_task_may_go_on_without_the_await_that_there_was_no_memory_for() {
     assert_eq!(arena.bytes(), 0);
 }
 
-/// The memory of a task is looked through for what has ended when it is full. What is destroyed then may begin and end other
-/// things of the same task.
+/// Full memory is swept for blocks that have ended. Their destructors may begin and end other blocks of the same task.
 #[test]
 fn what_is_destroyed_when_the_memory_is_full_may_begin_something_else() {
-    /// Enters a scope of the task that runs where it is dropped, which needs memory. It is dropped once.
+    /// A value whose destructor enters a scope of the current task, which needs memory. It is dropped once.
     struct Enters {
         value: Option<common::Counted>,
         levels: usize,
@@ -653,7 +651,7 @@ fn what_is_destroyed_when_the_memory_is_full_may_begin_something_else() {
         }
     }
 
-    /// It is in the environment of an operation until that is destroyed.
+    /// In the environment of an operation until that is destroyed.
     #[derive(Clone)]
     struct Shared(#[expect(dead_code, reason = "it is there to be dropped")] std::sync::Arc<Enters>);
 
@@ -680,7 +678,7 @@ fn what_is_destroyed_when_the_memory_is_full_may_begin_something_else() {
                         }
                         drop(worker);
                         sync_wait(scheduler.schedule()).unwrap();
-                        // More and more, so that there is no room for it.
+                        // Larger and larger, until it does not fit.
                         let mut kept = Vec::new();
                         for _ in 0..=round {
                             let mut more = awaited(padded(never::<(), Infallible>(), [0_u8; 700]));
@@ -698,7 +696,7 @@ fn what_is_destroyed_when_the_memory_is_full_may_begin_something_else() {
     }
 }
 
-/// The same of what a group gave, which was left behind.
+/// The result of a group that was left behind has a destructor that begins another block.
 #[test]
 fn what_a_group_gave_may_begin_something_else_when_it_goes() {
     struct Enters(Option<common::Counted>);
@@ -747,7 +745,7 @@ fn what_a_group_gave_may_begin_something_else_when_it_goes() {
     assert_eq!((census.alive(), arena.bytes()), (0, 0));
 }
 
-/// The operation is not in the future.
+/// The operation is not stored in the future.
 #[test]
 fn a_future_is_small_whatever_it_awaits() {
     let pool = ThreadPool::new(1);

@@ -1,6 +1,6 @@
-//! Every future of the crate, at the hands of code that does with it what safe code may: it is forgotten, dropped in flight,
-//! moved out of a scope, sent to another task, polled with other wakers, and dropped inside its own completion. Whatever is
-//! done to it, the task ends, nothing leaks, and no thread is left blocked.
+//! Every future of the crate under everything that safe code may do to it. It is forgotten, dropped in flight, moved out of a
+//! scope, sent to another task, polled with other wakers, or dropped inside its own completion. In every case the task ends,
+//! nothing leaks, and no thread stays blocked.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -32,21 +32,21 @@ task_local! { static KEY: u32; }
 const HOUR: Duration = Duration::from_secs(3600);
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-/// What has to stay in the task while the work is used.
+/// A value that must stay in the task while the work is used.
 type Kept = Option<Pin<Box<dyn Any + Send>>>;
 type Making = Pin<Box<dyn Future<Output = (Work, Kept)> + Send>>;
 
-/// What a case has to itself.
+/// The fixtures of one case.
 #[derive(Clone)]
 struct World {
     census: Census,
     /// Other threads.
     elsewhere: PoolScheduler,
-    /// Ends what belongs to no task.
+    /// Stops what belongs to no task.
     end: StopSource,
-    /// The future that is dropped by the completion of what it waits for.
+    /// The future that is dropped by the completion of its own await.
     slot: Arc<Mutex<Option<Work>>>,
-    /// A leaf has completed.
+    /// Set when a leaf has completed.
     completed: Arc<AtomicBool>,
 }
 
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// What a leaf does when it completes. It is counted for as long as it exists.
+    /// Returns the callback of a leaf's completion, counted as long as it exists.
     fn completion(&self) -> impl Fn() + Clone + Send + Sync + 'static {
         let (slot, completed, value) = (self.slot.clone(), self.completed.clone(), Arc::new(self.census.value()));
         move || {
@@ -73,10 +73,10 @@ impl World {
     }
 }
 
-/// What all the futures wait for in the end.
+/// The innermost operation that all the futures wait for.
 trait Leaf: 'static {
     const NAME: &'static str;
-    /// It completes by itself.
+    /// Whether it completes without a stop.
     const ENDS: bool;
 
     fn sender(world: &World) -> impl Sender<Value = (), Error = Infallible> + Send + 'static;
@@ -89,7 +89,7 @@ trait Leaf: 'static {
     }
 }
 
-/// Completes by a stop alone.
+/// A leaf that completes only by a stop.
 struct Never;
 
 impl Leaf for Never {
@@ -105,7 +105,7 @@ impl Leaf for Never {
     }
 }
 
-/// Completes on another thread, and does not listen to stops.
+/// A leaf that completes on another thread, and ignores stops.
 struct Deaf;
 
 impl Leaf for Deaf {
@@ -118,7 +118,7 @@ impl Leaf for Deaf {
     }
 }
 
-/// Completes on the thread of a timer, or by a stop.
+/// A leaf that completes on the thread of a timer, or by a stop.
 struct Timed;
 
 impl Leaf for Timed {
@@ -137,15 +137,15 @@ impl Leaf for Timed {
     }
 }
 
-/// A future of the crate, and what is known of it.
+/// A future of the crate, and its properties.
 struct Kind {
     name: &'static str,
-    /// Makes one, in the task that it is of.
+    /// Creates one in its task.
     make: fn(World) -> Making,
-    /// Polled in another task while it is in flight, it is refused. A handle of a group may be used anywhere, so what that
-    /// gives is refused where it waits as a sender, and not where it looks.
+    /// Whether a poll in another task is refused while it is in flight. A handle of a group may be used anywhere, so its future
+    /// is refused only where it waits as a sender.
     refused: Option<bool>,
-    /// A cancellation of the task reaches the leaf.
+    /// Whether a cancellation of the task reaches the leaf.
     cancelled: bool,
 }
 
@@ -154,7 +154,7 @@ fn made(work: impl Future<Output = ()> + Send + 'static) -> Making {
     Box::pin(std::future::ready((work, None)))
 }
 
-/// Opens a group with a child in it, and makes a future of that group.
+/// Opens a group with a child in it, and creates a future of that group.
 fn of_a_group<L: Leaf, F>(world: World, make: impl FnOnce(TaskGroup<()>) -> F + Send + 'static) -> Making
 where
     F: Future<Output = ()> + Send + 'static,
@@ -177,7 +177,7 @@ where
     })
 }
 
-/// Gives nothing.
+/// Awaits a future and drops its output.
 async fn ignored<F: Future>(future: F) {
     drop(future.await);
 }
@@ -230,7 +230,7 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
             of_a_group::<L, _>(world, |group| group.wait_for_all())
         }),
         handle("SpawnWhenReady", |world| {
-            // What it is to spawn is in there until it does, also when it is forgotten.
+            // The future owns its child until it spawns it, even when forgotten.
             of_a_group::<L, _>(world, |group| ignored(group.spawn_when_ready(hops(1))))
         }),
         plain("Gather", |world| {
@@ -238,7 +238,7 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
             made(ignored(task::gather(AllResults::new(), children)))
         }),
         Kind {
-            // It runs on by itself, whatever becomes of the handle.
+            // It continues, whatever happens to the handle.
             cancelled: false,
             ..plain("Handle", |world| {
                 let options = SpawnOptions::new().scheduler(world.elsewhere);
@@ -270,13 +270,13 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
     ]
 }
 
-/// Polls it once. None where it was ready.
+/// Polls the future once. Returns `None` if it was ready.
 async fn begun<F: Future + Unpin>(mut work: F) -> Option<F> {
     let pending = poll_fn(|cx| Poll::Ready(Pin::new(&mut work).poll(cx).is_pending())).await;
     pending.then_some(work)
 }
 
-/// What a future is that was sent to another task.
+/// The result of polling a future that was sent to another task.
 #[derive(Debug, PartialEq)]
 enum Polled {
     Ready,
@@ -299,7 +299,7 @@ async fn poll_there<F: Future + Unpin>(work: &mut F) -> Polled {
     .await
 }
 
-/// What is done to a future in the task where it began.
+/// The treatment of a future in the task where it began.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     NeverPolled,
@@ -330,7 +330,7 @@ const FATES: [Fate; 11] = [
 ];
 
 impl Fate {
-    /// `ends` says whether the future is ready some time.
+    /// Applies a fate. `ends` says whether the future becomes ready some time.
     async fn meet<F: Future<Output = ()> + Unpin>(self, work: F, ends: bool) {
         match self {
             Fate::NeverPolled => drop(work),
@@ -401,7 +401,7 @@ impl Fate {
     }
 }
 
-/// Runs a test on a run loop, and on pools of one and two workers, with other threads at hand.
+/// Runs a test on a run loop, and on pools of one and two workers, with other threads available.
 fn everywhere(test: impl Fn(&Place, &str, PoolScheduler)) {
     let elsewhere = ThreadPool::new(1);
     test(&Place::Loop(RunLoop::new()), "a run loop", elsewhere.scheduler());
@@ -414,7 +414,7 @@ fn everywhere(test: impl Fn(&Place, &str, PoolScheduler)) {
     }
 }
 
-/// Runs a test of each kind over each leaf, in each place, and checks then that nothing is left.
+/// Runs a test of each kind over each leaf, on each scheduler, and asserts that nothing leaks.
 fn of_each(test: impl Fn(&Place, &Kind, bool, &World)) {
     fn over<L: Leaf>(dog: &Watchdog, test: &impl Fn(&Place, &Kind, bool, &World)) {
         everywhere(|place, where_, elsewhere| {
@@ -425,7 +425,7 @@ fn of_each(test: impl Fn(&Place, &Kind, bool, &World)) {
                 test(place, &kind, L::ENDS, &world);
                 let dropped = lock(&world.slot).take();
                 drop(dropped);
-                // What belongs to no task ends by itself.
+                // Ends what belongs to no task.
                 world.end.request_stop();
                 while kind.name == "Handle" && world.census.alive() != 0 {
                     thread::yield_now();
@@ -441,7 +441,7 @@ fn of_each(test: impl Fn(&Place, &Kind, bool, &World)) {
     over::<Timed>(&dog, &test);
 }
 
-/// Runs a test of a fate in a task that can be stopped, and is not.
+/// Tests a fate in a task that can be stopped, but is not.
 fn meets(fate: Fate) {
     of_each(|place, kind, ends, world| {
         let source = StopSource::new();
@@ -480,7 +480,7 @@ fates! {
     begun_and_moved_to_another_waker_it_goes_on: MovedToAnotherWaker;
 }
 
-/// The task is stopped while it has the future in flight.
+/// The task is stopped while the future is in flight.
 #[test]
 fn cancelled_with_its_task() {
     of_each(|place, kind, ends, world| {
@@ -502,13 +502,13 @@ fn cancelled_with_its_task() {
                     work.await;
                 }
             });
-            // Stopped, or with a value that was there before.
+            // Stopped, or with a value that came before.
             let _ = place.run(task.write_env(WithStopToken(source.token())));
         }
     });
 }
 
-/// It was begun in a scope, and is awaited outside of that when the task is stopped.
+/// Begun in a scope, it is awaited outside when the task is stopped.
 #[test]
 fn cancelled_with_its_task_outside_of_the_scope_where_it_began() {
     of_each(|place, kind, ends, world| {
@@ -525,12 +525,12 @@ fn cancelled_with_its_task_outside_of_the_scope_where_it_began() {
                 work.await;
             }
         });
-        // Stopped, or with a value that was there before.
+        // Stopped, or with a value that came before.
         let _ = place.run(task.write_env(WithStopToken(source.token())));
     });
 }
 
-/// The task panics while it has the future in flight.
+/// The task panics while the future is in flight.
 #[test]
 fn dropped_by_a_panic_of_its_task() {
     of_each(|place, kind, _, world| {
@@ -544,7 +544,7 @@ fn dropped_by_a_panic_of_its_task() {
     });
 }
 
-/// The task where it began goes on until the other has polled and dropped it.
+/// The task where it began continues until the other has polled and dropped it.
 #[test]
 fn sent_to_another_task_and_polled_there_it_is_refused() {
     of_each(|place, kind, ends, world| {
@@ -556,7 +556,7 @@ fn sent_to_another_task_and_polled_there_it_is_refused() {
             let (work, _kept) = making.await;
             let work = begun(work).await;
             sends.send(work).await.expect("the other task waits");
-            // Closed when the other task has done with it.
+            // Closed when the other task has finished with it.
             let _ = ended.recv().await;
         });
         let other = Task::new(async move {
@@ -571,7 +571,7 @@ fn sent_to_another_task_and_polled_there_it_is_refused() {
                     assert!(message.contains(": await it in the "), "{name}: {message}");
                 }
                 Polled::Pending => assert_ne!(refused, Some(true), "{name} is polled in another task"),
-                // It was done.
+                // It had completed.
                 Polled::Ready => assert!(ends, "{name} gives something"),
             }
             drop(work);
@@ -580,7 +580,7 @@ fn sent_to_another_task_and_polled_there_it_is_refused() {
     });
 }
 
-/// Whatever it gives, it does so without a hang.
+/// It may end in any way, but does not hang.
 #[test]
 fn polled_in_another_task_when_its_own_has_ended() {
     of_each(|place, kind, _, world| {
@@ -599,7 +599,7 @@ fn polled_in_another_task_when_its_own_has_ended() {
             }
             drop(work);
         });
-        // Where it was stopped, it stops the task that awaits it.
+        // If it was stopped, it stops the awaiting task.
         let _ = place.run(other);
     });
 }
@@ -647,7 +647,7 @@ fn dropped_on_a_thread_of_its_own() {
     });
 }
 
-/// What it waits for completes, and drops it in the middle of that: by itself, by a stop of the task, or by the task's end.
+/// The await completes and drops the future meanwhile: normally, by a stop of the task, or by the task's end.
 #[test]
 fn dropped_inside_its_own_completion() {
     of_each(|place, kind, ends, world| {
@@ -675,7 +675,7 @@ fn dropped_inside_its_own_completion() {
     });
 }
 
-/// A local task is polled by its own thread alone, so there is one place.
+/// A local task is polled only by its own thread, so there is one scheduler.
 #[test]
 fn local_tasks_meet_the_same_fates() {
     fn local<L: Leaf>(dog: &Watchdog) {

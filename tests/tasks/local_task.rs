@@ -24,7 +24,7 @@ fn here() -> ThreadId {
     thread::current().id()
 }
 
-/// Notes where it is dropped.
+/// A value that records the thread of its drop.
 struct DropsAt(Rc<Cell<Option<ThreadId>>>);
 
 impl DropsAt {
@@ -40,7 +40,7 @@ impl Drop for DropsAt {
     }
 }
 
-/// Waits until another thread has woken it, `rounds` times, each time a new one.
+/// A future that waits until another thread has woken it, `rounds` times, each time a new one.
 struct WokenElsewhere {
     rounds: usize,
     waker: Option<thread::JoinHandle<()>>,
@@ -169,7 +169,7 @@ fn two_at_once_take_turns_on_one_thread() {
     assert_eq!(log.len(), 100);
     assert_eq!(log.iter().sum::<usize>(), 50);
 
-    // The same, below a task.
+    // Likewise below a task.
     let again = LocalTask::new(async move {
         let log = Rc::new(RefCell::new(Vec::new()));
         let Ok(((), ())) = when_all((walk(Rc::clone(&log), 0), walk(Rc::clone(&log), 1))).await;
@@ -215,7 +215,7 @@ fn a_waker_that_outlives_it_has_nothing_dropped_elsewhere() {
         {
             let mut child = pin!(child.into_future());
             let mut polled = false;
-            // It runs between the two polls, and is dropped with its result in it.
+            // It runs between the two polls, and is dropped with its result.
             poll_fn(|cx| match std::mem::replace(&mut polled, true) {
                 false => child.as_mut().poll(cx).map(drop),
                 true => Poll::Ready(()),
@@ -226,7 +226,7 @@ fn a_waker_that_outlives_it_has_nothing_dropped_elsewhere() {
         }
         assert_eq!(seen.1.get(), Some(home), "whoever lets go of it drops what is in it");
     });
-    // Inside of so many tasks, a child is not polled at once, but in its turn.
+    // At this nesting depth a child is queued, not polled at once.
     for _ in 0..3 {
         let inner = task;
         task = LocalTask::new(async move { inner.await.unwrap() });
@@ -311,7 +311,7 @@ fn one_that_is_not_started_runs_nothing() {
 fn one_allocation_each_and_none_per_await() {
     let pool = ThreadPool::new(1);
     let scheduler = pool.scheduler();
-    // What a thread allocates once.
+    // A warm-up for first-time allocations of a thread.
     sync_wait(LocalTask::new(async move { starts_on(scheduler, just(())).await }))
         .unwrap()
         .unwrap();
@@ -325,7 +325,7 @@ fn one_allocation_each_and_none_per_await() {
         });
         sync_wait(task).unwrap()
     });
-    // Under a sanitizer the operation is too large for the memory that threads keep.
+    // Under a sanitizer the operation is too large for the threads' caches.
     assert_eq!((value, allocated), (1, 2 + usize::from(cfg!(sanitized))));
 }
 
@@ -378,13 +378,13 @@ fn what_is_refused_is_dropped_before_the_completion() {
     ));
     let task = LocalTask::new(async move { drop(value) }).then(|()| 0);
     let mut operation = pin!(bowline::Sender::connect(task, record));
-    // SAFETY: it is pinned, started once, and completes before it returns.
+    // SAFETY: the operation is pinned, started once, and completes before `start` returns.
     unsafe { bowline::Operation::start(operation.as_mut()) }.run();
     assert_eq!(census.alive(), 0);
     assert!(matches!(recorded.recv(), Ok(Recorded::Panicked(_))));
 }
 
-/// Runs a future in executors of other crates that stay on one thread.
+/// Runs a future in single-threaded executors of other crates.
 fn elsewhere<T>(make: impl Fn() -> Pin<Box<dyn Future<Output = T>>>) -> Vec<T> {
     let tokio = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -395,7 +395,7 @@ fn elsewhere<T>(make: impl Fn() -> Pin<Box<dyn Future<Output = T>>>) -> Vec<T> {
         pollster::block_on(make()),
         tokio.block_on(make()),
         futures_lite::future::block_on(executor.run(spawned)),
-        // With wakers of its own, inside of a local task.
+        // With other wakers, inside a local task.
         task::block_on(async move { join_all([make()]).await.pop().expect("one") }),
     ]
 }
@@ -459,7 +459,7 @@ fn a_panic_and_a_stop_arrive_in_other_executors() {
     );
 }
 
-/// Polls once, as an executor of another crate does, and drops it.
+/// Polls a future once, as an executor of another crate does, and drops it.
 fn polled_once_and_dropped(future: impl Future) {
     let mut future = Box::pin(future);
     assert!(
@@ -478,7 +478,7 @@ fn dropped_in_another_executor_it_ends_at_home() {
     let gets_going = std::sync::Arc::new(std::sync::Mutex::new(gets_going));
     let forever = never::<(), std::convert::Infallible>;
     let waits: [&dyn Fn(DropsAt) -> LocalTask<()>; 7] = [
-        // A future that knows nothing of stops.
+        // A future that ignores stops.
         &|local| {
             LocalTask::new(async move {
                 let _local = local;
@@ -492,21 +492,21 @@ fn dropped_in_another_executor_it_ends_at_home() {
                 let Ok(()) = forever().await;
             })
         },
-        // One that stops elsewhere.
+        // A sender that stops on another thread.
         &|local| {
             LocalTask::new(async move {
                 let _local = local;
                 let Ok(()) = starts_on(scheduler, forever()).continues_on(scheduler).await;
             })
         },
-        // One that stops where the executor polls.
+        // A sender that stops where the executor polls.
         &|local| {
             LocalTask::new(async move {
                 let _local = local;
                 let Ok(()) = from_future(std::future::pending()).await;
             })
         },
-        // One that does not stop, but ends.
+        // A sender that does not stop, but ends.
         &|local| {
             let gets_going = std::sync::Arc::clone(&gets_going);
             LocalTask::new(async move {
@@ -515,7 +515,7 @@ fn dropped_in_another_executor_it_ends_at_home() {
                 let Ok(_) = starts_on(scheduler, work).await;
             })
         },
-        // Others, one of which waits for ever.
+        // Several, one of which waits forever.
         &|local| {
             LocalTask::new(async move {
                 let inner = LocalTask::new(async move {
@@ -526,7 +526,7 @@ fn dropped_in_another_executor_it_ends_at_home() {
                 let _ = when_all((outer, LocalTask::new(async {}))).await;
             })
         },
-        // One that is made by the stop of another.
+        // A sender created by the stop of another.
         &|local| {
             LocalTask::new(async move {
                 let _local = local;
@@ -562,7 +562,7 @@ fn a_race_of_another_crate_drops_the_loser_at_home() {
         let winner = LocalTask::new(async {
             Timer::global().schedule_after(Duration::from_millis(1)).await;
         });
-        // The loser has ended when the task has that dropped it.
+        // The loser has ended when the task that dropped it is done.
         let race = LocalTask::new(or(async { winner.await.is_ok() }, async {
             loser.stopped_as_option().await.is_err()
         }));

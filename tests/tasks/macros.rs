@@ -1,4 +1,4 @@
-//! `#[bowline::main]`, `#[bowline::test]` and what they stand for.
+//! `#[bowline::main]`, `#[bowline::test]` and their expansion.
 #![cfg(feature = "macros")]
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::task::{self, Task};
 
-/// Where a closure runs on the global pool.
+/// Returns the thread on which a closure runs on the global pool.
 fn on_the_pool<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> impl IntoFuture<Output = Result<T, Infallible>> {
@@ -65,7 +65,7 @@ mod program {
         Ok("300".parse::<u8>()?)
     }
 
-    /// Any name does, and nothing to return.
+    /// Any name works, and a return value is not needed.
     #[bowline::main]
     pub(crate) async fn another() {}
 
@@ -83,7 +83,7 @@ fn main_returns_what_its_body_returns() {
     let _: std::process::ExitCode = std::process::Termination::report(program::exit());
 }
 
-/// What a macro was given reaches the attribute in invisible brackets.
+/// The tokens of a macro reach the attribute in invisible groups.
 macro_rules! generated {
     ($visibility:vis $name:ident $value:expr, $type:ty, $body:block) => {
         #[bowline::main]

@@ -1,4 +1,4 @@
-//! Tasks: what they await, where they run, and what they know of themselves.
+//! Tasks: awaits, schedulers, and queries of the current task.
 
 #[path = "../common/mod.rs"]
 mod common;

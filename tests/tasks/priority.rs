@@ -1,4 +1,4 @@
-//! Priorities of tasks: inherited, given, and raised by who waits, whether what is raised is queued, suspended or running.
+//! Priorities of tasks: inherited, given, and raised by a waiting task, for queued, suspended and running tasks.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::task::{self, Handle, SpawnOptions, Task};
 
-/// A pool whose workers are all busy. Let go, one of them runs what was queued, in the order that the levels say.
+/// A pool whose workers are all busy. Once released, one of them runs the queued work in the order of its levels.
 struct Busy {
     held: Vec<Held>,
     pool: ThreadPool,
@@ -38,7 +38,7 @@ impl Busy {
     }
 }
 
-/// In which order things have run.
+/// The order in which tasks have run.
 #[derive(Clone, std::default::Default)]
 struct Order(Arc<Mutex<Vec<&'static str>>>);
 
@@ -47,7 +47,7 @@ impl Order {
         lock(&self.0).push(name);
     }
 
-    /// A task that says so.
+    /// Returns a task that records its run.
     fn run(&self, name: &'static str) -> impl Future<Output = ()> + Send + 'static {
         let order = self.clone();
         async move { order.note(name) }
@@ -68,7 +68,7 @@ fn join<T: Send + 'static>(handle: Handle<T>) -> T {
     task::block_on(handle).unwrap()
 }
 
-/// Polls once, and goes on if that has to wait.
+/// Polls a future once, and continues if it is pending.
 async fn begin<F: Future>(mut future: Pin<&mut F>) {
     poll_fn(|cx| {
         assert!(future.as_mut().poll(cx).is_pending());
@@ -100,7 +100,7 @@ fn children_of_all_kinds_inherit_and_detached_tasks_do_not() {
             });
             let detached = task::detach(now()).await.unwrap();
             assert_eq!([awaited, nested, bound, in_group.await], [(priority, priority); 4]);
-            // It has none of its own, but somebody waits for it.
+            // It has no priority of its own, but a task waits for it.
             assert_eq!(detached.0, Default);
         });
         sync_wait(task.write_env(With(priority))).unwrap();
@@ -145,7 +145,7 @@ fn a_queued_task_is_moved_up_when_it_is_raised() {
         let plain = task::detach_with(busy.options(Default), order.run("plain"));
         let raised = task::detach_with(busy.options(Background), order.run("raised"));
         raised.raise(UserInteractive);
-        // Less than it is.
+        // Lower than its level.
         plain.raise(Background);
         busy.let_go();
         join(low);
@@ -167,7 +167,7 @@ fn each_level_may_be_raised_to_each_higher_one() {
             let last = task::detach_with(busy.options(Background), async {});
             busy.let_go();
             join(last);
-            // It came first, and stays where it is; or goes behind who is there.
+            // Raised, it goes behind the entries of its new level; otherwise it keeps its place.
             let first = if from >= to { "raised" } else { "rival" };
             assert_eq!(order.seen()[0], first, "{from:?} to {to:?}");
             assert_eq!(order.seen().len(), 2);
@@ -235,7 +235,7 @@ fn who_is_less_urgent_raises_nobody() {
     assert_eq!(sync_wait(waits.write_env(With(Background))).unwrap(), Utility);
 }
 
-// What it waits for.
+// Awaits.
 
 #[test]
 fn a_group_is_raised_with_its_task() {
@@ -245,7 +245,7 @@ fn a_group_is_raised_with_its_task() {
         let plain = task::detach_with(busy.options(Default), order.run("plain"));
         let (spawned, spawns) = mpsc::channel();
         let (noted, options) = (order.clone(), busy.options(Background));
-        // It runs elsewhere, and waits for more children than are raised at a time, and fewer than let others have a turn.
+        // It runs elsewhere. It waits for more children than one batch of a raise, and fewer than let other levels have a turn.
         let parent = task::detach_with(
             SpawnOptions::new().priority(Background),
             task::group(async move |group| {
@@ -262,7 +262,7 @@ fn a_group_is_raised_with_its_task() {
         );
         let group = spawns.recv().unwrap();
         parent.raise(UserInitiated);
-        // Those that come later are raised as well.
+        // Children spawned later are raised as well.
         group.spawn_with(busy.options(Background), order.run("late"));
         let rival = task::detach_with(busy.options(UserInitiated), order.run("rival"));
         drop(group);
@@ -276,7 +276,7 @@ fn a_group_is_raised_with_its_task() {
     }
 }
 
-/// Binds more children than are looked at at a time, has them queued while the only worker is here, and awaits them.
+/// Binds more children than one batch of a raise, which are queued while the only worker is busy here, and awaits them.
 async fn bind_many(order: Order, began: mpsc::Sender<()>, released: mpsc::Receiver<()>) {
     let children: Vec<_> = (0..40).map(|_| task::let_async(order.run("child"))).collect();
     begun(&began);
@@ -290,9 +290,9 @@ async fn bind_many(order: Order, began: mpsc::Sender<()>, released: mpsc::Receiv
 fn bound_children_are_raised_with_their_task() {
     let mut expected = vec!["child"; 40];
     expected.push("plain");
-    // That task itself, and the parent of it.
+    // The task itself, and its parent.
     for in_group in [false, true] {
-        // The pool gives the less urgent a turn now and then, which may come in between: then it is tried again.
+        // The pool serves lower levels now and then, which may come in between: then it is tried again.
         let order = (0..8)
             .map(|_| order_of_bound(in_group))
             .find(|order| *order == expected);
@@ -300,7 +300,7 @@ fn bound_children_are_raised_with_their_task() {
     }
 }
 
-/// The order in which children that are bound, and raised with their task, run beside something plain.
+/// Returns the order in which bound children, raised with their task, run beside an unrelated job.
 fn order_of_bound(in_group: bool) -> Vec<&'static str> {
     let pool = ThreadPool::new(1);
     let options = |level| SpawnOptions::new().scheduler(pool.scheduler()).priority(level);
@@ -418,7 +418,7 @@ fn a_child_that_nobody_waits_for_yet_keeps_the_level_that_it_was_given() {
         group.spawn_with(low, noted.run("low"));
         group.spawn_with(plain, noted.run("plain"));
         busy.let_go();
-        // Not a wait of the group.
+        // Not an await of the group.
         while noted.seen().len() < 2 {
             thread::yield_now();
         }
@@ -436,7 +436,7 @@ fn a_suspended_task_is_queued_at_its_new_level() {
     let (open, opened) = gate();
     let (noted, scheduler) = (order.clone(), busy.scheduler());
     let (began, begins) = mpsc::channel();
-    // Inside of it is a task on the busy pool, which waits.
+    // Inside is a task on the busy pool, which waits.
     let parent = task::detach_with(SpawnOptions::new().priority(Background), async move {
         let inner = Task::new(async move {
             began.send(()).unwrap();
@@ -448,7 +448,7 @@ fn a_suspended_task_is_queued_at_its_new_level() {
     });
     busy.let_go();
     begins.recv().unwrap();
-    // Once it is held again, the task has come to wait.
+    // Once the worker is held again, the task is suspended.
     let held = hold(busy.scheduler());
     parent.raise(UserInitiated);
     let plain = task::detach_with(busy.options(Default), order.run("plain"));
@@ -468,7 +468,7 @@ fn a_task_inside_of_another_is_moved_up_with_it() {
     let gates: Vec<_> = (0..3).map(|_| gate()).collect();
     let open: Vec<_> = gates.iter().map(|(open, _)| open.clone()).collect();
     let parent = task::detach_with(SpawnOptions::new().priority(Background), async move {
-        // Three strands inside of one that was detached.
+        // Three strands inside a detached one.
         let mut inner = gates.into_iter().map(|(_, opened)| {
             let (began, noted) = (began.clone(), noted.clone());
             let task = Task::new(async move {
@@ -562,7 +562,7 @@ fn a_handler_is_called_with_the_old_and_the_new_level_while_the_operation_runs()
         opened.recv().await.unwrap();
     });
     begins.recv().unwrap();
-    // Too early.
+    // Before the handler is installed.
     handle.raise(Utility);
     open.send_blocking(()).unwrap();
     begins.recv().unwrap();
@@ -594,7 +594,7 @@ fn a_handler_is_not_called_once_the_operation_has_ended_or_was_dropped() {
         let mut dropped = Box::pin(task::with_escalation_handler(second, std::future::pending::<()>()));
         begin(dropped.as_mut()).await;
         drop(dropped);
-        // Dropped elsewhere.
+        // Dropped on another thread.
         let mut sent = Box::pin(task::with_escalation_handler(third, std::future::pending::<()>()));
         begin(sent.as_mut()).await;
         thread::spawn(move || drop(sent)).join().unwrap();

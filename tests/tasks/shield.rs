@@ -24,7 +24,7 @@ use crate::common::{
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// What a task sees, and what a sender that it awaits does.
+/// Returns what a task sees, and how a sender that it awaits ends.
 async fn seen() -> (bool, Option<Reason>, Option<Instant>, bool) {
     let Ok(stops) = read_env(StopRequested).await;
     (
@@ -38,7 +38,7 @@ async fn seen() -> (bool, Option<Reason>, Option<Instant>, bool) {
 const NOTHING: (bool, Option<Reason>, Option<Instant>, bool) = (false, None, None, false);
 const CANCELLED: (bool, Option<Reason>, Option<Instant>, bool) = (true, Some(Reason::Requested), None, true);
 
-/// A future that was polled once, and is pending.
+/// Returns a future that was polled once and is pending.
 async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     poll_fn(|context| {
@@ -59,7 +59,7 @@ fn inside_nothing_is_seen_of_a_cancel_and_afterwards_it_is_seen_again() {
             let inside = shield(async {
                 canceller.request_stop();
                 let first = seen().await;
-                // It completes, where it would have stopped.
+                // It completes; without the shield it would have stopped.
                 Timer::global().schedule_after(MILLISECOND).await;
                 (first, seen().await)
             })
@@ -160,7 +160,7 @@ fn a_deadline_is_lifted_inside_and_seen_afterwards() {
                     seen().await
                 })
                 .await;
-                // What comes next listens again.
+                // The next await listens again.
                 let Ok(waited) = never::<(), Infallible>().stopped_as_option().await;
                 (inside, waited, task::cancellation_reason())
             })
@@ -262,7 +262,7 @@ fn a_shield_that_is_dropped_ends_what_is_inside() {
     });
 }
 
-/// What was forgotten inside uses the context of the shield, which outlives the shield's future: it is asked to stop when the
+/// A future forgotten inside uses the context of the shield, which outlives the shield's future. It is asked to stop when the
 /// task ends, and the task waits for it.
 #[test]
 fn a_shield_does_not_wait_for_what_was_forgotten_inside_and_the_task_does() {
@@ -287,7 +287,7 @@ fn a_shield_does_not_wait_for_what_was_forgotten_inside_and_the_task_does() {
     });
 }
 
-/// What began inside sees nothing of a cancellation, outside as well, where it may be awaited.
+/// An operation begun inside does not see a cancellation, even if it is awaited outside.
 #[test]
 fn what_was_moved_out_of_a_shield_goes_on_shielded() {
     everywhere(|place| {
@@ -320,7 +320,7 @@ fn the_winner_of_a_race_inside_leaves_the_shield_at_once() {
                 }
             })
             .await;
-            // Only now can the loser end.
+            // The loser can end only from here on.
             drop(worker);
             won
         });
@@ -331,7 +331,7 @@ fn the_winner_of_a_race_inside_leaves_the_shield_at_once() {
 
 const ELSEWHERE: &str = "a future that was polled in a task was sent to another: await it in the task where it began";
 
-/// The frame of one task may be where that of another was: it is not taken for it.
+/// The frame of one task may be at the address of an earlier one, and is not mistaken for it.
 #[test]
 fn sent_to_another_task_it_panics_when_it_is_polled() {
     everywhere(|place| {
@@ -346,7 +346,7 @@ fn sent_to_another_task_it_panics_when_it_is_polled() {
     });
 }
 
-/// Moved out of the scope that it began in, it is awaited outside of that as if nothing had happened.
+/// A shield moved out of the scope it began in is awaited outside as before.
 #[test]
 fn moved_out_of_the_scope_that_it_began_in_it_goes_on() {
     everywhere(|place| {
@@ -369,7 +369,7 @@ fn moved_out_of_the_scope_that_it_began_in_it_goes_on() {
     });
 }
 
-/// Dropped where another task is, it sees the context of that one.
+/// Dropped inside another task, it sees the context of that task.
 #[test]
 fn sent_to_another_task_it_may_be_dropped() {
     struct Tell(mpsc::Sender<bool>);
@@ -443,7 +443,7 @@ fn the_inside_may_borrow_and_stay_on_its_thread() {
 fn a_shield_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let work = Task::new(async {
-        // The task has its memory from here on.
+        // The task has its chunk from here on.
         shield(shield(Timer::global().schedule_after(MILLISECOND))).await;
         let before = allocations_so_far();
         for _ in 0..10 {
@@ -454,7 +454,7 @@ fn a_shield_takes_no_memory_but_that_of_its_task() {
         }
         allocations_so_far() - before
     });
-    // The timer's thread is there.
+    // Starts the timer's thread.
     sync_wait(Timer::global().schedule_after(Duration::ZERO)).unwrap();
     let run_loop = RunLoop::new();
     let count = run_loop
@@ -507,7 +507,7 @@ fn groups_inside_are_shielded_too() {
     });
 }
 
-/// A group that was opened inside, and forgotten there: its children are stopped when the task ends, and it waits for them.
+/// A group was opened and forgotten inside: its children are stopped when the task ends, which waits for them.
 #[test]
 fn a_group_that_was_forgotten_inside_does_not_keep_the_shield() {
     everywhere(|place| {
@@ -532,7 +532,7 @@ fn a_group_that_was_forgotten_inside_does_not_keep_the_shield() {
     });
 }
 
-/// A shield in a child of a task that awaits it in a shield: the future outlives both tasks, whose memory its end still uses.
+/// A shield in a child of a task that awaits it in a shield. The future outlives both tasks, whose memory its end still uses.
 #[test]
 #[allow(clippy::async_yields_async, reason = "a future that has begun is given away")]
 fn a_shield_in_a_shield_of_another_task_outlives_both() {

@@ -17,7 +17,7 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// The last moment that the system's clock can tell.
+/// Returns the latest instant that can be represented.
 fn end_of_time() -> Instant {
     let mut end = Instant::now();
     let mut step = Duration::MAX;
@@ -30,7 +30,7 @@ fn end_of_time() -> Instant {
     end
 }
 
-/// Sleeps that do not end while a test runs.
+/// Returns sleeps that do not end while a test runs.
 fn endless() -> Vec<Sleep> {
     vec![
         sleep(HOUR),
@@ -43,7 +43,7 @@ fn endless() -> Vec<Sleep> {
     ]
 }
 
-/// Sleeps that are over at once.
+/// Returns sleeps that end at once.
 fn over() -> Vec<Sleep> {
     let now = Instant::now();
     vec![
@@ -142,7 +142,7 @@ fn what_never_ends_is_stoppable() {
         submit(sleep, record);
         assert!(recorded.try_recv().is_err());
         source.request_stop();
-        // By the thread that requests it.
+        // On the thread that requests it.
         assert_eq!(recorded.try_recv(), Ok(Recorded::Stopped));
     }
 }
@@ -228,7 +228,7 @@ fn dropping_it_in_flight_ends_it() {
 
 #[test]
 fn allocates_nothing_in_a_task() {
-    // The thread of the timer is made first.
+    // Starts the timer's thread.
     sync_wait(sleep(Duration::ZERO)).unwrap();
     let crew = CrewAllocations::new();
     let pool = ThreadPool::builder()
@@ -237,7 +237,7 @@ fn allocates_nothing_in_a_task() {
         .build()
         .expect("a pool");
     let task = Task::new(async move {
-        // The frame gets its memory when it first waits.
+        // The frame allocates its chunk when it first suspends.
         sleep(Duration::from_micros(10)).await;
         let before = crew.so_far();
         for _ in 0..20 {
@@ -250,7 +250,7 @@ fn allocates_nothing_in_a_task() {
 
 #[test]
 fn many_in_a_row_in_a_small_stack() {
-    // Each is a trip to the timer's thread and back.
+    // Each is a round trip to the timer's thread.
     let rounds = ROUNDS / 50;
     let task = || {
         Task::new(async move {

@@ -19,7 +19,7 @@ use bowline::stop::{StopSlot, StopSource};
 use bowline::task::{SenderFuture, Task};
 use bowline::{Completes, Operation, Receiver, Transfer, WithStopToken};
 
-/// Where the tests of depth run: right here, on a run loop, and on a pool, each with the stack of a deep nest.
+/// Runs the tests of depth: inline, on a run loop, and on a pool, each with the stack for a deep nest.
 fn everywhere<T, E, F>(make: F)
 where
     T: Send + PartialEq + std::fmt::Debug + 'static,
@@ -48,7 +48,7 @@ fn value<T>(value: T) -> Outcome<T, Infallible> {
     Outcome::Value(value)
 }
 
-// What a task completes with.
+// The completions of a task.
 
 #[test]
 fn a_value_is_the_output_of_the_future() {
@@ -65,7 +65,7 @@ fn a_sender_that_is_awaited_gives_its_value() {
     assert_eq!(sync_wait(task).unwrap(), 3);
 }
 
-/// The awaits of what never fails and gives nothing are of type `()`.
+/// Awaits that never fail and have no value return `()`.
 #[test]
 fn a_schedule_sender_a_sleep_a_yield_and_a_join_give_nothing_to_unwrap() {
     let (pool, run_loop) = (ThreadPool::new(1), RunLoop::new());
@@ -218,7 +218,7 @@ fn a_panic_of_the_future_of_a_sender_and_of_a_child_arrives() {
     assert_eq!(panic_message(|| sync_wait(child)), "a child");
 }
 
-/// `impl Sender` does not say that it can be awaited.
+/// `impl Sender` does not imply `IntoFuture`.
 trait AwaitIt: Sender<Value: Send, Error: Send> + Sized + 'static {
     fn await_it(self) -> SenderFuture<Self> {
         SenderFuture::new(self)
@@ -292,7 +292,7 @@ fn the_locals_of_a_child_are_dropped_before_its_parent_goes_on() {
     assert_eq!(sync_wait(task).unwrap(), 0);
 }
 
-/// Lets others have a turn.
+/// Lets others run first.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -482,7 +482,7 @@ fn a_million_turns_take_no_stack() {
     });
 }
 
-/// What the innermost task of a nest does.
+/// The end of the innermost task of a nest.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Value,
@@ -492,7 +492,7 @@ enum End {
     Panic,
 }
 
-/// Tasks that await one another, this deep.
+/// Returns tasks that await one another, this deep.
 fn nest(depth: usize, end: End) -> Task<usize, &'static str> {
     Task::try_new(async move {
         if depth == 0 {
@@ -557,7 +557,7 @@ fn a_panic_from_a_million_deep_takes_no_stack() {
     });
 }
 
-/// Tasks that await one another, and at the bottom something that never comes.
+/// Returns tasks that await one another, with a wait that never ends at the bottom.
 fn wait_deep(depth: usize, arrived: mpsc::Sender<()>) -> Task<()> {
     Task::new(async move {
         if depth == 0 {
@@ -649,7 +649,7 @@ fn a_task_sees_the_stop_token_of_its_receiver() {
 
 // Wakers.
 
-/// Becomes ready when it is told to.
+/// A future that becomes ready when signalled.
 #[derive(Clone, Default)]
 struct Signal(Arc<Mutex<(bool, Option<Waker>)>>);
 
@@ -737,7 +737,7 @@ fn wakes_of_a_task_that_is_queued_are_one_and_none_is_lost() {
         })
     });
     let (record, recorded) = Record::<(), Infallible>::new();
-    // SAFETY: the loop is there until the task has ended.
+    // SAFETY: the loop is alive until the task has ended.
     let scheduler: RunLoopScheduler<'static> = unsafe { std::mem::transmute(run_loop.scheduler()) };
     submit(starts_on(scheduler, task), record);
     run_loop.run_ready();
@@ -747,7 +747,7 @@ fn wakes_of_a_task_that_is_queued_are_one_and_none_is_lost() {
     waker.wake_by_ref();
     waker.wake_by_ref();
     while run_loop.run_ready() != 0 {}
-    // Those that came while it was queued may have it polled once more.
+    // Wake-ups that came while it was queued may cause one more poll.
     assert!((2..=3).contains(&polls.load(SeqCst)), "{polls:?}");
     let before = polls.load(SeqCst);
     while run_loop.run_ready() != 0 {}
@@ -925,7 +925,7 @@ fn a_child_that_was_awaited_and_dropped_before_it_ran_does_not_run() {
     }
 }
 
-/// A child of the innermost of so many tasks is not polled at once, but in its turn.
+/// A child at this nesting depth is queued, not polled at once.
 fn three_inside_one_another(mut task: Task<()>) -> Task<()> {
     for _ in 0..3 {
         let inner = task;
@@ -934,7 +934,7 @@ fn three_inside_one_another(mut task: Task<()>) -> Task<()> {
     task
 }
 
-/// A chain of tasks is dropped in the poll that started it, while the innermost ones are still to run.
+/// A chain of tasks is dropped in the poll that started it, while the innermost ones have not run yet.
 async fn drops_a_chain(depth: usize, census: Census, ran: Arc<AtomicUsize>) {
     let mut chain = Task::new(never::<(), Infallible>().into_future());
     for _ in 0..depth {
@@ -1021,13 +1021,13 @@ async fn poll_and_send(future: impl Future + Send + 'static, away: mpsc::Sender<
     poll_and_send_if(true, future, away).await;
 }
 
-/// The same of what may be ready at once, unless it `waits`.
+/// Starts a future that may be ready at once, unless it `waits`, and sends it away.
 async fn poll_and_send_if(waits: bool, future: impl Future + Send + 'static, away: mpsc::Sender<Box<dyn Send>>) {
     let mut future = Some(Box::pin(future));
     let mut polled = false;
     poll_fn(move |cx| {
         if polled {
-            // A child that was awaited begins when the poll is over.
+            // A child that was awaited begins after the poll.
             away.send(Box::new(future.take())).unwrap();
             return Poll::Ready(());
         }
@@ -1141,7 +1141,7 @@ fn an_await_that_was_sent_away_may_be_dropped_there_while_it_completes() {
     }
 }
 
-/// A coroutine of a user's own: it awaits a sender, and then another, without the help of the compiler.
+/// A hand-written coroutine: it awaits two senders in turn.
 struct InTurn<A: Sender<Value: Send, Error: Send>, B: Sender<Value: Send, Error: Send>> {
     first: Pin<Box<SenderFuture<A>>>,
     second: Pin<Box<SenderFuture<B>>>,
@@ -1204,7 +1204,7 @@ fn elsewhere() -> RunLoopScheduler<'static> {
     ELSEWHERE.scheduler()
 }
 
-/// Notes where it is dropped.
+/// A value that records the thread of its drop.
 struct WhereDropped(mpsc::Sender<thread::ThreadId>);
 
 impl Drop for WhereDropped {
@@ -1254,7 +1254,7 @@ fn after_every_kind_of_completion_elsewhere_the_task_is_back() {
     for task in tasks {
         let (record, recorded) = Record::<_, _>::new();
         let run_loop = RunLoop::new();
-        // SAFETY: the loop is there until the task has ended.
+        // SAFETY: the loop is alive until the task has ended.
         let scheduler: RunLoopScheduler<'static> = unsafe { std::mem::transmute(run_loop.scheduler()) };
         submit(starts_on(scheduler, task), record);
         let completed = loop {
@@ -1268,7 +1268,7 @@ fn after_every_kind_of_completion_elsewhere_the_task_is_back() {
     }
 }
 
-/// A scheduler of a user, which counts how often it is asked for a trip.
+/// A user-defined scheduler that counts its trips.
 #[derive(Clone)]
 struct Trips {
     inside: RunLoopScheduler<'static>,
@@ -1291,7 +1291,7 @@ impl Scheduler for Trips {
     }
 }
 
-/// Runs a task on a scheduler of a user, and counts the trips it takes; the first, to get there, is not one of them.
+/// Runs a task on a user-defined scheduler, and counts its trips, without the first one that gets it there.
 fn trips<T: Send + 'static>(task: Task<T>) -> (T, usize) {
     let count = Arc::new(AtomicUsize::new(0));
     let scheduler = Trips {
@@ -1326,7 +1326,7 @@ fn from_task_to_task_is_no_trip() {
         (a, b, c)
     });
     assert_eq!(trips(task), ((1, 2, 1), 0));
-    // A child that takes a trip comes back to its parents without another.
+    // A child that takes a trip returns to its parents without another.
     let task = Task::new(async {
         let Ok(value) = Task::new(async {
             let Ok(value) = Task::new(async {
@@ -1441,7 +1441,7 @@ fn a_task_in_a_pool_allocates_nothing_when_it_is_resumed() {
             let mut before = 0;
             for round in 0..100 {
                 if round == 1 {
-                    // The task has its memory from here on.
+                    // The task has its chunk from here on.
                     before = crew.so_far();
                 }
                 scheduler.schedule().await;
@@ -1467,7 +1467,7 @@ fn tasks_and_their_futures_are_send() {
 
 #[test]
 fn a_task_is_neither_copied_nor_made_of_nothing() {
-    /// Whether a type has a trait: where it has, the constant of the type is seen, and not that of the trait.
+    /// Whether a type implements a trait: if so, the inherent constant shadows that of the trait.
     struct Has<T>(std::marker::PhantomData<T>);
     trait HasNot {
         const CLONE: bool = false;
@@ -1484,7 +1484,7 @@ fn a_task_is_neither_copied_nor_made_of_nothing() {
     assert_eq!((Has::<Task<()>>::CLONE, Has::<Task<()>>::DEFAULT), (false, false));
 }
 
-/// Completes on its pool, when a stop has reached it, and keeps whoever passes that stop on until it has.
+/// A sender that completes on its pool after a stop, and blocks the stopping thread until it has.
 struct CompletesInTheMidst(Arc<ThreadPool>);
 
 // SAFETY: the operation touches nothing of itself after its completion; it is `!Unpin`. It is started on the pool.
@@ -1506,7 +1506,7 @@ unsafe impl Sender for CompletesInTheMidst {
 
 bowline::awaitable!([] CompletesInTheMidst);
 
-/// The slot comes first, so that the callback finds the operation.
+/// First, so that the callback finds the operation.
 #[repr(C)]
 struct InTheMidst<R: Receiver<(), Infallible>> {
     slot: StopSlot<<R::Env as Env>::StopToken>,
@@ -1518,10 +1518,10 @@ struct InTheMidst<R: Receiver<(), Infallible>> {
 impl<R: Receiver<(), Infallible>> InTheMidst<R> {
     /// # Safety
     ///
-    /// The slot is that of a started operation.
+    /// `slot` is that of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
         let this = slot.cast::<Self>().as_ptr();
-        // SAFETY: the slot is the first field; nobody else completes the operation, which is not used after the release.
+        // SAFETY: the slot is the first field; only this callback completes the operation, which is not used after the release.
         let (receiver, pool) = unsafe {
             let parts = ((*this).receiver.take(), (*this).pool.clone());
             slot.as_ref().release();
@@ -1536,7 +1536,7 @@ impl<R: Receiver<(), Infallible>> Operation for InTheMidst<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: it is pinned, and has not completed.
+        // SAFETY: the operation is pinned, and has not completed.
         unsafe {
             let token = this
                 .as_ref()
@@ -1566,13 +1566,13 @@ fn a_stop_that_is_still_on_its_way_when_the_sender_completes_does_not_move_the_t
     });
     start_detached(starts_on(pool.scheduler(), task).write_env(WithStopToken(source.token())));
     begun.recv().unwrap();
-    // Until it waits, the pool has no time for this.
+    // The pool is busy until the task is suspended.
     pool.install(|| ());
     source.request_stop();
     assert_eq!(ended.recv().unwrap(), home);
 }
 
-/// A job of a loop that waits in a loop of its own is not interrupted by the tasks of the outer one.
+/// A job of a loop that blocks in a loop of its own is not interrupted by the tasks of the outer one.
 #[test]
 fn a_task_does_not_go_on_while_a_job_of_its_loop_waits_in_another() {
     let source = StopSource::new();
@@ -1598,7 +1598,7 @@ fn a_task_does_not_go_on_while_a_job_of_its_loop_waits_in_another() {
     );
 }
 
-/// What completes on the thread of a loop goes on there at once: a tree of tasks has as many at a time as it is deep.
+/// A completion on the thread of a loop resumes its task at once: a tree of tasks has as many alive as it is deep.
 #[test]
 fn a_tree_of_tasks_on_a_loop_is_run_branch_by_branch() {
     fn tree(depth: usize, census: &Census) -> Task<usize> {

@@ -1,4 +1,4 @@
-//! The allocator of a task: one allocation, from there, given back there, and seen inside.
+//! The allocator of a task: one allocation, from there, freed there, and visible inside.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::pending;
@@ -14,7 +14,7 @@ use bowline::task::{CurrentAllocator, Inline, Task, TaskAllocator};
 
 use crate::common::{Census, CrewAllocations, allocations, for_good, panic_message};
 
-/// Counts what it gives out, which is not from the global allocator. It has memory for `left` more.
+/// A counting allocator, separate from the global one, with memory for `left` more allocations.
 #[derive(Debug)]
 struct Arena {
     left: AtomicUsize,
@@ -45,13 +45,13 @@ impl In {
         self.0.given.load(SeqCst)
     }
 
-    /// How many are alive, and their bytes.
+    /// Returns the number of live allocations and their bytes.
     fn alive(&self) -> (usize, usize) {
         (self.0.alive.load(SeqCst), self.0.bytes.load(SeqCst))
     }
 }
 
-// SAFETY: what it gives out is the system's.
+// SAFETY: forwards to the system allocator.
 unsafe impl Allocator for In {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.0
@@ -59,7 +59,7 @@ unsafe impl Allocator for In {
             .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
             .map_err(|_| AllocError)?;
         assert_ne!(layout.size(), 0, "the system has no memory of no size");
-        // SAFETY: it is not of no size.
+        // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { System.alloc(layout) }).ok_or(AllocError)?;
         self.0.given.fetch_add(1, SeqCst);
         self.0.alive.fetch_add(1, SeqCst);
@@ -128,7 +128,7 @@ fn hops_on_a_pool_allocate_nothing() {
         arena,
     );
     let ((), count) = crew.during(|| sync_wait(starts_on(scheduler, task)).unwrap());
-    // The task, and its memory for what it awaits.
+    // The task, and its chunk for awaits.
     assert_eq!((count, arena.given(), arena.alive()), (0, 2, (0, 0)));
 }
 
@@ -275,7 +275,7 @@ fn children_are_made_with_the_allocator_that_is_there() {
     let arena = In::new();
     let task = Task::new_in(
         async move {
-            // A child that says nothing is from the global allocator, and passes this one on.
+            // A child without an allocator uses the global one, and passes this one on.
             let child = Task::new(async move {
                 let Ok(allocator) = read_env(CurrentAllocator).await;
                 let before = arena.given();

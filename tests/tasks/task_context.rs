@@ -1,4 +1,4 @@
-//! The context of a task: how it is made, what it answers, where the task runs.
+//! The context of a task: its creation, its answers, and the task's scheduler.
 
 use std::any::{Any, TypeId};
 use std::convert::Infallible;
@@ -28,11 +28,11 @@ const _: () = {
     ));
 };
 
-/// What the environment outside says.
+/// A value of the outer environment.
 #[derive(Clone, Debug, PartialEq)]
 struct Request(u32);
 
-/// What the context makes of it.
+/// A value that the context derives from it.
 #[derive(Clone, Debug, PartialEq)]
 struct Label(String);
 
@@ -55,7 +55,7 @@ fn here() -> ThreadId {
     thread::current().id()
 }
 
-/// Whether the scheduler of an environment is this one.
+/// A query: whether the scheduler of an environment is this one.
 struct IsOn<S>(S);
 
 impl<S: Scheduler> Query for IsOn<S> {
@@ -66,7 +66,7 @@ impl<S: Scheduler> Query for IsOn<S> {
     }
 }
 
-/// The priority, as a scheduler asks for it.
+/// A query for the priority, as a scheduler makes it.
 struct Urgency;
 
 impl Query for Urgency {
@@ -124,7 +124,7 @@ fn a_context_that_needs_nothing_is_made_of_nothing() {
 
 #[test]
 fn a_context_keeps_what_it_made_of_the_environment_on_its_way() {
-    /// What is made of the environment, and what is made of that.
+    /// A context that derives values from the environment.
     struct Derived {
         request: Request,
         label: Label,
@@ -158,7 +158,7 @@ fn a_context_keeps_what_it_made_of_the_environment_on_its_way() {
 fn a_child_makes_its_context_of_its_parents_environment() {
     let tasks = Task::builder().context::<Providing<Label>>();
     let inner = tasks.clone().task(read::<Label>());
-    // One without a context of its own passes on what is around it.
+    // A task without a context of its own passes on the outer one.
     let middle = Task::new(async {
         let seen = read::<Label>().await;
         let Ok(inner) = inner.await;
@@ -189,7 +189,7 @@ fn contexts_nest_and_each_changes_one_thing() {
     assert_eq!(found, (true, Some(Label("request 3".to_owned()))));
 }
 
-/// Panics when it is made.
+/// A context whose constructor panics.
 #[derive(Clone)]
 struct Refuses;
 
@@ -228,7 +228,7 @@ fn a_panic_while_the_context_of_a_child_is_made_unwinds_its_parent_at_the_await(
     assert_eq!(*lock(&before), 1);
 }
 
-/// Says when it is dropped.
+/// A log of drops.
 #[derive(Clone)]
 struct Log(mpsc::Sender<&'static str>);
 
@@ -236,12 +236,12 @@ struct Says(Log, &'static str);
 
 impl Drop for Says {
     fn drop(&mut self) {
-        // Nobody need listen.
+        // The test may not listen.
         let _ = self.0.0.send(self.1);
     }
 }
 
-/// Says when it is dropped, if the environment has a log.
+/// A context that logs its drop, if the environment has a log.
 struct Logged(#[expect(dead_code, reason = "it is dropped")] Option<Says>);
 
 impl TaskContext for Logged {
@@ -307,7 +307,7 @@ fn a_context_of_its_own_lets_go_of_the_scheduler_when_the_task_is_done() {
     );
     let seen = handle.clone();
     let completed = starts_on(HandleScheduler(handle.clone()), task).then(move |()| Arc::strong_count(&seen));
-    // The test's, the closure's, and that of the sender.
+    // Those of the test, the closure, and the sender.
     assert!(sync_wait(completed).unwrap() <= 3);
     assert_eq!(Arc::strong_count(&handle), 1);
 }
@@ -340,7 +340,7 @@ fn an_inline_task_goes_on_where_what_it_awaits_completes() {
     let held = hold(scheduler);
     let (record, received) = Record::<_, Infallible>::new();
     bowline::submit(task, record);
-    // It waits now, and would go on here if that had completed before.
+    // It is suspended now; had the sender completed before, it would resume here.
     drop(held);
     assert_eq!(received.recv(), Ok(Recorded::Value((here(), worker, worker))));
 }
@@ -363,8 +363,8 @@ fn a_waker_resumes_an_inline_task_on_the_thread_that_wakes() {
     assert_eq!(received.try_recv(), Ok(Recorded::Value(woke)));
 }
 
-/// Where a parent on `home`, which is one thread, is before and after an inline child that wanders to the pool, and where
-/// the child was.
+/// Returns the threads of a parent on `home`, which has one thread, before and after an inline child that moves to the pool,
+/// and the child's.
 fn around_a_wanderer(home: impl Scheduler, pool: &ThreadPool) -> (ThreadId, ThreadId, ThreadId) {
     let scheduler = pool.scheduler();
     let parent = Task::new(async move {
@@ -377,7 +377,7 @@ fn around_a_wanderer(home: impl Scheduler, pool: &ThreadPool) -> (ThreadId, Thre
         (before, child, here())
     });
     let held = hold(scheduler);
-    // What is second in line there runs when the parent waits.
+    // The second entry there runs when the parent is suspended.
     let release = starts_on(home.clone(), just_from(move || drop(held)));
     let (found, ()) = sync_wait(when_all((starts_on(home, parent), release))).unwrap();
     found
@@ -455,7 +455,7 @@ fn the_stop_token_is_the_receivers_also_through_a_context_of_its_own() {
     assert_eq!(sync_wait(asks().write_env(WithStopToken(token))).unwrap(), (true, true));
 }
 
-/// Makes everything inside urgent.
+/// A context that makes everything inside urgent.
 #[derive(Clone, Copy)]
 struct Urgent;
 
@@ -511,7 +511,7 @@ fn a_patched_environment_knows_its_priority() {
     assert_eq!(Patched::new(With(Request(1)), bowline::EmptyEnv).priority(), None);
 }
 
-/// Hands its waker out, and waits until that is used.
+/// Sends its waker, and waits until it is woken.
 async fn wait(wakers: mpsc::Sender<Waker>) {
     let mut first = true;
     poll_fn(move |cx| {
@@ -531,7 +531,7 @@ fn a_task_gets_in_line_again_at_its_priority() {
     let scheduler = pool.scheduler();
     let (log, logged) = mpsc::channel();
     let (ended, ends) = mpsc::channel::<()>();
-    // Starts a task, and returns when it waits.
+    // Starts a task, and returns when it is suspended.
     let start = |on: PoolScheduler, priority: Option<Priority>, name: &'static str| {
         let (log, ended) = (log.clone(), ended.clone());
         let (wakers, woken) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Tasks on a scheduler of the user's own, which has no queue for them: they hop there by one schedule operation.
+//! Tasks on a user-defined scheduler without a native queue: they hop there by one schedule operation.
 
 use std::alloc::Layout;
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::common::{
     panic_message, quiet_panic, touchy::Touchy, with_stack,
 };
 
-/// A scheduler of the user's own: what is scheduled waits until somebody runs it. `PAD` words make its operation larger.
+/// A user-defined scheduler whose entries wait until a thread runs them. `PAD` words make its operation larger.
 #[derive(Clone, Debug)]
 struct Desk<const PAD: usize = 0>(Arc<Shared>);
 
@@ -33,9 +33,9 @@ struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
     schedules: AtomicUsize,
-    /// How many operations are alive.
+    /// The number of operations that are alive.
     operations: AtomicUsize,
-    /// A token of one could be stopped.
+    /// Whether the token of an operation could be stopped.
     stoppable: AtomicBool,
     priority: Mutex<Option<Priority>>,
     fault: Mutex<Fault>,
@@ -53,7 +53,7 @@ struct Waiting(NonNull<Job>);
 // SAFETY: a job may run on any thread.
 unsafe impl Send for Waiting {}
 
-/// What goes wrong the next time.
+/// The fault of the next operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Fault {
     #[default]
@@ -94,7 +94,7 @@ impl<const PAD: usize> Desk<PAD> {
         Desk(Arc::new(shared))
     }
 
-    /// One that a thread works at, until the last of its closers is dropped.
+    /// Returns a desk served by a thread, until the last of its closers is dropped.
     fn staffed(crew: Option<CrewAllocations>) -> (Self, ThreadId, Closer) {
         let desk = Desk::padded();
         let shared = desk.0.clone();
@@ -113,7 +113,7 @@ impl<const PAD: usize> Desk<PAD> {
         self.0.schedules.load(SeqCst)
     }
 
-    /// Runs what waits, and what comes of that.
+    /// Runs the waiting entries, and those that they add.
     fn run(&self) {
         while let Some(job) = self.0.next() {
             run(job);
@@ -136,7 +136,7 @@ impl Shared {
                     run(job);
                 }
                 None if queue.closed => return,
-                // The half of a condition variable that waits is where ThreadSanitizer does not see it.
+                // A condition variable waits inside the standard library, which ThreadSanitizer does not instrument.
                 None if cfg!(sanitized) => {
                     drop(queue);
                     thread::yield_now();
@@ -148,11 +148,11 @@ impl Shared {
 }
 
 fn run(Waiting(job): Waiting) {
-    // SAFETY: it was taken out of the queue, and is the job of an operation that has not completed.
+    // SAFETY: the job was taken out of the queue, and its operation has not completed.
     unsafe { Transfer::to(job) }.run();
 }
 
-/// Ends the thread of a desk.
+/// A guard that ends the thread of a desk.
 struct Closer(Arc<Shared>, Option<thread::JoinHandle<()>>);
 
 impl Drop for Closer {
@@ -187,7 +187,7 @@ impl<const PAD: usize> Scheduler for Desk<PAD> {
     }
 }
 
-/// A desk that says that it can fail, for the adaptors of those that do.
+/// A desk that declares itself fallible, for the adaptors of fallible schedulers.
 #[derive(Clone, Debug, PartialEq)]
 struct Fallible(Desk);
 
@@ -205,7 +205,7 @@ struct Errand<const PAD: usize> {
     fault: Fault,
 }
 
-// SAFETY: the operation touches nothing of itself once it is in the queue, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation touches nothing of itself once it is queued, nor after its completion; it is `!Unpin`.
 unsafe impl<const PAD: usize> Sender for Errand<PAD> {
     type Value = ();
     type Error = &'static str;
@@ -250,10 +250,10 @@ struct ErrandOperation<R, const PAD: usize> {
 impl<R: Receiver<(), &'static str>, const PAD: usize> ErrandOperation<R, PAD> {
     /// # Safety
     ///
-    /// The job is that of a started operation, and runs once.
+    /// `job` is that of a started operation, and runs once.
     unsafe fn arrive(job: NonNull<Job>) -> Transfer {
         let this = job.cast::<Self>().as_ptr();
-        // SAFETY: the job comes first, and the operation is out of the queue.
+        // SAFETY: the job is the first field, and the operation is out of the queue.
         let (receiver, fault) = unsafe {
             assert!(
                 (*this).pad.iter().all(|word| *word == usize::MAX),
@@ -276,7 +276,7 @@ impl<R: Receiver<(), &'static str>, const PAD: usize> ErrandOperation<R, PAD> {
 
 impl<R: Receiver<(), &'static str>, const PAD: usize> Operation for ErrandOperation<R, PAD> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // SAFETY: only the receiver is moved, and it is not pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let shared = this.shared.clone();
         shared.schedules.fetch_add(1, SeqCst);
@@ -304,7 +304,7 @@ impl<R, const PAD: usize> Drop for ErrandOperation<R, PAD> {
     }
 }
 
-/// What a test wakes.
+/// A slot for a waker that a test wakes.
 #[derive(Clone, Debug, Default)]
 struct Slot(Arc<Mutex<Option<Waker>>>);
 
@@ -328,7 +328,7 @@ impl Slot {
     }
 }
 
-/// Waits for all of them at once.
+/// Awaits all of them at once.
 async fn all<F: IntoFuture>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let futures = futures.into_iter().map(|future| Box::pin(future.into_future()));
     let mut left: Vec<_> = futures.enumerate().collect();
@@ -351,7 +351,7 @@ async fn all<F: IntoFuture>(futures: impl IntoIterator<Item = F>) -> Vec<F::Outp
     done.into_iter().flatten().collect()
 }
 
-/// Starts a task right here. From its first wait on it runs on the scheduler.
+/// Starts a task on this thread. From its first suspension on it runs on the scheduler.
 fn begin<T, E, Cx, S>(task: Task<T, E, Cx>, scheduler: S) -> std::sync::mpsc::Receiver<Recorded<T, E>>
 where
     Task<T, E, Cx>: Sender<Value = T, Error = E> + 'static,
@@ -385,7 +385,7 @@ fn all_frames_of_a_task_share_a_hop_and_run_in_the_order_of_their_waking() {
         .collect();
     let recorded = begin(Task::new(async move { all(children).await.len() }), desk.clone());
     assert_eq!(desk.schedules(), 0);
-    // Seven and a hundred have no divisor in common, so this is each of them once.
+    // Seven and a hundred are coprime, so this is each of them once.
     let woken: Vec<_> = (0..CHILDREN).map(|number| number * 7 % CHILDREN).collect();
     for number in &woken {
         slots[*number].wake();
@@ -418,7 +418,7 @@ fn a_frame_that_is_woken_after_the_arrival_makes_the_next_hop() {
     assert_eq!(desk.schedules(), 2);
 }
 
-/// Awaits a sender of the pool again and again, on a scheduler whose thread is `home`, and counts what is allocated.
+/// Awaits a sender of the pool repeatedly, on a scheduler whose thread is `home`, and counts the allocations.
 fn resumes<S: Scheduler + 'static>(scheduler: S, home: ThreadId, crew: CrewAllocations) {
     const RESUMES: usize = 500;
     let pool = ThreadPool::new(1);
@@ -429,7 +429,7 @@ fn resumes<S: Scheduler + 'static>(scheduler: S, home: ThreadId, crew: CrewAlloc
         let mut before = 0;
         for round in 0..RESUMES {
             if round == RESUMES / 10 {
-                // What is made once was made by now.
+                // One-time allocations were made by now.
                 before = crew.so_far();
             }
             let Ok(there) = away.schedule().then(|()| thread::current().id()).await;
@@ -519,7 +519,7 @@ fn a_hop_is_not_stopped() {
         "it goes no further before it is on its scheduler"
     );
     desk.run();
-    // It went on behind the `.await`, and knows.
+    // It resumed after the `.await`, and recorded that.
     assert_eq!(recorded.try_recv(), Ok(Recorded::Value(true)));
     assert!(!desk.0.stoppable.load(SeqCst));
 }
@@ -561,7 +561,7 @@ fn whatever_a_scheduler_does_no_frame_is_lost() {
             last.wait().await;
         });
         let recorded = begin(task, desk.clone());
-        // The first makes the hop. The others share it, where it is not over at once.
+        // The first one starts the hop. The others share it, if it is not over at once.
         *lock(&desk.0.fault) = fault;
         for slot in &slots[1..] {
             slot.wake();
@@ -569,7 +569,7 @@ fn whatever_a_scheduler_does_no_frame_is_lost() {
         desk.run();
         assert_eq!(census.alive(), 0, "{fault:?}");
         assert!(recorded.try_recv().is_err(), "{fault:?}");
-        // And the next hop is as any other.
+        // The next hop works as usual.
         let before = desk.schedules();
         slots[0].wake();
         desk.run();
@@ -604,7 +604,7 @@ fn a_hop_that_fails_aborts_where_that_was_asked_for() {
     assert!(said.contains("or_abort"), "{said}");
 }
 
-/// Counts what it gives out, and has memory for so much.
+/// A counting allocator with a limited number of bytes.
 #[derive(Clone, Debug)]
 struct Purse(Arc<[AtomicUsize; 3]>);
 
@@ -622,7 +622,7 @@ impl Purse {
     }
 }
 
-// SAFETY: what it gives out is the global allocator's.
+// SAFETY: forwards to the global allocator.
 unsafe impl Allocator for Purse {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let [left, given, alive] = &*self.0;
@@ -670,7 +670,7 @@ fn a_task_without_room_for_its_hop_panics_before_it_begins() {
     assert_eq!((census.alive(), purse.alive(), desk.schedules()), (0, 0, 0));
 }
 
-/// How often the calling thread, or the task, allocates to run a task of nothing, but for the task itself.
+/// Returns how often the calling thread or the task allocates to run an empty task, except for the task itself.
 fn extra_allocations<S: Scheduler>(scheduler: S) -> usize {
     let purse = Purse::new(usize::MAX);
     let task = Task::new_in(async {}, purse.clone());
@@ -683,7 +683,7 @@ fn extra_allocations<S: Scheduler>(scheduler: S) -> usize {
 fn a_scheduler_that_has_a_queue_needs_no_hop() {
     let pool = ThreadPool::new(1);
     let run_loop = RunLoop::new();
-    // What is made once for a thread is made here.
+    // A warm-up for one-time allocations of a thread.
     extra_allocations(run_loop.scheduler());
     assert_eq!(extra_allocations(pool.scheduler()), 0);
     assert_eq!(extra_allocations(TaskScheduler::new(pool.scheduler())), 0);
@@ -693,7 +693,7 @@ fn a_scheduler_that_has_a_queue_needs_no_hop() {
     assert_eq!(extra_allocations(TaskScheduler::new(run_loop.scheduler())), 0);
     assert_eq!(extra_allocations(InlineScheduler), 0);
     assert_eq!(extra_allocations(TaskScheduler::new(InlineScheduler)), 0);
-    // One that has none needs room for a hop, perhaps from memory that threads keep.
+    // A scheduler without a queue needs memory for a hop, perhaps from a thread's cache.
     assert!(extra_allocations(Desk::new()) <= 2);
     assert!(extra_allocations(TaskScheduler::new(Desk::new())) <= 2);
 }
@@ -720,14 +720,14 @@ fn operations_inside_a_task_share_its_hop() {
         async move {
             let same = |slot: Slot| Task::new_in(slot.wait(), inside.clone());
             let elsewhere = Task::new_in(third.wait(), inside.clone()).write_env(WithScheduler(elsewhere));
-            // A box does not know where it is, so the scheduler is named again, and the hop is another one.
+            // A boxed sender does not know its scheduler, so the scheduler is given again, and needs another hop.
             let boxed = same(second).write_env(WithScheduler(here)).boxed();
             let Ok(_) = when_all((same(first), boxed, elsewhere)).await;
         },
         purse.clone(),
     );
     let recorded = begin(task, desk.clone());
-    // The outer one, its hop, and its memory for what it awaits; three inside, and the hops of two.
+    // The outer task, its hop, and its chunk for awaits; three inside, and the hops of two.
     assert_eq!(purse.given(), 8);
     for slot in &slots {
         slot.wake();
@@ -735,7 +735,7 @@ fn operations_inside_a_task_share_its_hop() {
     assert_eq!((desk.schedules(), other.schedules()), (2, 1));
     other.run();
     desk.run();
-    // The outer one may have been woken elsewhere, and come home.
+    // The outer one may have been woken elsewhere, and hops home.
     assert_eq!(recorded.try_recv(), Ok(Recorded::Value(())));
     assert_eq!((purse.given(), purse.alive()), (8, 0));
 }
@@ -777,7 +777,7 @@ fn a_frame_that_is_dropped_while_it_hops_is_waited_for() {
                 begins.as_mut().poll(context)
             })
             .await;
-            // It is queued, for the next arrival.
+            // Queued for the next arrival.
             wakes.wake();
             drop(child);
             if again {
@@ -792,7 +792,7 @@ fn a_frame_that_is_dropped_while_it_hops_is_waited_for() {
         assert_eq!((census.alive(), desk.schedules()), (1, 2));
         assert!(recorded.try_recv().is_err());
         if again {
-            // And the next goes with it.
+            // The next one shares the hop.
             slots[2].wake();
         }
         desk.run();
@@ -819,7 +819,7 @@ fn a_local_task_hops() {
     let (record, recorded) = Record::<_, Infallible>::new();
     let task = LocalTask::new(slot.clone().wait());
     let mut operation = Box::pin(task.write_env(WithScheduler(desk.clone())).connect(record));
-    // SAFETY: it is pinned, and has completed when it is dropped.
+    // SAFETY: the operation is pinned, and has completed when it is dropped.
     unsafe { operation.as_mut().start() }.run();
     slot.wake();
     assert_eq!(desk.schedules(), 1);
@@ -843,11 +843,11 @@ fn a_million_hops_on_a_scheduler_of_right_here_take_the_stack_of_one() {
     });
 }
 
-/// A wrapper whose queue is that of the scheduler inside, at some times and not at others.
+/// A wrapper that exposes the queue of the inner scheduler on some calls and not on others.
 #[derive(Clone)]
 struct Fickle<S> {
     inside: S,
-    /// One bit for each time that it is asked, over and over again.
+    /// One bit for each call, repeated.
     pattern: u8,
     asked: Arc<AtomicUsize>,
 }
@@ -945,7 +945,7 @@ fn a_task_in_the_queue_of_a_scheduler_inside_a_wrapper_is_raised_there() {
 
 #[test]
 fn a_scheduler_that_panics_when_a_task_asks_for_it_is_the_completion_of_the_task() {
-    /// Panics when its queue is asked for.
+    /// A scheduler that panics when its queue is requested.
     #[derive(Clone, PartialEq)]
     struct Closed;
     impl Scheduler for Closed {

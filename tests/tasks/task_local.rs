@@ -1,4 +1,4 @@
-//! Task-local values: who sees them, how long they live, what they cost.
+//! Task-local values: visibility, lifetime, cost.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn, ready};
@@ -28,7 +28,7 @@ task_local! {
     static KEPT: Arc<Counted>
 }
 
-/// Plain code, which was given nothing.
+/// A plain function, which is passed nothing.
 fn number() -> Option<u32> {
     NUMBER.get()
 }
@@ -42,7 +42,7 @@ fn everywhere<T: Send + 'static>(make: impl Fn() -> Task<T>, check: impl Fn(T)) 
     }
 }
 
-/// Goes back to the queue of the task's scheduler once.
+/// Suspends once through the queue of the task's scheduler.
 async fn pause() {
     let mut paused = false;
     poll_fn(|context| {
@@ -398,7 +398,7 @@ fn local_tasks_have_them_too() {
     assert_eq!(sync_wait(task).unwrap(), 1);
 }
 
-/// Says what it sees when it is dropped.
+/// A value that records what its destructor sees.
 struct Looks(Arc<Mutex<Vec<Option<u32>>>>);
 
 impl Drop for Looks {
@@ -417,7 +417,7 @@ fn destructors_of_the_future_see_it_too() {
             pause().await;
         }
     };
-    // It runs to its end; it is dropped half-way, in a task; and outside of one.
+    // It runs to its end; it is dropped in flight, in a task; and outside of one.
     sync_wait(Task::new(NUMBER.scope(1, make()))).unwrap();
     let half_way = NUMBER.scope(2, make());
     sync_wait(Task::new(async move {
@@ -442,7 +442,7 @@ fn the_value_goes_with_the_future() {
             let mut future = pin!(KEPT.scope(Arc::new(counted.value()), async {}));
             alive.push(counted.alive());
             future.as_mut().await;
-            // The scope is over, though what was awaited is still there.
+            // The scope is over, though the await is still in flight.
             alive.push(counted.alive());
             drop(KEPT.scope(Arc::new(counted.value()), async {}));
             alive.push(counted.alive());
@@ -514,7 +514,7 @@ fn reading_allocates_nothing_and_a_binding_is_one_allocation() {
             }
         });
         let (_, for_a_call) = allocations(|| NUMBER.sync_scope(2, number));
-        // The task has its memory from here on.
+        // The task has its chunk from here on.
         NUMBER.scope(2, async {}).await;
         let before = allocations_so_far();
         let seen = NUMBER.scope(3, async { number() }).await;
@@ -593,7 +593,7 @@ fn children_of_a_group_see_what_is_bound_around_it() {
                         (number(), TEXT.get())
                     });
                 }
-                // A child may still run when this is over, so it does not see it.
+                // A child may still run after this, and does not see it.
                 TEXT.scope("inner".to_owned(), async {
                     group.spawn(async { (number(), TEXT.get()) });
                 })
@@ -642,7 +642,7 @@ fn a_child_that_is_bound_to_a_variable_sees_what_is_bound_where_it_is_started() 
                         pause().await;
                         (KEPT.get().is_some(), number())
                     });
-                    // What is bound later is not for the child.
+                    // Later bindings are not visible to the child.
                     NUMBER.scope(1, child).await
                 })
                 .await;
@@ -699,7 +699,7 @@ fn spawning_costs_the_same_whatever_is_bound() {
         Box::pin(NUMBER.scope(depth, bound(depth - 1)))
     }
     let cost = |depth| sync_wait(Task::new(bound(depth))).unwrap();
-    // The memory of those that have ended is used again.
+    // The memory of ended scopes is reused.
     cost(0);
     let without = cost(0);
     for depth in [1, 100] {
@@ -707,7 +707,7 @@ fn spawning_costs_the_same_whatever_is_bound() {
     }
 }
 
-/// Moved out of the scope that it began in, a scope goes on as before: it sees what it saw there, and keeps that alive.
+/// A scope moved out of the scope it began in continues as before: it sees the same values, and keeps them alive.
 #[test]
 fn a_scope_that_is_taken_out_of_the_one_it_began_in_goes_on() {
     let census = Census::new();
@@ -729,7 +729,7 @@ fn a_scope_that_is_taken_out_of_the_one_it_began_in_goes_on() {
             )
             .await;
             let outside = (number(), KEPT.get().is_some());
-            // What was bound there is kept for as long as it is read.
+            // The bindings are kept as long as they can be read.
             let before = counted.alive();
             let inside = inner.await;
             (inside, outside, before, counted.alive())
@@ -758,7 +758,7 @@ fn the_winner_of_a_race_inside_leaves_the_scope_at_once() {
                 }
             };
             let won = KEPT.scope(kept, NUMBER.scope(1, inside)).await;
-            // Only now can the loser end. It is in flight, and the values that it could see are alive.
+            // The loser can end only from here on. It is in flight, and the values that it can see are alive.
             let alive = counted.alive();
             drop(worker);
             (won, alive)

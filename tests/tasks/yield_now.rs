@@ -1,4 +1,4 @@
-//! `task::yield_now`: lets what is queued run first.
+//! `task::yield_now`: lets queued work run first.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use bowline::stop::StopSource;
 use bowline::task::{LocalTask, Task, yield_now};
 use bowline::{Completes, EmptyEnv, Patched, execute};
 
-/// What happened, in order.
+/// A log of events, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<&'static str>>>);
 
@@ -28,7 +28,7 @@ impl Log {
     }
 }
 
-/// Pools in which all workers but one are busy, so that what is queued is run by one, in order.
+/// Runs `body` on pools in which all workers but one are busy, so that one worker runs the queue in order.
 fn pools_with_one_free_worker(body: impl Fn(&ThreadPool)) {
     for workers in [1, 2, 8] {
         let pool = ThreadPool::new(workers);
@@ -37,7 +37,7 @@ fn pools_with_one_free_worker(body: impl Fn(&ThreadPool)) {
     }
 }
 
-/// A task that notes when it begins, queues others on its scheduler, makes way twice, and notes when it is back.
+/// Returns a task that logs its start, queues others on its scheduler, yields twice, and logs its return.
 fn makes_way<C: Scheduler + 'static>(scheduler: C, log: Log) -> Task<Vec<&'static str>> {
     Task::new(async move {
         log.note("begin");
@@ -69,7 +69,7 @@ fn on_a_pool_all_that_the_worker_has_queued_runs_first() {
     pools_with_one_free_worker(|pool| {
         let scheduler = pool.scheduler();
         let events = sync_wait(starts_on(scheduler, makes_way(scheduler, Log::default()))).unwrap();
-        // What was queued last is in the slot, and would have been the next.
+        // The entry queued last is in the slot, and would have been next.
         let before = |a, b| {
             let at = |event| events.iter().position(|noted| *noted == event);
             assert!(at(a) < at(b), "{a} before {b}: {events:?}");
@@ -82,7 +82,7 @@ fn on_a_pool_all_that_the_worker_has_queued_runs_first() {
     });
 }
 
-/// Queues work on a pool from a thread that is none of its workers.
+/// Queues work on a pool from a thread that is not one of its workers.
 fn queue_from_outside(scheduler: PoolScheduler, work: impl FnOnce() + Send + 'static) {
     thread::scope(|scope| {
         scope.spawn(move || execute(scheduler, work));
@@ -129,7 +129,7 @@ fn on_a_pool_those_that_make_way_take_turns() {
         sync_wait(starts_on(scheduler, both)).unwrap();
         let events = log.events();
         assert_eq!(events.len(), 40);
-        // Either may begin; from then on neither goes twice before the other.
+        // Either may begin; after that they alternate.
         assert!(events.windows(2).all(|two| two[0] != two[1]), "{events:?}");
     });
 }
@@ -222,7 +222,7 @@ fn without_a_task_it_is_a_sender_of_its_scheduler() {
         .then(move |()| inside.note("back"));
     run_loop.run_until(work).unwrap();
     assert_eq!(log.events(), ["queued", "back"]);
-    // There is nothing to make way for.
+    // Nothing else is queued.
     let inline = yield_now().then(|()| 1).write_env(WithScheduler(InlineScheduler));
     assert_eq!(sync_wait(inline).unwrap(), 1);
 }
@@ -249,7 +249,7 @@ fn a_stop_that_was_requested_before_stops_it() {
         assert!(outcome.is_stopped());
         assert_eq!(after.load(SeqCst), 1);
     }
-    // Whether the scheduler looks at the token or not.
+    // Whether the scheduler checks the token or not.
     for scheduler in [
         TaskScheduler::new(InlineScheduler),
         TaskScheduler::new(HandleScheduler(Arc::new(()))),
@@ -270,7 +270,7 @@ fn a_stop_while_it_is_queued_stops_it_in_its_turn() {
     let env = Patched::new(WithStopToken(source.token()), EmptyEnv);
     let (record, recorded) = Record::in_env(Patched::new(WithScheduler(run_loop.scheduler()), env));
     let mut slot = std::pin::pin!(yield_now().connect(record));
-    // SAFETY: it is pinned, started once, and completes before the end of this function.
+    // SAFETY: the operation is pinned, started once, and completes before the end of this function.
     unsafe { bowline::Operation::start(slot.as_mut()) }.run();
     source.request_stop();
     assert!(recorded.try_recv().is_err());
@@ -298,7 +298,7 @@ fn dropping_it_in_flight_is_safe() {
     }
 }
 
-/// Counts how often it wakes.
+/// A counter of wake-ups.
 #[derive(Default)]
 struct CountWakes(AtomicUsize);
 
@@ -308,7 +308,7 @@ impl Wake for CountWakes {
     }
 }
 
-/// Polls by hand: it is pending once for each time, and has woken.
+/// Polls by hand, and asserts that each round is pending once, and has woken.
 fn pends(rounds: usize, future: impl Future<Output = ()>) {
     let mut future = pin!(future);
     let wakes = Arc::new(CountWakes::default());
@@ -332,7 +332,7 @@ fn in_another_executor_it_wakes_and_is_pending_once() {
             yield_now().await;
         }
     });
-    // In a task, and in a sender, that are awaited there.
+    // In an awaited task, and in an awaited sender.
     pends(3, async {
         let task = Task::new(async {
             for _ in 0..3 {
@@ -386,7 +386,7 @@ fn in_another_executor_others_run_first() {
 fn allocates_nothing_in_a_task() {
     let rounds = |times: usize| {
         Task::new(async move {
-            // The frame gets its memory when it first waits.
+            // The frame allocates its chunk when it first suspends.
             yield_now().await;
             let before = allocations_so_far();
             for _ in 0..times {
@@ -461,7 +461,7 @@ fn a_panic_in_schedule_is_the_completion() {
     assert_eq!(census.alive(), 0);
 }
 
-/// A wrapper that lets tasks into the queue of the scheduler inside, every other time.
+/// A wrapper that exposes the queue of the inner scheduler every other time.
 #[derive(Clone)]
 struct Fickle<S>(S, Arc<AtomicUsize>);
 
