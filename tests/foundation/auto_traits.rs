@@ -1,6 +1,6 @@
-//! Which types may be sent, shared and moved, and which of them may stand for one with a shorter lifetime.
+//! `Send`, `Sync` and `Unpin` of the types, and their variance in lifetimes.
 //!
-//! All of it is checked by the compiler: the tests have nothing left to do when they run.
+//! The compiler checks all of it: the tests do nothing at run time.
 
 use bowline::prelude::*;
 use bowline::scheduler::{
@@ -14,7 +14,7 @@ use bowline::{EmptyEnv, Identity, NoScheduler, Patched};
 use std::cell::Cell;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// The types implement all of the traits.
+/// Asserts that the types implement all of the traits.
 macro_rules! is {
     ($($bound:path),+: $($type:ty),+ $(,)?) => {
         const _: fn() = || {
@@ -24,7 +24,7 @@ macro_rules! is {
     };
 }
 
-/// The types do not implement the trait: if one did, there would be two functions of the name to choose from.
+/// Asserts that the types do not implement the trait: otherwise the call below would be ambiguous.
 macro_rules! is_not {
     ($bound:path: $($type:ty),+ $(,)?) => {
         const _: fn() = || {
@@ -39,7 +39,7 @@ macro_rules! is_not {
     };
 }
 
-/// A type with a longer lifetime may stand for the same with a shorter one. It is written as a function of the lifetime.
+/// Asserts that a type is covariant in a lifetime. The type is written as a function of the lifetime.
 macro_rules! is_covariant {
     ($($lifetime:lifetime => $type:ty),+ $(,)?) => {
         $(
@@ -54,7 +54,7 @@ macro_rules! is_covariant {
     };
 }
 
-/// A scheduler's handles go anywhere.
+/// Handles of schedulers are `Send` and `Sync`.
 #[test]
 fn schedulers_and_their_senders_may_be_sent_and_shared() {
     is!(Send, Sync, Unpin, Clone:
@@ -66,7 +66,7 @@ fn schedulers_and_their_senders_may_be_sent_and_shared() {
     is_not!(Copy: TaskScheduler<'static>, TaskSchedule<'static>, TimerScheduler);
 }
 
-/// What is erased is neither taken out nor put in, so nothing is lost with the longer lifetime.
+/// A type-erased scheduler is neither taken out nor stored, so covariance is sound.
 #[test]
 fn schedulers_are_covariant() {
     is_covariant!(
@@ -77,7 +77,7 @@ fn schedulers_are_covariant() {
     );
 }
 
-/// An erased scheduler may hide what cannot be seen after a panic.
+/// A type-erased scheduler may hide state that is not unwind-safe.
 #[test]
 fn an_erased_scheduler_promises_nothing_about_unwinding() {
     is!(UnwindSafe, RefUnwindSafe: InlineScheduler, Identity);
@@ -108,7 +108,7 @@ fn patches_are_covariant() {
     );
 }
 
-/// What is behind a door is for the thread and the time of the call.
+/// A door is valid only on its thread, during the call.
 #[test]
 fn doors_stay_where_they_were_asked_for() {
     is_not!(Send: EnvDoor<'static>, Native<'static>);

@@ -1,6 +1,6 @@
-//! What an algorithm does not hand on is dropped before it completes: afterwards, what that borrows may be gone.
+//! An algorithm drops what it does not hand on before it completes: afterwards, borrows of it may be invalid.
 //!
-//! The same is tested of `continues_on`, `finally`, `starts_on` and `or_inline` in files of their own.
+//! `continues_on`, `finally`, `starts_on` and `or_inline` are tested in files of their own.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
-/// How many values are alive when `work` completes, in whatever way.
+/// Returns how many values are alive when `work` completes, on any channel.
 fn alive_at_completion<S: Sender<Value: Send, Error: Send>>(census: &Census, work: S) -> usize {
     let alive = AtomicUsize::new(usize::MAX);
     let noted = work.finally(just_from(|| alive.store(census.alive(), SeqCst)));

@@ -1,4 +1,4 @@
-//! Environments: what is in one, how it is changed, and one of the user's own.
+//! Environments: queries, changes, and a user-defined one.
 
 use std::any::{Any, TypeId};
 use std::convert::Infallible;
@@ -86,7 +86,7 @@ fn sync_wait_offers_its_loop_and_no_stop() {
         }
     }
     assert_eq!(sync_wait(read_env(Offered)).unwrap(), (true, false));
-    // What runs on that scheduler runs in the waiting thread.
+    // Work on that scheduler runs on the waiting thread.
     let there = sync_wait(
         just(())
             .continues_on(InlineScheduler)
@@ -96,7 +96,7 @@ fn sync_wait_offers_its_loop_and_no_stop() {
     assert_eq!(there.unwrap(), thread::current().id());
 }
 
-/// An environment of the user's own: a token, a scheduler and a value of its own, the rest from the one beneath.
+/// A user-defined environment: a token, a scheduler and a value of its own, the rest from the inner one.
 #[derive(Clone)]
 struct Session<E> {
     token: SharedStopToken,
@@ -209,7 +209,7 @@ fn a_clone_that_panics_where_nobody_can_be_told_ends_the_process() {
     assert!(said.contains("panicked inside a job"), "{said}");
 }
 
-/// An environment that answers something else each time, and forwards what is hidden in the one inside.
+/// An environment that answers differently each time, and forwards hidden queries to the inner one.
 #[derive(Clone)]
 struct Fickle<E> {
     inside: E,
@@ -241,7 +241,7 @@ impl<E: Env> Env for Fickle<E> {
 
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
         for _ in 0..self.turn() % 3 {
-            // Not of the type that was asked for, and more than once.
+            // Not of the requested type, and more than once.
             found(&Name("what was not asked for"));
             found(&Depth(u32::try_from(self.turn()).unwrap()));
         }
@@ -303,7 +303,7 @@ fn an_environment_that_answers_differently_each_time_is_harmless() {
 
 #[test]
 fn a_wrapper_that_forwards_what_is_hidden_is_seen_through() {
-    /// Adds nothing.
+    /// An environment that adds nothing.
     #[derive(Clone)]
     struct Plain<E>(E);
     impl<E: Env> Env for Plain<E> {

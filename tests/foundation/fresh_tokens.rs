@@ -1,7 +1,6 @@
-//! An environment whose stop token is a new one each time it is asked, and that keeps none of them: every operation that
-//! listens keeps the one it listens to.
+//! An environment that returns a new stop token for each query and keeps none: every operation that listens owns its token.
 //!
-//! All this is memory safety, so it is for AddressSanitizer too.
+//! This is about memory safety, so AddressSanitizer runs it too.
 
 use std::any::{Any, TypeId};
 use std::convert::Infallible;
@@ -20,12 +19,12 @@ use bowline::stop::{SharedStopToken, StopCallback, StopSource};
 use bowline::task::{TaskGroup, continuation};
 use bowline::{Panic, Transfer};
 
-/// Makes a source for each token that it is asked for.
+/// An environment that creates a source for each token.
 #[derive(Clone)]
 enum Fresh {
-    /// The source is linked to this one, and dropped at once: only the token keeps it.
+    /// The source is linked to this one and dropped at once: only the token owns it.
     Linked(StopSource),
-    /// The source is linked to nothing, and put here.
+    /// The source is linked to none, and stored here.
     Kept(Arc<Mutex<Vec<StopSource>>>),
 }
 
@@ -59,7 +58,7 @@ enum How {
     Panicked(String),
 }
 
-/// Says how it was completed.
+/// A receiver that reports its completion.
 struct Report {
     channel: mpsc::Sender<How>,
     env: Fresh,
@@ -67,7 +66,7 @@ struct Report {
 
 impl Report {
     fn say(self, how: How) -> Transfer {
-        // A test that does not listen any more does not mind.
+        // The test may have dropped the other end.
         let _ = self.channel.send(how);
         Transfer::none()
     }
@@ -99,10 +98,10 @@ impl<T: Send, E: Send> Receiver<T, E> for Report {
     }
 }
 
-/// One sender that listens, without its type.
+/// A type-erased sender that listens.
 struct Case {
     name: &'static str,
-    /// It completes without a stop.
+    /// Whether it completes without a stop.
     ends: bool,
     submit: Box<dyn Fn(Fresh) -> mpsc::Receiver<How>>,
 }
@@ -133,14 +132,14 @@ fn nap() -> TimerSchedule {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A scope in which something runs until it is stopped.
+/// Returns a scope in which work runs until it is stopped.
 fn busy_scope() -> CountingScope {
     let scope = CountingScope::new();
     assert!(scope.spawn(hang()));
     scope
 }
 
-/// All that listen to the token of their receiver, alone and in one another.
+/// Returns all senders that listen to the token of their receiver, alone and nested.
 fn cases() -> Vec<Case> {
     vec![
         case("never", false, hang),
@@ -245,7 +244,7 @@ fn cases() -> Vec<Case> {
         case("group", false, || {
             Task::new(task::group(async |group: TaskGroup<()>| {
                 group.spawn(async { hang().await.unwrap() });
-                // A group that is cancelled waits for its children, and goes on: so this stops by itself.
+                // A cancelled group waits for its children and continues, so this stops explicitly.
                 group.next().await;
                 hang().await.unwrap();
             }))
@@ -341,7 +340,7 @@ fn stops_race_with_starts_and_ends() {
                     if round % 4 == 3 {
                         thread::sleep(Duration::from_millis(2));
                     }
-                    // The last that the test has of it.
+                    // The test's last handle.
                     source.request_stop();
                 }
             });
@@ -370,7 +369,7 @@ fn the_stop_that_counts_is_that_of_the_token_that_was_asked_for_first() {
 
 #[test]
 fn a_token_that_nothing_else_keeps_is_kept_by_the_slot_and_goes_with_it() {
-    // The environment drops its sources at once. With no source, and no parent, no stop can come.
+    // The environment drops its sources at once. Without a source and a parent, no stop can come.
     let census = Census::new();
     let sources = Arc::new(Mutex::new(Vec::new()));
     let value = census.value();

@@ -1,4 +1,4 @@
-//! The foundation: environments, stop tokens, transfers, outcomes, and what types promise.
+//! The foundation: environments, stop tokens, transfers, outcomes, and the guarantees of types.
 
 #[path = "../common/mod.rs"]
 mod common;

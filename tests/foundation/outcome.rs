@@ -1,4 +1,4 @@
-//! `Outcome`, `Completion` and `Panic`: what becomes of a sender, as a value.
+//! `Outcome`, `Completion` and `Panic`: the completion of a sender, as a value.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Senders, adaptors and receivers written outside the library: the code of the book's chapter, put to the test.
+//! Senders, adaptors and receivers written outside the library: the code of the book's chapter, tested.
 #![allow(unreachable_pub, reason = "the files of the example are written as in a library")]
 
 #[path = "../../examples/own_sender/gate.rs"]
@@ -31,7 +31,7 @@ fn the_book_shows_this_code() {
         ("report.rs", include_str!("../../examples/own_sender/report.rs")),
         ("gate.rs", include_str!("../../examples/own_sender/gate.rs")),
     ] {
-        // The chapter says what the file is in its own words.
+        // The chapter introduces the file in its own words.
         let (_, code) = code.split_once("\n\n").expect("a first line");
         assert!(chapter.contains(code), "docs/writing-your-own.md shows another {file}");
     }
@@ -115,7 +115,7 @@ fn a_receiver_gets_every_completion() {
     fn completion<S: Sender<Value = i32, Error = &'static str>>(sender: S) -> Completion<i32, &'static str> {
         let (receiver, reports) = Report::new(StopSource::new().token());
         let operation = pin!(sender.connect(receiver));
-        // SAFETY: it is pinned here, started once, and completes inside `start`.
+        // SAFETY: the operation is pinned here, started once, and completes inside `start`.
         unsafe { operation.start() }.run();
         reports.try_recv().expect("a report")
     }
@@ -180,7 +180,7 @@ fn a_stop_ends_the_wait_and_leaves_the_others_waiting() {
     let (waiting, of_waiting) = Report::new(StopSource::new().token());
     let mut first = pin!(gate.passed().connect(stopped));
     let mut second = pin!(gate.passed().connect(waiting));
-    // SAFETY: both are pinned here and started once, and both have completed at the end of this test.
+    // SAFETY: both operations are pinned here and started once, and have completed at the end of this test.
     unsafe { first.as_mut().start().and(second.as_mut().start()) }.run();
     source.request_stop();
     assert!(matches!(of_stopped.try_recv(), Ok(Completion::Stopped)));

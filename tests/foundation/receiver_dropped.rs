@@ -1,4 +1,4 @@
-//! A receiver that is dropped without completing counts as stopped: nobody waits for ever.
+//! A receiver that is dropped without a completion counts as stopped, so no party waits forever.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Completes, Panic, Transfer};
 
-/// Runs `S`, then drops its receiver instead of completing it.
+/// A sender that runs `S`, then drops its receiver instead of completing it.
 #[derive(Clone)]
 struct Lost<S>(S);
 
@@ -51,17 +51,17 @@ impl<R: Receiver<i32, &'static str>> Receiver<(), Infallible> for DropIt<R> {
     }
 }
 
-/// Inside `start`.
+/// Returns a sender that drops its receiver inside `start`.
 fn lost() -> impl Sender<Value = i32, Error = &'static str> + Clone + Send {
     Lost(just(()))
 }
 
-/// Not inside `start`, on the thread that drives the loop.
+/// Returns a sender that drops its receiver after `start`, on the thread that drives the loop.
 fn lost_on(run_loop: &RunLoop) -> impl Sender<Value = i32, Error = &'static str> + Clone + Send {
     Lost(run_loop.scheduler().schedule())
 }
 
-/// Checks an adaptor around a sender that loses its receiver, at once and later.
+/// Checks an adaptor around a sender that drops its receiver, at once and later.
 macro_rules! stops {
     (|$lost:ident| $around:expr) => {{
         let $lost = lost();
@@ -172,7 +172,7 @@ fn a_submitted_receiver_is_stopped() {
 
 #[test]
 fn a_receiver_dropped_inside_a_stop_request_counts() {
-    /// Drops its receiver when it is asked to stop.
+    /// Returns a sender that drops its receiver when it is asked to stop.
     fn lost_when_stopped() -> impl Sender<Value = i32, Error = &'static str> + Send {
         Lost(never())
     }

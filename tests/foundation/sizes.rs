@@ -1,4 +1,4 @@
-//! How large operations are: their parts, plus a small constant.
+//! The sizes of operations: their parts, plus a small constant.
 
 #[path = "../../examples/sizes.rs"]
 mod example;
@@ -14,7 +14,7 @@ fn an_operation_is_no_larger_than_its_parts_and_a_small_constant() {
 
 #[test]
 fn an_operation_that_was_measured_is_there() {
-    // A table that measured nothing would pass any limit.
+    // An empty table would pass any limit.
     assert!(
         example::table()
             .iter()

@@ -9,7 +9,7 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::stop::{InplaceStopSource, NeverStop, SharedStopToken, StopCallback, StopSource, with_callback};
 
-/// A callback on the heap, registered.
+/// A registered callback on the heap.
 type Registration = Pin<Box<dyn Send>>;
 
 fn registered(token: SharedStopToken, closure: impl FnOnce() + Send + 'static) -> Registration {
@@ -177,7 +177,7 @@ fn callbacks_run_on_the_thread_that_requests_outside_any_lock() {
     let seen = Arc::new(Mutex::new(None));
     let (inside, report) = (source.clone(), seen.clone());
     let _callback = registered(source.token(), move || {
-        // Everything that takes the source's lock works from in here.
+        // Everything that takes the source's lock works inside a callback.
         assert!(!inside.request_stop());
         let nested = Arc::new(AtomicBool::new(false));
         let flag = nested.clone();
@@ -281,7 +281,7 @@ fn taking_a_callback_back_waits_while_it_runs_on_another_thread() {
     let callback = registered(source.token(), move || {
         entered.send(()).unwrap();
         released.recv().unwrap();
-        // The other thread is on its way to the drop by now, or in it.
+        // The other thread is about to drop it by now, or is dropping it.
         for _ in 0..100 {
             thread::yield_now();
         }
@@ -307,7 +307,7 @@ fn a_callback_may_drop_its_own_registration() {
         drop(lock(&own).take().expect("the registration"));
     });
     *lock(&slot) = Some(callback);
-    // A second one behind it, which must still be called.
+    // A second callback behind it, which must still be called.
     let called = Arc::new(AtomicBool::new(false));
     let flag = called.clone();
     let _second = registered(source.token(), move || flag.store(true, SeqCst));
@@ -326,7 +326,7 @@ fn a_callback_may_drop_another_registration_and_the_last_source() {
         let (owned, counted) = (others.clone(), calls.clone());
         let callback = registered(token.clone(), move || {
             counted.fetch_add(1, SeqCst);
-            // Its own among them.
+            // Including its own.
             lock(&owned).clear();
         });
         lock(&others).push(callback);
@@ -344,7 +344,7 @@ fn a_callback_may_drop_another_registration_and_the_last_source() {
 
 #[test]
 fn a_completion_from_inside_the_request_may_destroy_its_operation() {
-    // Each operation is freed by its own completion, which the callback makes.
+    // Each operation is freed by its own completion, which the callback causes.
     let source = StopSource::new();
     let census = Census::new();
     for _ in 0..3 {
@@ -416,7 +416,7 @@ fn a_long_line_of_links_is_stopped_and_dropped_in_a_small_stack() {
         assert!(!line[100_000].stop_requested());
         assert!(root.request_stop());
         assert!(line.iter().all(StopSource::stop_requested));
-        // The last of the line holds all the others, one through the other.
+        // The last of the chain owns all the others, one through the other.
         drop(root);
         let last = line.pop();
         drop(line);

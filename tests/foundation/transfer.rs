@@ -1,4 +1,4 @@
-//! `Transfer` and `Job`: what is to be resumed next, and in which order.
+//! `Transfer` and `Job`: deferred jobs, and their order.
 
 use std::convert::Infallible;
 use std::marker::PhantomPinned;
@@ -14,7 +14,7 @@ use bowline::scheduler::{RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
 use bowline::{Job, Operation, Transfer};
 
-/// A job that notes its number and hands back others.
+/// A job that records its number and returns others.
 #[repr(C)]
 struct Step<'a> {
     job: Job,
@@ -35,7 +35,7 @@ impl<'a> Step<'a> {
 
     /// # Safety
     ///
-    /// The job is that of a step.
+    /// `job` is the first field of a step.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first field of a step, which outlives the test's transfers.
         let step = unsafe { job.cast::<Step<'a>>().as_ref() };
@@ -45,9 +45,9 @@ impl<'a> Step<'a> {
             .fold(Transfer::none(), |all, step| all.and(step.resume()))
     }
 
-    /// Every test resumes a step once, and keeps it until then.
+    /// Returns a transfer to the step, which each test resumes once and keeps until then.
     fn resume(&self) -> Transfer {
-        // SAFETY: the step stays where it is until the transfer has run, and is resumed this once.
+        // SAFETY: the step does not move before the transfer has run, and is resumed once.
         unsafe { Transfer::to(NonNull::from(self).cast()) }
     }
 }
@@ -115,7 +115,7 @@ fn a_transfer_dropped_inside_a_job_runs_there() {
     }
     /// # Safety
     ///
-    /// The job is that of a `Drops`.
+    /// `job` is the first field of a `Drops`.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first field of a `Drops` that outlives the transfer.
         let this = unsafe { job.cast::<Drops<'_>>().as_ref() };
@@ -128,7 +128,7 @@ fn a_transfer_dropped_inside_a_job_runs_there() {
         job: Job::new(run),
         inner: &inner,
     };
-    // SAFETY: it stays where it is, and is resumed this once.
+    // SAFETY: the job does not move, and is resumed once.
     unsafe { Transfer::to(NonNull::from(&outer).cast()) }.run();
     assert_eq!(log.into_inner().unwrap(), [1, 2, 3]);
 }
@@ -148,7 +148,7 @@ fn debug_says_how_many_jobs_there_are() {
 fn a_job_that_unwinds_ends_the_process() {
     let said = aborts("a_job_that_unwinds_ends_the_process", || {
         let job = Job::new(|_| panic!("in a job"));
-        // SAFETY: it stays where it is, and is resumed this once.
+        // SAFETY: the job does not move, and is resumed once.
         unsafe { Transfer::to(NonNull::from(&job)) }.run();
     });
     assert!(said.contains("panicked inside a job"), "{said}");
@@ -157,13 +157,13 @@ fn a_job_that_unwinds_ends_the_process() {
 #[test]
 fn a_destructor_that_unwinds_out_of_a_start_ends_the_process() {
     let said = aborts("a_destructor_that_unwinds_out_of_a_start_ends_the_process", || {
-        // The value of the first is dropped by the library, outside any user code.
+        // The library drops the value of the first, outside of user code.
         let _ = sync_wait(just_from(|| Bomb).sequence(just(())));
     });
     assert!(said.contains("panicked inside a job"), "{said}");
 }
 
-/// Panics when it is dropped.
+/// A value whose destructor panics.
 #[derive(Debug)]
 struct Bomb;
 
@@ -177,7 +177,7 @@ impl Drop for Bomb {
 fn each_aborts(test: &str, cases: &[(&str, fn())]) {
     const CASE: &str = "BOWLINE_CASE";
     for (name, case) in cases {
-        // In the process of another case this one is left out.
+        // Skipped in the process of another case.
         if std::env::var(CASE).is_ok_and(|chosen| chosen != *name) {
             continue;
         }
@@ -280,7 +280,7 @@ fn a_million_jobs_that_resume_one_another_take_constant_stack() {
         for pair in chain.windows(2) {
             pair[0].next.store(pair[1].address(), SeqCst);
         }
-        // SAFETY: the links stay where they are, and each is resumed once.
+        // SAFETY: the links do not move, and each is resumed once.
         unsafe { Transfer::to(NonNull::from(&chain[0]).cast()) }.run();
         assert_eq!(count.load(SeqCst), ROUNDS);
     });
@@ -294,7 +294,7 @@ fn a_list_of_a_million_jobs_takes_constant_stack_and_no_allocation() {
         let ((), allocated) = allocations(|| {
             let mut all = Transfer::none();
             for link in &list {
-                // SAFETY: the links stay where they are, and each is resumed once.
+                // SAFETY: the links do not move, and each is resumed once.
                 all.append(unsafe { Transfer::to(NonNull::from(link).cast()) });
             }
             all.run();
@@ -303,7 +303,7 @@ fn a_list_of_a_million_jobs_takes_constant_stack_and_no_allocation() {
     });
 }
 
-/// A job that counts, and hands back at most one other.
+/// A job that counts, and returns at most one other.
 #[repr(C)]
 struct Link<'a> {
     job: Job,
@@ -326,20 +326,20 @@ impl<'a> Link<'a> {
 
     /// # Safety
     ///
-    /// The job is that of a link.
+    /// `job` is the first field of a link.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first field of a link, which outlives the test's transfers.
         let link = unsafe { job.cast::<Link<'a>>().as_ref() };
         link.count.fetch_add(1, SeqCst);
         match NonNull::new(link.next.load(SeqCst)) {
-            // SAFETY: the next link stays where it is, and only this one resumes it.
+            // SAFETY: the next link does not move, and only this one resumes it.
             Some(next) => unsafe { Transfer::to(next) },
             None => Transfer::none(),
         }
     }
 }
 
-/// A sender whose operation completes when the driver comes to its job, not inside `start`.
+/// A sender whose operation completes when the driver runs its job, not inside `start`.
 #[derive(Clone, Copy)]
 struct Later;
 
@@ -350,7 +350,7 @@ struct LaterOperation<R> {
     _pinned: PhantomPinned,
 }
 
-// SAFETY: the operation touches nothing once it has handed its job out, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation touches nothing after it has returned its job, nor after its completion; it is `!Unpin`.
 unsafe impl Sender for Later {
     type Value = i32;
     type Error = Infallible;
@@ -368,9 +368,9 @@ unsafe impl Sender for Later {
 impl<R: Receiver<i32, Infallible>> LaterOperation<R> {
     /// # Safety
     ///
-    /// The job is that of a started operation, and runs once.
+    /// `job` is that of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first field of an operation, which nobody else touches now.
+        // SAFETY: the job is the first field of an operation to which this call has exclusive access.
         let receiver = unsafe { (*job.cast::<Self>().as_ptr()).receiver.take() };
         receiver.expect("one run").set_value(1)
     }
@@ -380,7 +380,7 @@ impl<R: Receiver<i32, Infallible>> Operation for LaterOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: the operation stays until its job has completed it, and the job is handed out this once.
+        // SAFETY: the operation is alive until its job has completed it, and the job is returned once.
         unsafe { Transfer::to(this.cast()) }
     }
 }

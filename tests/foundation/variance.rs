@@ -1,8 +1,7 @@
-//! Variance and auto traits of the public handles, pinned at compile time: a change of either is a change of what safe code
-//! may do with them.
+//! Variance and auto traits of the public handles, checked at compile time: they decide what safe code may do with a handle.
 //!
-//! A type that only gives `T` is covariant. One that also takes `T`, or that chooses an implementation by `T`, is
-//! invariant, and `tests/ui/variance_*.rs` shows that it is refused. Schedulers and environments are elsewhere.
+//! A type that only returns `T` is covariant. One that also accepts `T`, or chooses an implementation by `T`, is invariant;
+//! `tests/ui/variance_*.rs` shows the error. Schedulers and environments are tested elsewhere.
 
 use bowline::adaptors::{BoxedSender, EnsureStarted, Split};
 use bowline::factories::{Just, Never};
@@ -24,11 +23,11 @@ use std::convert::Infallible;
 use std::future::Ready;
 use std::rc::Rc;
 
-/// A subtype of [`Narrow`], without a lifetime that a bound could ask to be `'static`.
+/// A subtype of [`Narrow`], without a lifetime that a bound could require to be `'static`.
 type Wide = for<'a> fn(&'a str);
 type Narrow = fn(&'static str);
 
-/// Coerces along the subtyping of the parameter: it compiles where the type is covariant.
+/// Coerces along the subtyping of the parameter: compiles if the type is covariant.
 macro_rules! covariant {
     ($($name:ident: $wide:ty => $narrow:ty;)+) => {
         $(
@@ -62,7 +61,7 @@ fn a_borrow_is_shortened<'short, 'long: 'short>(
     (token, boxed)
 }
 
-/// Asks that each type implements each of the traits.
+/// Asserts that each type implements each of the traits.
 macro_rules! is {
     ($($type:ty: $($marker:ident)+;)+) => {
         $($(
@@ -74,7 +73,7 @@ macro_rules! is {
     };
 }
 
-/// Asks that each type implements none of the traits: where it did, there were two candidates below.
+/// Asserts that each type implements none of the traits: otherwise the call below would be ambiguous.
 macro_rules! is_not {
     ($($type:ty: $($marker:ident)+;)+) => {
         $($(
@@ -94,12 +93,12 @@ macro_rules! is_not {
 
 /// `Send`, and not `Sync`.
 type Movable = Cell<u8>;
-/// Neither.
+/// Neither `Send` nor `Sync`.
 type Fixed = Rc<u8>;
-/// A sender that is `Send` and gives what is.
+/// A sender that is `Send`, as is its value.
 type Sent = Just<u8>;
 
-// Stop sources and tokens are for all threads.
+// Stop sources and tokens are shared by all threads.
 is! {
     StopSource: Send Sync Unpin;
     SharedStopToken: Send Sync Unpin;
@@ -112,7 +111,7 @@ is! {
     StopSlot<NeverStop>: Send Sync;
 }
 
-// A slot is in a list by its address, and is used by the one thread that has the operation.
+// A slot is linked by its address, and used by the thread that owns the operation.
 is_not! {
     StopSlot<SharedStopToken>: Send Sync Unpin;
     StopSlot<InplaceStopToken<'static>>: Send Sync Unpin;
@@ -122,7 +121,7 @@ is_not! {
     Transfer: Sync;
 }
 
-// What is made of results is as `Send` as these.
+// Types that contain results are as `Send` as these.
 is! {
     Task<Movable, Movable>: Send Unpin;
     TaskFuture<Movable, Movable>: Send Unpin;
@@ -186,14 +185,14 @@ is_not! {
     WaitSlot<u8, Fixed>: Send Sync;
 }
 
-// A local task stays where it was made, also when it was connected or is awaited.
+// A local task stays on its thread, also when connected or awaited.
 is_not! {
     LocalTask<u8>: Send Sync;
     LocalTaskFuture<u8, Infallible>: Send Sync;
     Prepared<'static, LocalTask<u8>>: Send Sync;
 }
 
-// Scopes, and what is counted by them, are used from all threads.
+// Scopes and their associations are used by all threads.
 is! {
     CountingScope: Send Sync Unpin;
     SimpleCountingScope: Send Sync Unpin;
@@ -205,7 +204,7 @@ is! {
 
 #[test]
 fn what_is_pinned_here_was_compiled() {
-    // The assertions are constants and functions that coerce: they were checked when this file was compiled.
+    // The assertions are constants and coercing functions, checked when this file is compiled.
     let shortened: fn(Task<Wide>) -> Task<Narrow> = task_value;
     drop(shortened(Task::new(async { (|_: &str| ()) as Wide })));
 }

@@ -12,7 +12,7 @@ use bowline::scope::ScopeToken;
 use bowline::stop::StopSource;
 use bowline::task::Task;
 
-/// Counts on the scheduler.
+/// Returns work that counts on the scheduler.
 fn count_on(
     scheduler: &TaskScheduler<'static>,
     count: &Arc<AtomicUsize>,
@@ -125,7 +125,7 @@ fn a_hundred_concurrent_joins_all_complete() {
         let scope = CountingScope::new();
         let count = Arc::new(AtomicUsize::new(0));
         let gate = StopSource::new();
-        // Nothing ends before all have joined.
+        // No work ends before all have joined.
         let wait = never::<(), Infallible>()
             .write_env(WithStopToken(gate.token()))
             .upon_stopped(|| ());
@@ -140,7 +140,7 @@ fn a_hundred_concurrent_joins_all_complete() {
         for _ in 0..10 {
             scope.spawn(count_on(&scheduler, &count));
         }
-        // Whoever has not joined by now does so later: both are fine.
+        // A join that has not started by now comes later: both are correct.
         gate.request_stop();
         assert_eq!(received.into_iter().collect::<Vec<_>>(), [10; 100]);
     });
@@ -612,7 +612,7 @@ fn a_million_rounds_of_spawning_take_constant_stack() {
 #[test]
 fn a_million_rounds_on_a_run_loop_take_constant_stack() {
     static LOOP: RunLoop = RunLoop::new();
-    /// Each spawns the next, and the last ends the line.
+    /// Spawns the next one; the last ends the chain.
     fn next(token: ScopeToken, left: usize) {
         if left > 0 {
             let work = starts_on(
@@ -678,7 +678,7 @@ fn a_stop_that_runs_through_scopes_takes_constant_stack() {
         for _ in 0..ROUNDS / 10 {
             let scope = CountingScope::new();
             let (inside, count) = (scope.token(), stopped.clone());
-            // It stops the next, from inside.
+            // Stops the next one, from inside.
             let next = scope;
             token.spawn(never::<(), Infallible>().then(|()| ()).upon_stopped(move || {
                 count.fetch_add(1, SeqCst);

@@ -233,12 +233,12 @@ fn a_coroutine_comes_back_to_the_pool_of_its_scope() {
     });
 }
 
-/// Room for one number, for one who puts and one who takes.
+/// A channel with room for one number, one producer and one consumer.
 #[derive(Default)]
 struct Room(Mutex<(Option<usize>, Option<Waker>)>);
 
 impl Room {
-    /// Waits until there is room, and puts the number there.
+    /// Waits for room, and stores the number.
     async fn put(&self, number: usize) {
         self.wait(|room| match room {
             Some(_) => None,
@@ -250,7 +250,7 @@ impl Room {
         .await;
     }
 
-    /// Waits until there is a number, and takes it.
+    /// Waits for a number, and takes it.
     async fn take(&self) -> usize {
         self.wait(Option::take).await
     }
@@ -399,7 +399,7 @@ fn a_waker_that_outlives_the_scope_wakes_nothing() {
         let waker = kept.into_inner().expect("nobody panicked").expect("it was polled");
         waker.wake_by_ref();
         waker.wake();
-        // What the pool does next comes after a wake that went there.
+        // The pool runs this after a wake-up that was sent to it.
         pool.install(|| ());
         assert_eq!(polls, 3);
     });
@@ -422,7 +422,7 @@ fn a_coroutine_allocates_twice() {
             });
         });
     };
-    // The first time, the thread that waits for it has a spare one started, which runs it.
+    // A warm-up: the first time, the waiting thread starts a spare thread, which runs it.
     one_coroutine();
     let ((), without) = crew.during(|| pool.scope(|_| ()));
     let ((), with) = crew.during(one_coroutine);
@@ -444,7 +444,7 @@ fn a_hundred_thousand_coroutines_end() {
     });
 }
 
-/// What was spawned borrows from this frame, so nothing may unwind out of the wait for it.
+/// Spawned work borrows from this stack frame, so no unwind may leave the wait.
 #[test]
 fn a_destructor_that_panics_in_a_job_during_a_scope_aborts() {
     let said = aborts("a_destructor_that_panics_in_a_job_during_a_scope_aborts", || {

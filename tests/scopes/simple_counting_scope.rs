@@ -1,4 +1,4 @@
-//! `SimpleCountingScope`: work that is counted and joined, and not stopped.
+//! `SimpleCountingScope`: work that is counted and joined, but not stopped.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use bowline::scheduler::{RunLoop, TaskScheduler};
 use bowline::scope::{ScopeToken, WithoutStop};
 use bowline::stop::StopSource;
 
-/// Counts on the scheduler.
+/// Returns work that counts on the scheduler.
 fn count_on(
     scheduler: &TaskScheduler<'static>,
     count: &Arc<AtomicUsize>,
@@ -108,7 +108,7 @@ fn what_is_associated_is_as_it_was() {
     drop(schedule);
     assert_eq!(completes(&scope.associate(just(1).affine())), Completes::Inline);
     assert_eq!(scope.in_use(), 0);
-    // Only the receiver's stop is there.
+    // Only the receiver's stop applies.
     let source = StopSource::new();
     let request = source.clone();
     let both = when_all((

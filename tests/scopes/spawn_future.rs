@@ -1,4 +1,4 @@
-//! `spawn_future`: work that runs in a scope, and gives its result to whoever holds the future.
+//! `spawn_future`: work that runs in a scope, and delivers its result to the owner of the future.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 use bowline::task::Task;
 
-/// Completes only when it is asked to stop, and says so.
+/// Returns a sender that completes only by a stop, and records that.
 fn until_stopped(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
     let stopped = stopped.clone();
     never().let_stopped(move || {

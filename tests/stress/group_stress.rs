@@ -1,10 +1,9 @@
-//! Random trees of groups, whose children fail, panic, are cancelled, given up and leaked at random, on pools and on a run
-//! loop.
+//! Random trees of groups, whose children fail, panic, are cancelled, dropped and leaked at random, on pools and on a run loop.
 //!
-//! Every run checks, by counts that all children of a group and of what is beneath it share, that each has ended before its
-//! parent; that a group gives as many ends as it took children; that everything was dropped; and that nothing hangs.
+//! Every run checks four things. Each child has ended before its parent, by counts that a group shares with everything below
+//! it. A group returns as many ends as it took children. Everything was dropped. Nothing hangs.
 //!
-//! `BOWLINE_SEED` chooses another sequence, and `BOWLINE_ROUNDS` how many trees there are.
+//! `BOWLINE_SEED` chooses another sequence, and `BOWLINE_ROUNDS` the number of trees.
 
 use std::future::{Future, pending};
 use std::panic::AssertUnwindSafe;
@@ -20,24 +19,24 @@ use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
 use bowline::task::{self, SpawnError, SpawnOptions, Task, TaskError, TaskGroup};
 
-/// How long nothing may come to an end, on a machine that does a lot besides.
+/// The time without any progress that counts as a hang, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What all of one tree know.
+/// The state that all tasks of one tree share.
 #[derive(Clone)]
 struct Tree {
     /// Everything that is held, and every result.
     census: Census,
-    /// The same of detached tasks, which may outlive the tree.
+    /// The values of detached tasks, which may outlive the tree.
     detached: Census,
     source: StopSource,
-    /// Where some children run.
+    /// The scheduler of some children.
     away: PoolScheduler,
-    /// All that ever began.
+    /// The number of tasks ever begun.
     begun: Arc<AtomicU64>,
 }
 
-/// A group, or a task that is awaited: it counts who is beneath it and has not ended.
+/// A group, or an awaited task: it counts the tasks below it that have not ended.
 struct Node {
     alive: AtomicUsize,
     parent: Option<Arc<Node>>,
@@ -56,7 +55,7 @@ impl Node {
     }
 }
 
-/// Somebody beneath a node, and all nodes above that.
+/// A guard that counts a task below a node, and below all nodes above that.
 struct Alive(Arc<Node>);
 
 impl Alive {
@@ -81,18 +80,18 @@ impl Drop for Alive {
 }
 
 type Error = u64;
-/// What a child gives: something that is counted, and the node that it was.
+/// The result of a child: a counted value, and its node.
 type Given = Result<(Counted, Arc<Node>), Error>;
 type Child = Pin<Box<dyn Future<Output = Given> + Send>>;
 /// A part of a task. It owns what it uses: the compiler does not see that a borrow of it is `Send` for every lifetime.
 type Part = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-/// A group, as those see it that are in it.
+/// A group, as its members see it.
 #[derive(Clone)]
 struct Scope {
     group: TaskGroup<Given>,
     node: Arc<Node>,
-    /// How many children it took, and how many ends it gave.
+    /// The numbers of children taken and of ends returned.
     taken: Arc<AtomicUsize>,
     given: Arc<AtomicUsize>,
 }
@@ -111,7 +110,7 @@ impl Scope {
         self.taken.fetch_add(usize::from(spawned.is_ok()), SeqCst);
     }
 
-    /// Looks at how a child has ended.
+    /// Checks how a child has ended.
     fn ended(&self, ended: Option<Result<Given, TaskError>>) -> bool {
         let Some(ended) = ended else { return false };
         self.given.fetch_add(1, SeqCst);
@@ -127,7 +126,7 @@ impl Scope {
     }
 }
 
-/// A child, or a task that is awaited.
+/// Returns a child, or a task that is awaited.
 fn grow(tree: &Tree, above: &Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Child {
     tree.begun.fetch_add(1, SeqCst);
     // Both are held from here on, whether or not it runs.
@@ -144,7 +143,7 @@ fn grow(tree: &Tree, above: &Arc<Node>, seed: u64, depth: u64, outer: Option<Sco
     })
 }
 
-/// A group with one child, whose body does not end.
+/// Returns a group with one child, whose body does not end.
 fn endless(child: Child) -> impl Future<Output = ()> + Send + 'static {
     task::group(async move |group| {
         group.spawn(child);
@@ -152,7 +151,7 @@ fn endless(child: Child) -> impl Future<Output = ()> + Send + 'static {
     })
 }
 
-/// Anything that may happen in a task.
+/// Does one random thing in a task.
 fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Part {
     Box::pin(async move {
         let (tree, node) = (&tree, &node);
@@ -202,7 +201,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
             }
             12..=17 => group(tree.clone(), node.clone(), random.next(), depth, outer).await?,
             18 => {
-                // A task that is awaited.
+                // An awaited task.
                 let inner = Node::new(Some(node));
                 let awaited = Task::try_new(grow(tree, &inner, random.next(), depth + 1, None));
                 let result = awaited.await;
@@ -210,7 +209,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                 result?;
             }
             19 => {
-                // A group that is dropped half-way.
+                // A group that is dropped while it runs.
                 let (scope, seed) = (Node::new(Some(node)), random.next());
                 let child = grow(tree, &scope, seed, depth + 1, None);
                 let mut group = Box::pin(endless(child));
@@ -228,7 +227,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                 forget(group);
             }
             21 => {
-                // Children that are bound to variables, and awaited or not.
+                // Children bound to variables, awaited or not.
                 let inner = Node::new(Some(node));
                 let first = task::let_async(grow(tree, &inner, random.next(), depth + 1, None));
                 let second = task::let_async(grow(tree, &inner, random.next(), depth + 1, None));
@@ -265,7 +264,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                 }
             }
             23 => {
-                // A deadline that has come, may come, and never comes.
+                // A deadline that has passed, may pass, and never passes.
                 let inner = Node::new(Some(node));
                 let after =
                     [Duration::ZERO, Duration::from_micros(50), Duration::from_secs(3600)][random.below(3) as usize];
@@ -284,7 +283,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                 result?;
             }
             25 => {
-                // A group that gives nothing.
+                // A group without results.
                 let inner = Node::new(Some(node));
                 let children: Vec<_> = (0..random.below(4))
                     .map(|_| grow(tree, &inner, random.next(), depth + 1, None))
@@ -303,7 +302,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
     })
 }
 
-/// Cancels a group when it is dropped, however its body ends.
+/// A guard that cancels a group, however its body ends.
 struct CancelsAll(TaskGroup<Given>);
 
 impl Drop for CancelsAll {
@@ -312,7 +311,7 @@ impl Drop for CancelsAll {
     }
 }
 
-/// A group of some kind, with a body that does anything.
+/// Runs a group of some kind, with a random body.
 fn group(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Part {
     Box::pin(async move {
         let mut random = XorShift::new(seed);
@@ -336,13 +335,13 @@ fn group(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope
     })
 }
 
-/// What the body itself does it does as part of the task that it is in, which is `node`.
+/// Runs a body. Its own actions count as part of its task, which is `node`.
 fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer: Option<Scope>) -> Part {
     Box::pin(async move {
         let tree = &tree;
         let mut random = XorShift::new(seed);
         let group = &scope.group;
-        // A child that only a cancel ends: then nothing waits before that.
+        // A child that only a cancellation ends: nothing waits before that.
         let doomed = random.below(4) == 0;
         let cancels = doomed.then(|| CancelsAll(group.clone()));
         if doomed {
@@ -391,7 +390,7 @@ fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer:
     })
 }
 
-/// Aborts when nothing has come to an end for long.
+/// Aborts when nothing has ended for long.
 fn watch(rounds: Arc<AtomicU64>) {
     thread::spawn(move || {
         let (mut last, mut since) = (0, Instant::now());

@@ -1,4 +1,4 @@
-//! Random work on everything at once, seeded, and counted at the end.
+//! Seeded random work on everything at once, counted at the end.
 
 #[path = "../common/mod.rs"]
 mod common;

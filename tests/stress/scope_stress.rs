@@ -1,4 +1,4 @@
-//! Scopes under everything at once: seeded, and counted at the end.
+//! Scopes under random work: seeded, and counted at the end.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::scope::ScopeToken;
 
-/// What is counted: what the scope took, and what has ended of it.
+/// The counts: work that the scope took, and work that has ended.
 #[derive(Clone, Default)]
 struct Tally {
     taken: Arc<AtomicUsize>,
@@ -18,7 +18,7 @@ struct Tally {
     census: Census,
 }
 
-/// A piece of work: it has ended when this is dropped, wherever that is.
+/// A piece of work: it has ended when this is dropped, on any thread.
 struct Piece(Tally, #[allow(dead_code, reason = "it is counted")] Counted);
 
 impl Drop for Piece {
@@ -33,11 +33,11 @@ impl Tally {
     }
 }
 
-/// Does something with the scope, and goes on from inside what it started.
+/// Does something with the scope, and continues from inside the work it started.
 fn act(token: &ScopeToken, pool: PoolScheduler, tally: &Tally, seed: u64, depth: u32) {
     let mut random = XorShift::new(seed);
     let piece = tally.piece();
-    // Refused or not, the piece is dropped; one that is refused never runs.
+    // Refused or not, the piece is dropped; a refused one never runs.
     tally.taken.fetch_add(1, SeqCst);
     let inside = {
         let (token, tally) = (token.clone(), tally.clone());

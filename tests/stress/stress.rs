@@ -1,8 +1,7 @@
-//! Everything at once: random nests of algorithms over several run loops, with errors, panics and stops that come from
-//! other threads at random moments.
+//! Random nests of algorithms over several run loops, with errors, panics and stops from other threads at random times.
 //!
-//! Each nest is made from a seed, which is printed when something goes wrong. `BOWLINE_STRESS_SEED` runs it again,
-//! `BOWLINE_STRESS_NESTS` changes how many there are.
+//! Each nest is made from a seed, which is printed on failure. `BOWLINE_STRESS_SEED` repeats it; `BOWLINE_STRESS_NESTS` sets
+//! the number of nests.
 
 use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};
@@ -18,19 +17,19 @@ use bowline::scheduler::{RunLoop, RunLoopScheduler};
 use bowline::stop::{SharedStopToken, StopSource};
 use bowline::{EmptyEnv, Panic, Patched, Transfer};
 
-/// Enough for a few seconds; the script for the sanitizers asks for fewer.
+/// Enough for a few seconds; the script for the sanitizers uses fewer.
 const NESTS: u64 = 40_000;
 
-/// How deep a nest may be.
+/// The maximum depth of a nest.
 const DEPTH: u64 = 5;
 
-/// How many nests run at the same time.
+/// The number of nests that run at the same time.
 const TOGETHER: u64 = 4;
 
-/// More turns of the loops than anything here takes. It only makes a failure that names the seed of what would hang.
+/// More turns of the loops than any test needs: it turns a hang into a failure that names the seed.
 const PATIENCE: usize = 1_000_000;
 
-/// What runs on its own needs loops that live for ever.
+/// Detached work needs loops that live forever.
 static LOOPS: [RunLoop; 3] = [const { RunLoop::new() }; 3];
 
 /// The loop from which stops are requested.
@@ -38,7 +37,7 @@ static STOPS: RunLoop = RunLoop::new();
 
 type Work = BoxedSender<'static, Leaf, Failure>;
 
-/// A value that is counted, and can be cloned for `split`.
+/// A counted value that can be cloned for `split`.
 #[derive(Debug)]
 struct Leaf {
     census: Census,
@@ -60,11 +59,11 @@ impl Clone for Leaf {
     }
 }
 
-/// An error that is counted.
+/// A counted error.
 #[derive(Clone, Debug)]
 struct Failure(#[allow(dead_code, reason = "counted while it is kept")] Leaf);
 
-/// What a nest is made of.
+/// A generator of nests.
 struct Maker {
     random: XorShift,
     census: Census,
@@ -75,7 +74,7 @@ impl Maker {
         LOOPS[self.random.below(LOOPS.len() as u64) as usize].scheduler()
     }
 
-    /// Something that completes soon, one way or another.
+    /// Returns a sender that completes soon, on some channel.
     fn leaf(&mut self) -> Work {
         let value = Leaf::new(&self.census);
         let scheduler = self.scheduler();
@@ -109,7 +108,7 @@ impl Maker {
             1 => when_any((self.nest(depth), self.nest(depth))).boxed(),
             2 => self.nest(depth).stop_when(self.nest(depth)).boxed(),
             3 => {
-                // What never ends by itself is ended by what stops it.
+                // A sender that never completes is ended by a stop.
                 let other = self.nest(depth);
                 never().stop_when(other).boxed()
             }
@@ -130,7 +129,7 @@ impl Maker {
                 self.nest(depth).continues_on(scheduler).boxed()
             }
             8 => {
-                // One run, two who wait, one of whom may be stopped while the other goes on.
+                // One run with two receivers, one of which may be stopped while the other continues.
                 let shared = self.nest(depth).split();
                 let other = self.nest(depth);
                 when_any((shared.clone().stop_when(other), shared)).boxed()
@@ -149,7 +148,7 @@ impl Maker {
                     .boxed()
             }
             12 => {
-                // Comes back on every channel.
+                // Returns to its scheduler on every channel.
                 let (there, here) = (self.scheduler(), self.scheduler());
                 starts_on(here, self.nest(depth).starts_on(there).affine()).boxed()
             }
@@ -162,7 +161,7 @@ impl Maker {
     }
 }
 
-/// Is pending once, and woken by a loop, which may be quicker than the end of the poll.
+/// A future that is pending once, and woken by a loop, perhaps before the end of the poll.
 struct YieldOnce {
     value: Option<Leaf>,
     waking: Option<RunLoopScheduler<'static>>,
@@ -190,13 +189,13 @@ impl Future for YieldOnce {
     }
 }
 
-/// Counts its completions.
+/// A receiver that counts its completions.
 struct Once {
     token: SharedStopToken,
     ends: Arc<Ends>,
 }
 
-/// How often each kind of completion came.
+/// The number of completions of each kind.
 #[derive(Debug, Default)]
 struct Ends {
     value: AtomicUsize,
@@ -242,7 +241,7 @@ impl Receiver<Leaf, Failure> for Once {
     }
 }
 
-/// Gives every loop a turn, until `done`.
+/// Drives every loop in turn until `done`.
 fn turn_until(done: impl Fn() -> bool, what: &str) {
     for _ in 0..PATIENCE {
         if done() {
@@ -255,8 +254,8 @@ fn turn_until(done: impl Fn() -> bool, what: &str) {
     panic!("{what}");
 }
 
-/// Runs a few nests together, each stopped at a random moment or not at all, and waits until nothing of them is left.
-/// Returns how they ended.
+/// Runs a few nests together, each stopped at a random time or not at all, and waits until all are destroyed. Returns how they
+/// ended.
 fn round(seed: u64) -> [usize; 4] {
     let mut maker = Maker {
         random: XorShift::new(seed),
@@ -288,7 +287,7 @@ fn round(seed: u64) -> [usize; 4] {
         }
         submit(nest, once);
     }
-    // One more, by blocking for it.
+    // One more, with a blocking wait.
     let last = maker.nest(2);
     match panic::catch_unwind(AssertUnwindSafe(|| sync_wait(last))) {
         Ok(outcome) => drop(outcome),
@@ -296,7 +295,7 @@ fn round(seed: u64) -> [usize; 4] {
     }
     let ended = || all.iter().all(|ends| ends.counts() != [0; 4]);
     turn_until(ended, "a completion was lost");
-    // What was dropped while it ran has been asked to stop, and ends on its own.
+    // Work that was dropped while it ran was asked to stop, and ends later.
     turn_until(|| maker.census.alive() == 0, "something was leaked, or did not stop");
     let mut sum = [0; 4];
     for ends in all {
@@ -337,7 +336,7 @@ fn random_nests_complete_exactly_once_and_leave_nothing() {
         driver.join().expect("a loop does not unwind");
     }
     if seeds.end - seeds.start > 100 {
-        // Otherwise the nests are not what they should be.
+        // Otherwise the nests do not cover enough.
         assert!(
             sum.iter().all(|&count| count > 0),
             "{sum:?} of value, error, stopped, panicked"

@@ -1,7 +1,7 @@
 //! Random trees of tasks and senders, which stop, fail and panic at random, on a pool. Every run checks that everything was
 //! dropped, that a tree completed once, and that a task ran only on its scheduler.
 //!
-//! `BOWLINE_SEED` chooses another sequence, and `BOWLINE_ROUNDS` how many trees there are.
+//! `BOWLINE_SEED` chooses another sequence, and `BOWLINE_ROUNDS` the number of trees.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,20 +13,20 @@ use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
 use bowline::task::Task;
 
-/// What all tasks of a tree know.
+/// The state that all tasks of a tree share.
 #[derive(Clone)]
 struct Tree {
-    /// Where they run, and the name of its threads.
+    /// The scheduler of the tasks, and the name of its threads.
     home: PoolScheduler,
     name: &'static str,
-    /// Where others complete.
+    /// The scheduler on which other work completes.
     away: PoolScheduler,
     census: Census,
     source: StopSource,
 }
 
 impl Tree {
-    /// The same, the other way round.
+    /// Returns the tree with both schedulers swapped.
     fn turned(&self) -> Self {
         Tree {
             home: self.away,
@@ -44,7 +44,7 @@ impl Tree {
 
 type Error = u64;
 
-/// Whatever may happen, happens.
+/// Does one random thing after the other.
 fn grow(tree: Tree, seed: u64, depth: u64) -> Task<u64, Error> {
     let held = tree.census.value();
     Task::try_new(async move {
@@ -107,7 +107,7 @@ async fn step(tree: &Tree, seed: u64, depth: u64) -> Result<u64, Error> {
             1
         }
         9 => {
-            // Dropped without having run.
+            // Dropped unstarted.
             drop(grow(tree.clone(), random.next(), depth + 1));
             1
         }
@@ -226,7 +226,7 @@ fn random_trees_of_tasks_end_once_and_leave_nothing_behind() {
             Recorded::Dropped => panic!("round {round}: dropped"),
         };
         seen[kind] += 1;
-        // The operation is freed after the completion was sent: what it held is not the tasks'.
+        // The operation is freed after the completion was sent, so values that only it owns are not counted.
         assert_eq!(census.alive(), 0, "round {round}");
         assert!(recorded.recv().is_err(), "round {round}: completed twice");
     }

@@ -1,8 +1,8 @@
-//! Pools under everything at once: producers from outside, jobs that queue, wait, join, raise, stop and panic, at all
-//! priorities, while the pool is being dropped.
+//! Pools under random work at all priorities, while the pool is dropped. Producers push from outside; jobs queue, wait, join,
+//! raise, stop and panic.
 //!
-//! Each round is made from a seed, which is printed when something goes wrong. `BOWLINE_STRESS_SEED` runs it again,
-//! `BOWLINE_STRESS_POOLS` changes how many there are.
+//! Each round is made from a seed, which is printed on failure. `BOWLINE_STRESS_SEED` repeats it; `BOWLINE_STRESS_POOLS` sets
+//! the number of rounds.
 
 use std::convert::Infallible;
 use std::panic::{self, AssertUnwindSafe};
@@ -20,28 +20,28 @@ use bowline::{EmptyEnv, Operation, Panic, Patched, Transfer};
 /// Enough for a few seconds.
 const POOLS: u64 = if cfg!(sanitized) { 40 } else { 600 };
 
-/// How many jobs a round may have.
+/// The maximum number of jobs in a round.
 const JOBS: usize = if cfg!(sanitized) { 500 } else { 2_000 };
 
-/// More looks than anything here takes. It only makes a failure that names the seed of what would hang.
+/// More checks than any test needs: it turns a hang into a failure that names the seed.
 const PATIENCE: usize = 10_000_000;
 
-/// The numbers of workers that are tried.
+/// The numbers of workers under test.
 const WORKERS: [usize; 6] = [1, 2, 3, 8, 16, 64];
 
-/// What a round shares.
+/// The state that a round shares.
 struct Round {
     seed: u64,
     scheduler: PoolScheduler,
     /// Another pool, to which jobs hop and which they wait for.
     other: PoolScheduler,
-    /// How many jobs may still be made.
+    /// The number of jobs that may still be created.
     left: AtomicUsize,
     made: AtomicUsize,
-    /// How many completed with a value, stopped, panicked.
+    /// The numbers of jobs that completed with a value, stopped, panicked.
     ends: [AtomicUsize; 3],
     census: Census,
-    /// What was started by hand, to be raised by whoever likes, and freed at the end.
+    /// The operations that were started by hand. Any job may raise them; they are freed at the end.
     queued: Mutex<Vec<Queued>>,
 }
 
@@ -50,7 +50,7 @@ impl Round {
         self.ends.iter().map(|count| count.load(SeqCst)).sum()
     }
 
-    /// The right to make one more job; a number that is its own.
+    /// Reserves one more job, and returns its number.
     fn admit(&self) -> Option<u64> {
         let one_less = |left: usize| left.checked_sub(1);
         self.left.fetch_update(SeqCst, SeqCst, one_less).ok()?;
@@ -58,7 +58,7 @@ impl Round {
     }
 }
 
-/// Counts how one job ends.
+/// A receiver that counts how one job ends.
 struct End {
     round: Arc<Round>,
     token: SharedStopToken,
@@ -107,15 +107,15 @@ impl Receiver<(), Infallible> for End {
     }
 }
 
-/// An operation that was started by hand. It is freed when the round is over.
+/// An operation that was started by hand. It is freed after the round.
 struct Queued(NonNull<<PoolSchedule as Sender>::Operation<End>>);
 
-// SAFETY: an operation may be started, raised and freed anywhere.
+// SAFETY: an operation may be started, raised and freed on any thread.
 unsafe impl Send for Queued {}
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        // SAFETY: every job of the round has completed, and nobody raises any more.
+        // SAFETY: every job of the round has completed, and no thread raises it any longer.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -124,7 +124,7 @@ fn level(random: &mut XorShift) -> Priority {
     Priority::ALL[random.below(5) as usize]
 }
 
-/// One of the pool's schedulers.
+/// Returns one of the schedulers of the pools.
 fn somewhere(round: &Round, random: &mut XorShift) -> PoolScheduler {
     match random.below(8) {
         0 => round.other,
@@ -133,7 +133,7 @@ fn somewhere(round: &Round, random: &mut XorShift) -> PoolScheduler {
     }
 }
 
-/// Makes a job, unless there are enough.
+/// Creates a job, unless the round has enough.
 fn make(round: &Arc<Round>) {
     let Some(number) = round.admit() else { return };
     let mut random = XorShift::new(round.seed.wrapping_mul(1_000_003).wrapping_add(number));
@@ -143,12 +143,12 @@ fn make(round: &Arc<Round>) {
     let scheduler = somewhere(round, &mut random);
     match random.below(12) {
         0..3 => {
-            // Raised right here, while it waits, runs or has run, and by others.
+            // Raised here and by other threads, while it is queued, runs or has run.
             let operation = Queued(NonNull::from(Box::leak(Box::new(scheduler.schedule().connect(end)))));
             let pointer = operation.0;
-            // SAFETY: it stays where it is until the round is over, and is started once.
+            // SAFETY: the operation does not move until the round is over, and is started once.
             unsafe { Pin::new_unchecked(&mut *pointer.as_ptr()).start() }.run();
-            // SAFETY: it was started.
+            // SAFETY: the operation was started.
             unsafe { Operation::raise(pointer, level(&mut random)) };
             lock(&round.queued).push(operation);
         }
@@ -170,7 +170,7 @@ fn make(round: &Arc<Round>) {
     }
 }
 
-/// What a job does.
+/// Does the work of a job.
 fn act(round: &Arc<Round>, mut random: XorShift) {
     match random.below(12) {
         0 => quiet_panic(),
@@ -180,7 +180,7 @@ fn act(round: &Arc<Round>, mut random: XorShift) {
             sync_wait(when_all((there.schedule(), round.scheduler.schedule()))).unwrap();
         }
         6 => {
-            // Waits for work that makes more, and may panic.
+            // Waits for work that creates more, and may panic.
             let there = somewhere(round, &mut random);
             let work = there.schedule().then(|()| make(round));
             sync_wait(work).unwrap();
@@ -203,10 +203,10 @@ fn act(round: &Arc<Round>, mut random: XorShift) {
             assert!(panic::catch_unwind(joined).is_err());
         }
         9 => {
-            // Takes one out of those that can be raised, raises it, and puts it back.
+            // Takes an operation out of those that can be raised, raises it, and puts it back.
             let taken = lock(&round.queued).pop();
             if let Some(queued) = taken {
-                // SAFETY: it was started, and is freed when the round is over.
+                // SAFETY: the operation was started, and is freed after the round.
                 unsafe { Operation::raise(queued.0, level(&mut random)) };
                 lock(&round.queued).push(queued);
             }
@@ -247,7 +247,7 @@ fn run(seed: u64) -> [usize; 3] {
             });
         }
         (0..20).for_each(|_| make(&round));
-        // The end may come in the midst of it, from anywhere.
+        // The end may come meanwhile, from any thread.
         match random.below(4) {
             0 => drop(pool),
             1 => other.install(move || drop(pool)),
@@ -260,7 +260,7 @@ fn run(seed: u64) -> [usize; 3] {
             }
         }
     });
-    // What came too late for the pool is on its way through the global one.
+    // Jobs that came too late for the pool run on the global one.
     let mut looks = 0;
     while round.ended() < round.made.load(SeqCst) {
         looks += 1;
@@ -295,7 +295,7 @@ fn every_job_completes_exactly_once() {
         }
     }
     if seeds.end - seeds.start > 20 {
-        // Otherwise the jobs are not what they should be.
+        // Otherwise the jobs do not cover enough.
         assert!(
             sum.iter().all(|&count| count > 100),
             "{sum:?} of value, stopped, panicked"
