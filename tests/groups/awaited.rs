@@ -1,4 +1,4 @@
-//! The children that a task awaits: whatever became of the futures, those that are left are stopped with the task.
+//! The children that a task awaits: whatever happens to their futures, the remaining ones are stopped with the task.
 
 use std::alloc::{GlobalAlloc as _, Layout, System};
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use bowline::task::{LocalTask, SenderFuture, Task, TaskFuture};
 use crate::common::tasks::{everywhere, hops};
 use crate::common::{self, Bomb, Census, Counted, Watchdog, XorShift, lock, thread};
 
-/// A child that only ends by a stop.
+/// Returns a child that ends only by a stop.
 fn waiting(kept: Counted) -> Task<()> {
     Task::new(async move {
         let _kept = kept;
@@ -26,7 +26,7 @@ fn waiting(kept: Counted) -> Task<()> {
     })
 }
 
-/// Polls it once.
+/// Polls a future once, and asserts that it is pending.
 async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     poll_fn(|cx| {
@@ -37,7 +37,7 @@ async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
     future
 }
 
-/// Forgets children, or not, and ends.
+/// Begins children, forgets some, and ends.
 async fn leaves_behind(census: Census, children: usize) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
     for number in 0..children {
@@ -69,7 +69,7 @@ fn children_that_were_forgotten_are_stopped_with_the_task() {
                     task = Task::new(async move { inner.await.unwrap() });
                 }
                 task.await.unwrap();
-                // The task is done, so they are.
+                // The task is done, and so are its children.
                 assert_eq!(census.alive(), 0);
             });
         }
@@ -92,7 +92,7 @@ fn a_local_child_too() {
     assert_eq!(census.alive(), 0);
 }
 
-/// A child that was forgotten has forgotten one itself.
+/// A forgotten child has forgotten one itself.
 #[test]
 fn so_are_the_children_of_those() {
     fn chain(depth: usize, census: &Census) -> Task<()> {
@@ -133,7 +133,7 @@ fn a_child_in_the_result_of_its_task_is_stopped_with_that() {
     });
 }
 
-/// Children end in one order, and are asked in another; some are dropped, some forgotten, and more begin meanwhile.
+/// Children end in one order and are polled in another; some are dropped, some forgotten, and more begin meanwhile.
 #[test]
 fn many_that_end_in_any_order() {
     let _dog = Watchdog::new(Duration::from_secs(60));
@@ -171,7 +171,7 @@ fn many_that_end_in_any_order() {
                         children.push(begun(waiting_for_good(inner.value()).into_future()).await);
                     }
                 }
-                // What is forgotten has no result, so that nothing leaks by that.
+                // The forgotten ones have no result, so nothing leaks.
                 drop(children.split_off(children.len() / 2));
                 children
             });
@@ -188,14 +188,14 @@ fn waiting_for_good(value: Counted) -> Task<Counted> {
     })
 }
 
-/// Counts what is alive of it.
+/// An allocator that counts its live allocations.
 #[derive(Clone)]
 struct Counting(Arc<AtomicUsize>);
 
-// SAFETY: what it gives out is the system's.
+// SAFETY: forwards to the system allocator.
 unsafe impl Allocator for Counting {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: a frame is not of no size.
+        // SAFETY: the size of a frame is not zero.
         let memory = NonNull::new(unsafe { System.alloc(layout) }).ok_or(AllocError)?;
         self.0.fetch_add(1, SeqCst);
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
@@ -208,7 +208,7 @@ unsafe impl Allocator for Counting {
     }
 }
 
-/// Their frames are freed before the task ends, also where an older child goes on all the time.
+/// Their frames are freed before the task ends, even if an older child keeps running.
 #[test]
 fn children_that_are_dropped_elsewhere_do_not_pile_up() {
     let _dog = Watchdog::new(Duration::from_secs(60));
@@ -234,8 +234,8 @@ fn children_that_are_dropped_elsewhere_do_not_pile_up() {
     assert_eq!(frames.load(SeqCst), 0);
 }
 
-/// A child ends with a value after its future was dropped on another thread, so that the list of its parent has the only
-/// reference. What the value's destructor does is not the parent's.
+/// A child ends with a value after its future was dropped on another thread, so the parent's list has the only reference. A
+/// panic of the value's destructor does not affect the parent.
 #[test]
 fn a_result_that_is_left_is_dropped_with_the_task_and_may_panic() {
     let _dog = Watchdog::new(Duration::from_secs(60));
@@ -261,7 +261,7 @@ fn a_result_that_is_left_is_dropped_with_the_task_and_may_panic() {
                 Bomb
             });
             *lock(&filled) = Some(begun(child.into_future()).await);
-            // The end of the child is what wakes this.
+            // The end of the child wakes this.
             let mut polled = false;
             poll_fn(|_| match std::mem::replace(&mut polled, true) {
                 true => Poll::Ready(()),

@@ -15,7 +15,7 @@ use bowline::task::{
     AllResults, ChildError, FirstSuccess, Handle, JoinPolicy, Quorum, QuorumError, SenderFuture, TaskError, block_on,
 };
 
-/// What a child does.
+/// The behaviour of a child.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Give(u32),
@@ -41,7 +41,7 @@ async fn child(does: Does, _held: Counted) -> Result<u32, &'static str> {
     }
 }
 
-/// Gathers such children in every place. All have ended when it returns.
+/// Gathers such children on every scheduler. All have ended when it returns.
 fn gathers<P>(policy: impl Fn() -> P, does: &[Does], check: impl Fn(P::Output))
 where
     P: JoinPolicy<Result<u32, &'static str>, Output: Send + 'static> + Send + 'static,
@@ -165,7 +165,7 @@ fn no_children_are_gathered_at_once() {
     gathers(FirstSuccess::new, &[], |first| assert!(first.unwrap_err().is_empty()));
 }
 
-/// Writes down what it is told, and has enough after so many.
+/// A policy that records the ends it sees, and is satisfied after a number of them.
 struct Diary {
     told: Arc<Mutex<Vec<usize>>>,
     enough: usize,
@@ -345,14 +345,14 @@ fn the_cancel_of_the_task_under_another_waker_is_no_panic_either() {
         let task = Task::new(async move {
             task::gather(policy, children).await;
         });
-        // The gather itself may be stopped or not: what counts is what the policy is told.
+        // The gather itself may be stopped or not: only the ends that the policy sees count.
         let _ = place.run(task.write_env(WithStopToken(source.token())));
         let told = std::mem::take(&mut *lock(&told));
         assert_eq!(told, [(0, "cancelled"), (1, "cancelled"), (2, "cancelled")]);
     });
 }
 
-/// Notes how each child has ended.
+/// A policy that records how each child has ended.
 struct ToldOfAll(Arc<Mutex<Vec<(usize, &'static str)>>>);
 
 fn told_of_all() -> ToldOfAll {

@@ -1,4 +1,4 @@
-//! What awaits a group is `Send`, whatever lifetimes its types have.
+//! A future that awaits a group is `Send`, whatever lifetimes its types have.
 use bowline::prelude::*;
 use bowline::task::{self, Task};
 

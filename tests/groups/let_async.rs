@@ -13,7 +13,7 @@ use bowline::stop::StopSource;
 use bowline::task::{AsyncLet, LocalTask, Reason, block_on};
 use bowline::task_local;
 
-/// Waits for a stop, and ends with it.
+/// Waits for a stop, and stops.
 async fn until_stopped<T: Send + 'static>() -> T {
     let Ok(value) = never::<T, Infallible>().await;
     value
@@ -62,7 +62,7 @@ fn one_that_is_not_awaited_is_cancelled_and_awaited() {
                 let _held = held;
                 let stopped = never::<(), Infallible>().stopped_as_option().await;
                 assert_eq!(stopped, Ok(None));
-                // It takes its time, and is waited for.
+                // It takes a while, and the task waits for it.
                 task::shield(task::sleep(Duration::from_millis(2))).await;
             });
             "done"
@@ -188,7 +188,7 @@ fn the_cancel_of_the_task_reaches_the_child() {
     });
 }
 
-/// When a task is cancelled that awaits a child.
+/// The time at which a task that awaits a child is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cancelled {
     BeforeTheChildIsBound,
@@ -200,7 +200,7 @@ enum Cancelled {
 fn awaited_in_a_task_that_is_cancelled_it_gives_its_value() {
     use Cancelled::{BeforeTheAwait, BeforeTheChildIsBound, DuringTheAwait};
     for when in [BeforeTheChildIsBound, BeforeTheAwait, DuringTheAwait] {
-        // The child knows nothing of it, is stopped in the midst of something and goes on, or has ended long before.
+        // The child ignores the stop, hears it during an await and continues, or has ended before.
         for heeds in [false, true] {
             everywhere(|place| {
                 let source = StopSource::new();
@@ -229,7 +229,7 @@ fn awaited_in_a_task_that_is_cancelled_it_gives_its_value() {
                     }
                     let value = child.await;
                     assert!(task::is_cancelled());
-                    // The task goes on, and has its other children as well.
+                    // The task continues, and has its other children as well.
                     (value, sibling.await, task::let_async(async { "late" }).await)
                 });
                 let outcome = place.run(task.write_env(WithStopToken(source.token())));
@@ -242,14 +242,14 @@ fn awaited_in_a_task_that_is_cancelled_it_gives_its_value() {
 #[test]
 fn bound_inside_a_scope_it_is_awaited_outside_of_it() {
     const HOUR: Duration = Duration::from_secs(3600);
-    /// A child that ends when it is told to, with the task-local that it sees then.
+    /// Returns a child that ends on a signal, with the task-local value that it sees then.
     fn bind(opened: async_channel::Receiver<()>) -> AsyncLet<Option<&'static str>> {
         task::let_async(async move {
             opened.recv().await.expect("the task opens it");
             NAME.get()
         })
     }
-    /// Polls it once inside of the scope, where that is asked for. It is not ready.
+    /// Polls the child once inside the scope, if asked to. It is pending.
     async fn bound(begins: bool, opened: async_channel::Receiver<()>) -> AsyncLet<Option<&'static str>> {
         let mut child = bind(opened);
         if begins {
@@ -257,7 +257,7 @@ fn bound_inside_a_scope_it_is_awaited_outside_of_it() {
         }
         child
     }
-    // Of a scope, and whether the task is cancelled when that was left.
+    // The kind of scope, and whether the task is cancelled after leaving it.
     let cases = [
         ("shield", false, None),
         ("with_timeout", false, None),

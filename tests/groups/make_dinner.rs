@@ -1,4 +1,4 @@
-//! The recipes of the example `make_dinner`, each for itself.
+//! The recipes of the example `make_dinner`, one by one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ mod throwing;
 
 use kitchen::{Cook, HOUR, KitchenError, Meal, gather_raw_veggies};
 
-/// One recipe at a time: the cooks are counted.
+/// A lock for one recipe at a time: the cooks are counted.
 struct Kitchen(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Kitchen {
@@ -34,8 +34,8 @@ impl Kitchen {
     }
 }
 
-/// Everybody has left when a recipe has ended: on a loop of its own with the children on the pool, all on one loop, and on
-/// pools of one, two and eight.
+/// Asserts that all cooks have left when a recipe has ended: on a loop of its own with the children on the pool, all on one
+/// loop, and on pools of one, two and eight.
 fn everywhere<T, F>(recipe: impl Fn() -> F, check: impl Fn(T))
 where
     T: Send + 'static,
@@ -75,7 +75,7 @@ fn children_bound_to_variables() {
 
 #[test]
 fn children_bound_to_variables_that_nobody_uses() {
-    // In a task, which has ended when they have.
+    // In a task, which ends after them.
     let change_ones_mind = || async { Task::new(async_let::change_ones_mind()).await };
     everywhere(change_ones_mind, |plan| assert_eq!(plan, Ok("let us go out")));
 }

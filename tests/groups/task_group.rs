@@ -1,4 +1,4 @@
-//! `task::group`, `try_group`, `discarding_group`, `supervised_group`: what a body does with its children.
+//! `task::group`, `try_group`, `discarding_group`, `supervised_group`: a body and its children.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
-/// Takes everything that the children of a group give.
+/// Takes all results of a group.
 async fn collect<T: Send + 'static>(group: &TaskGroup<T>) -> Vec<T> {
     let mut all = Vec::new();
     while let Some(value) = group.next().await {
@@ -47,7 +47,7 @@ fn spawn_told(group: &TaskGroup<usize>, count: usize) -> Vec<oneshot::Sender<()>
         .collect()
 }
 
-/// The numbers from zero, in some order.
+/// Returns the numbers from zero, in some order.
 fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut random = XorShift::new(seed);
     let mut numbers: Vec<_> = (0..count).collect();
@@ -301,7 +301,7 @@ fn several_nexts_at_once_share_the_results() {
             let (taken, ()) = join(taking, telling).await;
             let mut numbers: Vec<_> = taken.iter().flatten().copied().collect();
             numbers.sort_unstable();
-            // Three of them find that there are no more.
+            // Three of them find no child left.
             assert_eq!((numbers, taken.len()), (vec![0, 1, 2, 3, 4], 8));
         })
         .await;
@@ -317,7 +317,7 @@ fn who_came_first_gets_the_first() {
             begin(group.next()).await,
             begin(group.next()).await,
         );
-        // All of them wait to be told.
+        // All of them are suspended.
         hops(2).await;
         for tell in tell.into_iter().rev() {
             tell.send(()).expect("it waits");
@@ -338,7 +338,7 @@ fn children_take_the_results_of_others() {
             for tell in tell {
                 tell.send(()).expect("it waits");
             }
-            // Who takes everything here leaves the child to wait for itself.
+            // The body takes every result, so the child waits for itself.
             group.wait_for_all().await;
             let mut all = collect(&group).await;
             all.sort_unstable();
@@ -384,7 +384,7 @@ fn a_next_that_was_dropped_loses_nothing() {
     });
 }
 
-/// Polls a future once, outside of the task as it were: what it waits for is an operation that nobody is woken by.
+/// Polls a future once with a waker that does nothing, outside of the task.
 fn begin_elsewhere<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     let pending = future
@@ -412,7 +412,7 @@ fn a_result_that_was_given_to_a_dropped_next_goes_before_the_others() {
                 tell.next().expect("three").send(()).expect("it waits");
                 until_running(&group, left).await;
             }
-            // It has the first, and was not asked.
+            // It was assigned the first, and not polled.
             assert_eq!(group.len(), 2);
             drop(first);
             assert_eq!(group.len(), 3);
@@ -604,7 +604,7 @@ fn an_error_that_nobody_took_cancels_the_others_when_the_body_has_ended() {
                 }
                 let (tell, told) = oneshot::channel::<()>();
                 group.spawn(async move {
-                    // It goes on when it is told, or when the body is gone.
+                    // It resumes when it is told, or when the body is dropped.
                     let _ = told.await;
                     Err(Burnt(4))
                 });
@@ -625,7 +625,7 @@ fn an_error_that_nobody_took_cancels_the_others_when_the_body_has_ended() {
 
 #[test]
 fn an_error_that_comes_with_the_end_of_the_body_cancels_the_others() {
-    // Where the group missed that, it would wait for ever.
+    // If the group missed that, it would wait forever.
     for workers in [2, 8] {
         let pool = ThreadPool::new(workers);
         for round in 0..2000 {
@@ -687,7 +687,7 @@ fn a_cancelled_group_ends_its_children_and_leaves_its_task_alone() {
                     group.cancel_all();
                     assert!(group.is_cancelled());
                     assert_eq!(group.next().await, None);
-                    // Again is the same.
+                    // A second call changes nothing.
                     group.cancel_all();
                     assert!(group.is_cancelled());
                 })
@@ -757,7 +757,7 @@ fn next_ended_tells_how() {
     });
 }
 
-/// Spawns a child that is refused without having been polled, and says why.
+/// Spawns a child that is refused unpolled, and returns the error.
 fn refused(group: &TaskGroup<()>) -> SpawnErrorKind {
     let census = Census::new();
     let value = census.value();
@@ -766,7 +766,7 @@ fn refused(group: &TaskGroup<()>) -> SpawnErrorKind {
         panic!("it was refused");
     };
     let refused = group.try_spawn(child(value)).expect_err("it was refused");
-    // The child comes back, and is dropped by what does not want it back.
+    // The child is returned, and dropped by a caller that does not keep it.
     let kind = refused.kind();
     assert_eq!(census.alive(), 1);
     drop(refused.into_inner());
@@ -840,7 +840,7 @@ fn a_group_whose_task_was_cancelled_refuses() {
                     assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
                 })
                 .await;
-                // One that begins after it.
+                // A group that begins afterwards.
                 task::group(async |group| {
                     assert!(group.is_cancelled());
                     assert_eq!(refused(&group), SpawnErrorKind::Cancelled);
@@ -889,10 +889,10 @@ fn the_stop_of_the_task_is_that_of_the_group_and_its_children() {
                         assert!(stopping.is_cancelled());
                         1
                     });
-                    // What waits for the children goes on doing so.
+                    // A wait for the children continues.
                     let sum: i32 = collect(&group).await.iter().sum();
                     assert_eq!((sum, census.alive()), (51, 0));
-                    // What waits for anything else is stopped.
+                    // Any other wait is stopped.
                     until_stopped::<()>().await;
                 })
                 .await;
@@ -925,7 +925,7 @@ fn a_panic_of_a_child_cancels_the_others_and_unwinds_when_they_have_ended() {
     });
 }
 
-/// The panic that a task ends with.
+/// Returns the message of the panic that a task ends with.
 async fn catch(task: Task<()>) -> Option<&'static str> {
     let task = async move {
         let Ok(()) = task.await;
@@ -1002,21 +1002,21 @@ fn a_panic_in_a_discarding_group_comes_out_too() {
     });
 }
 
-/// What a body waits for while a child panics.
+/// The await of a body while a child panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WaitsFor {
     Next,
     WaitForAll,
-    /// A channel that nothing is sent to.
+    /// A channel to which nothing is sent.
     Channel,
-    /// The same, under a waker that is not the task's.
+    /// A channel to which nothing is sent, under another waker than the task's.
     ChannelUnderAnotherWaker,
     SleepOfAnHour,
     /// A task that does not end.
     Task,
-    /// A child that does not end before it is cancelled, bound to a variable.
+    /// A child bound to a variable that ends only when cancelled.
     LetAsync,
-    /// All that in a shield, a deadline and a scope of a task-local.
+    /// A channel in a shield, a deadline and a scope of a task-local value.
     ChannelInScopes,
 }
 
@@ -1049,7 +1049,7 @@ impl WaitsFor {
                 task::sleep(HOUR).await;
             }
             WaitsFor::Task => {
-                // One that ends when it is asked to: outside of a task there is no frame that could drop its future.
+                // A task that ends when asked to: outside of a task there is no frame that could drop its future.
                 let Ok(()) = Task::new(until_stopped()).await;
             }
             WaitsFor::LetAsync => task::let_async(until_stopped()).await,
@@ -1070,7 +1070,7 @@ enum Unwinds {
 }
 
 impl Unwinds {
-    /// A group with a child that panics after some hops, one that heeds the stop late, and a body that waits.
+    /// Returns a group with a child that panics after some hops, one that heeds the stop late, and a body that waits.
     fn make(self, waits_for: WaitsFor, late: usize, held: Counted) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         async fn panics<T>(late: usize) -> T {
             hops(late).await;
@@ -1111,7 +1111,7 @@ fn whatever_the_body_waits_for_the_panic_of_a_child_ends_its_group() {
                     let census = Census::new();
                     let group = Task::new(kind.make(waits_for, late, census.value()));
                     assert_eq!((catch(group).await, census.alive()), (Some(PANIC), 0));
-                    // The same, where the panic is caught in the task of the group.
+                    // Now with the panic caught in the task of the group.
                     let census = Census::new();
                     let group = kind.make(waits_for, late, census.value());
                     let caught = std::panic::AssertUnwindSafe(group).catch_unwind().await;
@@ -1133,7 +1133,7 @@ fn whatever_the_body_waits_for_the_panic_of_a_child_ends_its_group() {
 #[test]
 fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
     const UNSEEN: &str = "the panic of a child of a supervised group";
-    /// With a message of its own: other tests of this process panic as well.
+    /// Panics with a message of its own: other tests of this process panic as well.
     async fn panics(text: &'static str) {
         std::panic::resume_unwind(Box::new(text))
     }
@@ -1152,7 +1152,7 @@ fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
             let (open, opened) = async_channel::bounded(1);
             let told = task::supervised_group(async move |group| {
                 group.spawn(panics(UNSEEN));
-                // It is not cancelled: a stop would end it here, and what the body waits for would not come.
+                // It is not cancelled: a stop would end it here, and the body would wait forever.
                 group.spawn(async move {
                     let Ok(()) = from_future(hops(5)).await;
                     open.send(()).await.expect("it is open");
@@ -1168,7 +1168,7 @@ fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
                         let Ok(()) = Task::new(async move { opened.recv().await.expect("the child sends") }).await;
                     }
                     _ => {
-                        // Each is asked for, so none is reported.
+                        // Each is taken, so none is reported.
                         let mut panics = 0;
                         while let Some(ended) = group.next_ended().await {
                             panics += usize::from(ended.is_err());
@@ -1181,7 +1181,7 @@ fn a_supervised_group_reports_the_panics_that_were_not_asked_for() {
             });
             assert_eq!(told.await, usize::from(waits_for == "next_ended"));
         });
-        // Once for each place, and there are four.
+        // Once for each of the four schedulers.
         let expected = if waits_for == "next_ended" { 0 } else { 4 };
         let reported: Vec<_> = reports.try_iter().collect();
         assert_eq!(reported, vec![Some(UNSEEN.to_owned()); expected], "{waits_for}");
@@ -1197,14 +1197,14 @@ fn the_destructor_of_a_discarded_value_may_panic() {
         }
     }
     everywhere(|| async {
-        // The value is one that nobody takes.
+        // The value is not taken.
         let group = Task::new(task::group(async |group| {
             for _ in 0..3 {
                 group.spawn(async { Bomb });
             }
         }));
         assert_eq!(catch(group).await, Some(PANIC));
-        // The same where the group is given up.
+        // Now with the group dropped.
         let group = Task::new(async {
             let group = begin(task::group(async |group| {
                 group.spawn(async { Bomb });
@@ -1299,7 +1299,7 @@ fn the_first_success_and_a_quorum_are_loops_over_next_ended() {
 
 // Limits.
 
-/// Counts how many run at once.
+/// A counter of the children that run at once.
 #[derive(Clone, Default)]
 struct Load(Arc<(AtomicUsize, AtomicUsize)>);
 
@@ -1336,7 +1336,7 @@ fn spawn_when_ready_never_exceeds_the_limit() {
     });
 }
 
-/// Takes the results that are there, and says how many those were.
+/// Takes the available results, and returns their number.
 async fn collect_ready(group: &TaskGroup<()>) -> usize {
     let before = group.len();
     while let Some(Some(())) = poll_once(group.next()).await {}
@@ -1403,7 +1403,7 @@ fn a_limit_of_zero_refuses() {
             group.set_limit(0);
             let spawned = poll_once(group.try_spawn_when_ready(async {})).await;
             assert_eq!(spawned.expect("at once").unwrap_err().kind(), SpawnErrorKind::NoRoom);
-            // It holds for those that wait for room alone.
+            // The limit applies only to `spawn_when_ready`.
             assert!(group.try_spawn(async {}).is_ok());
             let spawned = poll_once(group.try_spawn_when_ready(async {})).await;
             assert_eq!(spawned.expect("at once").unwrap_err().kind(), SpawnErrorKind::NoRoom);
@@ -1427,7 +1427,7 @@ fn a_limit_that_becomes_zero_refuses_those_that_wait() {
                 begin(group.try_spawn_when_ready(async {})).await,
             );
             group.set_limit(0);
-            // There will never be room, whether or not something runs.
+            // There will never be room, whether or not a child runs.
             assert_eq!(first.await.unwrap_err().kind(), SpawnErrorKind::NoRoom);
             assert_eq!(second.await.unwrap_err().kind(), SpawnErrorKind::NoRoom);
             tell.send(()).expect("it waits");
@@ -1438,7 +1438,7 @@ fn a_limit_that_becomes_zero_refuses_those_that_wait() {
 
 #[test]
 fn a_limit_that_becomes_zero_with_the_wait_refuses_too() {
-    // Where that was missed, the wait would be for ever.
+    // If that was missed, the wait would be forever.
     let pool = ThreadPool::new(2);
     for _ in 0..2000 {
         let task = Task::new(task::group(async |group| {
@@ -1480,7 +1480,7 @@ fn a_wait_for_room_that_was_dropped_gives_its_place_to_others() {
             let first = begin(group.try_spawn_when_ready(async { 7 })).await;
             let second = begin(group.try_spawn_when_ready(async { 8 })).await;
             tell.remove(0).send(()).expect("it waits");
-            // The first has the place, and does not take it.
+            // The first was assigned the room, and does not use it.
             hops(10).await;
             drop(first);
             assert!(second.await.is_ok());
@@ -1501,7 +1501,7 @@ fn a_cancel_refuses_those_that_wait_for_room() {
             group.spawn(lingers((), census.value()));
             let waiting = begin(group.try_spawn_when_ready(async { panic!("it was refused") })).await;
             let inner = group.clone();
-            // A child that waits for room is stopped by the same.
+            // A child that waits for room is stopped by the same cancellation.
             group.spawn(async move {
                 inner.spawn_when_ready(async { panic!("it was refused") }).await;
             });
@@ -1556,7 +1556,7 @@ fn a_group_is_a_stream() {
                 inner.cancel_all();
                 0
             });
-            // A child that stops gives nothing, and is passed over.
+            // A child that stops has no result, and is skipped.
             group.fold(0, async |sum, number| sum + number).await
         })
         .await;
@@ -1569,7 +1569,7 @@ fn nexts_and_streams_work_in_executors_inside_a_task() {
     everywhere(|| async {
         let numbers = task::group(async |group| {
             let tell = spawn_told(&group, 60);
-            // Each of these is woken by a waker of its own.
+            // Each of these has a waker of its own.
             let mut taking = FuturesUnordered::new();
             for number in 0..60 {
                 let mut group = group.clone();
@@ -1604,35 +1604,35 @@ fn nexts_and_streams_work_in_executors_inside_a_task() {
 
 #[test]
 fn a_waker_may_use_the_group_when_it_is_cloned_woken_and_dropped() {
-    /// Looks at the group whenever something is done with it.
+    /// A waker that inspects the group whenever it is used.
     struct Looks(TaskGroup<()>, AtomicUsize);
 
     /// # Safety
     ///
-    /// The data is that of a counted pointer.
+    /// `data` is a counted pointer to a `Looks`.
     unsafe fn clone(data: *const ()) -> RawWaker {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         let looks = unsafe { &*data.cast::<Looks>() };
         looks.1.fetch_add(1 + looks.0.len(), SeqCst);
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe { Arc::increment_strong_count(data.cast::<Looks>()) };
         RawWaker::new(data, &VTABLE)
     }
 
     /// # Safety
     ///
-    /// As above.
+    /// `data` is a counted pointer to a `Looks`.
     unsafe fn look(data: *const ()) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let looks = unsafe { &*data.cast::<Looks>() };
         looks.1.fetch_add(1 + looks.0.len(), SeqCst);
     }
 
     /// # Safety
     ///
-    /// As above; it is given back.
+    /// `data` is a counted pointer to a `Looks`; the call consumes one reference.
     unsafe fn forget(data: *const ()) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe {
             look(data);
             Arc::decrement_strong_count(data.cast::<Looks>());
@@ -1646,7 +1646,7 @@ fn a_waker_may_use_the_group_when_it_is_cloned_woken_and_dropped() {
             let (tell, told) = oneshot::channel::<()>();
             group.spawn(async { told.await.expect("it is told") });
             let looks = Arc::new(Looks(group.clone(), AtomicUsize::new(0)));
-            // SAFETY: the functions keep the contract of a waker, with a count of their own.
+            // SAFETY: the functions keep the contract of a waker, with a reference count of their own.
             let waker = unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(looks.clone()).cast(), &VTABLE)) };
             for _ in 0..2 {
                 let mut next = StreamExt::next(&mut group);
@@ -1849,7 +1849,7 @@ fn a_local_task_has_groups_whose_body_is_not_send() {
             }
         })
         .await;
-        // One that is given up.
+        // A group that is dropped.
         let census = Census::new();
         let (held, kept) = (census.value(), seen.clone());
         let group = begin(task::group(async move |group| {

@@ -1,4 +1,4 @@
-//! What groups cost: allocations, stack, and steps that are counted.
+//! The costs of groups: allocations, stack, and counted steps.
 
 use std::alloc::Layout;
 use std::future::{Future, pending};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 // Allocations.
 
-/// How often a body that runs on this thread's loop allocates.
+/// Returns how often a body on this thread's loop allocates.
 fn allocates<F>(body: F) -> usize
 where
     F: Future<Output = ()> + Send + 'static,
@@ -28,14 +28,14 @@ where
     count
 }
 
-/// The memory of the task for what it awaits, which may be from what its thread keeps.
+/// The task's chunk for awaits, which may be from its thread's cache.
 const MEMORY: usize = 1;
 
 #[test]
 fn a_group_is_one_allocation_and_each_child_at_most_one() {
     let alone = allocates(async { task::group::<(), _, _>(async |_| ()).await });
     assert!((1..=1 + MEMORY).contains(&alone), "{alone}");
-    // In a task that has its memory.
+    // In a task that has its chunk.
     let again = allocates(async {
         task::group::<(), _, _>(async |_| ()).await;
         let before = allocations_so_far();
@@ -93,7 +93,7 @@ fn waiting_allocates_nothing() {
             let mut before = 0;
             for round in 0..100 {
                 if round == 1 {
-                    // The task has its memory from here on.
+                    // The task has its chunk from here on.
                     before = allocations_so_far();
                 }
                 assert!(poll_here(group.next()).await);
@@ -109,13 +109,13 @@ fn waiting_allocates_nothing() {
     assert!(count <= 3 + 2 * MEMORY, "{count}");
 }
 
-/// Polls a future once, without a box, and says whether it was pending.
+/// Polls a future once, without a box, and returns whether it was pending.
 async fn poll_here(future: impl Future) -> bool {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
 
-/// Counts what it gives out.
+/// A counting allocator.
 #[derive(Clone, Copy, Debug)]
 struct Arena(&'static Counts);
 
@@ -137,7 +137,7 @@ impl Arena {
     }
 }
 
-// SAFETY: it is that of the global allocator.
+// SAFETY: forwards to the global allocator.
 unsafe impl Allocator for Arena {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if self.0.is_empty.load(SeqCst) {
@@ -175,7 +175,7 @@ fn an_allocator_of_its_own_serves_the_child_and_is_seen_in_it() {
             assert_eq!(sum, 10);
         })
         .await;
-        // One for the child, and one for the task that it made.
+        // One for the child, and one for the task that it created.
         assert_eq!(arena.counts(), (20, 0));
     });
 }
@@ -252,7 +252,7 @@ fn a_discarding_group_keeps_nothing_on_a_pool_either() {
         }));
         sync_wait(starts_on(pool.scheduler(), task)).unwrap();
         assert_eq!(arena.counts().0, CHILDREN);
-        // A child is freed right after it has ended: some of those before may be still, one for each worker.
+        // A child is freed right after it has ended: at most one earlier child per worker may still be alive.
         let most = arena.0.most.load(SeqCst);
         assert!(most <= 8 + workers, "{most}");
     }
@@ -262,7 +262,7 @@ fn a_discarding_group_keeps_nothing_on_a_pool_either() {
 
 const MANY: usize = if cfg!(sanitized) { 2000 } else { 50_000 };
 
-/// Counts how often a future is polled.
+/// A future that counts its polls.
 struct CountPolls<F>(F, Arc<AtomicUsize>);
 
 impl<F: Future + Unpin> Future for CountPolls<F> {
@@ -274,7 +274,7 @@ impl<F: Future + Unpin> Future for CountPolls<F> {
     }
 }
 
-/// Runs many children that end in the given order. Each is polled twice, and the body no more often than once for each.
+/// Runs many children that end in the given order. Each is polled twice, and the body at most once for each.
 async fn in_order(order: Vec<usize>) {
     let (children, bodies) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (polls, count) = (children.clone(), order.len());
@@ -290,7 +290,7 @@ async fn in_order(order: Vec<usize>) {
                 number
             });
         }
-        // All of them wait to be told.
+        // All of them are suspended.
         hops(1).await;
         for &number in &order {
             tell[number].take().expect("once").send(()).expect("it waits");
@@ -324,7 +324,7 @@ fn many_children_take_as_many_steps_in_any_order_of_completion() {
 
 const SUSPENDED: usize = if cfg!(sanitized) { 5000 } else { 100_000 };
 
-/// Many children that only a cancel ends.
+/// Cancels many children that end only by that.
 async fn cancel_many() {
     let census = Census::new();
     task::group(async |group: TaskGroup<()>| {
@@ -343,7 +343,7 @@ async fn cancel_many() {
     assert_eq!(census.alive(), 0);
 }
 
-/// The same, given up.
+/// Drops a group of many children that end only by a stop.
 async fn give_up_many() {
     let census = Census::new();
     let inside = census.clone();
@@ -368,7 +368,7 @@ async fn give_up_many() {
 
 const DEPTH: usize = if cfg!(sanitized) { 1000 } else { 10_000 };
 
-/// A group with one child, which is a group with one child, and so on.
+/// Returns a group with one child, which is a group with one child, and so on.
 fn chain(depth: usize, held: Counted, census: Census, leaf: Leaf) -> Pin<Box<dyn Future<Output = usize> + Send>> {
     if depth == 0 {
         return Box::pin(async move {
@@ -431,7 +431,7 @@ async fn give_up_a_chain() {
     assert_eq!(census.alive(), 0);
 }
 
-/// On a run loop, and on pools, all with small stacks.
+/// Runs a body on a run loop and on pools, all with small stacks.
 fn in_a_small_stack<F>(body: impl Fn() -> F + Sync)
 where
     F: Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The guarantee of groups: a task is not over before all that was spawned in it is, whatever becomes of the group.
+//! The guarantee of groups: a task ends after everything spawned in it, whatever happens to the group.
 
 use std::alloc::Layout;
 use std::convert::Infallible;
@@ -21,14 +21,14 @@ use futures_util::FutureExt;
 
 const CHILDREN: usize = 20;
 
-/// Spawns children that go on for a while when they are stopped.
+/// Spawns children that run on for a while after a stop.
 fn spawn_lingering(group: &TaskGroup<()>, census: &Census) {
     for _ in 0..CHILDREN {
         group.spawn(lingers((), census.value()));
     }
 }
 
-/// A group whose body never ends by itself.
+/// Returns a group whose body never ends without a stop.
 fn endless(census: Census) -> impl Future<Output = ()> + Send + 'static {
     task::group(async move |group| {
         spawn_lingering(&group, &census);
@@ -36,8 +36,7 @@ fn endless(census: Census) -> impl Future<Output = ()> + Send + 'static {
     })
 }
 
-/// Runs a task that `make` makes of a census, inside of another one, in each place; and has that look at how many values
-/// are left when it is over.
+/// Runs a task of `make` inside another one, on each scheduler, and asserts that no value is alive after it.
 fn leaves_nothing<F>(make: impl Fn(Census) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -71,7 +70,7 @@ fn a_group_that_is_dropped_later() {
         hops(5).await;
         assert_eq!(census.alive(), CHILDREN);
         drop(group);
-        // The frame goes on meanwhile.
+        // The frame continues meanwhile.
         hops(1).await;
     });
 }
@@ -181,7 +180,7 @@ fn a_body_that_is_stopped() {
 
 #[test]
 fn a_task_that_is_cancelled() {
-    // While the body waits for something else, for a child, and for the end.
+    // While the body waits for another future, for a child, and for the end.
     for waits in 0..3 {
         on_each(
             || {
@@ -258,7 +257,7 @@ fn a_group_that_is_dropped_on_another_thread() {
             drop(group);
             sent.send(()).expect("somebody waits");
         });
-        // It does not wait for the children, which may have to run here.
+        // The drop does not wait for the children, which may have to run here.
         dropped.recv().expect("it was dropped");
         thread.join().expect("it did not panic");
     });
@@ -328,7 +327,7 @@ fn a_group_in_a_task_that_is_awaited_and_dropped_half_way() {
         .await;
         hops(3).await;
         drop(awaited);
-        // A task that is dropped in flight has ended then, with all of its own.
+        // A task that was dropped in flight has ended by then, with all its children.
         assert_eq!(census.alive(), 0);
     });
 }
@@ -350,7 +349,7 @@ fn many_groups_are_given_up_at_once() {
 
 // Outside of a task.
 
-/// Waits until everything was dropped: outside of a task nobody waits for children.
+/// Waits until everything was dropped: outside of a task no frame waits for children.
 fn all_gone(census: &Census) {
     while census.alive() != 0 {
         std::thread::yield_now();
@@ -429,7 +428,7 @@ fn a_handle_outlives_its_group() {
             })
             .expect_err("the group has ended");
         assert_eq!((refused.kind(), census.alive()), (SpawnErrorKind::Ended, 1));
-        // The child comes back unharmed, and can be awaited.
+        // The child is returned unpolled, and can be awaited.
         assert_eq!((refused.into_inner().await, census.alive()), (2, 0));
         let refused = group.try_spawn_when_ready(async { 3 }).await.expect_err("as before");
         assert_eq!((refused.kind(), refused.into_inner().await), (SpawnErrorKind::Ended, 3));
@@ -462,11 +461,11 @@ fn a_handle_outlives_its_task() {
     }
 }
 
-/// An allocator that never has memory.
+/// An allocator that always fails.
 #[derive(Clone, Copy)]
 struct Empty;
 
-// SAFETY: it gives out no memory.
+// SAFETY: it returns no memory.
 unsafe impl Allocator for Empty {
     fn allocate(&self, _: Layout) -> Result<NonNull<[u8]>, AllocError> {
         Err(AllocError)
@@ -477,7 +476,7 @@ unsafe impl Allocator for Empty {
     }
 }
 
-/// A child that is dropped by mistake is reported, with the place where it was spawned; one of a cancelled group is not.
+/// An unintentionally dropped child is reported, with the location of its spawn; one of a cancelled group is not.
 #[test]
 fn a_refused_child_is_reported_unless_the_group_is_cancelled() {
     let reports = Arc::new(Mutex::new(Vec::new()));
@@ -503,7 +502,7 @@ fn a_refused_child_is_reported_unless_the_group_is_cancelled() {
     group.spawn(child(census.value()));
     group.spawn_with(SpawnOptions::new().name("late"), child(census.value()));
     pollster::block_on(group.spawn_when_ready(child(census.value())));
-    // These are given back, or are the normal course.
+    // These are returned, or are refused by design.
     assert!(group.try_spawn(child(census.value())).is_err());
     assert!(
         group
@@ -530,10 +529,10 @@ fn a_refused_child_is_reported_unless_the_group_is_cancelled() {
     );
 }
 
-/// The future of a child that the scheduler's panic has taken the place of cannot be given back: the panic is the spawner's.
+/// The scheduler's panic replaces the future of the child, which cannot be returned: the spawner gets the panic.
 #[test]
 fn a_scheduler_that_panics_in_a_group_that_has_ended_is_the_spawners_panic() {
-    /// Panics when its queue is asked for.
+    /// A scheduler that panics when its queue is requested.
     #[derive(Clone, PartialEq)]
     struct Closed;
     impl Scheduler for Closed {

@@ -226,7 +226,7 @@ fn random_trees_of_tasks_end_once_and_leave_nothing_behind() {
             Recorded::Dropped => panic!("round {round}: dropped"),
         };
         seen[kind] += 1;
-        // The operation is freed after the completion was sent, so values that only it owns are not counted.
+        // The operation, which is freed after the completion was sent, owns no counted value.
         assert_eq!(census.alive(), 0, "round {round}");
         assert!(recorded.recv().is_err(), "round {round}: completed twice");
     }
