@@ -1,4 +1,4 @@
-//! Jobs that block on a worker of a `ThreadPool`: spare threads take over, strangers' work is not run meanwhile.
+//! Jobs that block on a worker of a `ThreadPool`: spare threads take over, and unrelated work does not run meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -16,10 +16,10 @@ use bowline::stop::StopSource;
 use bowline::task::{Handle, SpawnOptions, TaskRef};
 use bowline::{join, task, task_local};
 
-/// How many queued jobs wait: more than there are threads for.
+/// The number of queued jobs that wait: more than there are threads.
 const MANY: usize = if cfg!(sanitized) { 300 } else { 5_000 };
 
-/// A pool with so many workers, at most so many spare threads, and small stacks.
+/// Returns a pool with so many workers, at most so many spare threads, and small stacks.
 fn pool(workers: usize, spares: usize) -> ThreadPool {
     ThreadPool::builder()
         .threads(workers)
@@ -29,7 +29,7 @@ fn pool(workers: usize, spares: usize) -> ThreadPool {
         .unwrap()
 }
 
-/// Blocks, in a way that the pool knows of, until the other side is used or dropped.
+/// A wait that the pool knows of, until the other side is used or dropped.
 struct Block(StopSource);
 
 impl Block {
@@ -52,7 +52,7 @@ impl Drop for Release {
     }
 }
 
-/// Waits until `done`, which another thread brings about.
+/// Waits until another thread makes `done` true.
 fn eventually(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -110,7 +110,7 @@ fn a_wait_does_not_depend_on_a_job_that_its_own_loop_has() {
     });
 }
 
-/// Calls a function when it is dropped.
+/// A guard that calls a function when dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -119,7 +119,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Cancels a group, in the middle of the poll of its task, when all children wait. Each of them calls `ends` when it goes.
+/// Cancels a group during the poll of its task, when all children wait. Each of them calls `ends` when it is dropped.
 async fn cancelled_together(children: usize, ends: impl Fn() + Clone + Send + 'static, before: impl FnOnce() + Send) {
     task::group(async move |group| {
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -162,7 +162,7 @@ fn children_that_are_cancelled_together_wait_for_each_other() {
 
 #[test]
 fn a_child_that_blocks_in_its_own_way_hides_no_others() {
-    // The other worker is busy until the first child is blocked, in a way that the pool does not know of.
+    // The other worker is busy until the first child is blocked, in a wait that the pool does not know of.
     const CHILDREN: usize = 40;
     let pool = pool(2, 0);
     let (blocked, first_is_blocked) = mpsc::channel::<()>();
@@ -186,7 +186,7 @@ fn a_child_that_blocks_in_its_own_way_hides_no_others() {
         move || {
             execute(scheduler, move || {
                 busy.store(1, SeqCst);
-                // An error, when the first child drops the other side.
+                // Fails when the first child drops the other side.
                 let _ = first_is_blocked.recv();
             });
         }
@@ -244,7 +244,7 @@ fn two_workers_drive_one_run_loop_in_turn() {
     let begun = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Holds the loop until a job of the pool has run, which comes after one that wants the loop too.
+            // Occupies the loop until a job of the pool has run, which is queued behind one that needs the loop too.
             run_loop.run_until(just_from(|| {
                 begun.wait();
                 let (arrived, arrives) = mpsc::channel();
@@ -286,7 +286,7 @@ fn a_join_goes_on_after_its_first_half_has_blocked() {
 
 #[test]
 fn a_join_leaves_what_its_first_half_has_queued_to_others() {
-    // The job would wait for what comes after the `join`.
+    // The job would wait for work after the `join`.
     let pool = pool(1, 4);
     let (block, release) = Block::new();
     let (sent, received) = mpsc::channel();
@@ -323,7 +323,7 @@ fn nested_joins_whose_leaves_block() {
 
 #[test]
 fn more_waits_in_a_tree_of_joins_than_there_are_threads() {
-    // What a leaf waits for is queued behind other halves, which are full of leaves. It goes first nevertheless.
+    // The job that a leaf waits for is queued behind other halves, which are full of leaves. It still goes first.
     fn nest(depth: u32, scheduler: PoolScheduler) -> usize {
         if depth == 0 {
             return sync_wait(when_all_iter((0..3).map(|_| scheduler.schedule())))
@@ -385,7 +385,7 @@ fn closures_of_a_scope_that_wait_for_each_other() {
 
 #[test]
 fn a_scope_runs_no_closures_of_another() {
-    // The inner scope ends while the closures of the outer one, which wait for what comes after it, are in its queue.
+    // The inner scope ends while its queue has closures of the outer one, which wait for work after it.
     let pool = pool(1, 8);
     let (block, release) = Block::new();
     let (order, release) = (Mutex::new(Vec::new()), Mutex::new(Some(release)));
@@ -510,7 +510,7 @@ fn a_thread_that_is_free_takes_the_place_of_one_that_had_to_block_with_it() {
         second.wait();
         ended.send(()).unwrap();
     });
-    // It comes when both have blocked, so there is nobody to run it.
+    // It is queued after both have blocked, so no thread is left to run it.
     (0..2).for_each(|_| arrives.recv().unwrap());
     thread::sleep(Duration::from_millis(10));
     execute(scheduler, move || drop(release_second));
@@ -538,7 +538,7 @@ fn spare_threads_have_names_stacks_and_the_hook_of_the_builder() {
     }
     let there = || {
         let name = thread::current().name().map(str::to_owned);
-        // More than the usual stack of a thread, which is two megabytes.
+        // More than the default stack of a thread, which is two megabytes.
         (name.unwrap(), INDEX.get(), pool.worker_index(), deep(8 << 10))
     };
     let spare = pool.install(|| sync_wait(scheduler.schedule().then(|()| there())).unwrap());
@@ -580,14 +580,14 @@ fn a_hook_that_waits_for_the_pool_on_a_spare_thread_does_no_harm() {
     pool.install(|| sync_wait(Timer::global().schedule_after(Duration::from_millis(30))).unwrap());
     let (block, release) = Block::new();
     execute(pool.scheduler(), move || block.wait());
-    // Has the first one give its place away: the thread that is started waits for the place before it takes it.
+    // Makes the first one pass its seat on: the started thread waits for the seat before it takes it.
     execute(pool.scheduler(), || ());
     thread::sleep(Duration::from_millis(10));
     drop(release);
     assert_eq!(pool.install(|| 7), 7);
 }
 
-/// Runs in a process of its own, which may have less memory than a few such stacks.
+/// Runs in a process of its own, limited to less memory than a few such stacks.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(sanitized)))]
 #[test]
 fn where_the_system_gives_no_spare_thread_jobs_merely_block() {
@@ -603,7 +603,7 @@ fn where_the_system_gives_no_spare_thread_jobs_merely_block() {
     if std::env::var_os(INSIDE).is_none() {
         return passes_in_own_process(NAME, &[(INSIDE, "1")]);
     }
-    // SAFETY: two words, as the C library wants them.
+    // SAFETY: the limit is two words, as the C library expects.
     assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
     let pool = ThreadPool::builder().threads(2).stack_size(STACK).build().unwrap();
     let ran = Arc::new(AtomicUsize::new(0));
@@ -628,7 +628,7 @@ fn a_thread_without_a_place_is_still_one_of_the_pool() {
     pool.install(|| {
         let here = thread::current().id();
         let (block, release) = Block::new();
-        // Has the place, and keeps it busy, when this goes on.
+        // Has the seat, and keeps it busy, when this continues.
         execute(scheduler, move || {
             drop(release);
             thread::sleep(Duration::from_millis(30));
@@ -651,7 +651,7 @@ fn a_thread_without_a_place_is_still_one_of_the_pool() {
 
 #[test]
 fn after_a_wait_joins_are_shared_again() {
-    // A thread that has lost its place takes that of one that sleeps, so that others take part in what it does.
+    // A thread that has lost its seat takes that of a sleeping worker, so that others share its work.
     let pool = pool(2, 4);
     let scheduler = pool.scheduler();
     let threads = Mutex::new(HashSet::new());
@@ -671,13 +671,13 @@ fn after_a_wait_joins_are_shared_again() {
     });
 }
 
-// What others see of a task that blocks.
+// Isolation of a task that blocks.
 
 task_local! { static SECRET: u32; }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a job sees of a task around it.
+/// The task state that a job sees.
 type Seen = (Option<TaskRef>, Option<u32>, bool, Option<Instant>);
 
 fn seen() -> Seen {
@@ -686,7 +686,7 @@ fn seen() -> Seen {
 
 const NOTHING: Seen = (None, None, false, None);
 
-/// How a task blocks until the other side of a [`Block`] is dropped.
+/// The way a task blocks until the other side of a [`Block`] is dropped.
 type Blocking = fn(&Block);
 
 const BLOCKING: [(&str, Blocking); 8] = [
@@ -723,7 +723,7 @@ async fn until_released(source: StopSource) {
     assert_eq!(forever.stopped_as_option().await, Ok(None));
 }
 
-/// Runs jobs of many kinds on a scheduler. Each tells what it sees, or what it is, and is no part of any other task.
+/// Runs unrelated jobs of many kinds on a scheduler. Each reports what it sees, and must see no task but its own.
 fn strangers<S>(scheduler: S, tell: &mpsc::Sender<Seen>) -> usize
 where
     S: Scheduler + Send + 'static,
@@ -747,7 +747,7 @@ where
         assert!(message.contains("task::detach"), "{message}");
         told.send(seen()).unwrap();
     });
-    // A scope that is entered there is in nothing else.
+    // A scope entered there is not nested.
     let told = next();
     start_detached(starts_on(
         scheduler.clone(),
@@ -756,7 +756,7 @@ where
             told.send(seen()).unwrap();
         })),
     ));
-    // A task sees itself alone.
+    // A task sees only itself.
     let told = next();
     start_detached(starts_on(
         scheduler,
@@ -769,7 +769,7 @@ where
     5
 }
 
-/// A group that others open on a scheduler, whose only child ends when the gate is opened. Tells that it is open, and its end.
+/// Opens a group on a scheduler, whose only child ends when the gate is opened. Reports its begin and its end.
 fn open_group<S>(scheduler: S, gate: async_channel::Receiver<()>, tell: mpsc::Sender<&'static str>)
 where
     S: Scheduler + Send + 'static,
@@ -824,7 +824,7 @@ fn others_see_nothing_of_a_task_that_blocks() {
             for _ in 0..queued {
                 assert_eq!(told.recv(), Ok(NOTHING), "{name}");
             }
-            // A group that is opened meanwhile is no part of the task, whose end does not wait for it.
+            // A group that is opened meanwhile is not part of the task, whose end does not wait for it.
             let (open, gate) = async_channel::bounded(1);
             let (tell, told) = mpsc::channel();
             open_group(scheduler, gate, tell);
@@ -838,7 +838,7 @@ fn others_see_nothing_of_a_task_that_blocks() {
     }
 }
 
-/// Starts a sender, and tells what it came to.
+/// Starts a sender, and reports its completion.
 fn execute_and_tell<S>(sender: S, tell: mpsc::Sender<Option<S::Value>>)
 where
     S: Sender<Value: Send + 'static, Error = Infallible> + Send + 'static,
@@ -848,7 +848,7 @@ where
     }));
 }
 
-/// Drives a loop until something is told.
+/// Drives a loop until a report arrives.
 fn driven<T>(run_loop: &RunLoop, told: &mpsc::Receiver<T>) -> T {
     loop {
         match told.try_recv() {
@@ -875,7 +875,7 @@ fn others_see_nothing_of_a_task_that_drives_the_loop_they_run_on() {
             let queued = strangers(run_loop.scheduler(), &tell);
             drop(tell);
             open_group(run_loop.scheduler(), gate, says);
-            // They run on this thread, in the midst of this poll.
+            // They run on this thread, during this poll.
             for _ in 0..queued {
                 assert_eq!(driven(run_loop, &told), NOTHING);
                 assert_eq!(seen(), before);
@@ -893,7 +893,7 @@ fn others_see_nothing_of_a_task_that_drives_the_loop_they_run_on() {
 
 // Cancel, then block.
 
-/// How a thread blocks until a task has ended. Says whether that was cancelled.
+/// The way a thread blocks until a task has ended. Returns whether the task was cancelled.
 type Blocks = fn(Handle<()>) -> bool;
 
 const BLOCKS: [(&str, Blocks); 2] = [
@@ -905,7 +905,7 @@ const BLOCKS: [(&str, Blocks); 2] = [
     }),
 ];
 
-/// Cancels a task when it is dropped, and blocks until that has ended.
+/// A value whose destructor cancels a task and blocks until it has ended.
 struct CancelThenBlock {
     handle: Option<Handle<()>>,
     blocks: Blocks,
@@ -916,7 +916,7 @@ impl Drop for CancelThenBlock {
     fn drop(&mut self) {
         let handle = self.handle.take().expect("it is dropped once");
         handle.cancel();
-        // The receiver is gone where the test has failed.
+        // The receiver was dropped if the test has failed.
         let _ = self.told.send((self.blocks)(handle));
     }
 }
@@ -932,7 +932,7 @@ async fn until_cancelled(began: mpsc::Sender<()>) {
     let Ok(()) = just_stopped::<(), Infallible>().await;
 }
 
-/// Where something is cancelled and waited for.
+/// The points at which a task is cancelled and blocked on.
 const PLACES: [&str; 7] = [
     "a job",
     "a task",
@@ -961,7 +961,7 @@ fn a_task_is_cancelled_and_blocked_on() {
 fn cancel_then_block(how: &str, blocks: Blocks, workers: usize, began_before: bool, place: &str) {
     let (first, second) = (pool(workers, 4), pool(1, 4));
     let scheduler = first.scheduler();
-    // The only worker of a pool cannot run what it blocks on in a call that the pool does not know.
+    // The only worker of a pool cannot run the job it blocks on, in a call that the pool does not know.
     let knows = how == "task::block_on" || workers > 1;
     let there = if knows { scheduler } else { second.scheduler() };
     let detach = move || {
@@ -975,7 +975,7 @@ fn cancel_then_block(how: &str, blocks: Blocks, workers: usize, began_before: bo
         handle
     });
     let (told, tells) = mpsc::channel();
-    // One that has not begun is made right there, so that it is queued on the very worker that blocks.
+    // A task that has not begun is created in place, so that it is queued on the worker that blocks.
     let make = move || CancelThenBlock {
         handle: Some(begun.unwrap_or_else(|| detach().0)),
         blocks,
@@ -1039,7 +1039,7 @@ fn cancel_then_block(how: &str, blocks: Blocks, workers: usize, began_before: bo
 
 thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
 
-/// A pool whose threads are counted until they end.
+/// Returns a pool whose threads are counted until they end.
 fn census_pool(workers: usize, census: &Census) -> ThreadPool {
     let counted = census.clone();
     ThreadPool::builder()
@@ -1062,7 +1062,7 @@ fn the_drop_waits_for_a_thread_without_a_place_and_ends_the_spare_ones() {
             execute(scheduler, move || {
                 sync_wait(when_all([scheduler.schedule(); 3])).unwrap();
                 arrived.send(()).unwrap();
-                // Without a place, as a rule; the others have come to rest meanwhile.
+                // Usually without a seat; the others have come to rest meanwhile.
                 thread::sleep(Duration::from_millis(30));
                 execute(scheduler, {
                     let done = done.clone();
@@ -1138,7 +1138,7 @@ fn the_memory_of_a_pool_with_spare_threads_is_used_again() {
     }
 }
 
-/// Jobs that block, join, spawn and hop at random, on a pool that is dropped in the middle of it.
+/// Jobs that block, join, spawn and hop at random, on a pool that is dropped meanwhile.
 #[test]
 fn random_waits_end() {
     fn work(seed: u64, depth: u32, scheduler: PoolScheduler, done: &AtomicUsize) {
@@ -1198,7 +1198,7 @@ fn random_waits_end() {
     }
 }
 
-/// A destructor that blocks is no part of a task that unwinds: a stop there would unwind once more.
+/// A destructor that blocks is not part of an unwinding task: a stop there would unwind again.
 #[test]
 fn a_task_is_cancelled_and_blocked_on_while_a_cancelled_task_unwinds() {
     for (how, blocks) in BLOCKS {

@@ -1,4 +1,4 @@
-//! `or_inline` and `or_abort`: a scheduler that can fail, made infallible.
+//! `or_inline` and `or_abort`: fallible schedulers made infallible.
 
 use crate::common::*;
 use bowline::factories::JustError;
@@ -8,7 +8,7 @@ use bowline::scheduler::{
 };
 use bowline::stop::StopSource;
 
-/// A scheduler that does what it is told.
+/// A scheduler with a chosen behaviour.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Told {
     Work,
@@ -35,7 +35,7 @@ const _: () = {
     assert!(!<Told as Scheduler>::INFALLIBLE);
     assert!(<OrInline<Told> as Scheduler>::INFALLIBLE);
     assert!(<OrAbort<Told> as Scheduler>::INFALLIBLE);
-    // Those of the library cannot fail.
+    // The library's schedulers never fail.
     assert!(<InlineScheduler as Scheduler>::INFALLIBLE);
     assert!(<RunLoopScheduler<'_> as Scheduler>::INFALLIBLE);
     assert!(<PoolScheduler as Scheduler>::INFALLIBLE);
@@ -115,7 +115,7 @@ fn or_abort_ends_the_process_when_the_scheduler_stops_unasked() {
     assert!(said.contains("or_abort"), "{said}");
 }
 
-/// Fails with an error that is counted.
+/// A scheduler that fails with a counted error.
 #[derive(Clone)]
 struct Full(Census);
 
@@ -172,7 +172,7 @@ fn does_not_allocate() {
 
 #[test]
 fn a_million_rounds_take_constant_stack() {
-    /// Fails, without an allocation.
+    /// A scheduler that fails without an allocation.
     #[derive(Clone, Copy, PartialEq)]
     struct Down;
     impl Scheduler for Down {

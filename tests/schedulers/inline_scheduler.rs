@@ -1,4 +1,4 @@
-//! `InlineScheduler`: right here.
+//! `InlineScheduler`: runs in place.
 
 use crate::common::*;
 use bowline::prelude::*;

@@ -1,4 +1,4 @@
-//! `join`: two closures side by side.
+//! `join`: two closures in parallel.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, mpsc};
@@ -8,10 +8,10 @@ use bowline::join;
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 
-/// Smaller where frames are larger.
+/// Smaller where stack frames are larger.
 const DEEP: usize = if cfg!(sanitized) { 1_000 } else { 10_000 };
 
-/// A panic that the hook does not report.
+/// Panics without calling the panic hook.
 fn quiet_panic(message: &'static str) -> ! {
     std::panic::resume_unwind(Box::new(message))
 }
@@ -108,7 +108,7 @@ fn what_can_only_be_moved_passes() {
     assert_eq!(census.alive(), 0);
 }
 
-// Panics. Each with `b` run by the one that forked it, and by another worker, for certain.
+// Panics. Each with `b` run by the forking worker, and by another one, deterministically.
 
 /// Calls `join` so that another worker runs `b`.
 fn join_apart<A: Send, B: Send>(
@@ -155,7 +155,7 @@ fn a_panic_of_a_waits_for_a_b_that_takes_longer() {
             },
             || {
                 started.wait();
-                // Whoever waits for this has time to go to sleep.
+                // The waiting thread has time to go to sleep.
                 (0..1_000).for_each(|_| thread::yield_now());
                 finished.fetch_add(1, SeqCst);
             },
@@ -273,7 +273,7 @@ fn a_join_whose_other_half_is_done_does_not_wait_for_what_never_ends() {
             first.wait();
             // The other worker has finished `b`, and is busy.
             let held = received.recv().unwrap();
-            // Two that come back again and again, so that there is always one in the queue of this worker.
+            // Two jobs that requeue themselves, so that this worker's queue is never empty.
             for _ in 0..2 {
                 let endless = scheduler.schedule().repeat_until(|()| false);
                 start_detached(endless.write_env(WithStopToken(token.clone())));
@@ -287,7 +287,7 @@ fn a_join_whose_other_half_is_done_does_not_wait_for_what_never_ends() {
             execute(urgent, move || {
                 let (release, released) = mpsc::channel::<()>();
                 sent.send(release).unwrap();
-                // It ends when the other side is dropped.
+                // Returns when the sender is dropped.
                 let _ = released.recv();
             });
         },
@@ -312,7 +312,7 @@ fn does_not_allocate() {
     }
 }
 
-/// The other half runs on this frame, so nothing may unwind out of the wait for it: neither here nor on another thread.
+/// The other half runs on this stack frame, so no unwind may leave the wait: neither here nor on another thread.
 #[test]
 fn a_destructor_that_panics_in_a_job_during_a_join_aborts() {
     let said = aborts("a_destructor_that_panics_in_a_job_during_a_join_aborts", || {
@@ -322,7 +322,7 @@ fn a_destructor_that_panics_in_a_job_during_a_join_aborts() {
         pool.join(
             || {
                 both.wait();
-                // Nobody takes the value, so it is dropped where it is sent.
+                // The value has no receiver, so it is dropped at the completion.
                 start_detached(scheduler.schedule().then(|()| Bomb));
             },
             || {

@@ -1,4 +1,4 @@
-//! The schedulers: run loop, pool, timer, inline, and any of them with its type erased.
+//! The schedulers: run loop, pool, timer, inline, and type-erased ones.
 
 #[path = "../common/mod.rs"]
 mod common;

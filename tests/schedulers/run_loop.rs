@@ -9,7 +9,7 @@ use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, Timer};
 use bowline::stop::StopSource;
 
-/// Queues `f` on a loop that nobody need drive yet.
+/// Queues `f` on a loop that need not be driven yet.
 fn queue(run_loop: &'static RunLoop, f: impl FnOnce() + Send + 'static) {
     start_detached(run_loop.scheduler().schedule().then(|()| f()));
 }
@@ -55,7 +55,7 @@ fn finish_drains_what_was_queued_before_and_after_it() {
     queue(&LOOP, || ORDER.lock().unwrap().push(1));
     LOOP.run();
     assert_eq!(*ORDER.lock().unwrap(), [0, 1, 2]);
-    // A loop that is finished stays so, and still runs what is queued.
+    // A finished loop stays finished, and still runs queued jobs.
     queue(&LOOP, || ORDER.lock().unwrap().push(3));
     LOOP.run();
     assert_eq!(*ORDER.lock().unwrap(), [0, 1, 2, 3]);
@@ -75,7 +75,7 @@ fn finish_ends_a_loop_that_sleeps() {
 
 #[test]
 fn a_loop_that_was_finished_can_be_moved() {
-    /// Gives its loops back from other places than they were finished in.
+    /// Returns loops that were finished in other places.
     fn finished(loops: usize) -> Vec<RunLoop> {
         let mut boxes: Vec<Box<RunLoop>> = (0..loops).map(|_| Box::default()).collect();
         for run_loop in &boxes {
@@ -133,7 +133,7 @@ fn run_until_leaves_what_else_is_queued_for_whoever_drives_next() {
     };
     let work = LOOP.scheduler().schedule().then(move |()| {
         queue(&LOOP, count);
-        // What this queues is behind the completion of the sender that is waited for.
+        // The job that this queues is behind the completion of the awaited sender.
         queue(&LOOP, move || queue(&LOOP, count));
         7
     });
@@ -271,7 +271,7 @@ fn a_completion_that_races_with_the_end_of_the_loop_touches_no_freed_memory() {
     with_loop(|first| {
         with_loop(|second| {
             for _ in 0..5_000 {
-                // The loops of these live on the stack, and go as soon as the last job was pushed.
+                // These loops live on the stack, and are dropped right after the last push.
                 sync_wait(first.schedule()).unwrap();
                 sync_wait(when_all((first.schedule(), second.schedule(), just(()).on(first)))).unwrap();
                 // These live on the heap.

@@ -1,4 +1,4 @@
-//! `TaskScheduler`: any scheduler that cannot fail, its type erased.
+//! `TaskScheduler`: a type-erased infallible scheduler.
 
 use std::convert::Infallible;
 use std::marker::PhantomPinned;
@@ -18,7 +18,7 @@ use bowline::scheduler::{
 use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Identity, Operation, Transfer};
 
-/// A scheduler of right here that is `WORDS` words large, and equal to those with the same number.
+/// An inline scheduler that is `WORDS` words large, and equal to those with the same number.
 #[derive(Clone, Debug)]
 struct Sized<const WORDS: usize>([usize; WORDS]);
 
@@ -47,7 +47,7 @@ impl<const WORDS: usize> Scheduler for Sized<WORDS> {
     }
 }
 
-/// The same bits as a `Sized<1>`, and another type.
+/// The same bits as a `Sized<1>`, with another type.
 #[derive(Clone, PartialEq)]
 struct OtherWord(usize);
 
@@ -64,11 +64,11 @@ impl Scheduler for OtherWord {
     }
 }
 
-/// A value of the user's own.
+/// A user-defined value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Level(u8);
 
-/// What the operation of a [`Probe`] was told by its environment.
+/// The answers that the operation of a [`Probe`] got from its environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Told {
     level: Option<Level>,
@@ -85,8 +85,8 @@ fn told<R: Receiver<(), Infallible>>(receiver: &R) -> Told {
     }
 }
 
-/// A scheduler of right here whose operation takes `WORDS` words more than it needs, and that asks its environment
-/// when it is connected and when it is started.
+/// An inline scheduler whose operation is `WORDS` words larger than needed. It queries its environment when connected and when
+/// started.
 #[derive(Clone, Default)]
 struct Probe<const WORDS: usize>(Arc<Mutex<Vec<Told>>>);
 
@@ -159,7 +159,7 @@ impl<const WORDS: usize, R: Receiver<(), Infallible>> Operation for ProbeOperati
 const INLINE: usize = 0;
 const LARGE: usize = 64;
 
-/// Counts what it gives out, and gives out so many blocks and no more.
+/// An allocator that counts, with a limited number of blocks.
 #[derive(Debug)]
 struct Arena {
     left: AtomicUsize,
@@ -191,7 +191,7 @@ impl Arena {
 #[derive(Clone, Copy, Debug)]
 struct In<'a>(&'a Arena);
 
-// SAFETY: what it gives out is the global allocator's.
+// SAFETY: forwards to the global allocator.
 unsafe impl Allocator for In<'_> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.0
@@ -234,7 +234,7 @@ unsafe impl Allocator for Wide<'_> {
 
 const _: () = {
     assert!(<TaskScheduler<'static> as Scheduler>::INFALLIBLE);
-    // Nothing is known of where it completes.
+    // Its place of completion is unknown.
     assert!(!<TaskSchedule<'static> as Sender>::COMPLETES.stays_on_scheduler());
 };
 
@@ -249,7 +249,7 @@ fn equals_what_it_erases_and_differs_from_others() {
     assert!(erased != TaskScheduler::new(second.scheduler()));
     assert!(erased != TaskScheduler::new(InlineScheduler));
     assert!(TaskScheduler::new(InlineScheduler) == InlineScheduler);
-    // The same bits, and another type; the same type, and another value.
+    // The same bits with another type; the same type with another value.
     let word = TaskScheduler::new(Sized::<1>::number(7));
     assert!(word == Sized::<1>::number(7));
     assert!(word != Sized::<1>::number(8));
@@ -261,7 +261,7 @@ fn equals_what_it_erases_and_differs_from_others() {
     assert!(TaskScheduler::new(Sized::<8>::number(7)) == TaskScheduler::new(Sized::<8>::number(7)));
     assert!(TaskScheduler::new(Sized::<8>::number(7)) != TaskScheduler::new(Sized::<8>::number(8)));
     assert!(TaskScheduler::new(Sized::<8>::number(7)) != TaskScheduler::new(Sized::<7>::number(7)));
-    // A scheduler that was made infallible is not the one beneath.
+    // A scheduler that was made infallible differs from the one inside.
     assert!(erased != first.scheduler().or_inline());
     assert!(TaskScheduler::new(first.scheduler().or_inline()) == first.scheduler().or_inline());
     assert!(TaskScheduler::new(first.scheduler().or_inline()) != first.scheduler().or_abort());
@@ -350,7 +350,7 @@ fn a_copy_with_another_allocator_uses_that_one() {
     assert!(copy == Sized::<8>::number(7));
     drop(copy);
     assert_eq!(second.alive(), (0, 0));
-    // One that is in words allocates nothing for itself, but does for its operations.
+    // A scheduler stored in words allocates nothing for itself, but for its operations.
     let erased = TaskScheduler::new_in(Probe::<LARGE>::default(), In(&first));
     let copy = TaskScheduler::new_in(erased.clone(), In(&second));
     assert!(sync_wait(copy.schedule()).is_value());
@@ -384,7 +384,7 @@ fn small_schedulers_do_not_allocate() {
         run_loop.run_until(just(1).continues_on(erased).continues_on(run_loop.scheduler()))
     });
     assert_eq!((outcome.unwrap(), allocated), (1, 0));
-    // The given allocator is not asked either.
+    // The given allocator is not used either.
     let none = Arena::of(0);
     assert!(sync_wait(TaskScheduler::new_in(Sized::<3>::number(1), In(&none)).schedule()).is_value());
 }
@@ -417,14 +417,14 @@ fn a_large_operation_is_allocated_when_it_is_connected() {
     assert!(arena.alive().1 > size_of::<[usize; LARGE]>());
     assert!(prepared.wait().is_value());
     assert_eq!((arena.given(), arena.alive()), (1, (0, 0)));
-    // In a chain the second operation is connected by the first's completion, and starting is not what allocates.
+    // In a chain, the first completion connects the second operation, and starting does not allocate.
     assert!(sync_wait(erased.schedule().sequence(erased.schedule())).is_value());
     assert_eq!((arena.given(), arena.alive()), (3, (0, 0)));
 }
 
 #[test]
 fn an_operation_up_to_the_stated_size_is_inline() {
-    // The operation has a probe, a receiver of a word, and its room.
+    // The operation has a probe, a receiver of one word, and its buffer.
     const LARGEST: usize = TaskScheduler::INLINE_OPERATION / size_of::<usize>() - 2;
     let none = Arena::of(0);
     let fits = TaskScheduler::new_in(Probe::<LARGEST>::default(), In(&none));
@@ -445,7 +445,7 @@ fn an_allocator_without_memory_is_a_clear_error() {
     let _: &dyn std::error::Error = &error;
     let made = panic_message(|| TaskScheduler::new_in(Sized::<4>::number(1), In(&none)));
     assert!(made.contains("cannot erase a scheduler: failed to allocate"), "{made}");
-    // An operation: the panic is that of `connect`, which has started nothing, and lets go of what it was given.
+    // An operation: the panic is that of `connect`, which has started nothing and drops its arguments.
     let erased = TaskScheduler::try_new_in(Probe::<LARGE>::default(), In(&none)).unwrap();
     let census = Census::new();
     let value = census.value();
@@ -552,7 +552,7 @@ fn the_scheduler_inside_sees_the_users_values() {
     in_both_places!(check);
 }
 
-/// Completes when it is asked to stop, and not before.
+/// A scheduler that completes only by a stop.
 #[derive(Clone, PartialEq)]
 struct NeverThere;
 
@@ -649,7 +649,7 @@ fn keeps_the_order_of_the_starts() {
     assert_eq!(*order.lock().unwrap(), (0..100).collect::<Vec<_>>());
 }
 
-/// Schedules onto a loop of another thread, and does not return from `start` before all that comes of it is over there.
+/// Schedules onto a loop of another thread. Its `start` returns only after all resulting work is over there.
 #[derive(Clone, Copy, PartialEq)]
 struct Hasty<const WORDS: usize>;
 
@@ -689,7 +689,7 @@ impl<const WORDS: usize, R: Receiver<(), Infallible>> Operation for HastyOperati
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: the hop is pinned with this operation, and started once.
         let resumed = unsafe { self.map_unchecked_mut(|this| &mut this.hop).start() };
-        // The loop is first in, first out: what comes after the hop comes after all that the hop resumed.
+        // The loop is FIFO: work queued after the hop runs after everything that the hop resumed.
         assert!(sync_wait(HASTY.scheduler().schedule()).is_value());
         resumed
     }
@@ -753,7 +753,7 @@ fn the_inside_is_destroyed_before_the_completion() {
     in_both_places!(check);
 }
 
-/// A scheduler that promises not to fail, and breaks its promise.
+/// A scheduler that declares itself infallible, and fails.
 #[derive(Clone, Copy, PartialEq)]
 enum Liar {
     Fails,
@@ -795,7 +795,7 @@ fn may_be_sent_and_shared_and_kept_in_a_static() {
     assert!(equal);
 }
 
-/// A scheduler of the user's own that has an erased one inside.
+/// A user-defined scheduler with an erased one inside.
 #[derive(Clone, PartialEq)]
 struct Around(TaskScheduler<'static>);
 
@@ -868,8 +868,8 @@ fn a_million_affine_rounds_take_constant_stack() {
     });
 }
 
-/// Runs a check with a scheduler that panics in a method, whose operation is inline, and with one whose is not; and sees
-/// that nothing of theirs is left.
+/// Runs a check with a scheduler that panics in a method, with an inline operation and with one that is not. Asserts that
+/// nothing leaks.
 macro_rules! with_touchy {
     ($method:expr, $check:ident) => {
         let census = Census::new();
@@ -887,14 +887,14 @@ fn a_panic_in_schedule_is_the_completion() {
         for _ in 0..3 {
             assert_eq!(panic_message(|| sync_wait(erased.schedule())), "in schedule");
         }
-        // What comes after sees the panic, and nothing else.
+        // The next sender sees only the panic.
         let value = census.value();
         let work = erased
             .schedule()
             .then(move |()| drop(value))
             .upon_stopped(|| panic!("stopped"));
         assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
-        // What is not started runs nothing, and tells nobody.
+        // An unstarted operation runs nothing and completes nothing.
         let (record, recorded) = Record::new();
         drop(erased.schedule().connect(record));
         assert_eq!(recorded.recv(), Ok(Recorded::<(), Infallible>::Dropped));
@@ -982,7 +982,7 @@ fn a_panic_in_clone_of_a_small_one_is_that_of_the_copy() {
     assert_eq!(census.alive(), 0);
 }
 
-/// An allocator as large as a word, so that every copy has a clone. It can be cloned twice, and panics then.
+/// An allocator of one word, so that every copy has a clone. It can be cloned twice; the third clone panics.
 #[derive(Debug)]
 struct Twice<'a>(&'a (Arena, AtomicUsize));
 
@@ -993,14 +993,14 @@ impl Clone for Twice<'_> {
     }
 }
 
-// SAFETY: all clones give what the arena does.
+// SAFETY: all clones forward to the arena.
 unsafe impl Allocator for Twice<'_> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         In(&self.0.0).allocate(layout)
     }
 
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { In(&self.0.0).deallocate(memory, layout) };
     }
 }
@@ -1031,7 +1031,7 @@ fn a_comparison_asks_for_identities_and_calls_no_eq() {
 
 #[test]
 fn one_that_does_not_tell_its_identity_equals_nothing() {
-    /// Equal to everything, by its own account.
+    /// Compares equal to everything.
     #[derive(Clone)]
     struct Silent(#[allow(dead_code, reason = "so that it has a size")] u8);
     impl PartialEq for Silent {
@@ -1048,7 +1048,7 @@ fn one_that_does_not_tell_its_identity_equals_nothing() {
     }
     let erased = TaskScheduler::new(Silent(1));
     assert!(erased != Silent(1) && erased != erased.clone());
-    // A type of size zero is known by its type.
+    // A zero-sized type is identified by its type.
     assert!(TaskScheduler::new(NeverThere) == NeverThere);
 }
 
@@ -1108,7 +1108,7 @@ fn schedulers_that_borrow_for_different_times_can_be_compared() {
     assert!(long == Named(NAME));
 }
 
-/// A wrapper that lets tasks into the queue of the scheduler inside.
+/// A wrapper that exposes the queue of the inner scheduler to tasks.
 #[derive(Clone, PartialEq)]
 struct Forwards<S>(S);
 

@@ -9,9 +9,9 @@ use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::stop::{InplaceStopSource, StopSource};
 
-/// Smaller where frames are larger and everything is slower.
+/// Smaller where stack frames are larger and everything is slower.
 const MANY: usize = if cfg!(sanitized) { 1_000 } else { 10_000 };
-/// Fewer than there may be spare threads: each of them waits for one that can only run after it has begun to wait.
+/// Fewer than the possible spare threads: each job waits for one that runs only after it has begun to wait.
 const DEEP: usize = if cfg!(sanitized) { 100 } else { 400 };
 
 type Order = Arc<Mutex<Vec<usize>>>;
@@ -40,7 +40,7 @@ fn work_runs_on_the_pools_threads() {
 fn every_worker_takes_part() {
     let pool = ThreadPool::new(4);
     let barrier = Barrier::new(4);
-    // Nobody gets past the barrier before four threads are there.
+    // No thread passes the barrier before four have arrived.
     let work = [0; 4].map(|_| {
         pool.scheduler().schedule().then(|()| {
             barrier.wait();
@@ -159,7 +159,7 @@ fn all_workers_wait_for_work_of_their_pool() {
         let barrier = Barrier::new(workers);
         let waits = (0..workers).map(|_| {
             pool.scheduler().schedule().then(|()| {
-                // Now all of them are here, and nobody is left.
+                // Now all of them have arrived, and no worker is left.
                 barrier.wait();
                 sync_wait(pool.scheduler().schedule().then(|()| pool.worker_index())).unwrap()
             })
@@ -183,8 +183,8 @@ fn waits_nest_deeply() {
     }
 }
 
-/// Queues many jobs which each wait for two more, on workers with small stacks: more than there are threads, were all of
-/// them to wait at once.
+/// Queues many jobs that each wait for two more, on workers with small stacks. Were all to wait at once, the threads would not
+/// suffice.
 fn many_that_wait(workers: usize, inside: bool, own: PoolLevel, children: PoolLevel) {
     let pool = ThreadPool::builder()
         .threads(workers)
@@ -214,7 +214,7 @@ fn many_that_wait(workers: usize, inside: bool, own: PoolLevel, children: PoolLe
     if inside {
         execute(pool.scheduler(), queue);
     } else {
-        // So that all of them are there before the first runs.
+        // All of them are queued before the first runs.
         let _held = (0..workers).map(|_| hold(pool.scheduler())).collect::<Vec<_>>();
         queue();
     }
@@ -255,7 +255,7 @@ fn many_queued_waits_of_low_priority_do_not_pile_up() {
 
 #[test]
 fn many_queued_jobs_that_wait_often_do_not_pile_up() {
-    // So often that the oldest have their turn during each job, who then wait in turn.
+    // Often enough that the oldest get their turn during each job, and then wait in turn.
     let waits = 3 * ThreadPool::FAIRNESS;
     for priority in [Priority::Default, Priority::UserInteractive] {
         let pool = ThreadPool::builder().threads(1).stack_size(DEEP_STACK).build().unwrap();
@@ -279,7 +279,7 @@ fn many_queued_jobs_that_wait_often_do_not_pile_up() {
 fn a_wait_on_a_worker_ends_while_others_keep_the_pool_busy() {
     let pool = ThreadPool::new(1);
     let stop = StopSource::new();
-    // Two that reschedule themselves for ever, so that there is always something else to do.
+    // Two that reschedule themselves forever, so that other work is always available.
     for _ in 0..2 {
         let endless = pool.scheduler().schedule().repeat_until(|()| false);
         start_detached(endless.write_env(WithStopToken(stop.token())));
@@ -302,13 +302,13 @@ fn what_a_job_pushed_runs_although_the_job_blocks() {
     let pool = ThreadPool::new(2);
     let scheduler = pool.scheduler();
     for hops in 0..40 {
-        // Hops first: what comes straight out of the worker's own slot again and again.
+        // Hops first: a job that comes out of the worker's own slot again and again.
         let work = starts_on(scheduler, scheduler.schedule().repeat_n(hops)).then(move |()| {
-            // The other worker may have gone to sleep by then, or not: both must do.
+            // The other worker may have gone to sleep by then, or not: both must work.
             (0..1_000).for_each(|_| thread::yield_now());
             let (sent, received) = mpsc::channel();
             execute(scheduler, move || sent.send(()).unwrap());
-            // Not a wait that the pool knows of: the other worker must come for it.
+            // The pool does not know of this wait: the other worker must take the job.
             received.recv().unwrap();
         });
         sync_wait(work).unwrap();
@@ -395,7 +395,7 @@ fn a_panic_in_a_job_arrives_and_the_worker_survives() {
     for _ in 0..3 {
         let panics = pool.scheduler().schedule().then(|()| panic!("in a job"));
         assert_eq!(panic_message(|| sync_wait(panics)), "in a job");
-        // Nobody hears of this one, but the worker does not mind either.
+        // This panic has no receiver, and the worker survives it.
         execute(pool.scheduler(), || std::panic::resume_unwind(Box::new("detached")));
     }
     assert_eq!(pool.install(|| thread::current().id()), thread);
@@ -413,7 +413,7 @@ fn errors_pass_from_the_pool() {
 
 // With the algorithms.
 
-/// Whether the calling thread is one of the pool's.
+/// Returns whether the calling thread is a worker of the pool.
 fn on(pool: &ThreadPool) -> bool {
     pool.worker_index().is_some()
 }
@@ -459,7 +459,7 @@ fn on_comes_back_to_the_pool_on_every_channel() {
 #[test]
 fn a_panic_comes_back_to_the_pool_through_affine_and_on() {
     let (here, there) = (ThreadPool::new(1), ThreadPool::new(1));
-    // What `finally` runs after the panic runs where the panic arrives.
+    // `finally` runs its clean-up where the panic arrives.
     let came_back = AtomicUsize::new(0);
     let note = || {
         just_from(|| {
@@ -608,7 +608,7 @@ fn dropped_unstarted_it_runs_nothing() {
 
 // Allocations and stack.
 
-/// A pool whose threads are counted.
+/// Returns a pool whose threads' allocations are counted.
 fn counted_pool(workers: usize) -> (ThreadPool, CrewAllocations) {
     let crew = CrewAllocations::new();
     crew.join();
@@ -641,7 +641,7 @@ fn a_hop_does_not_allocate() {
             sync_wait(hop.repeat_n(2_000)).unwrap();
         };
         for work in [&inside as &dyn Fn(), &outside, &between] {
-            // The first time, a thread makes the handle that it is woken by.
+            // A warm-up: a thread creates its wake-up handle once.
             work();
             assert_eq!(crew.during(work).1, 0, "{workers} workers");
         }

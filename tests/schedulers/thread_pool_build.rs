@@ -1,4 +1,4 @@
-//! How a `ThreadPool` is made, and what becomes of wishes that cannot be granted.
+//! Building a `ThreadPool`, and requests that cannot be met.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -50,7 +50,7 @@ fn every_thread_starts_with_the_hook_before_its_first_job() {
         move |index| lock(&seen).push((index, thread::current().id()))
     };
     let pool = ThreadPool::builder().threads(3).on_start(on_start).build().unwrap();
-    // All hooks have run when the pool is there.
+    // All hooks have run when the pool is returned.
     let mut seen = std::mem::take(&mut *lock(&seen));
     seen.sort_unstable_by_key(|&(index, _)| index);
     assert_eq!(seen.iter().map(|&(index, _)| index).collect::<Vec<_>>(), [0, 1, 2]);
@@ -61,7 +61,7 @@ fn every_thread_starts_with_the_hook_before_its_first_job() {
 
 #[test]
 fn stacks_are_as_large_as_was_asked_for() {
-    // More than the usual stack of a thread, which is two megabytes.
+    // More than the default stack of a thread, which is two megabytes.
     #[inline(never)]
     fn deep(n: usize) -> usize {
         let kilobyte = std::hint::black_box([n; 128]);
@@ -95,7 +95,7 @@ fn more_than_can_be_counted_are_refused_before_any_is_started() {
     }
 }
 
-/// Runs in a process of its own, which may have less memory than 64 such stacks.
+/// Runs in a process of its own, limited to less memory than 64 such stacks.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(sanitized)))]
 #[test]
 fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
@@ -111,7 +111,7 @@ fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
     if std::env::var_os(INSIDE).is_none() {
         return passes_in_own_process(NAME, &[(INSIDE, "1")]);
     }
-    // SAFETY: two words, as the C library wants them.
+    // SAFETY: the limit is two words, as the C library expects.
     assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
     let census = Census::new();
     let counted = census.clone();
@@ -138,9 +138,9 @@ fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
     assert_eq!(error.source().unwrap().to_string(), source.to_string());
     assert_eq!(census.alive(), 0);
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
-    // The harness has its own, and this test.
+    // Those of the harness and of this test.
     assert!(tasks <= 2, "{tasks} threads are left");
-    // As many as there is memory for are given.
+    // As many threads as there is memory for.
     assert_eq!(
         ThreadPool::builder()
             .threads(2)
@@ -199,7 +199,7 @@ fn a_name_that_cannot_be_one_is_an_error_before_any_thread_is_started() {
 
 #[test]
 fn a_pool_can_be_built_where_one_could_not() {
-    // Its memory was given back, and is whole.
+    // Its memory was released, and can be reused.
     for _ in 0..3 {
         let failed = ThreadPool::builder()
             .threads(7)
@@ -218,7 +218,7 @@ fn a_pool_can_be_built_where_one_could_not() {
     }
 }
 
-/// The processors that the calling thread may use, as the kernel prints them.
+/// Returns the processors that the calling thread may use, as the kernel prints them.
 #[cfg(target_os = "linux")]
 fn allowed() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -247,7 +247,7 @@ fn a_pinned_worker_stays_on_one_processor() {
         processors.iter().all(|list| list.parse::<usize>().is_ok()),
         "{processors:?}"
     );
-    // Each has its own, where there is one for each.
+    // Each has its own, if there are enough.
     assert_eq!(processors.iter().collect::<HashSet<_>>().len(), workers);
     let free = ThreadPool::new(1);
     assert_eq!(free.install(allowed), allowed());

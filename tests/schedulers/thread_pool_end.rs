@@ -1,4 +1,4 @@
-//! How a `ThreadPool` ends: everything that it accepted runs, exactly once, and its threads are gone.
+//! The end of a `ThreadPool`: every accepted job runs exactly once, and all threads end.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ const MANY: usize = if cfg!(sanitized) { 300 } else { 3_000 };
 
 thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
 
-/// A pool whose threads are counted until they end.
+/// Returns a pool whose threads are counted until they end.
 fn census_pool(workers: usize, census: &Census) -> ThreadPool {
     let counted = census.clone();
     ThreadPool::builder()
@@ -26,14 +26,14 @@ fn census_pool(workers: usize, census: &Census) -> ThreadPool {
         .unwrap()
 }
 
-/// Waits for threads that end on their own.
+/// Waits for threads that are about to end.
 fn until_gone(census: &Census) {
     while census.alive() > 0 {
         thread::yield_now();
     }
 }
 
-/// Where the pool of a scheduler is in memory.
+/// Returns the address of a scheduler's pool.
 fn memory(scheduler: PoolScheduler) -> String {
     let text = format!("{scheduler:?}");
     text[..text.find('.').unwrap()].to_owned()
@@ -70,7 +70,7 @@ fn what_was_accepted_runs_before_the_drop_returns() {
         }
         thread::scope(|scope| {
             scope.spawn(|| drop(pool));
-            // While the pool is being dropped already, as a rule.
+            // Usually while the pool is already being dropped.
             drop(held);
         });
         assert_eq!(ran.load(SeqCst), MANY);
@@ -80,7 +80,7 @@ fn what_was_accepted_runs_before_the_drop_returns() {
 
 #[test]
 fn what_comes_of_it_runs_too_at_every_priority() {
-    /// Each job queues the next one at the next level.
+    /// Queues a chain of jobs, each at the next level.
     fn chain(scheduler: PoolScheduler, left: usize, ran: Arc<AtomicUsize>) {
         if left > 0 {
             execute(scheduler.with_priority(Priority::ALL[left % 5]), move || {
@@ -142,7 +142,7 @@ fn scheduling_from_outside_while_it_ends_loses_nothing() {
                     for n in 0..20 {
                         execute(scheduler.with_priority(Priority::ALL[(n + producer) % 5]), count(&ran));
                     }
-                    // Where it runs, here or on the global pool, it runs.
+                    // It runs, here or on the global pool.
                     sync_wait(scheduler.schedule()).unwrap();
                 });
             }
@@ -190,7 +190,7 @@ fn a_worker_of_another_pool_drops_it_and_both_need_each_other() {
         let ran = Arc::new(AtomicUsize::new(0));
         let (there, counts) = (other.scheduler(), count(&ran));
         let held = hold(pool.scheduler());
-        // What is left in the pool when it is dropped needs the worker that drops it.
+        // The last jobs of the dropped pool need the worker that drops it.
         execute(pool.scheduler(), move || {
             sync_wait(when_all([there.schedule(); 20])).unwrap();
             counts();
@@ -207,7 +207,7 @@ fn a_worker_of_another_pool_drops_it_and_both_need_each_other() {
 
 #[test]
 fn a_worker_that_drops_a_pool_does_not_wait_for_the_next_one_in_its_memory() {
-    // A number that no other test here uses, so that nobody else takes the memory.
+    // A number that no other test here uses, so that no other pool takes the memory.
     const WORKERS: usize = 5;
     let census = Census::new();
     let (pool, other) = (census_pool(WORKERS, &census), ThreadPool::new(1));
@@ -215,7 +215,7 @@ fn a_worker_that_drops_a_pool_does_not_wait_for_the_next_one_in_its_memory() {
     let (sent, received) = mpsc::channel();
     let scheduler = other.scheduler();
     other.install(move || {
-        // This runs while the drop waits, and returns when there is a new pool where the old one was.
+        // Runs while the drop waits, and returns when a new pool is at the old one's address.
         execute(scheduler, move || {
             drop(held);
             until_gone(&census);
@@ -254,7 +254,7 @@ fn a_scheduler_of_an_ended_pool_is_not_that_of_the_next_one_in_its_memory() {
     drop(pool);
     let pool = ThreadPool::new(WORKERS);
     let new = pool.scheduler();
-    // Otherwise nothing is shown.
+    // A precondition of the test.
     assert_eq!(memory(old), memory(new));
     assert_ne!(old, new);
     let place = || {
@@ -305,7 +305,7 @@ impl Receiver<(), Infallible> for Tell {
 #[test]
 fn what_the_global_pool_took_over_is_raised_there() {
     type Queued = <PoolSchedule as Sender>::Operation<Tell>;
-    // Fewer workers than the global pool may have, so that a number of a worker there means nothing here.
+    // Fewer workers than the global pool may have, so that an index of a worker there is invalid here.
     let pool = ThreadPool::new(1);
     let scheduler = pool.scheduler();
     drop(pool);
@@ -319,11 +319,11 @@ fn what_the_global_pool_took_over_is_raised_there() {
                 .collect();
             let start_and_raise = || {
                 for operation in &operations {
-                    // SAFETY: it stays where it is until it is freed below, and is started once.
+                    // SAFETY: the operation does not move until it is freed below, and is started once.
                     unsafe { std::pin::Pin::new_unchecked(&mut *operation.0.as_ptr()).start() }.run();
                 }
                 for (n, operation) in operations.iter().enumerate() {
-                    // SAFETY: it was started, and is not freed yet.
+                    // SAFETY: the operation was started, and is not freed yet.
                     unsafe { Operation::raise(operation.0, Priority::ALL[(n + round) % 2]) };
                 }
             };
@@ -338,7 +338,7 @@ fn what_the_global_pool_took_over_is_raised_there() {
             drop(sent);
             assert!(received.recv().is_err(), "one ran twice");
             for operation in operations {
-                // SAFETY: it has completed, and nobody raises it any more.
+                // SAFETY: the operation has completed, and no thread raises it any longer.
                 drop(unsafe { Box::from_raw(operation.0.as_ptr()) });
             }
         }
@@ -347,7 +347,7 @@ fn what_the_global_pool_took_over_is_raised_there() {
 
 struct Shared<T>(NonNull<T>);
 
-// SAFETY: an operation may be started and raised anywhere.
+// SAFETY: an operation may be started and raised on any thread.
 unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<T> Sync for Shared<T> {}

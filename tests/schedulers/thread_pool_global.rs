@@ -1,5 +1,5 @@
-//! The global pool, and how it is replaced: once in the life of a process, so there is one test in this file, which starts a
-//! process for each case.
+//! The global pool and its replacement. It can be replaced once per process, so the one test of this file starts a process for
+//! each case.
 
 use std::sync::mpsc;
 
@@ -27,7 +27,7 @@ const CASES: [(&str, fn()); 6] = [
         ThreadPool::new(3).make_global().unwrap();
         let again = ThreadPool::new(5).make_global().unwrap_err();
         assert_eq!(again.threads(), 5);
-        // It is given back in working order.
+        // It is returned in working order.
         assert_eq!(again.install(|| 7), 7);
         assert_eq!(ThreadPool::global().threads(), 3);
     }),

@@ -66,7 +66,7 @@ fn what_a_worker_queues_itself_is_ordered_too() {
 
 #[test]
 fn low_work_waits_for_what_can_be_stolen() {
-    // One worker keeps jobs of the default level to itself and does not get to them; the other finds those first.
+    // One worker has jobs of the default level in its own queue and does not get to them; the other finds those first.
     let pool = ThreadPool::new(2);
     let order = Order::default();
     let held = hold(pool.scheduler());
@@ -121,7 +121,7 @@ fn the_priority_comes_from_the_environment_unless_the_scheduler_has_one() {
 
 // The lowest is never starved.
 
-/// Work that comes back again and again, until it is told to stop, and counts the jobs that were run.
+/// Jobs that requeue themselves until stopped, and a count of the jobs run.
 struct Endless {
     ran: Arc<AtomicUsize>,
     stopped: Arc<AtomicBool>,
@@ -135,7 +135,7 @@ impl Endless {
         }
     }
 
-    /// One more job that comes back at this level.
+    /// Starts one more job that requeues itself at this level.
     fn start(&self, scheduler: PoolScheduler) {
         let (ran, stopped) = (self.ran.clone(), self.stopped.clone());
         start_detached(scheduler.schedule().repeat_until(move |()| {
@@ -144,7 +144,7 @@ impl Endless {
         }));
     }
 
-    /// A function that says after how many jobs it ran, and, the last of `count`, stops everything.
+    /// Returns a function that reports after how many jobs it ran. The last of `count` calls stops everything.
     fn probe(&self, count: usize) -> (impl Fn() + Clone + Send + 'static, mpsc::Receiver<usize>) {
         let (ran, stopped) = (self.ran.clone(), self.stopped.clone());
         let left = Arc::new(AtomicUsize::new(count));
@@ -202,7 +202,7 @@ fn the_lowest_runs_again_and_again_beside_endless_urgent_work() {
 
 #[test]
 fn what_came_from_outside_is_not_starved_by_what_a_worker_keeps_to_itself() {
-    // One that hops alone stays in the worker's slot; several go through its ring.
+    // A single hopping job stays in the worker's slot; several go through its ring.
     for hoppers in [1, 2, 5] {
         let pool = ThreadPool::new(1);
         let held = hold(pool.scheduler());
@@ -253,7 +253,7 @@ fn the_slot_does_not_starve_the_ring() {
         inside.start(scheduler);
     });
     drop(held);
-    // Sooner than by turns: a job that hops alone makes way after sixteen hops.
+    // Sooner than by turns: a single hopping job yields after sixteen hops.
     assert!(ran.recv().unwrap() <= 16);
 }
 
@@ -275,7 +275,7 @@ fn a_worker_that_waits_starves_nothing_either() {
 
 // Raised while queued.
 
-/// A receiver that counts, notes its number, and may call something while it completes.
+/// A receiver that counts, records its number, and may call a function at its completion.
 struct Noting {
     n: usize,
     order: Order,
@@ -310,13 +310,12 @@ impl Receiver<(), Infallible> for Noting {
     }
 }
 
-/// An operation that is started and raised by hand. It must have completed, and nobody may be about to raise it, when
-/// this is dropped.
+/// An operation that is started and raised by hand. When this is dropped, it must have completed, and no thread may raise it.
 struct Queued(NonNull<<PoolSchedule as Sender>::Operation<Noting>>);
 
-// SAFETY: an operation may be started and raised anywhere.
+// SAFETY: an operation may be started and raised on any thread.
 unsafe impl Send for Queued {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Queued {}
 
 impl Queued {
@@ -330,21 +329,21 @@ impl Queued {
         Queued(NonNull::from(Box::leak(Box::new(operation))))
     }
 
-    /// To be called once.
+    /// Starts the operation. Called once.
     fn start(&self) {
-        // SAFETY: it stays where it is until this is dropped.
+        // SAFETY: the operation does not move until this is dropped.
         unsafe { Pin::new_unchecked(&mut *self.0.as_ptr()).start() }.run();
     }
 
     fn raise(&self, priority: Priority) {
-        // SAFETY: the tests raise only what was started.
+        // SAFETY: the tests raise only started operations.
         unsafe { Operation::raise(self.0, priority) };
     }
 }
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        // SAFETY: the tests drop it only when it has completed.
+        // SAFETY: the tests drop it only after it has completed.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -450,7 +449,7 @@ fn all_that_waits_in_a_ring_may_be_raised_out_of_it() {
     drop(pool);
     let expected = [49, 99, 149, 199].map(|last| (0..50).map(|n| last - n).collect::<Vec<_>>());
     let order = taken(order);
-    // The oldest of the other queues have their turns, but they are empty.
+    // The oldest of the other queues get their turns, but those queues are empty.
     assert_eq!(order, expected.concat());
 }
 
@@ -469,7 +468,7 @@ fn raised_while_it_runs_and_afterwards_it_does_not_run_again() {
     runs.recv().unwrap();
     job.raise(UserInitiated);
     go_on.send(()).unwrap();
-    // The worker gets to this after the job.
+    // The worker runs this after the job.
     pool.install(|| ());
     job.raise(UserInteractive);
     drop(pool);
@@ -512,7 +511,7 @@ fn raised_by_many_at_once_each_runs_once() {
         while lock(&order).len() < JOBS {
             thread::yield_now();
         }
-        // Whatever would run twice has done so when everything of the lowest level has.
+        // A job that would run twice has done so when everything of the lowest level has run.
         sync_wait(pool.scheduler().with_priority(Background).schedule()).unwrap();
         let mut order = taken(order);
         order.sort_unstable();

@@ -15,14 +15,14 @@ use bowline::{EmptyEnv, Patched};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Longer than anything here takes: it only makes a failure of what would hang.
+/// A limit far beyond the duration of a test: it turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -37,13 +37,13 @@ impl Numbers {
         self.next() % limit
     }
 
-    /// Below the limit, and of any magnitude.
+    /// Returns a number below the limit, of any magnitude.
     fn of_any_size(&mut self, limit: u64) -> u64 {
         (self.next() >> self.below(u64::from(u64::BITS))) % limit
     }
 }
 
-/// Starts the timer, with the token of a source, and notes its number when it has completed with a value.
+/// Starts the timer with the token of a source, and records its number when it has completed with a value.
 fn note(
     timer: impl Sender<Value = (), Error = Infallible> + 'static,
     notes: &Arc<Mutex<Vec<usize>>>,
@@ -64,7 +64,7 @@ fn note(
     source
 }
 
-/// Says when the thread it is called on has ended.
+/// Reports when the calling thread has ended.
 fn when_this_thread_ends(ended: mpsc::Sender<()>) {
     struct AtEnd(mpsc::Sender<()>);
     impl Drop for AtEnd {
@@ -148,7 +148,7 @@ fn the_longest_time_never_comes_and_is_stoppable() {
     for forever in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000_000 + 1)] {
         let wait = || timer.schedule_after(forever);
         assert!(sync_wait(wait().stop_when(timer.schedule_after(ms(2)))).is_stopped());
-        // Nor does it keep another from coming.
+        // It does not prevent another from completing.
         let both = when_any((wait().then(|()| 1), timer.schedule_after(ms(2)).then(|()| 2)));
         assert_eq!(sync_wait(both).unwrap(), 2);
     }
@@ -174,7 +174,7 @@ fn fires_in_the_order_of_deadlines_and_those_of_one_in_the_order_of_starts() {
             sources.push(note(schedule, &fired, number));
             expected.push((after, number));
         }
-        // A third is stopped again, in any order.
+        // A third of them is stopped, in any order.
         let mut stopped = HashSet::new();
         for _ in 0..TIMERS / 3 {
             let number = numbers.below(TIMERS as u64) as usize;
@@ -241,7 +241,7 @@ fn keeps_its_order_while_timers_come_and_go_and_fire() {
             pending.iter().all(|&number| deadlines[number] > before),
             "one that is due did not fire"
         );
-        // One that was past when it was inserted counts as inserted then.
+        // A deadline that was past when it was inserted counts as inserted then.
         let in_time: Vec<_> = fired
             .into_iter()
             .filter(|&number| deadlines[number] > served)
@@ -399,7 +399,7 @@ fn a_million_are_pending_and_are_stopped() {
         when_all_iter((0..ROUNDS).map(|_| timer.schedule_after(HOUR + Duration::from_nanos(numbers.below(1 << 40)))));
     // The second is started when all of them are pending.
     assert!(sync_wait(all.stop_when(just(()))).is_stopped());
-    // And the timer is as it was.
+    // The timer still works.
     sync_wait(timer.schedule_after(ms(1))).unwrap();
 }
 
@@ -449,7 +449,7 @@ fn a_sender_and_a_pending_timer_are_handles() {
         when_this_thread_ends(sender);
         fires.send(()).unwrap();
     }));
-    // The handle of the operation is the last, and goes on the timer's own thread.
+    // The operation's handle is the last, and is dropped on the timer's own thread.
     fired.recv_timeout(PATIENCE).expect("it fires");
     ended.recv_timeout(PATIENCE).expect("the thread ends");
 }
@@ -537,7 +537,7 @@ fn jobs_and_timers_of_one_loop_do_not_starve_each_other() {
     let timer = Timer::on(&run_loop);
     let job = || run_loop.scheduler().schedule();
     let hop = || timer.scheduler().schedule();
-    // Both would go on for ever, were it not for one of the other kind.
+    // Each would run forever, if one of the other kind did not end it.
     let jobs = job().repeat_until(|()| false).stop_when(timer.schedule_after(ms(2)));
     assert!(run_loop.run_until(jobs).is_stopped());
     let hops = hop().repeat_until(|()| false).stop_when(job().repeat_n(100));
@@ -557,7 +557,7 @@ fn a_timer_may_wait_for_another_that_is_due_by_driving_the_loop() {
     let base = Instant::now();
     let second = timer.schedule_at(base + ms(1)).then(|()| 7).ensure_started();
     let first = timer.schedule_at(base).then(|()| LOOP.run_until(second));
-    // Both are due when the loop looks.
+    // Both are due when the loop checks.
     while base.elapsed() < ms(2) {
         thread::yield_now();
     }
@@ -660,7 +660,7 @@ fn says_which_it_is() {
 
 #[test]
 fn does_not_allocate_per_timer() {
-    // The driver is this thread, so whatever is allocated is counted.
+    // The driver is this thread, so all allocations are counted.
     let run_loop = RunLoop::new();
     let timer = Timer::on(&run_loop);
     run_loop.run_until(timer.schedule_after(ms(1))).unwrap();
@@ -680,7 +680,7 @@ fn does_not_allocate_per_timer() {
     });
     assert!(outcome.is_stopped());
     assert_eq!(allocated, 0);
-    // Nor does the thread that starts a timer of another.
+    // Neither does the thread that starts a timer driven by another.
     let timer = Timer::new();
     let (outcome, allocated) = allocations(|| sync_wait(timer.schedule_after(ms(1))));
     assert!(outcome.is_value());
@@ -695,7 +695,7 @@ fn a_million_rounds_take_constant_stack() {
         run_loop
             .run_until(timer.scheduler().schedule().repeat_until(million()))
             .unwrap();
-        // Stopped again, each by a start.
+        // Stopped, each by a start.
         let stopped = timer.schedule_after(HOUR).stop_when(just(())).stopped_as_option();
         run_loop.run_until(stopped.repeat_until(million())).unwrap();
     });

@@ -1,4 +1,4 @@
-//! `affine` comes back without fail, so its scheduler must not fail.
+//! `affine` always returns to its scheduler, which therefore must not fail.
 use bowline::factories::JustError;
 use bowline::prelude::*;
 

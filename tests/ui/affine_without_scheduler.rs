@@ -1,4 +1,4 @@
-//! `affine` needs a scheduler to come back to; a detached sender has none.
+//! `affine` needs a scheduler to return to; a detached sender has none.
 use bowline::prelude::*;
 
 fn main() {

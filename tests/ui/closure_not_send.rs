@@ -1,4 +1,4 @@
-//! A function may be called on another thread, so what it captures must be `Send`.
+//! A function may be called on another thread, so its captures must be `Send`.
 use bowline::prelude::*;
 use std::rc::Rc;
 

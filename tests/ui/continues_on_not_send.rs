@@ -1,4 +1,4 @@
-//! What goes to another thread must be `Send`.
+//! A value that moves to another thread must be `Send`.
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What runs before it is waited for must not borrow.
+//! A sender that runs before it is waited for must not borrow.
 use bowline::prelude::*;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What is behind the door of an environment is not kept beyond the borrow of that.
+//! The door of an environment is not kept beyond the borrow of the environment.
 use bowline::sender::EnvDoor;
 use bowline::{EmptyEnv, Env, Query};
 use std::any::{Any, TypeId};
@@ -20,7 +20,7 @@ impl<'a, E: Env> Env for Stale<'a, E> {
 
     fn visit(&self, _: TypeId, _: &mut dyn FnMut(&dyn Any)) {}
 
-    // Of something that goes with the call.
+    // Of a value that is dropped at the end of the call.
     fn door(&self) -> EnvDoor<'_> {
         let inside = self.0.clone();
         inside.door()

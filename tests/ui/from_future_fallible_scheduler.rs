@@ -1,4 +1,4 @@
-//! A wake-up must not be lost, so the scheduler that a future is polled on must not fail.
+//! A wake-up must not be lost, so the scheduler that polls a future must not fail.
 use bowline::factories::JustError;
 use bowline::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Children run beside the body, so they own what they use: none writes a variable of the body.
+//! Children run concurrently with the body, so they own what they use: none writes a variable of the body.
 use bowline::prelude::*;
 
 async fn chop_vegetables() -> Vec<&'static str> {

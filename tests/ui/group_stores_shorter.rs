@@ -1,4 +1,4 @@
-//! A group that gives functions of any string does not take those that keep one for ever.
+//! A group of functions of any string does not accept functions of `'static` strings only.
 use bowline::task::{TaskGroup, group};
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! What stands in for an error has the value type of what failed.
+//! The second sender of `let_error` has the value type of the first.
 use bowline::prelude::*;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What `let_value` runs second has the error type of what runs first.
+//! The second sender of `let_value` has the error type of the first.
 use bowline::prelude::*;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! A local task is not awaited by a task that may run anywhere.
+//! A local task is not awaited by a task that may run on any thread.
 use bowline::task::{LocalTask, Task};
 
 fn main() {

@@ -1,4 +1,4 @@
-//! A local task does not go onto a pool.
+//! A local task does not run on a pool.
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::task::LocalTask;

@@ -1,4 +1,4 @@
-//! A local task that was prepared stays on its thread, as the task does.
+//! A prepared local task stays on its thread, like the task.
 use bowline::task::LocalTask;
 use bowline::{WaitSlot, prepare};
 

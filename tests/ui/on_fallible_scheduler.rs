@@ -1,4 +1,4 @@
-//! `on` comes back without fail, so the scheduler it was started on must not fail.
+//! `on` always returns to the scheduler it was started on, which therefore must not fail.
 use bowline::factories::JustError;
 use bowline::prelude::*;
 

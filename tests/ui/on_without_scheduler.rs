@@ -1,4 +1,4 @@
-//! `on` needs a scheduler to come back to; a detached sender has none.
+//! `on` needs a scheduler to return to; a detached sender has none.
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 

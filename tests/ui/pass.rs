@@ -1,6 +1,6 @@
-//! What the messages of the other files say to write does compile.
+//! The code that the messages of the other files recommend compiles.
 //!
-//! A test that must compile also makes the others be built whole, where the checks in `connect` come to light.
+//! A test that must compile also makes trybuild build the others completely, which evaluates the checks in `connect`.
 use bowline::factories::JustError;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;

@@ -1,4 +1,4 @@
-//! A scheduler forwards the queue of what it has inside, and of nothing that goes with the call.
+//! A scheduler forwards the queue of its inner scheduler, not that of a value dropped at the end of the call.
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, PoolScheduler, RunLoop};
 use bowline::sender::Native;

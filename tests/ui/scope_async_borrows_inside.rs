@@ -1,4 +1,4 @@
-//! A coroutine outlives the body of its scope, so it borrows from outside alone.
+//! A coroutine outlives the body of its scope, so it borrows only from outside.
 use bowline::task;
 
 fn main() {

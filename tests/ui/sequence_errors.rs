@@ -1,4 +1,4 @@
-//! What `sequence` runs second has the error type of what runs first.
+//! The second sender of `sequence` has the error type of the first.
 use bowline::prelude::*;
 
 fn main() {

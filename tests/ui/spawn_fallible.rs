@@ -1,4 +1,4 @@
-//! Spawned work has nobody to tell its error to.
+//! The error of spawned work has no receiver.
 use bowline::prelude::*;
 
 fn main() {

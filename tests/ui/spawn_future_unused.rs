@@ -1,4 +1,4 @@
-//! Dropping the future asks the work to stop, which is rarely what is meant.
+//! Dropping the future asks the work to stop, which is rarely intended.
 #![deny(unused_must_use)]
 use bowline::prelude::*;
 

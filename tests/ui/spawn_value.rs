@@ -1,4 +1,4 @@
-//! Spawned work has no receiver for a value.
+//! The value of spawned work has no receiver.
 use bowline::prelude::*;
 
 fn main() {

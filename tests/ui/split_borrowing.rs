@@ -1,4 +1,4 @@
-//! What is shared lives on the heap, and must not borrow.
+//! A shared operation lives on the heap, and must not borrow.
 use bowline::prelude::*;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What runs on its own must not borrow.
+//! A detached sender must not borrow.
 use bowline::prelude::*;
 
 fn main() {

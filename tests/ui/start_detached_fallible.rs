@@ -1,4 +1,4 @@
-//! What runs on its own has nobody to tell its error to.
+//! The error of a detached sender has no receiver.
 use bowline::prelude::*;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! A future can be forgotten while other threads use what it awaits, so that must not borrow.
+//! A future can be forgotten while other threads use its operation, which therefore must not borrow.
 use bowline::prelude::*;
 use bowline::task::Task;
 

@@ -1,4 +1,4 @@
-//! A context names the erased scheduler or the inline one; a pool's is reached by the environment.
+//! A context names the erased scheduler or the inline one; a pool's scheduler comes from the environment.
 use allocator_api2::alloc::Global;
 use bowline::prelude::*;
 use bowline::scheduler::PoolScheduler;

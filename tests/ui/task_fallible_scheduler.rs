@@ -1,4 +1,4 @@
-//! A task comes back to its scheduler without fail, so that must not fail.
+//! A task always returns to its scheduler, which therefore must not fail.
 use bowline::factories::JustError;
 use bowline::prelude::*;
 use bowline::task::Task;

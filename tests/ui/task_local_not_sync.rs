@@ -1,4 +1,4 @@
-//! What reads a task-local value may run on any thread, so it is shared by them.
+//! Readers of a task-local value may run on any thread, so its type must be `Sync`.
 use std::cell::Cell;
 
 bowline::task_local! {

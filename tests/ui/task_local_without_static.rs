@@ -1,4 +1,4 @@
-//! A task-local is declared as the `static` that it is.
+//! A task-local value is declared as a `static`.
 bowline::task_local! {
     USER: String;
 }

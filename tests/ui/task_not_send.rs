@@ -1,4 +1,4 @@
-//! A task may go on in another thread, so what it holds across an `.await` must be `Send`.
+//! A task may resume on another thread, so values held across an `.await` must be `Send`.
 use std::rc::Rc;
 
 use bowline::prelude::*;

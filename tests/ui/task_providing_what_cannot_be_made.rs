@@ -1,4 +1,4 @@
-//! A context provides what can be made of an environment.
+//! A context provides values that can be created from an environment.
 use bowline::prelude::*;
 use bowline::task::{Providing, Task};
 

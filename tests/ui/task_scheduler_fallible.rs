@@ -1,4 +1,4 @@
-//! A `TaskScheduler` promises not to fail, so what it erases must not fail either.
+//! A `TaskScheduler` never fails, so the scheduler it erases must not fail either.
 use bowline::factories::JustError;
 use bowline::prelude::*;
 use bowline::scheduler::TaskScheduler;

@@ -1,4 +1,4 @@
-//! An erased scheduler borrows what it was made of.
+//! An erased scheduler borrows what the original borrows.
 use bowline::scheduler::{RunLoop, TaskScheduler};
 
 fn main() {

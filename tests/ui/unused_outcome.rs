@@ -1,4 +1,4 @@
-//! What became of a sender may be an error or a stop, which should be looked at.
+//! An outcome may be an error or a stop, which must be handled.
 #![deny(unused_must_use)]
 
 use bowline::prelude::*;

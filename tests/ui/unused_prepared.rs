@@ -1,4 +1,4 @@
-//! A sender that was connected and not started does nothing either.
+//! A sender that was connected but not started does nothing.
 #![deny(unused_must_use)]
 
 use bowline::prelude::*;

@@ -1,4 +1,4 @@
-//! A sender that nobody waits for does nothing, so it must not be left lying.
+//! An unstarted sender does nothing, so the compiler warns about it.
 #![deny(unused_must_use)]
 
 use bowline::prelude::*;

@@ -1,4 +1,4 @@
-//! Handles that take and give, or that choose an implementation by their parameter, are invariant in it: each of these
+//! Handles that accept and return their parameter, or choose an implementation by it, are invariant in it. Each of these
 //! coercions, down and up, is refused.
 use bowline::adaptors::{BoxedSender, EnsureStarted, Split};
 use bowline::factories::Just;

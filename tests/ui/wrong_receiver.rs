@@ -1,4 +1,4 @@
-//! A receiver takes exactly what its sender gives.
+//! A receiver accepts exactly the completions of its sender.
 use bowline::prelude::*;
 use bowline::{EmptyEnv, Panic, Transfer};
 
