@@ -3,7 +3,7 @@
 use core::convert::Infallible;
 use core::future::Future;
 
-use super::coroutine::local::LocalTask;
+use super::coroutine::LocalTask;
 use crate::{Outcome, sync_wait};
 
 /// Runs a future as a [`LocalTask`] on a run loop of its own, and blocks the thread until it has finished.

@@ -4,8 +4,7 @@ use core::error::Error;
 use core::fmt;
 
 use super::frame::Polling;
-use super::strand::context::Context;
-use super::strand::reason::Reason;
+use super::strand::{Context, Reason};
 use crate::stop::StopToken;
 
 /// Returns whether the current task has been asked to stop. Returns `false` outside of tasks.

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::frame::{self, BlockContent, Header, Polling};
-use super::strand::context::Context;
+use super::strand::Context;
 use crate::sender::current;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::{

@@ -1,7 +1,7 @@
 //! Access to the current task.
 
 use super::frame::Polling;
-use super::strand::task_ref::TaskRef;
+use super::strand::TaskRef;
 
 /// Returns the current task: the one whose code, `async` or not, is running. Returns `None` outside of tasks.
 ///

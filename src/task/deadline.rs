@@ -9,11 +9,11 @@ use core::task::{Context as Cx, Poll};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::awaiting::await_sender::SenderFuture;
+use super::awaiting::SenderFuture;
 use super::cancellation::in_context;
 use super::deadline_scope::DeadlineScope;
 use super::frame;
-use super::strand::scoped_future::{self, Ended, ScopedFuture};
+use super::strand::{Ended, ScopedFuture, scoped_future};
 use crate::scheduler::{Timer, TimerSchedule};
 
 /// Returns the deadline of the current task, the earliest of those that are nested. Returns `None` if it has none, and outside

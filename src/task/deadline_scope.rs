@@ -7,8 +7,7 @@ use core::ptr::NonNull;
 use std::time::Instant;
 
 use super::frame::{ContextScope, Header, Polling, Stops};
-use super::strand::context::Context;
-use super::strand::scoped_future::{self, Change, Leftover};
+use super::strand::{Change, Context, Leftover, scoped_future};
 use crate::scheduler::TimerSchedule;
 use crate::sender::{current, start};
 use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};

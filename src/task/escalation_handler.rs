@@ -9,8 +9,7 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::frame::{Header, Polling, by_number};
-use super::strand::raising::{Link, Raising, ToRaise};
-use super::strand::tether::{Tether, Tethered};
+use super::strand::{Link, Raising, Tether, Tethered, ToRaise};
 use crate::sender::stage::container_of;
 use crate::sync::Arc;
 use crate::sync::atomic::{

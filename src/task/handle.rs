@@ -8,14 +8,11 @@ use core::task::{Context as Cx, Poll, ready};
 
 use allocator_api2::alloc::Allocator;
 
-use super::awaiting::await_sender::SenderFuture;
-use super::children::error::TaskError;
+use super::awaiting::SenderFuture;
 use super::children::group::SpawnOptions;
-use super::children::solo::{self, AsResult, ChildClaim, ChildJoin, ChildStart};
-use super::children::spawned::InCache;
-use super::coroutine::context::InAllocator;
-use super::strand::reason::Reason;
-use super::strand::task_ref::TaskRef;
+use super::children::{AsResult, ChildClaim, ChildJoin, ChildStart, InCache, TaskError, solo};
+use super::coroutine::InAllocator;
+use super::strand::{Reason, TaskRef};
 use crate::Priority;
 use crate::memory::{Cached, OutOfMemoryError};
 

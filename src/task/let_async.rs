@@ -5,9 +5,8 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
-use super::awaiting::await_sender::SenderFuture;
-use super::children::solo::{self, AsItIs, ChildClaim, ChildJoin, ChildStart};
-use super::children::spawned::InCache;
+use super::awaiting::SenderFuture;
+use super::children::{AsItIs, ChildClaim, ChildJoin, ChildStart, InCache, solo};
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
 

@@ -63,36 +63,36 @@ mod strand;
 mod task_local;
 mod tree;
 
-pub use awaiting::await_sender::{SenderFuture, ValueFuture};
-pub use awaiting::await_state::TaskToken;
-pub use awaiting::environment::TaskEnv;
-pub use awaiting::schedule::ScheduleFuture;
+pub use awaiting::ScheduleFuture;
+pub use awaiting::TaskEnv;
+pub use awaiting::TaskToken;
+pub use awaiting::{SenderFuture, ValueFuture};
 pub use block_on::block_on;
 pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
-pub use children::error::TaskError;
+pub use children::TaskError;
 pub use children::group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
     Quorum, QuorumError, SpawnError, SpawnErrorKind, SpawnOptions, SpawnWhenReady, Supervising, TaskGroup,
     TrySpawnWhenReady, Trying, WaitForAll, discarding_group, gather, group, supervised_group, try_group,
 };
-pub use coroutine::allocator::{CurrentAllocator, TaskAllocator};
-pub use coroutine::builder::TaskBuilder;
-pub use coroutine::context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext};
-pub use coroutine::future::TaskFuture;
-pub use coroutine::local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
-pub use coroutine::operation::TaskOperation;
-pub use coroutine::task::Task;
+pub use coroutine::Task;
+pub use coroutine::TaskBuilder;
+pub use coroutine::TaskFuture;
+pub use coroutine::TaskOperation;
+pub use coroutine::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext};
+pub use coroutine::{CurrentAllocator, TaskAllocator};
+pub use coroutine::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 pub use current::current;
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
 pub use priority::{base_priority, priority};
-pub(crate) use running::hop::{HopTo, HopVtable};
+pub(crate) use running::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
-pub use strand::reason::Reason;
-pub use strand::task_ref::{TaskId, TaskRef};
+pub use strand::Reason;
+pub use strand::{TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 pub use tree::{TaskNode, TaskState, TaskTree, dump};
 

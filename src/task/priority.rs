@@ -1,8 +1,7 @@
 //! The priority of the current task.
 
 use super::cancellation::in_context;
-use super::strand::context::Context;
-use super::strand::raising::current_level;
+use super::strand::{Context, current_level};
 use crate::Priority;
 
 /// Returns the priority of the current task, including raises. Returns [`Priority::Default`] outside of tasks, and in a task

@@ -5,7 +5,7 @@ use core::fmt;
 use core::future::Future;
 use core::ptr::NonNull;
 
-use super::coroutine::task::Task;
+use super::coroutine::Task;
 use crate::scheduler::thread_pool::Scope;
 use crate::{EmptyEnv, Panic, Receiver, Transfer, starts_on, submit};
 

@@ -8,8 +8,7 @@ use core::task::{Context as Cx, Poll};
 use core::ptr::NonNull;
 
 use super::frame::{ContextScope, Stops};
-use super::strand::context::Context;
-use super::strand::scoped_future::{self, Change, Ended, ScopedFuture};
+use super::strand::{Change, Context, Ended, ScopedFuture, scoped_future};
 use crate::stop::ErasedStopToken;
 
 /// Runs a future, or awaits a sender, without letting the task's cancellation or deadline reach it.

@@ -8,9 +8,7 @@ use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::frame::ContextScope;
-use super::strand::context::Context;
-use super::strand::locals::Locals;
-use super::strand::scoped_future::{self, Change, Ended, ScopedFuture};
+use super::strand::{Change, Context, Ended, Locals, ScopedFuture, scoped_future};
 use crate::sync::OnceLock;
 
 /// Declares task-local values as statics of type [`TaskLocal`](crate::task::TaskLocal).

@@ -4,8 +4,7 @@ use core::fmt;
 use std::vec::Vec;
 
 use super::current::current;
-use super::strand::record::Facts;
-use super::strand::task_ref::{TaskId, TaskRef};
+use super::strand::{Facts, TaskId, TaskRef};
 use crate::Priority;
 
 /// The maximum number of tasks in a tree, which is for people to read.

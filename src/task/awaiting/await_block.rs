@@ -6,9 +6,8 @@ use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::NonNull;
 
+use super::{AwaitState, TaskEnv};
 use crate::sender::start;
-use crate::task::awaiting::await_state::AwaitState;
-use crate::task::awaiting::environment::TaskEnv;
 use crate::task::frame::{BlockContent, Header, Polling};
 use crate::{Completion, Panic, Receiver, Sender, Transfer};
 

@@ -9,9 +9,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
-use crate::task::awaiting::await_block::AwaitBlock;
-use crate::task::awaiting::foreign::{self, Foreign};
-use crate::task::awaiting::inline::run_inline;
+use super::{AwaitBlock, Foreign, foreign, run_inline};
 use crate::task::frame::{Header, Polling};
 use crate::{Completion, Sender};
 

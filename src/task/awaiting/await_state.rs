@@ -10,7 +10,7 @@ use crate::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::task::frame::{Header, Polling};
-use crate::task::strand::context::Context;
+use crate::task::strand::Context;
 use crate::{Transfer, stop};
 
 /// What the receiver of an awaited sender, and its stop token, point at. It lives in a block of the frame's memory.

@@ -4,12 +4,12 @@ use core::any::{Any, TypeId};
 use core::fmt;
 use core::ptr::NonNull;
 
+use super::{AwaitState, TaskToken};
 use crate::scheduler::TaskScheduler;
 use crate::sender::env::{Awaiting, Beneath, EnvDoor};
 use crate::sync::OnceLock;
-use crate::task::awaiting::await_state::{AwaitState, TaskToken};
 use crate::task::frame::{Header, Home};
-use crate::task::strand::context::{Awaiter, Context};
+use crate::task::strand::{Awaiter, Context};
 use crate::{Env, Priority};
 
 /// The environment of what is awaited, in a task and in other executors: what the receiver has that a sender is

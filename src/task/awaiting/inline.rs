@@ -3,10 +3,10 @@
 use core::pin::pin;
 use core::ptr::NonNull;
 
+use super::{TaskEnv, environment};
 use crate::sender::start;
-use crate::task::awaiting::environment::{self, TaskEnv};
 use crate::task::frame::Polling;
-use crate::task::strand::context::Context;
+use crate::task::strand::Context;
 use crate::{Completion, Panic, Receiver, Sender, Transfer};
 
 /// Starts a sender that completes inside `start`, in the frame that this thread polls, if there is one. Nothing is allocated.

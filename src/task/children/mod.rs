@@ -1,6 +1,10 @@
 //! Children: groups, single children, and handles.
 
-pub(super) mod error;
+mod error;
 pub(super) mod group;
 pub(super) mod solo;
-pub(super) mod spawned;
+mod spawned;
+
+pub use self::error::TaskError;
+pub(super) use self::solo::{AsItIs, AsResult, ChildClaim, ChildJoin, ChildStart};
+pub(super) use self::spawned::{ChildPlace, InCache};

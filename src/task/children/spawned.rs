@@ -5,10 +5,9 @@ use std::borrow::Cow;
 
 use crate::memory::{Cached, OutOfMemoryError};
 use crate::scheduler::TaskScheduler;
-use crate::task::coroutine::context::TaskContext;
+use crate::task::coroutine::TaskContext;
 use crate::task::frame::{Header, Home};
-use crate::task::strand::context::Context;
-use crate::task::strand::locals::Locals;
+use crate::task::strand::{Context, Locals};
 use crate::{Env, Panic, Priority};
 
 /// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.

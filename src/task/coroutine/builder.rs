@@ -7,9 +7,8 @@ use core::marker::PhantomData;
 
 use allocator_api2::alloc::{Allocator, Global};
 
+use super::{DefaultContext, InAllocator, Task, TaskContext};
 use crate::scheduler::OutOfMemoryError;
-use crate::task::coroutine::context::{DefaultContext, InAllocator, TaskContext};
-use crate::task::coroutine::task::Task;
 
 /// A builder for tasks with another context or allocator, created by [`Task::builder`].
 ///

@@ -6,9 +6,9 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
+use super::Task;
 use crate::Completion;
-use crate::task::awaiting::foreign::{self, Foreign};
-use crate::task::coroutine::task::Task;
+use crate::task::awaiting::{Foreign, foreign};
 use crate::task::frame::{Header, Polled, Polling};
 
 /// A task that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].

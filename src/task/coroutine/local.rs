@@ -11,11 +11,10 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
+use super::{Homed, HomedFuture, Task};
 use crate::sender::demand::demand;
 use crate::sender::stage::Stage;
-use crate::task::awaiting::foreign::{self, Foreign, LocalHome, Noted};
-use crate::task::coroutine::homed::{Homed, HomedFuture};
-use crate::task::coroutine::task::Task;
+use crate::task::awaiting::{Foreign, LocalHome, Noted, foreign};
 use crate::task::frame;
 use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 

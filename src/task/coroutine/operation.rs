@@ -8,14 +8,12 @@ use core::ptr::{self, NonNull};
 use std::boxed::Box;
 use std::format;
 
+use super::{ContextScheduler, DefaultContext, Produces, TaskContext};
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::env::look_in;
 use crate::stop::ErasedStopToken;
-use crate::task::coroutine::context::{ContextScheduler, DefaultContext, TaskContext};
-use crate::task::coroutine::task::Produces;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
-use crate::task::strand::context::{Awaiter, Context};
-use crate::task::strand::unit::Unit;
+use crate::task::strand::{Awaiter, Context, Unit};
 use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Transfer};
 
 /// The scheduler of a task of a context, in an environment.

@@ -5,12 +5,11 @@ use core::ptr::NonNull;
 
 use allocator_api2::alloc::Global;
 
+use super::{ContextScheduler, TaskAllocator, TaskContext};
 use crate::sender::env::Beneath;
-use crate::task::awaiting::environment::TaskEnv;
-use crate::task::coroutine::allocator::TaskAllocator;
-use crate::task::coroutine::context::{ContextScheduler, TaskContext};
+use crate::task::awaiting::TaskEnv;
 use crate::task::frame::{Home, Placement};
-use crate::task::strand::context::Context;
+use crate::task::strand::Context;
 use crate::{Panic, Priority};
 
 /// The context of one frame, stored in the frame and pinned there.

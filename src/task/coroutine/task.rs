@@ -9,13 +9,12 @@ use core::ptr::NonNull;
 
 use allocator_api2::alloc::{Allocator, Global};
 
+use super::{
+    ContextScheduler, DefaultContext, Frame, InAllocator, Local, Plain, Produce, SchedulerIn, TaskBuilder, TaskContext,
+    TaskFuture, TaskOperation, Try, or_panic,
+};
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::demand::demand;
-use crate::task::coroutine::builder::{TaskBuilder, or_panic};
-use crate::task::coroutine::context::{ContextScheduler, DefaultContext, InAllocator, TaskContext};
-use crate::task::coroutine::future::TaskFuture;
-use crate::task::coroutine::operation::{SchedulerIn, TaskOperation};
-use crate::task::coroutine::typed_frame::{Frame, Local, Plain, Produce, Try};
 use crate::task::frame::Header;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 

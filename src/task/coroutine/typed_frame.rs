@@ -11,11 +11,10 @@ use core::task::{Context as Cx, Poll};
 
 use allocator_api2::alloc::{Allocator, Global};
 
+use super::{ContextScheduler, OwnContext, TaskContext};
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::unwind::AbortOnUnwind;
-use crate::task::coroutine::context::{ContextScheduler, TaskContext};
-use crate::task::coroutine::own_context::OwnContext;
 use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Stopping};
 use crate::{Completion, Panic};
 

@@ -2,11 +2,11 @@
 
 use core::ptr::NonNull;
 
+use super::hop;
 use crate::Scheduler;
 use crate::memory::OutOfMemoryError;
 use crate::sender::native::RawNative;
 use crate::task::frame::{Header, Home};
-use crate::task::running::hop;
 
 impl Home {
     /// The home of a task on any scheduler, with a hop of its own where that has no queue.

@@ -1,4 +1,6 @@
 //! Where a strand runs: its home, and the hop to a scheduler without a queue.
 
-pub(super) mod home;
+mod home;
 pub(super) mod hop;
+
+pub(crate) use self::hop::{HopTo, HopVtable};

@@ -4,12 +4,11 @@ use core::any::{Any, TypeId};
 use core::ptr::NonNull;
 use std::time::Instant;
 
+use super::{Binding, Unit};
 use crate::Env;
 use crate::sender::env::{Beneath, Look};
 use crate::stop::ErasedStopToken;
 use crate::task::frame::{ContextScope, FrameSuccessor, Header, Home, Placement, Polling, Stops};
-use crate::task::strand::locals::Binding;
-use crate::task::strand::unit::Unit;
 use crate::{Priority, Transfer};
 
 /// What a task inherits from the receiver that it was connected to, or from the task that spawned it.

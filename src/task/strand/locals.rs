@@ -7,11 +7,11 @@ use core::mem;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
+use super::Context;
 use crate::Panic;
 use crate::memory::Count;
 use crate::sender::current;
 use crate::task::frame::{Header, Polling};
-use crate::task::strand::context::Context;
 
 /// One value, and what was bound before it.
 #[repr(C)]

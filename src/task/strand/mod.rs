@@ -1,11 +1,23 @@
 //! A strand: the context that its frames share, its unit, and what is tethered to its frames.
 
-pub(super) mod context;
-pub(super) mod locals;
+mod context;
+mod locals;
 pub(super) mod raising;
-pub(super) mod reason;
-pub(super) mod record;
+mod reason;
+mod record;
 pub(super) mod scoped_future;
-pub(super) mod task_ref;
-pub(super) mod tether;
-pub(super) mod unit;
+mod task_ref;
+mod tether;
+mod unit;
+
+pub(super) use self::context::{Awaiter, Context};
+use self::locals::Binding;
+pub(super) use self::locals::Locals;
+pub(super) use self::raising::{BATCH, Batch, Link, Raising, ToRaise, current_level};
+pub use self::reason::Reason;
+pub(super) use self::record::Facts;
+use self::record::Record;
+pub(super) use self::scoped_future::{Change, Ended, Leftover, ScopedFuture};
+pub use self::task_ref::{TaskId, TaskRef};
+pub(super) use self::tether::{Tether, Tethered};
+pub(super) use self::unit::{Counted, Unit};

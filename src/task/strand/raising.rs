@@ -8,10 +8,9 @@ use core::mem;
 use core::ptr::{self, NonNull};
 use std::vec::Vec;
 
+use super::{Context, Unit};
 use crate::memory::{Links, links};
 use crate::task::frame::{Header, Polling};
-use crate::task::strand::context::Context;
-use crate::task::strand::unit::Unit;
 use crate::{Priority, Transfer};
 
 impl Polling<'_> {

@@ -6,13 +6,11 @@ use std::boxed::Box;
 use std::time::Instant;
 use std::vec::Vec;
 
+use super::{Context, TaskId, TaskRef, Unit};
 use crate::Priority;
 use crate::memory::{Count, Links, List, links};
 use crate::stop::Why;
 use crate::sync::{Mutex, lock};
-use crate::task::strand::context::Context;
-use crate::task::strand::task_ref::{TaskId, TaskRef};
-use crate::task::strand::unit::Unit;
 
 /// What can change while a strand runs.
 #[derive(Clone, Copy)]

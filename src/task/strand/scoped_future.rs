@@ -11,9 +11,9 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
+use super::Context;
 use crate::sender::current;
 use crate::task::frame::{BlockContent, ContextScope, Header, Polling, Stopping};
-use crate::task::strand::context::Context;
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.

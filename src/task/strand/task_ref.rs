@@ -7,10 +7,9 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 use std::time::Instant;
 
+use super::{Reason, Record};
 use crate::Priority;
 use crate::sync::unique;
-use crate::task::strand::reason::Reason;
-use crate::task::strand::record::Record;
 
 /// A task, to ask about: on any thread, at any time, also when it is over.
 ///

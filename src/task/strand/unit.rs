@@ -6,6 +6,7 @@ use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
+use super::{Context, Facts, Link, Record, TaskRef};
 use crate::Priority;
 use crate::memory::{Links, List, links};
 use crate::sync::SpinGuard;
@@ -14,10 +15,6 @@ use crate::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::task::frame::Tracker;
-use crate::task::strand::context::Context;
-use crate::task::strand::raising::Link;
-use crate::task::strand::record::{Facts, Record};
-use crate::task::strand::task_ref::TaskRef;
 
 /// What all frames of one strand share. It lives in the operation, or in the frame that was spawned, and is there until
 /// that is done.

@@ -16,8 +16,7 @@ use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
 use crate::sync::{Mutex, lock, thread_id};
 use crate::task::frame::{self, Header, Polling};
-use crate::task::strand::context::{Awaiter, Context};
-use crate::task::strand::tether::{Tether, Tethered};
+use crate::task::strand::{Awaiter, Context, Tether, Tethered};
 
 /// How often one poll looks for more in the queue before it lets the executor poll something else.
 pub(super) const ROUNDS: usize = 32;

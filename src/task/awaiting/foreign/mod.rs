@@ -28,10 +28,9 @@ use crate::sender::env::Look;
 use crate::sender::start;
 use crate::stop::Relay;
 use crate::sync::{Mutex, lock, thread_id};
-use crate::task::awaiting::await_sender::sent_elsewhere;
+use crate::task::awaiting::sent_elsewhere;
 use crate::task::frame::{Header, Home, Placement, Polling, Stopping};
-use crate::task::strand::context::{Awaiter, Context};
-use crate::task::strand::tether::Tether;
+use crate::task::strand::{Awaiter, Context, Tether};
 use crate::{Completion, Sender, Transfer};
 
 /// A block, without the type of the sender in it.

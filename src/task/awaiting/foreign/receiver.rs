@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use super::ForeignShared;
 use super::core::ForeignRef;
 use crate::stop::Relay;
-use crate::task::awaiting::environment::{self, TaskEnv};
+use crate::task::awaiting::{TaskEnv, environment};
 use crate::{Completion, Panic, Receiver, Transfer};
 
 /// The receiver of a sender that is awaited outside of a task. It keeps the block.

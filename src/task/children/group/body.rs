@@ -14,7 +14,7 @@ use super::policy::Policy;
 use crate::Panic;
 use crate::report::{Report, report};
 use crate::task::frame::{self, Polling};
-use crate::task::strand::raising::current_level;
+use crate::task::strand::current_level;
 
 /// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
 #[must_use = "futures do nothing until they are awaited"]

@@ -14,9 +14,9 @@ use super::policy::Failure;
 use super::state::Settled;
 use crate::Completion;
 use crate::memory::{Beside, Linked, Links, List};
-use crate::task::children::spawned::ChildPlace;
+use crate::task::children::ChildPlace;
 use crate::task::frame::Header;
-use crate::task::strand::unit::Unit;
+use crate::task::strand::Unit;
 
 /// The tail of a child's frame. The unit comes first: a frame points at that, and so at the rest.
 #[repr(C)]

@@ -21,11 +21,7 @@ use crate::sync::atomic::{
 };
 use crate::sync::{SpinGuard, SpinLock};
 use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
-use crate::task::strand::context::{Awaiter, Context};
-use crate::task::strand::locals::Locals;
-use crate::task::strand::raising::Link;
-use crate::task::strand::tether::Tether;
-use crate::task::strand::unit::{Counted, Unit};
+use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit};
 
 /// What all handles of a group, and its children, point at.
 ///

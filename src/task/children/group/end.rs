@@ -13,7 +13,7 @@ use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
 use crate::sync::atomic::Ordering::AcqRel;
 use crate::task::frame::{Header, Placement, Polling};
-use crate::task::strand::tether::{Tether, Tethered};
+use crate::task::strand::{Tether, Tethered};
 
 impl GroupCore {
     /// The frame of the group.

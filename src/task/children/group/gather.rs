@@ -13,7 +13,7 @@ use std::vec::Vec;
 use super::body::{Body, Flavour, Supervising};
 use super::{NextEnded, TaskGroup};
 use crate::Panic;
-use crate::task::children::error::TaskError;
+use crate::task::children::TaskError;
 use crate::task::frame::Stopping;
 
 /// Runs children side by side until a policy has enough of them, cancels the others, and returns what the policy makes of

@@ -15,11 +15,10 @@ use super::wait::{GroupWait, WaitFor, Waited};
 use crate::Completion;
 use crate::memory::Cached;
 use crate::stop::StopToken;
-use crate::task::awaiting::await_sender::SenderFuture;
-use crate::task::children::error::TaskError;
-use crate::task::children::spawned::InCache;
+use crate::task::awaiting::SenderFuture;
+use crate::task::children::{InCache, TaskError};
 use crate::task::frame::{Polling, Stopping};
-use crate::task::strand::raising::current_level;
+use crate::task::strand::current_level;
 
 /// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
 struct WaitFuture {

@@ -5,8 +5,8 @@ use std::boxed::Box;
 use allocator_api2::alloc::{Allocator, Global};
 
 use crate::scheduler::TaskScheduler;
-use crate::task::children::spawned::ChildPlace;
-use crate::task::strand::locals::Locals;
+use crate::task::children::ChildPlace;
+use crate::task::strand::Locals;
 use crate::{Priority, Scheduler};
 
 /// What a child is started with, where that is not what it would inherit: see

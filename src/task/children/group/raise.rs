@@ -8,7 +8,7 @@ use crate::Priority;
 use crate::sender::stage::container_of;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::frame::Header;
-use crate::task::strand::raising::{BATCH, Batch, Link, Raising, ToRaise};
+use crate::task::strand::{BATCH, Batch, Link, Raising, ToRaise};
 
 impl GroupCore {
     /// Keeps a group that is to be raised.

@@ -11,11 +11,10 @@ use super::core::{GroupCore, GroupRef};
 use super::spawn_error::{SpawnError, SpawnErrorKind};
 use crate::Transfer;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::task::children::spawned::ChildPlace;
-use crate::task::coroutine::context::TaskContext;
-use crate::task::coroutine::typed_frame::{Frame, Plain};
+use crate::task::children::ChildPlace;
+use crate::task::coroutine::{Frame, Plain, TaskContext};
 use crate::task::frame::{FrameSuccessor, Header, Tracker};
-use crate::task::strand::unit::Unit;
+use crate::task::strand::Unit;
 
 /// The frame of a child.
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;

@@ -15,10 +15,9 @@ use super::options::SpawnOptions;
 use super::results::TryNext;
 use super::spawn_error::SpawnError;
 use crate::memory::Cached;
-use crate::task::children::spawned::InCache;
-use crate::task::coroutine::context::InAllocator;
-use crate::task::strand::raising::current_level;
-use crate::task::strand::reason::Reason;
+use crate::task::children::InCache;
+use crate::task::coroutine::InAllocator;
+use crate::task::strand::{Reason, current_level};
 use crate::{Completion, Panic};
 
 /// A group of tasks that run side by side: see [`group`](super::group), which makes one.

@@ -11,7 +11,7 @@ use super::core::GroupRef;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot};
-use crate::task::strand::context::Awaiter;
+use crate::task::strand::Awaiter;
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
 /// What is waited for.

@@ -10,10 +10,9 @@ use super::word::{DONE, STARTING};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire};
-use crate::task::children::error::TaskError;
+use crate::task::children::TaskError;
 use crate::task::frame::Header;
-use crate::task::strand::context::Awaiter;
-use crate::task::strand::raising::{Link, ToRaise};
+use crate::task::strand::{Awaiter, Link, ToRaise};
 use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
 
 /// How the result of a child is delivered.

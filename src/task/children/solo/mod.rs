@@ -21,14 +21,9 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::task::children::spawned::ChildPlace;
+use crate::task::children::ChildPlace;
 use crate::task::frame::{ContextScope, Header, Placement, Polling};
-use crate::task::strand::context::Context;
-use crate::task::strand::locals::Locals;
-use crate::task::strand::raising::{self, Link, ToRaise};
-use crate::task::strand::task_ref::TaskRef;
-use crate::task::strand::tether::{Tether, Tethered};
-use crate::task::strand::unit::{Counted, Unit};
+use crate::task::strand::{Context, Counted, Link, Locals, TaskRef, Tether, Tethered, ToRaise, Unit, raising};
 use crate::{Panic, Priority, Transfer};
 
 /// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.

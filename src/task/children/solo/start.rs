@@ -12,15 +12,10 @@ use super::{Solo, SoloRef};
 use crate::memory::OutOfMemoryError;
 use crate::stop::Relay;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
-use crate::task::children::spawned::ChildPlace;
-use crate::task::coroutine::context::TaskContext;
-use crate::task::coroutine::typed_frame::{Frame, Plain};
+use crate::task::children::ChildPlace;
+use crate::task::coroutine::{Frame, Plain, TaskContext};
 use crate::task::frame::{FrameSuccessor, Header, Home, Polling, Tracker};
-use crate::task::strand::context::{Awaiter, Context};
-use crate::task::strand::locals::Locals;
-use crate::task::strand::raising::{self, Link};
-use crate::task::strand::tether::Tether;
-use crate::task::strand::unit::{Counted, Unit};
+use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit, raising};
 use crate::{Completion, Panic};
 
 /// The frame of such a child.
