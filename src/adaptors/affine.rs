@@ -10,46 +10,7 @@ use crate::sender::stage::Stage;
 use crate::sync::atomic::{AtomicU8, Ordering::AcqRel};
 use crate::{Completes, Completion, EmptyEnv, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
-/// Completes where it was started: on the scheduler of the receiver's environment. Made by [`Sender::affine`].
-///
-/// What a task does at every `.await`, as an algorithm of its own. The trip back is made only where it is needed: not
-/// for a sender whose [`COMPLETES`](Sender::COMPLETES) says that it stays, nor for one that completes while it is
-/// still being started.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use bowline::scheduler::RunLoop;
-/// use std::thread;
-///
-/// let run_loop = RunLoop::new();
-/// thread::scope(|scope| {
-///     scope.spawn(|| run_loop.run());
-///     let here = thread::current().id();
-///     let work = just(()).continues_on(run_loop.scheduler()).affine().then(move |()| thread::current().id() == here);
-///     assert!(sync_wait(work).unwrap());
-///     run_loop.finish();
-/// });
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender, on every channel on the scheduler it was started on.
-///
-/// # Panics
-///
-/// None of its own. Where the scheduler's `schedule` panics, that is the completion, and the sender is not started.
-///
-/// # Cancellation
-///
-/// That of the sender. The trip back sees a token that cannot stop, so it cannot fail.
-///
-/// # Allocation
-///
-/// None: the trip's operation is connected before the sender starts, inside this one.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::affine`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Affine<S> {

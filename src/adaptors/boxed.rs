@@ -10,53 +10,7 @@ use crate::sender::port::{Outside, Port, PortReceiver};
 use crate::sender::stage::container_of;
 use crate::{Completion, Job, Operation, Receiver, Sender, Transfer};
 
-/// A sender whose type is erased, for branches that differ and for work that is built at run time. Made by
-/// [`Sender::boxed`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::convert::Infallible;
-///
-/// fn countdown(n: u32) -> BoxedSender<'static, &'static str, Infallible> {
-///     match n {
-///         0 => just("lift-off").boxed(),
-///         n => just(n - 1).let_value(countdown).boxed(),
-///     }
-/// }
-/// assert_eq!(sync_wait(countdown(100_000)).unwrap(), "lift-off");
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender inside. It sees the stop token and the user's own values of the environment outside, and no
-/// scheduler, since a box may be started where there is none: give it one from inside, with
-/// [`starts_on`](crate::starts_on) or
-/// [`write_env`](Sender::write_env)`(`[`WithScheduler`](crate::WithScheduler)`(..))`; a
-/// [`TaskScheduler`](crate::scheduler::TaskScheduler) is one that can be passed to whatever builds the box.
-///
-/// # Panics
-///
-/// Those of the sender inside pass.
-///
-/// # Cancellation
-///
-/// That of the sender inside.
-///
-/// # Allocation
-///
-/// One, when it is made: the box holds the sender, and later the operation in its place.
-///
-/// # Stack
-///
-/// Constant, however deep boxes are nested: what is inside is started, completes and is destroyed by the driver, not
-/// from inside.
-///
-/// Dropping a nest that was never started takes constant stack too, where each box is a child of the adaptors in the next:
-/// `inner.then(..).boxed()`, `when_all((inner, other)).boxed()`, `inner.split().boxed()`. All of the nest is destroyed
-/// when that drop returns, the outer boxes first. A box that is a *value* in the next one is destroyed by it, as any value
-/// is, and takes some stack: one that a closure has captured, say, or one in the list of a
-/// [`when_all_iter`](crate::when_all_iter). That is
-/// about 80 bytes for each level, or 400 without optimisation.
+/// Sender created by [`Sender::boxed`].
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct BoxedSender<'a, T: Send, E: Send> {
     /// The box. `None` once it was moved out, to be destroyed.

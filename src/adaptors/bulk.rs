@@ -10,49 +10,7 @@ use crate::sender::stage::Stage;
 use crate::stop::StopToken;
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Sender, Transfer};
 
-/// Calls a function for every index, with the value, then hands the value on. Made by [`Sender::bulk`] and
-/// [`Sender::bulk_unchunked`].
-///
-/// On a thread pool the calls are made side by side. Each worker takes some indices at a time, more or fewer; of
-/// `bulk_unchunked` it takes one, so that as many calls may wait for each other as there are workers with nothing else to
-/// do.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicUsize, Ordering};
-///
-/// let cells: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
-/// let filled = just(10).bulk(cells.len(), |index, &base| cells[index].store(base + index, Ordering::Relaxed));
-/// assert_eq!(sync_wait(filled).unwrap(), 10);
-/// assert_eq!(cells[3].load(Ordering::Relaxed), 13);
-/// ```
-///
-/// # Completions
-///
-/// The value, after the function was called for each index exactly once. Errors, stops and panics pass; the function is
-/// not called for them.
-///
-/// Where the sender completes on a worker of a [`ThreadPool`](crate::scheduler::ThreadPool), the workers of the pool share
-/// the work: each that has nothing else to do takes part, and the last to finish completes. That is then on one of
-/// the pool's threads, not always the one that it began on. It is so on the pool of the environment's scheduler, and,
-/// after a sender that completes [anywhere](Completes::Anywhere), as `continues_on` does, on whatever pool that is.
-/// Elsewhere the calls are made one after another, in order, where the sender completes.
-///
-/// # Panics
-///
-/// A panic of the function ends the rest and is the completion; it goes before a stop. Of several, one arrives.
-///
-/// # Cancellation
-///
-/// The stop token is asked between calls; the rest is left out then, and the whole completes stopped.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::bulk`] and [`Sender::bulk_unchunked`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Bulk<S, F> {
@@ -112,46 +70,7 @@ where
     dismantle!(sender);
 }
 
-/// Calls a function for ranges that cover every index once, with the value, then hands the value on. Made by
-/// [`Sender::bulk_chunked`].
-///
-/// How the range is cut is nobody's business but the scheduler's: on a [`ThreadPool`](crate::scheduler::ThreadPool) into
-/// pieces that its workers share, shorter at the beginning and at the end; elsewhere into pieces between which the stop
-/// token is asked.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicUsize, Ordering};
-///
-/// let sum = AtomicUsize::new(0);
-/// let data: Vec<usize> = (0..1000).collect();
-/// let added = just(()).bulk_chunked(data.len(), |range, ()| {
-///     sum.fetch_add(data[range].iter().sum(), Ordering::Relaxed);
-/// });
-/// sync_wait(added).unwrap();
-/// assert_eq!(sum.into_inner(), 499_500);
-/// ```
-///
-/// # Completions
-///
-/// The value, after the function was called. Errors, stops and panics pass; the function is not called for them, nor
-/// for an empty range. Where it completes, and on which threads the calls are made, is as for [`Bulk`].
-///
-/// # Panics
-///
-/// A panic of the function ends the rest and is the completion; it goes before a stop. Of several, one arrives.
-///
-/// # Cancellation
-///
-/// The stop token is asked between calls; the rest is left out then, and the whole completes stopped.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::bulk_chunked`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct BulkChunked<S, F> {

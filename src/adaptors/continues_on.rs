@@ -4,44 +4,7 @@ use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 
-/// Carries the completion of a sender over to a scheduler: what comes after runs there. Made by
-/// [`Sender::continues_on`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use bowline::scheduler::RunLoop;
-/// use std::thread;
-///
-/// let run_loop = RunLoop::new();
-/// thread::scope(|scope| {
-///     scope.spawn(|| run_loop.run());
-///     let data = [1, 2, 3];
-///     let sum = just(&data[..]).continues_on(run_loop.scheduler()).then(|data| data.iter().sum::<i32>());
-///     assert_eq!(sync_wait(sum).unwrap(), 6);
-///     run_loop.finish();
-/// });
-/// ```
-///
-/// # Completions
-///
-/// That of the sender, on the scheduler. Stopped, in place of a value, when the stop was requested while the value was
-/// waiting for its turn; an error or a panic is never lost that way.
-///
-/// # Panics
-///
-/// None of its own. Where the scheduler's `schedule` panics, that is the completion, unless the sender panicked before.
-///
-/// # Cancellation
-///
-/// That of the sender, then that of the scheduler.
-///
-/// # Allocation
-///
-/// None: the operation is the scheduler's queue node.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::continues_on`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct ContinuesOn<S, C> {

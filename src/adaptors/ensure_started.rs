@@ -4,40 +4,7 @@ use super::shared::{Fetch, Handle, Interest};
 use super::waiters::WaitOperation;
 use crate::{Completion, Receiver, Sender};
 
-/// A sender that is already running; its result is kept for whoever connects. Made by [`Sender::ensure_started`].
-///
-/// Whatever starting it resumed has run when `ensure_started` returns.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicBool, Ordering};
-///
-/// static STARTED: AtomicBool = AtomicBool::new(false);
-/// let running = just_from(|| STARTED.store(true, Ordering::Relaxed)).then(|()| 7).ensure_started();
-/// assert!(STARTED.load(Ordering::Relaxed));
-/// assert_eq!(sync_wait(running).unwrap(), 7);
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender.
-///
-/// # Panics
-///
-/// Those of the sender pass.
-///
-/// # Cancellation
-///
-/// Dropping it asks the sender to stop, and lets it end on its own. A receiver whose stop is requested leaves at once,
-/// with a stop, which drops it.
-///
-/// # Allocation
-///
-/// One, when it is made.
-///
-/// # Stack
-///
-/// Constant: making one is a driver.
+/// Sender created by [`Sender::ensure_started`].
 #[must_use = "dropping it asks the sender to stop; wait for it, or use `start_detached`"]
 pub struct EnsureStarted<S> {
     handle: Handle<S>,

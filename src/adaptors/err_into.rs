@@ -4,54 +4,7 @@ use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Converts the error into another type with [`From`]. Made by [`Sender::err_into`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::num::ParseIntError;
-///
-/// #[derive(Debug)]
-/// enum Error {
-///     Number(ParseIntError),
-///     Missing(&'static str),
-/// }
-/// impl From<ParseIntError> for Error {
-///     fn from(error: ParseIntError) -> Self {
-///         Error::Number(error)
-///     }
-/// }
-/// impl From<&'static str> for Error {
-///     fn from(what: &'static str) -> Self {
-///         Error::Missing(what)
-///     }
-/// }
-///
-/// // `when_all` wants one error type.
-/// let number = just_error::<i32, _>("abc".parse::<i32>().unwrap_err());
-/// let name = just_error::<String, _>("name");
-/// let both = when_all((number.err_into::<Error>(), name.err_into::<Error>()));
-/// assert!(matches!(sync_wait(both), Outcome::Error(Error::Number(_))));
-/// ```
-///
-/// # Completions
-///
-/// The converted error. Values, stops and panics pass.
-///
-/// # Panics
-///
-/// A panic of the conversion is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::err_into`].
 #[derive(Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct ErrInto<S, E> {

@@ -5,42 +5,7 @@ use super::unstoppable::Unstoppable;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Runs a sender, then another that cleans up, whatever became of the first. Made by [`Sender::finally`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicBool, Ordering};
-///
-/// let closed = AtomicBool::new(false);
-/// let work = just_error::<(), _>("disk full").finally(just_from(|| closed.store(true, Ordering::Relaxed)));
-/// assert_eq!(sync_wait(work).unwrap_err(), "disk full");
-/// assert!(closed.load(Ordering::Relaxed));
-/// ```
-///
-/// # Completions
-///
-/// That of the first sender, after the clean-up has completed. Where the clean-up itself is stopped, that changes
-/// nothing; where it panics, the panic is the completion, unless the first sender panicked already.
-///
-/// The clean-up cannot fail: handle its error with [`upon_error`](Sender::upon_error) or
-/// [`into_outcome`](Sender::into_outcome).
-///
-/// # Panics
-///
-/// None of its own.
-///
-/// # Cancellation
-///
-/// The first sender sees the receiver's stop token. The clean-up does not: it sees [`NeverStop`](crate::stop::NeverStop), so that a stop which
-/// ended the work does not end the clean-up as well.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant. Both operations share one piece of storage.
+/// Sender created by [`Sender::finally`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Finally<S, C> {

@@ -5,35 +5,7 @@ use super::map::{Map, MapReceiver};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Gives a sender that cannot fail the error type that its neighbours have. Made by [`Sender::infallible_into`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let checked = just_error::<i32, _>("no such file");
-/// let both = when_all((checked, just(1).infallible_into()));
-/// assert_eq!(sync_wait(both).unwrap_err(), "no such file");
-/// ```
-///
-/// # Completions
-///
-/// The value, the stop or the panic. There is no error to convert.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::infallible_into`].
 #[derive(Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct InfallibleInto<S, E> {

@@ -4,34 +4,7 @@ use super::map::{Map, MapReceiver};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Keeps the value, and makes `None` of an error or a stop. Made by [`Sender::into_option`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// assert_eq!(sync_wait(just(1).into_option()).unwrap(), Some(1));
-/// assert_eq!(sync_wait(just_error::<i32, _>("late").into_option()).unwrap(), None);
-/// ```
-///
-/// # Completions
-///
-/// `Some(value)`, or `None` for an error or a stop. Panics pass. It cannot complete with an error or stopped.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code.
-///
-/// # Cancellation
-///
-/// That of the sender before it; a stop arrives as `None`.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::into_option`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct IntoOption<S> {

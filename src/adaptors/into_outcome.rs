@@ -4,34 +4,7 @@ use super::map::{Map, MapReceiver};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Outcome, Receiver, Sender};
 
-/// Turns value, error and stop into one value, an [`Outcome`]. Made by [`Sender::into_outcome`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let seen = just_error::<i32, _>("late").into_outcome();
-/// assert_eq!(sync_wait(seen).unwrap(), Outcome::Error("late"));
-/// ```
-///
-/// # Completions
-///
-/// An [`Outcome`] as the value, whatever happened. Panics pass. It cannot complete with an error or stopped.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code.
-///
-/// # Cancellation
-///
-/// That of the sender before it; a stop arrives as [`Outcome::Stopped`].
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::into_outcome`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct IntoOutcome<S> {

@@ -3,36 +3,7 @@ use super::same::SameValue;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Runs a second sender that a function makes of the first one's error. Made by [`Sender::let_error`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let cached = just_error::<_, _>("no network").let_error(|_| just("yesterday's news"));
-/// assert_eq!(sync_wait(cached).unwrap(), "yesterday's news");
-/// ```
-///
-/// # Completions
-///
-/// The first sender's value, or the completion of the second. Stops and panics pass. The function is called for an
-/// error only, after the first operation was destroyed.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender that is running; both see the receiver's stop token.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant. Both operations share one piece of storage, and the second starts from inside the first's completion. A
-/// chain that is built at run time goes through [`boxed`](Sender::boxed), which keeps it constant too.
+/// Sender created by [`Sender::let_error`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct LetError<S, F> {

@@ -3,36 +3,7 @@ use super::same::{SameError, SameValue};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Runs a second sender, made by a function, in place of a stop. Made by [`Sender::let_stopped`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let fallback = just_stopped().let_stopped(|| just("default"));
-/// assert_eq!(sync_wait(fallback).unwrap(), "default");
-/// ```
-///
-/// # Completions
-///
-/// The first sender's value or error, or the completion of the second. Panics pass. The function is called for a stop
-/// only, after the first operation was destroyed.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender that is running; both see the receiver's stop token.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant. Both operations share one piece of storage, and the second starts from inside the first's completion. A
-/// chain that is built at run time goes through [`boxed`](Sender::boxed), which keeps it constant too.
+/// Sender created by [`Sender::let_stopped`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct LetStopped<S, F> {

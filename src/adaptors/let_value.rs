@@ -3,41 +3,7 @@ use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Runs a second sender that a function makes of the first one's value. Made by [`Sender::let_value`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let total = just(vec![1, 2, 3]).let_value(|numbers| {
-///     let count = numbers.len();
-///     just_from(move || numbers.iter().sum::<i32>()).then(move |sum| (sum, count))
-/// });
-/// assert_eq!(sync_wait(total).unwrap(), (6, 3));
-/// ```
-///
-/// # Completions
-///
-/// Those of the second sender. Errors, stops and panics of the first pass, and the function is not called for them.
-///
-/// The first operation is destroyed before the function is called. The value is moved into the function: what it keeps
-/// of it in the second sender lives until that has completed.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender that is running; both see the receiver's stop token.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant. Both operations share one piece of storage, and the second starts from inside the first's completion. A
-/// chain that is built at run time goes through [`boxed`](Sender::boxed), which keeps it constant too.
+/// Sender created by [`Sender::let_value`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct LetValue<S, F> {

@@ -2,34 +2,7 @@ use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Maps the error with a function. Made by [`Sender::map_err`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let named = just_error::<(), _>(404).map_err(|code| format!("status {code}"));
-/// assert_eq!(sync_wait(named).unwrap_err(), "status 404");
-/// ```
-///
-/// # Completions
-///
-/// The function's result as the error. Values, stops and panics pass; the function is not called for them.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::map_err`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct MapErr<S, F> {

@@ -6,47 +6,7 @@ use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Env, Panic, Receiver, Scheduler, Sender};
 
-/// Runs a sender on a scheduler and comes back to where it was started. Made by [`Sender::on`] and [`on`].
-///
-/// Inside, the environment's scheduler is the one given; back means to the scheduler of the receiver's environment.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use bowline::scheduler::RunLoop;
-/// use std::thread;
-///
-/// let run_loop = RunLoop::new();
-/// thread::scope(|scope| {
-///     scope.spawn(|| run_loop.run());
-///     let here = thread::current().id();
-///     let work = just_from(|| thread::current().id())
-///         .on(run_loop.scheduler())
-///         .then(move |there| (there != here, thread::current().id() == here));
-///     assert_eq!(sync_wait(work).unwrap(), (true, true));
-///     run_loop.finish();
-/// });
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender, on the scheduler it was started on, on every channel. Stopped, without having started it, when
-/// the stop was requested before its turn came.
-///
-/// # Panics
-///
-/// None of its own. Where `schedule` of a scheduler panics, that is the completion.
-///
-/// # Cancellation
-///
-/// On the way there that of the scheduler, then that of the sender. The way back cannot be stopped.
-///
-/// # Allocation
-///
-/// None: the operation is the schedulers' queue node.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::on`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct On<S, C> {

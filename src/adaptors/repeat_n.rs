@@ -4,37 +4,7 @@ use super::rounds::{Rounds, RoundsOperation};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Runs a sender a number of times, one after the other. Made by [`Sender::repeat_n`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicU32, Ordering};
-///
-/// let count = AtomicU32::new(0);
-/// sync_wait(just_from(|| count.fetch_add(1, Ordering::Relaxed)).repeat_n(3)).unwrap();
-/// assert_eq!(count.into_inner(), 3);
-/// ```
-///
-/// # Completions
-///
-/// `()` after the last round; the values are dropped. Zero rounds complete at once, and the sender is not run. An
-/// error, a stop or a panic of a round ends the loop and passes.
-///
-/// # Panics
-///
-/// A panic of the sender's `Clone` is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant, for any number of rounds, whether they complete at once or later.
+/// Sender created by [`Sender::repeat_n`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct RepeatN<S> {

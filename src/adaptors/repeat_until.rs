@@ -4,36 +4,7 @@ use super::rounds::{Rounds, RoundsOperation};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
-/// Runs a sender again and again until its value satisfies a predicate. Made by [`Sender::repeat_until`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicU32, Ordering};
-///
-/// let tries = AtomicU32::new(0);
-/// let tenth = just_from(|| tries.fetch_add(1, Ordering::Relaxed)).repeat_until(|&n| n == 9);
-/// assert_eq!(sync_wait(tenth).unwrap(), 9);
-/// ```
-///
-/// # Completions
-///
-/// The first value for which the predicate is true. An error, a stop or a panic of a round ends the loop and passes.
-///
-/// # Panics
-///
-/// A panic of the predicate, or of the sender's `Clone`, is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant, for any number of rounds, whether they complete at once or later.
+/// Sender created by [`Sender::repeat_until`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct RepeatUntil<S, F> {

@@ -5,43 +5,7 @@ use super::rounds::{Rounds, RoundsOperation};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
-/// Runs a sender again for as long as it fails. Made by [`Sender::retry`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicU32, Ordering};
-///
-/// let tries = AtomicU32::new(0);
-/// let connected = just(())
-///     .infallible_into()
-///     .let_value(|()| match tries.fetch_add(1, Ordering::Relaxed) {
-///         0..4 => just_error("refused").boxed(),
-///         n => just(n).infallible_into().boxed(),
-///     })
-///     .retry();
-/// assert_eq!(sync_wait(connected).unwrap(), 4);
-/// ```
-///
-/// # Completions
-///
-/// The first value, stop or panic. It cannot complete with an error. To give up some time, use
-/// [`retry_if`](Sender::retry_if).
-///
-/// # Panics
-///
-/// A panic of the sender's `Clone` is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant, for any number of rounds, whether they complete at once or later.
+/// Sender created by [`Sender::retry`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Retry<S> {
@@ -93,39 +57,7 @@ impl<T, E> Rounds<T, E> for Always {
     }
 }
 
-/// Runs a sender again after every error that satisfies a predicate. Made by [`Sender::retry_if`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let mut tries = 0;
-/// let work = just_error::<(), _>("refused").retry_if(|_| {
-///     tries += 1;
-///     tries < 3
-/// });
-/// assert_eq!(sync_wait(work).unwrap_err(), "refused");
-/// assert_eq!(tries, 3);
-/// ```
-///
-/// # Completions
-///
-/// The first value, stop or panic, or the first error for which the predicate is false.
-///
-/// # Panics
-///
-/// A panic of the predicate, or of the sender's `Clone`, is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender, and between two rounds the stop token is asked: the loop ends stopped.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant, for any number of rounds, whether they complete at once or later.
+/// Sender created by [`Sender::retry_if`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct RetryIf<S, F> {

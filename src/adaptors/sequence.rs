@@ -3,37 +3,7 @@ use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Runs one sender, then another, and completes with the second one's value. Made by [`Sender::sequence`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicU32, Ordering};
-///
-/// let step = AtomicU32::new(0);
-/// let both = just_from(|| step.store(1, Ordering::Relaxed)).sequence(just_from(|| step.load(Ordering::Relaxed)));
-/// assert_eq!(sync_wait(both).unwrap(), 1);
-/// ```
-///
-/// # Completions
-///
-/// Those of the second sender. The first one's value is dropped; its error, stop or panic passes, and the second is
-/// neither connected nor started then.
-///
-/// # Panics
-///
-/// None of its own.
-///
-/// # Cancellation
-///
-/// That of the sender that is running; both see the receiver's stop token.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant. The second is connected only after the first has completed, in the storage that the first no longer needs.
+/// Sender created by [`Sender::sequence`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Sequence<A, B> {

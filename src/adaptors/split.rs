@@ -5,43 +5,7 @@ use super::waiters::WaitOperation;
 use crate::sender::dismantle::DropList;
 use crate::{Completion, Panic, Receiver, Sender};
 
-/// Runs a sender once, for any number of receivers, each of which gets a clone of the result. Made by
-/// [`Sender::split`].
-///
-/// The run begins when the first of its clones is started. Late receivers get the stored result.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::sync::atomic::{AtomicU32, Ordering};
-///
-/// static RUNS: AtomicU32 = AtomicU32::new(0);
-/// let shared = just_from(|| RUNS.fetch_add(1, Ordering::Relaxed)).then(|_| "loaded").split();
-/// let both = when_all((shared.clone(), shared));
-/// assert_eq!(sync_wait(both).unwrap(), ("loaded", "loaded"));
-/// assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-/// ```
-///
-/// # Completions
-///
-/// A clone of the value or of the error, or the stop. Of a panic every receiver gets the message, since a payload
-/// cannot be cloned.
-///
-/// # Panics
-///
-/// A panic of the sender arrives at every receiver. A panic of `Clone` arrives at the receiver it was for.
-///
-/// # Cancellation
-///
-/// A receiver whose stop is requested leaves at once, with a stop, and the others go on waiting. When the last handle
-/// and the last receiver are gone, the sender is asked to stop, and ends on its own.
-///
-/// # Allocation
-///
-/// One, when it is made.
-///
-/// # Stack
-///
-/// Constant, for any number of receivers.
+/// Sender created by [`Sender::split`].
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Split<S> {
     /// `None` once it was moved out, to be destroyed.

@@ -4,47 +4,7 @@ use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Scheduler, Sender, WithScheduler};
 
-/// Starts a sender on a scheduler, and lets it complete wherever it completes. Made by [`Sender::starts_on`] and
-/// [`starts_on`].
-///
-/// Inside, the environment's scheduler is the one given.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use bowline::scheduler::RunLoop;
-/// use std::thread;
-///
-/// let run_loop = RunLoop::new();
-/// thread::scope(|scope| {
-///     let worker = scope.spawn(|| {
-///         run_loop.run();
-///         thread::current().id()
-///     });
-///     let there = sync_wait(starts_on(run_loop.scheduler(), just_from(|| thread::current().id()))).unwrap();
-///     run_loop.finish();
-///     assert_eq!(worker.join().unwrap(), there);
-/// });
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender. Stopped, without having started it, when the stop was requested before its turn came.
-///
-/// # Panics
-///
-/// None of its own. Where `schedule` of a scheduler panics, that is the completion.
-///
-/// # Cancellation
-///
-/// While it waits for its turn that of the scheduler, then that of the sender.
-///
-/// # Allocation
-///
-/// None: the operation is the scheduler's queue node.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::starts_on`] and [`starts_on`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct StartsOn<S, C> {
@@ -109,7 +69,14 @@ impl<E, S: Sender + Send, C: Scheduler> Successor<(), E> for Started<S, C> {
     }
 }
 
-/// `sender`, started on `scheduler`: a [`StartsOn`].
+/// Starts a sender on a scheduler: [`Sender::starts_on`] with the scheduler first.
+///
+/// ```
+/// use bowline::prelude::*;
+///
+/// let sum = starts_on(ThreadPool::global().scheduler(), just_from(|| (1..=100).sum::<i32>()));
+/// assert_eq!(sync_wait(sum).unwrap(), 5050);
+/// ```
 #[inline]
 pub fn starts_on<C: Scheduler, S: Sender + Send>(scheduler: C, sender: S) -> StartsOn<S, C> {
     StartsOn::new(sender, scheduler)

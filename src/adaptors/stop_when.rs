@@ -5,37 +5,7 @@ use super::tuple::{TupleOperation2, all_inline};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
 
-/// Runs a sender and asks it to stop when another completes. Made by [`Sender::stop_when`].
-///
-/// The other, the trigger, is stopped when the sender completes, and waited for.
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let work = never::<(), std::convert::Infallible>().stop_when(just("enough"));
-/// assert!(sync_wait(work).is_stopped());
-/// ```
-///
-/// # Completions
-///
-/// That of the sender, after both have completed. What the trigger completed with is dropped; its panic is not: it
-/// arrives, unless the sender panicked too.
-///
-/// # Panics
-///
-/// None of its own.
-///
-/// # Cancellation
-///
-/// A stop of the receiver's token reaches both.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::stop_when`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct StopWhen<S, G> {

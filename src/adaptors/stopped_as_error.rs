@@ -2,34 +2,7 @@ use super::map::{Map, MapReceiver};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Makes an error of a stop. Made by [`Sender::stopped_as_error`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let stopped = just_stopped::<i32, _>().stopped_as_error("cancelled");
-/// assert_eq!(sync_wait(stopped).unwrap_err(), "cancelled");
-/// ```
-///
-/// # Completions
-///
-/// The given error in place of a stop. Values, errors and panics pass. It cannot complete stopped.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code.
-///
-/// # Cancellation
-///
-/// That of the sender before it; a stop arrives as the error.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::stopped_as_error`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct StoppedAsError<S, E> {

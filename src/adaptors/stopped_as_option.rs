@@ -2,34 +2,7 @@ use super::map::{Map, MapReceiver};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Makes `None` of a stop, and `Some` of a value. Made by [`Sender::stopped_as_option`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let stopped = just_stopped::<i32, &str>().stopped_as_option();
-/// assert_eq!(sync_wait(stopped).unwrap(), None);
-/// ```
-///
-/// # Completions
-///
-/// `Some(value)`, or `None` for a stop. Errors and panics pass. It cannot complete stopped.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code.
-///
-/// # Cancellation
-///
-/// That of the sender before it; a stop arrives as `None`.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::stopped_as_option`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct StoppedAsOption<S> {

@@ -2,34 +2,7 @@ use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Maps the value with a function. Made by [`Sender::then`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let length = just("bowline").then(str::len).then(|n| n + 1);
-/// assert_eq!(sync_wait(length).unwrap(), 8);
-/// ```
-///
-/// # Completions
-///
-/// The function's result as the value. Errors, stops and panics pass; the function is not called for them.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::then`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Then<S, F> {

@@ -10,52 +10,7 @@ use crate::scheduler::{Timer, TimerSchedule};
 use crate::sender::dismantle::dismantle;
 use crate::{Completion, Receiver, Sender};
 
-/// Runs a sender, asks it to stop when the time is up, and fails then. Made by [`Sender::timeout`] and
-/// [`Sender::timeout_on`].
-///
-/// The sender is waited for, also when it was asked to stop: nothing of it is running any more when this completes. One
-/// that does not listen to its stop token runs to its end.
-///
-/// ```
-/// use bowline::prelude::*;
-/// use std::convert::Infallible;
-/// use std::time::Duration;
-///
-/// let slow = never::<i32, Infallible>().timeout(Duration::from_millis(5));
-/// assert_eq!(sync_wait(slow).unwrap_err(), TimeoutError::Elapsed);
-///
-/// let quick = just(1).timeout(Duration::from_secs(5));
-/// assert_eq!(sync_wait(quick).unwrap(), 1);
-/// ```
-///
-/// The time begins when the sender was started, so even one that has no time gets to run: what completes inside its start
-/// is never too late.
-///
-/// # Completions
-///
-/// - The sender's value, also one that came after the time was up: it is there.
-/// - [`TimeoutError::Elapsed`], when the time was up and the sender stopped.
-/// - [`TimeoutError::Inner`] with the sender's error, whether the time was up or not.
-/// - Stopped, when the sender stopped and the time was not up.
-/// - The sender's panic.
-///
-/// It completes on the thread on which the last of sender and timer did.
-///
-/// # Panics
-///
-/// None of its own. [`Sender::timeout`] panics where [`Timer::global`] does, before anything runs.
-///
-/// # Cancellation
-///
-/// A stop of the receiver's token reaches the sender, and ends the timer.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::timeout`] and [`Sender::timeout_on`].
 #[derive(Clone, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Timeout<S> {

@@ -3,37 +3,7 @@ use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Maps the value with a function that may fail. Made by [`Sender::try_then`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let parse = |text: &'static str| just(text).infallible_into().try_then(str::parse::<u16>);
-/// assert_eq!(sync_wait(parse("8080")).unwrap(), 8080);
-/// assert!(sync_wait(parse("http")).is_error());
-/// ```
-///
-/// # Completions
-///
-/// The function's `Ok` as the value, its `Err` as the error. Errors, stops and panics pass; the function is not called
-/// for them. The function's error type is the sender's: a sender that cannot fail takes it with
-/// [`infallible_into`](Sender::infallible_into).
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::try_then`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct TryThen<S, F> {

@@ -3,37 +3,7 @@ use crate::sender::dismantle::dismantle;
 use crate::stop::NeverStop;
 use crate::{Completes, Receiver, Sender, WithStopToken};
 
-/// Hides every stop from a sender. Made by [`Sender::unstoppable`].
-///
-/// ```
-/// use bowline::prelude::*;
-/// use bowline::stop::StopSource;
-///
-/// let source = StopSource::new();
-/// source.request_stop();
-/// let work = read_env(StopRequested).unstoppable().write_env(WithStopToken(source.token()));
-/// assert!(!sync_wait(work).unwrap());
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender, which sees a stop token that never stops.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code.
-///
-/// # Cancellation
-///
-/// None: that is what it is for.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::unstoppable`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Unstoppable<S> {

@@ -4,37 +4,7 @@ use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Turns an error into a value with a function. Made by [`Sender::upon_error`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let parsed = just("12x").infallible_into().let_value(|text| match text.parse::<i32>() {
-///     Ok(number) => just(number).infallible_into().boxed(),
-///     Err(error) => just_error(error).boxed(),
-/// });
-/// assert_eq!(sync_wait(parsed.upon_error(|_| -1)).unwrap(), -1);
-/// ```
-///
-/// # Completions
-///
-/// The value, or the function's result in place of an error. Stops and panics pass. It cannot complete with an error.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::upon_error`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct UponError<S, F> {

@@ -2,34 +2,7 @@ use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Turns a stop into a value with a function. Made by [`Sender::upon_stopped`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// let given_up = just_stopped::<i32, std::convert::Infallible>().upon_stopped(|| 0);
-/// assert_eq!(sync_wait(given_up).unwrap(), 0);
-/// ```
-///
-/// # Completions
-///
-/// The value, or the function's result in place of a stop. Errors and panics pass. It cannot complete stopped.
-///
-/// # Panics
-///
-/// A panic of the function is the completion.
-///
-/// # Cancellation
-///
-/// That of the sender before it.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::upon_stopped`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct UponStopped<S, F> {

@@ -38,10 +38,6 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// A stop of the receiver's token reaches every child. A child that completes with a value all the same has its value
 /// counted: where all do, the whole completes with them.
 ///
-/// # Allocation
-///
-/// None.
-///
 /// # Stack
 ///
 /// Constant: a child's operation is destroyed, and its value kept in its place, when it completes.

@@ -35,14 +35,6 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// # Cancellation
 ///
 /// A stop of the receiver's token reaches every child. The winner stops the others.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn when_any<L>(senders: L) -> WhenAny<L>
 where

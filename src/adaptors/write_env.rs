@@ -1,39 +1,7 @@
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Panic, Patch, Patched, Receiver, Sender, Transfer};
 
-/// Changes one thing in the environment that a sender sees: its stop token, its scheduler or a value of the user's
-/// own. Made by [`Sender::write_env`].
-///
-/// ```
-/// use bowline::prelude::*;
-///
-/// #[derive(Clone, Debug, PartialEq)]
-/// struct RequestId(u32);
-///
-/// let work = read_env(Get::<RequestId>::new()).write_env(With(RequestId(7)));
-/// assert_eq!(sync_wait(work).unwrap(), Some(RequestId(7)));
-/// ```
-///
-/// # Completions
-///
-/// Those of the sender.
-///
-/// # Panics
-///
-/// None of its own: it runs no user code but the `Clone` of what it was given.
-///
-/// # Cancellation
-///
-/// That of the sender, by the token written with [`WithStopToken`](crate::WithStopToken) where that is what was
-/// changed. The receiver's own token is not seen then.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
+/// Sender created by [`Sender::write_env`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct WriteEnv<S, P> {

@@ -33,10 +33,6 @@ use crate::{Outcome, Sender};
 /// The environment's token never stops. To stop from outside, write one with
 /// [`write_env`](Sender::write_env)`(`[`WithStopToken`](crate::WithStopToken)`(token))`.
 ///
-/// # Allocation
-///
-/// None.
-///
 /// # Stack
 ///
 /// Constant: this is a driver.

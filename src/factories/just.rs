@@ -24,14 +24,6 @@ use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
 /// # Cancellation
 ///
 /// Ignored: the value is there.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn just<T>(value: T) -> Just<T> {
     Just { value }

@@ -25,14 +25,6 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// # Cancellation
 ///
 /// Ignored: the error is there.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn just_error<T, E>(error: E) -> JustError<T, E> {
     JustError {

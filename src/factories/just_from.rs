@@ -24,14 +24,6 @@ use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 /// # Cancellation
 ///
 /// Ignored: the function runs.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn just_from<F: FnOnce() -> T, T>(function: F) -> JustFrom<F> {
     JustFrom { function }

@@ -24,14 +24,6 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// # Cancellation
 ///
 /// Ignored: it stops anyway.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn just_stopped<T, E>() -> JustStopped<T, E> {
     JustStopped { _types: PhantomData }

@@ -28,14 +28,6 @@ use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
 /// # Cancellation
 ///
 /// It is nothing else. It completes on the thread that requests the stop.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn never<T, E>() -> Never<T, E> {
     Never { _types: PhantomData }

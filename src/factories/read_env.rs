@@ -34,14 +34,6 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Sender, Transfer};
 /// # Cancellation
 ///
 /// Ignored: the answer is there.
-///
-/// # Allocation
-///
-/// None.
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn read_env<Q: Query>(query: Q) -> ReadEnv<Q> {
     ReadEnv { query }

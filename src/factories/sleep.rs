@@ -68,10 +68,6 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// # Allocation
 ///
 /// None. Where it is awaited outside of a task there is the one of [`SenderFuture`](crate::task::SenderFuture).
-///
-/// # Stack
-///
-/// Constant.
 #[derive(Clone, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Sleep(TimerSchedule);

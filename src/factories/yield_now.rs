@@ -62,10 +62,6 @@ use crate::{Completes, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, 
 ///
 /// None: the operation is the queue's node. Where it is awaited outside of a task there is the one of
 /// [`SenderFuture`](crate::task::SenderFuture).
-///
-/// # Stack
-///
-/// Constant.
 #[inline]
 pub fn yield_now() -> YieldNow {
     YieldNow(())
