@@ -1,4 +1,4 @@
-// In the documentation these come first, and so before the definitions of the same links in the file.
+// These link definitions come before those of the README, and so take precedence over them.
 #![doc = "[The book]: book"]
 #![doc = "[getting started]: book::getting_started"]
 #![doc = "[the concepts]: book::concepts"]
@@ -43,11 +43,10 @@ pub use adaptors::TimeoutError;
 pub use adaptors::{starts_on, when_all, when_any};
 #[cfg(feature = "alloc")]
 pub use adaptors::{when_all_iter, when_any_iter};
-/// Lets `main` be an `async fn`: a [local task](task::LocalTask) on a run loop of the main thread, by
-/// [`task::block_on`].
+/// Runs an `async fn main` as a [local task](task::LocalTask) on a run loop of the main thread, by [`task::block_on`].
 ///
-/// It may await any sender and any future; [`ThreadPool::global`](scheduler::ThreadPool::global) is there for what is to
-/// run elsewhere. A `Result` is reported as always.
+/// It may await any sender and any future. Use [`ThreadPool::global`](scheduler::ThreadPool::global) for work on other
+/// threads. A returned `Result` is reported as in a plain `main`.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -63,13 +62,12 @@ pub use adaptors::{when_all_iter, when_any_iter};
 /// }
 /// ```
 ///
-/// The function takes no parameters, is not generic, and may be of any name.
+/// The function takes no parameters and is not generic; it may have any name.
 #[cfg(feature = "macros")]
 pub use bowline_macros::main;
-/// A test that is an `async fn`: a [local task](task::LocalTask) on a run loop of the test's thread, by
-/// [`task::block_on`].
+/// Runs an `async fn` test as a [local task](task::LocalTask) on a run loop of the test's thread, by [`task::block_on`].
 ///
-/// It is a `#[test]` in all else: `#[should_panic]` and `#[ignore]` work, and so does a `Result`.
+/// Otherwise it is a `#[test]`: `#[should_panic]`, `#[ignore]` and a returned `Result` work.
 ///
 /// ```
 /// use bowline::prelude::*;

@@ -15,10 +15,10 @@ use bowline::scheduler::{RunLoop, RunLoopSchedule, RunLoopScheduler, TaskSchedul
 use bowline::stop::StopSource;
 use bowline::{Completes, Operation, Transfer};
 
-/// What happened, in order.
+/// A log of events, in order.
 type Log = Mutex<Vec<&'static str>>;
 
-/// A run loop's scheduler that notes every trip: asked for, connected, started.
+/// A run loop's scheduler that logs every trip: created, connected, started.
 #[derive(Clone, Copy)]
 struct Noting<'a> {
     run_loop: RunLoopScheduler<'a>,
@@ -49,8 +49,8 @@ struct NotingSchedule<'a> {
     log: &'a Log,
 }
 
-// SAFETY: the operation touches nothing after it started the one inside, which keeps the promises; it is `!Unpin`
-// because that is.
+// SAFETY: the operation touches nothing after it started the inner one, which keeps the contract; it is `!Unpin` like the inner
+// one.
 unsafe impl<'a> Sender for NotingSchedule<'a> {
     type Value = ();
     type Error = Infallible;
@@ -73,12 +73,12 @@ struct NotingOperation<'a, O> {
 impl<O: Operation> Operation for NotingOperation<'_, O> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         self.log.lock().unwrap().push("trip started");
-        // SAFETY: what is inside is pinned with this, and started once as this is.
+        // SAFETY: the inner operation is pinned with this, and started once.
         unsafe { self.map_unchecked_mut(|this| &mut this.inside).start() }
     }
 }
 
-/// Waits for `work` on a noting scheduler, and gives what was noted.
+/// Waits for `work` on a logging scheduler, and returns the log.
 fn noted<S: Sender<Value: Send, Error: Send>>(log: &Log, work: S) -> (Outcome<S::Value, S::Error>, Vec<&'static str>) {
     let run_loop = RunLoop::new();
     let scheduler = Noting {
@@ -89,7 +89,7 @@ fn noted<S: Sender<Value: Send, Error: Send>>(log: &Log, work: S) -> (Outcome<S:
     (outcome, std::mem::take(&mut *log.lock().unwrap()))
 }
 
-/// Completes with the thread that completes it, on another thread, before `start` returns.
+/// A sender that completes with the completing thread, on another thread, before `start` returns.
 #[derive(Clone, Copy)]
 struct ElsewhereInStart;
 
@@ -128,7 +128,7 @@ fn comes_back_after_a_value_an_error_a_stop_and_a_panic() {
     with_loop(|there| {
         let here = thread::current().id();
         let seen = Mutex::new(Vec::new());
-        // A clean-up runs where the completion arrives, whatever it is.
+        // A clean-up runs where the completion arrives, on every channel.
         let note = || just_from(|| seen.lock().unwrap().push(thread::current().id()));
         assert_eq!(
             sync_wait(just(1).continues_on(there).affine().finally(note())).unwrap(),
@@ -305,7 +305,7 @@ fn a_million_rounds_take_constant_stack() {
             left == 0
         }));
         assert_eq!(last.unwrap(), 1);
-        // Nothing is promised about where this completes, so the trip is made ready each time.
+        // The sender does not declare where it completes, so each trip is prepared.
         let mut left = ROUNDS;
         let round = never::<i32, Infallible>()
             .stop_when(just(()))
@@ -338,7 +338,7 @@ fn a_million_rounds_on_a_run_loop_take_constant_stack() {
 fn a_panic_in_schedule_is_the_completion_and_the_sender_is_not_started() {
     let census = Census::new();
     for (method, message) in [("schedule", "in schedule"), ("clone", "in clone")] {
-        // The sender goes elsewhere, so that a trip is needed.
+        // The sender moves to another thread, so a trip is needed.
         let touchy = Touchy::<0>::new(method, &census);
         let value = census.value();
         with_loop(|there| {
@@ -350,11 +350,11 @@ fn a_panic_in_schedule_is_the_completion_and_the_sender_is_not_started() {
         });
         assert_eq!(census.alive(), 0);
     }
-    // The same, behind an erased scheduler, inline and not.
+    // Likewise behind an erased scheduler, inline and not.
     fn check<const WORDS: usize>(census: &Census) {
         let touchy = TaskScheduler::new(Touchy::<WORDS>::new("schedule", census));
         with_loop(|there| {
-            // The trip is connected before the sender starts, and fails when it is made.
+            // The trip is connected before the sender starts, and fails when it is taken.
             let work = just(census.value())
                 .continues_on(there)
                 .affine()

@@ -75,7 +75,7 @@ fn adapted(mut inside: Boxed<'static>) -> Boxed<'static> {
     inside
 }
 
-/// Runs `check` in a small stack for both nests, with what their levels add to a value.
+/// Runs `check` in a small stack for both nests, with the amount that their levels add to a value.
 fn for_both_nests(check: impl Fn(&dyn Fn(Boxed<'static>) -> Boxed<'static>, i32) + Sync) {
     with_stack(DEEP_STACK, || check(&plain, 0));
     with_stack(DEEP_STACK, || check(&branching, DEEP as i32));
@@ -366,7 +366,7 @@ fn a_deep_nest_is_asked_for_the_users_values_in_a_small_stack() {
     });
 }
 
-/// Tells when it is dropped, in a place that may be gone soon.
+/// A value that records its drop in a place that may be dropped soon.
 struct Touch<'a>(&'a AtomicUsize);
 
 impl Drop for Touch<'_> {
@@ -375,7 +375,7 @@ impl Drop for Touch<'_> {
     }
 }
 
-/// Makes and drops boxes that borrow from its destructor's own frame.
+/// A value whose destructor creates and drops boxes that borrow from the destructor's stack frame.
 struct Busy(Arc<AtomicUsize>);
 
 impl Drop for Busy {
@@ -409,7 +409,7 @@ fn a_destructor_inside_may_make_and_drop_boxes_that_borrow_from_its_frame() {
     assert_eq!(touched.load(SeqCst), 4 * 4);
 }
 
-/// Polls a future once, and leaves it to the destructor of its operation.
+/// A sender that polls a future once, and leaves it to the destructor of its operation.
 struct PollOnce<F>(F);
 
 struct PollOnceOperation<F, R> {
@@ -451,7 +451,7 @@ impl<F: Future, R: Receiver<F::Output, Infallible>> Operation for PollOnceOperat
 
 #[test]
 fn a_box_in_a_suspended_future_inside_goes_before_what_it_borrows_from_that_future() {
-    /// Reports how often it was touched before it went.
+    /// A value that reports how often it was touched before its drop.
     struct Local(AtomicUsize, Arc<AtomicUsize>);
     impl Drop for Local {
         fn drop(&mut self) {
@@ -488,7 +488,7 @@ fn a_destructor_inside_that_panics_leaves_later_boxes_as_they_should_be() {
     assert_eq!(census.alive(), 0);
 }
 
-/// Room for one value, which is there while a function runs.
+/// Memory for one value, which is alive while a function runs.
 struct Room(MaybeUninit<[usize; 8]>);
 
 impl Room {
@@ -497,7 +497,7 @@ impl Room {
         struct Leaves<T>(*mut T);
         impl<T> Drop for Leaves<T> {
             fn drop(&mut self) {
-                // SAFETY: the value was written, and is dropped this once.
+                // SAFETY: the value was written, and is dropped once.
                 unsafe { self.0.drop_in_place() };
             }
         }
@@ -505,14 +505,14 @@ impl Room {
         // SAFETY: there is room, as was asserted.
         unsafe { place.write(value) };
         let leaves = Leaves(place);
-        // SAFETY: the value is there, and nothing else uses it.
+        // SAFETY: the value is alive, and this is the only access.
         f(unsafe { &mut *leaves.0 });
     }
 }
 
 #[test]
 fn a_box_that_goes_inside_another_is_gone_at_once_wherever_it_lies() {
-    /// Drops boxes in memory of its own, which lies in the box that is being destroyed.
+    /// A value whose destructor drops boxes in memory of its own, inside the box that is being destroyed.
     struct Roomy {
         room: Room,
         old: Option<BoxedSender<'static, i32, Infallible>>,

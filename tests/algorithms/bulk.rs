@@ -11,7 +11,7 @@ use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::InplaceStopSource;
 
-/// Counts how often each index was visited.
+/// A counter of the visits of each index.
 struct Visits(Vec<AtomicUsize>);
 
 impl Visits {
@@ -152,7 +152,7 @@ fn a_stop_before_the_start_leaves_everything_out() {
     let token = || WithStopToken(source.token());
     assert!(sync_wait(just(1).bulk(3, |_, _| panic!("called")).write_env(token())).is_stopped());
     assert!(sync_wait(just(1).bulk_chunked(3, |_, _| panic!("called")).write_env(token())).is_stopped());
-    // There is nothing to leave out.
+    // No call can be skipped.
     assert_eq!(sync_wait(just(1).bulk(0, |_, _| ()).write_env(token())).unwrap(), 1);
 }
 
@@ -297,12 +297,12 @@ mod on_a_pool {
     const POOLS: [usize; 3] = [1, 2, 8];
     const SHAPES: [usize; 6] = [0, 1, 2, 7, 1000, 100_000];
 
-    /// Panics without a word on the standard error.
+    /// Panics without calling the panic hook.
     fn panic_silently(message: &'static str) -> ! {
         std::panic::resume_unwind(Box::new(message))
     }
 
-    /// One that makes the workers meet: each call of a bulk waits for as many as there are workers.
+    /// Returns a function that makes the workers meet: each call waits for as many calls as there are workers.
     fn meeting(pool: &ThreadPool) -> impl Fn() + Send + Sync {
         let barrier = Barrier::new(pool.threads());
         move || {
@@ -357,7 +357,7 @@ mod on_a_pool {
         let base = data.as_mut_ptr() as usize;
         let work = pool.scheduler().schedule().bulk_chunked(data.len(), move |range, ()| {
             for index in range {
-                // SAFETY: the ranges do not overlap, and the data is there until the whole has completed.
+                // SAFETY: the ranges do not overlap, and the data is alive until the whole has completed.
                 unsafe { *(base as *mut u64).add(index) = index as u64 };
             }
         });
@@ -497,7 +497,7 @@ mod on_a_pool {
                     range.end
                 });
                 assert_eq!(end, shape);
-                // Neither as many as indices, nor so few that some worker has nothing to do.
+                // Neither as many as indices, nor so few that a worker is idle.
                 assert!(shape < 10_000 || chunks.len() < shape / 100);
                 assert!(chunks.len() >= threads.min(shape));
             }
@@ -569,7 +569,7 @@ mod on_a_pool {
                     calls.fetch_add(1, Ordering::SeqCst);
                 });
                 assert!(sync_wait(work.write_env(token())).is_stopped());
-                // Each was at most in the middle of one.
+                // Each thread was in the middle of one call at most.
                 assert!(calls.into_inner() <= threads);
             }
         }
@@ -611,7 +611,7 @@ mod on_a_pool {
         }
     }
 
-    /// Notes how many values are alive when the work completes, also when that is by a panic.
+    /// Records how many values are alive when the work completes, also by a panic.
     fn alive_at_the_end<S: Sender<Value: Send, Error: Send> + Send>(census: &Census, work: S) -> usize {
         let alive = AtomicUsize::new(usize::MAX);
         let note = just_from(|| alive.store(census.alive(), Ordering::SeqCst));
@@ -751,7 +751,7 @@ mod on_a_pool {
             let visits = Visits::new(1000);
             sync_wait(pool.scheduler().schedule().bulk(1000, |index, ()| visits.visit(index))).unwrap();
             assert!(visits.all_once());
-            // The invitation that nobody took is not there any more when the operation is gone.
+            // An invitation that was not taken is withdrawn before the operation is destroyed.
             let spawned = AtomicUsize::new(0);
             let jobs = (0..100).map(|_| {
                 pool.scheduler()
@@ -764,7 +764,7 @@ mod on_a_pool {
         });
     }
 
-    /// Work that a worker has queued: more than its queue holds.
+    /// Returns work that a worker has queued: more than its queue holds.
     fn queue(there: PoolScheduler, jobs: usize, ran: &'static AtomicUsize) {
         for _ in 0..jobs {
             start_detached(there.schedule().then(|()| {
@@ -781,7 +781,7 @@ mod on_a_pool {
         for _ in 0..20 {
             let visits = Visits::new(1000);
             let work = there.schedule().then(|()| queue(there, 600, &RAN));
-            // What is queued in a call covers the invitation.
+            // Jobs queued in a call are on top of the invitation.
             sync_wait(work.bulk(1000, |index, ()| {
                 visits.visit(index);
                 if index % 100 == 0 {
@@ -808,7 +808,7 @@ mod on_a_pool {
             .unwrap();
             counts.iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>()
         };
-        // Whatever a thread allocates when it first parks, say.
+        // A warm-up, for one-time allocations such as that of the first parking.
         total();
         let before = total();
         let ((), here) = allocations(|| {

@@ -6,11 +6,11 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 
-/// A number goes through the chain, and every step adds one to it.
+/// A chain through which a number passes: every step adds one.
 trait Chain: Sender<Value = u32, Error = Infallible> + Clone + Send {}
 impl<S: Sender<Value = u32, Error = Infallible> + Clone + Send> Chain for S {}
 
-/// Where the steps wait.
+/// The scheduler on which the steps wait.
 trait Place: Scheduler<Schedule: Sender<Error = Infallible> + Clone + Send> + Copy + 'static {}
 impl<C: Scheduler<Schedule: Sender<Error = Infallible> + Clone + Send> + Copy + 'static> Place for C {}
 
@@ -59,7 +59,7 @@ fn outcomes(n: u32) -> impl Chain {
 }
 const OUTCOMES: u32 = 5;
 
-/// What a step adds, found in the environment.
+/// The increment of a step, from the environment.
 #[derive(Clone, Copy)]
 struct Step(u32);
 
@@ -94,7 +94,7 @@ fn several<C: Place>(n: u32, scheduler: C) -> impl Chain {
 }
 const SEVERAL: u32 = 5;
 
-/// Every algorithm that does not allocate. The groups are small, and follow one another, to keep the types small.
+/// Every algorithm that does not allocate. The groups are small and consecutive, to keep the types small.
 fn without_allocation<C: Place>(scheduler: C) -> impl Chain {
     values(0, scheduler)
         .let_value(move |n| errors(n, scheduler))

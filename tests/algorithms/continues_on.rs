@@ -15,7 +15,7 @@ fn every_completion_arrives_on_the_scheduler() {
     with_loop(|there| {
         let id = sync_wait(starts_on(there, just_from(|| thread::current().id()))).unwrap();
         let seen = Mutex::new(Vec::new());
-        // A clean-up runs where the completion arrives, whatever it is.
+        // A clean-up runs where the completion arrives, on every channel.
         let note = || just_from(|| seen.lock().unwrap().push(thread::current().id()));
         assert_eq!(sync_wait(just(1).continues_on(there).finally(note())).unwrap(), 1);
         let failed = just_error::<i32, _>("no").continues_on(there).finally(note());
@@ -156,10 +156,10 @@ fn a_panic_in_schedule_is_the_completion() {
     assert_eq!(panic_message(|| sync_wait(error)), "in schedule");
     let stopped = just_stopped::<(), Infallible>().continues_on(touchy());
     assert_eq!(panic_message(|| sync_wait(stopped)), "in schedule");
-    // The first panic is the one that is told.
+    // The first panic is reported.
     let panics = just_from(|| panic!("before")).continues_on(touchy());
     assert_eq!(panic_message(|| sync_wait(panics)), "before");
-    // In the midst of others, which are awaited.
+    // Among others, which are awaited.
     with_loop(|there| {
         let both = when_all((
             just(census.value()).continues_on(there),

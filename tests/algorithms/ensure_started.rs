@@ -9,7 +9,7 @@ use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::{InplaceStopSource, StopSource};
 
-/// Completes only when it is asked to stop, and says so.
+/// Returns a sender that completes only by a stop, and records that.
 fn until_stopped(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
     let stopped = stopped.clone();
     never().let_stopped(move || {

@@ -5,7 +5,7 @@ use bowline::Completes;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 
-/// What several fallible steps end in.
+/// The common error of several fallible steps.
 #[derive(Debug, PartialEq)]
 enum Failure {
     Code(i32),

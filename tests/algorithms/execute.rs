@@ -1,4 +1,4 @@
-//! `execute`: runs a function on a scheduler, and lets it run on its own.
+//! `execute`: runs a function on a scheduler, detached.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
@@ -56,7 +56,7 @@ fn functions_run_in_order_on_a_run_loop() {
 #[test]
 fn allocates_once() {
     static LOOP: RunLoop = RunLoop::new();
-    // The first drive of a thread may allocate the handle by which it is woken.
+    // A warm-up: the first drive of a thread may allocate its wake-up handle.
     LOOP.run_ready();
     let ((), allocated) = allocations(|| {
         execute(LOOP.scheduler(), || ());

@@ -1,4 +1,4 @@
-//! `from_future`: a sender of what a future gives.
+//! `from_future`: a sender of a future's output.
 
 use std::convert::Infallible;
 use std::future::{Future, pending, poll_fn, ready};
@@ -16,7 +16,7 @@ use bowline::scheduler::{InlineSchedule, InlineScheduler, RunLoop, TaskScheduler
 use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Completes, EmptyEnv, Patched};
 
-/// Pending a number of times, having woken itself.
+/// A future that wakes itself and is pending a number of times.
 #[derive(Clone)]
 struct Yield(usize);
 
@@ -33,7 +33,7 @@ impl Future for Yield {
     }
 }
 
-/// What a test holds of a future: its waker, how often it was polled, and whether it is ready.
+/// The test's side of a future: its waker, its number of polls, and whether it is ready.
 #[derive(Default)]
 struct Held {
     waker: Mutex<Option<Waker>>,
@@ -46,7 +46,7 @@ impl Held {
         Arc::default()
     }
 
-    /// A future that keeps its waker, and gives a number once it is told to be ready.
+    /// Returns a future that keeps its waker, and returns a number once it is made ready.
     fn future(self: &Arc<Self>) -> impl Future<Output = usize> + Send + use<> {
         let held = self.clone();
         poll_fn(move |context| {
@@ -72,7 +72,7 @@ impl Held {
     }
 }
 
-/// What was started on a loop that the test drives by hand. The loop is static, since what is submitted cannot borrow.
+/// A sender started on a loop that the test drives by hand. The loop is static, since submitted work cannot borrow.
 struct ByHand<T> {
     run_loop: &'static RunLoop,
     source: StopSource,
@@ -197,7 +197,7 @@ fn woken_from_many_threads_it_is_polled_once() {
 #[test]
 fn woken_while_it_is_polled_it_is_polled_again() {
     static LOOP: RunLoop = RunLoop::new();
-    // By a clone and by reference, each on the first poll, when the waker is not on the heap yet, and on the second.
+    // By a clone and by reference; on the first poll, when the waker is not on the heap yet, and on the second.
     let polls = Arc::new(AtomicUsize::new(0));
     let future = poll_fn({
         let polls = polls.clone();
@@ -288,9 +288,9 @@ fn is_polled_on_the_scheduler_wherever_it_is_woken() {
     });
 }
 
-/// Waits for another thread to wake it under a lock that every poll takes, and gives the threads of both.
+/// Waits for another thread to wake it under a lock that every poll takes. Returns the threads of both.
 fn woken_under_its_lock<C: Scheduler>(scheduler: C, by_value: bool) -> (thread::ThreadId, thread::ThreadId) {
-    /// Who woke it, and its waker.
+    /// The waking thread, and the waker.
     type State = Mutex<(Option<thread::ThreadId>, Option<Waker>)>;
     let state: Arc<State> = Arc::default();
     let future = {
@@ -370,7 +370,7 @@ fn on_the_inline_scheduler_many_wakers_and_a_stop_end_it_once() {
 
 #[test]
 fn a_scheduler_that_panics_when_it_is_asked_is_the_completion() {
-    /// Has a number of trips in it.
+    /// A scheduler with a limited number of trips.
     #[derive(Clone)]
     struct Tires(Arc<AtomicUsize>);
     impl PartialEq for Tires {
@@ -581,7 +581,7 @@ fn a_panic_of_the_future_arrives_and_drops_it() {
     }
 }
 
-/// Panics when it is dropped.
+/// A value whose destructor panics.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -590,7 +590,7 @@ impl Drop for Bomb {
     }
 }
 
-/// A future that keeps a bomb until it is dropped.
+/// Returns a future that keeps a bomb until it is dropped.
 fn bombed<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Send) -> impl Future<Output = T> + Send {
     let (mut poll, bomb) = (poll, Bomb);
     poll_fn(move |context| {
@@ -672,7 +672,7 @@ fn no_wake_up_is_missed() {
         let future = poll_fn({
             let (number, held) = (number.clone(), held.clone());
             move |context| {
-                // Only once: a lock would order what the waker alone must order.
+                // Only once: a lock would add ordering that the waker alone must provide.
                 if std::mem::take(&mut first) {
                     *lock(&held.waker) = Some(context.waker().clone());
                 }
@@ -716,7 +716,7 @@ fn completes_once_when_a_wake_up_races_with_a_stop() {
             });
             scope.spawn(|| source.request_stop());
             let outcome = sync_wait(work);
-            // A stop before the start has forbidden the poll that the waker waits for.
+            // A stop before the start prevents the poll that the waker waits for.
             lock(&held.waker).get_or_insert_with(|| Waker::noop().clone());
             held.polls.fetch_max(1, Ordering::SeqCst);
             outcome
@@ -725,14 +725,14 @@ fn completes_once_when_a_wake_up_races_with_a_stop() {
     }
 }
 
-// What knows of tasks, in a future whose polls are no part of one.
+// Task features in a future whose polls are not part of a task.
 
 bowline::task_local! { static KEY: u32; }
 
-/// How often the inside of a scope or a group is polled.
+/// The number of polls inside a scope or a group.
 const OFTEN: usize = 100;
 
-/// Ready at the poll with that number. No poll is part of a task, and each sees this value of the task-local.
+/// Is ready at the poll with that number. Asserts that no poll is part of a task, and that each sees this task-local value.
 async fn often(key: Option<u32>) -> usize {
     let mut polls = 0;
     poll_fn(|context| {
@@ -748,7 +748,7 @@ async fn often(key: Option<u32>) -> usize {
     polls
 }
 
-/// A child of a group that goes through its scheduler's queue that often.
+/// A child of a group that suspends that often through its scheduler's queue.
 async fn child() -> usize {
     for _ in 0..OFTEN {
         task::yield_now().await;
@@ -759,7 +759,7 @@ async fn child() -> usize {
 type Scoped = Pin<Box<dyn Future<Output = usize> + Send>>;
 type Case = (&'static str, usize, fn() -> Scoped);
 
-/// Futures that are pending often inside of a scope or a group, and how often in all.
+/// Returns futures that are pending often inside a scope or a group, and the total number of polls.
 fn scopes() -> [Case; 10] {
     const HOUR: Duration = Duration::from_secs(3600);
     [
@@ -853,7 +853,7 @@ fn scopes_and_groups_in_it_may_be_given_up_between_two_polls() {
         on_loop_and_pools(|scheduler| {
             dog.step(format!("{name}, in a task of {scheduler:?}"));
             let task = Task::new(async move {
-                // Where the others are slow, it may be after the scope: that never ends it.
+                // If the others are slow, it may come after the scope, which never ends it.
                 let scoped = from_future(async move {
                     make().await;
                     pending().await
@@ -895,7 +895,7 @@ fn a_future_that_keeps_its_waker_allocates_once() {
     held.be_ready(7);
     let future = held.future();
     assert_eq!(allocations(|| sync_wait(from_future(future)).unwrap()), (7, 1));
-    // Clones share what was allocated.
+    // Clones share the allocation.
     assert_eq!(allocations(|| drop((held.waker(), held.waker()))), ((), 0));
 }
 

@@ -1,4 +1,4 @@
-//! `infallible_into`: gives a sender that cannot fail the error type of its neighbours.
+//! `infallible_into`: converts a sender that cannot fail to the error type of its neighbours.
 
 use std::convert::Infallible;
 

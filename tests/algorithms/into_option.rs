@@ -1,4 +1,4 @@
-//! `into_option`: keeps the value, and makes `None` of an error or a stop.
+//! `into_option`: keeps the value, and turns an error or a stop into `None`.
 
 use std::convert::Infallible;
 

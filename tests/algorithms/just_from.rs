@@ -1,4 +1,4 @@
-//! `just_from`: a sender of what a function returns when it is started.
+//! `just_from`: a sender of a function's result, called at the start.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! `let_error`: a second sender, made of the first one's error.
+//! `let_error`: a second sender, created from the first one's error.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! `let_value`: a second sender, made of the first one's value.
+//! `let_value`: a second sender, created from the first one's value.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! `on`: runs a sender on a scheduler and comes back.
+//! `on`: runs a sender on a scheduler and returns.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ fn the_environment_inside_has_the_scheduler() {
     with_loop(|first| {
         with_loop(|second| {
             let id = sync_wait(just_from(|| thread::current().id()).on(first)).unwrap();
-            // The inner `on` comes back to the scheduler of its environment, which is the first.
+            // The inner `on` returns to the scheduler of its environment, which is the first.
             let inside = just(()).on(second).then(|()| thread::current().id());
             assert_eq!(sync_wait(inside.on(first)).unwrap(), id);
         });

@@ -1,4 +1,4 @@
-//! `read_env`: a sender of something that the environment knows.
+//! `read_env`: a sender of a query's answer.
 
 use crate::common::*;
 use bowline::prelude::*;
@@ -55,7 +55,7 @@ fn reads_whether_a_stop_was_requested() {
     assert!(sync_wait(work).unwrap());
 }
 
-/// A question of the user's own, which combines two things and is moved in.
+/// A user-defined query, which combines two answers and is moved in.
 struct Describe(Counted);
 
 impl Query for Describe {

@@ -1,4 +1,4 @@
-//! `repeat_n`: a number of times.
+//! `repeat_n`: repeats a number of times.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

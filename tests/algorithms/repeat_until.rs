@@ -1,4 +1,4 @@
-//! `repeat_until`: again and again, until a value satisfies a predicate.
+//! `repeat_until`: repeats until a value satisfies a predicate.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -76,7 +76,7 @@ fn a_panic_of_the_predicate_arrives_and_drops_what_was_captured() {
     assert_eq!(census.alive(), 0);
 }
 
-/// A value that can be cloned so many times, and no more.
+/// A value that can be cloned a limited number of times.
 struct Clonable<'a>(&'a AtomicUsize);
 
 impl Clone for Clonable<'_> {
@@ -195,7 +195,7 @@ fn a_million_rounds_of_a_million_rounds_in_all_take_constant_stack() {
 fn a_million_rounds_that_may_complete_anywhere_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let mut left = ROUNDS;
-        // Nothing is promised about where a box completes, so every round goes through the driver.
+        // A box does not declare where it completes, so every round goes through the driver.
         let round = just(()).let_value(|()| just(1).boxed());
         let last = sync_wait(round.repeat_until(|_| {
             left -= 1;

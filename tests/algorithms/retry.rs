@@ -1,4 +1,4 @@
-//! `retry` and `retry_if`: again, after an error.
+//! `retry` and `retry_if`: repeat after an error.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -8,7 +8,7 @@ use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 
-/// Fails with the number of the try until the one that succeeds with it.
+/// Returns a sender that fails with the number of the try, until the one that succeeds with it.
 fn succeeds_at(tries: &AtomicUsize, at: usize) -> impl Sender<Value = usize, Error = usize> + Clone + Send {
     just_from(|| tries.fetch_add(1, SeqCst))
         .infallible_into()

@@ -12,7 +12,7 @@ use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 use bowline::{Completes, EmptyEnv, Operation, Panic, Transfer};
 
-/// Completes at once, and notes when it is connected, started and destroyed. Its operation is as large as told.
+/// A sender that completes at once, and logs when it is connected, started and destroyed. Its operation has the given size.
 struct Noted<'a, const SIZE: usize> {
     name: &'static str,
     log: &'a Mutex<Vec<String>>,
@@ -64,7 +64,7 @@ impl<const SIZE: usize, R> Drop for NotedOperation<'_, SIZE, R> {
     }
 }
 
-/// A receiver of no size, to measure operations with.
+/// A zero-sized receiver, to measure operations with.
 struct Nowhere;
 
 impl<T, E> Receiver<T, E> for Nowhere {

@@ -11,7 +11,7 @@ use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::{InplaceStopSource, StopSource};
 
-/// Counts its runs, and completes with how many they are when the loop is driven.
+/// Returns a sender that counts its runs, and completes with their number when the loop is driven.
 fn counted_run(
     run_loop: &'static RunLoop,
     runs: &Arc<AtomicUsize>,
@@ -23,7 +23,7 @@ fn counted_run(
         .then(move |()| runs.fetch_add(1, SeqCst) + 1)
 }
 
-/// Completes only when it is asked to stop, and says so.
+/// Returns a sender that completes only by a stop, and records that.
 fn until_stopped(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
     let stopped = stopped.clone();
     never().let_stopped(move || {
@@ -152,7 +152,7 @@ fn the_sender_is_asked_to_stop_when_the_last_handle_and_receiver_are_gone() {
     drop(handle);
     assert!(stopped.load(SeqCst));
 
-    // The other way round: the receiver is the last.
+    // The reverse: the receiver is the last.
     let stopped = Arc::new(AtomicBool::new(false));
     let shared = until_stopped(&stopped).split();
     let source = StopSource::new();
@@ -206,7 +206,7 @@ fn a_handle_keeps_its_part_of_a_nest_that_is_dropped() {
     assert_eq!(census.alive(), 1);
     assert_eq!(sync_wait(kept).unwrap(), 1);
     assert_eq!(census.alive(), 0);
-    // One that has begun is not destroyed but asked to stop.
+    // A run that has begun is not destroyed but asked to stop.
     static LOOP: RunLoop = RunLoop::new();
     let stopped = Arc::default();
     let running = until_stopped(&stopped).split();

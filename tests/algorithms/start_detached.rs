@@ -1,4 +1,4 @@
-//! `start_detached`: starts a sender on the heap and lets it run on its own.
+//! `start_detached`: starts a sender on the heap, detached.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

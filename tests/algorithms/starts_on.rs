@@ -26,7 +26,7 @@ fn the_environment_inside_has_the_scheduler() {
     with_loop(|first| {
         with_loop(|second| {
             let id = sync_wait(starts_on(first, just_from(|| thread::current().id()))).unwrap();
-            // `affine` comes back to the scheduler of its environment.
+            // `affine` returns to the scheduler of its environment.
             let back = just(()).continues_on(second).affine().then(|()| thread::current().id());
             assert_eq!(sync_wait(starts_on(first, back)).unwrap(), id);
         });

@@ -42,7 +42,7 @@ fn the_completion_is_that_of_the_sender() {
     assert!(sync_wait(just_stopped::<i32, Infallible>().stop_when(trigger())).is_stopped());
     let panics = || just_from(|| -> i32 { panic!("work") });
     assert_eq!(panic_message(|| sync_wait(panics().stop_when(trigger()))), "work");
-    // A value is a value, also when the trigger was there too.
+    // A value stays a value, even if the trigger has completed too.
     assert_eq!(sync_wait(just(1).stop_when(just(()))).unwrap(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! `stopped_as_error`: makes an error of a stop.
+//! `stopped_as_error`: turns a stop into an error.
 
 use crate::common::*;
 use bowline::Completes;

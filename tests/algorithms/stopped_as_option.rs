@@ -1,4 +1,4 @@
-//! `stopped_as_option`: makes `None` of a stop, and `Some` of a value.
+//! `stopped_as_option`: turns a stop into `None`, and a value into `Some`.
 
 use std::convert::Infallible;
 

@@ -11,7 +11,7 @@ use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 use bowline::{EmptyEnv, Panic, Transfer};
 
-/// What a record of `sender` got, once it has completed.
+/// Returns the completion of `sender`, recorded.
 fn recorded<S>(sender: S) -> Recorded<S::Value, S::Error>
 where
     S: Sender<Value: Send, Error: Send> + 'static,

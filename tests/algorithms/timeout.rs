@@ -116,7 +116,7 @@ fn what_the_sender_completes_with_after_the_time_was_up_counts() {
     assert_eq!(panic_message(|| limited(just_panic("late").boxed())), "late");
 }
 
-/// Waits, out of time, for a sender that waits for its stop and then completes as `after` does.
+/// Waits, after the timeout, for a sender that waits for its stop and then completes like `after`.
 fn timeout_now(
     after: bowline::adaptors::BoxedSender<'_, i32, &'static str>,
     timer: &Timer,

@@ -18,7 +18,7 @@ fn a_stop_before_the_start_is_not_seen() {
 fn a_stop_while_it_runs_does_not_reach_it() {
     let source = InplaceStopSource::new();
     let run_loop = RunLoop::new();
-    // The loop asks the token when its turn comes; stopped, it would not give the value.
+    // The loop checks the token when the job runs; stopped, it would not return the value.
     let hop = || run_loop.scheduler().schedule().then(|()| "ran");
     let both = when_all((hop().unstoppable(), just_from(|| source.request_stop())));
     let ran = run_loop.run_until(both.write_env(WithStopToken(source.token())));

@@ -1,7 +1,7 @@
-//! Alternatives: an enum is what stands for `into_variant`, `when_all_with_variant` and `sync_wait_with_variant`.
+//! Alternatives: an enum replaces `into_variant`, `when_all_with_variant` and `sync_wait_with_variant`.
 //!
-//! A sender has one value type and one error type. Where work may give one of several, the value is an enum, and its
-//! variants are functions that `then` takes.
+//! A sender has one value type and one error type. For one of several values, use an enum, whose variants are functions that
+//! `then` takes.
 
 use std::convert::Infallible;
 
@@ -28,7 +28,7 @@ impl From<i32> for Failure {
     }
 }
 
-/// Work that gives one of two things: what `into_variant` makes of a sender with two value completions.
+/// Returns work with one of two values: the result of `into_variant` for a sender with two value completions.
 fn ask(text: bool) -> impl Sender<Value = Answer, Error = Infallible> {
     just(text).let_value(|text| {
         if text {

@@ -1,4 +1,4 @@
-//! `when_all`: runs several at once, and completes when all have.
+//! `when_all`: runs several senders at once, and completes when all have.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -74,7 +74,7 @@ fn none_at_all_complete_at_once() {
     sync_wait(when_all(())).unwrap();
     let none: [Never; 0] = [];
     assert_eq!(sync_wait(when_all(none)).unwrap(), []);
-    // Also where the stop has been requested: there is nothing to stop.
+    // Also if the stop was requested before: nothing is left to stop.
     let source = InplaceStopSource::new();
     source.request_stop();
     let none: [Never; 0] = [];
@@ -114,7 +114,7 @@ fn the_first_error_stops_the_siblings_and_is_the_one_reported() {
     ));
     assert_eq!(sync_wait(all).err(), Some("first"));
     assert_eq!(stopped.load(SeqCst), 2);
-    // The same in an array, where the failing child comes after one that has a value.
+    // Likewise in an array, where the failing child comes after one that has a value.
     let fail = |n: i32| {
         just(n).infallible_into().let_value(|n| {
             if n == 1 {
@@ -149,7 +149,7 @@ fn a_failure_waits_for_siblings_that_take_their_time_to_stop() {
 fn a_child_that_stops_stops_the_others_and_the_whole() {
     let all = when_all((never::<(), Infallible>(), just_stopped::<i32, Infallible>()));
     assert!(sync_wait(all).is_stopped());
-    // An error weighs more than a stop that came before it.
+    // An error takes precedence over an earlier stop.
     let all = when_all((just_stopped::<i32, &str>(), just_error::<(), _>("failed")));
     assert_eq!(sync_wait(all).err(), Some("failed"));
 }
@@ -227,7 +227,7 @@ fn children_that_have_values_all_the_same_give_them() {
     let all = when_all((just(1), read_env(StopRequested), never().upon_stopped(|| 3)));
     let all = all.write_env(WithStopToken(source.token()));
     assert_eq!(sync_wait(all).unwrap(), (1, true, 3));
-    // Where every child completes inside its start, too.
+    // Also if every child completes inside its start.
     let inline = when_all([just(1), just(2)]).write_env(WithStopToken(source.token()));
     assert_eq!(sync_wait(inline).unwrap(), [1, 2]);
 }

@@ -79,7 +79,7 @@ fn losers_are_stopped_and_awaited_before_it_completes() {
         "completed",
     ];
     let mut seen = std::mem::take(&mut *order.lock().unwrap());
-    // The second loser learns of the stop while it is started, the first when the winner is.
+    // The second loser sees the stop at its start, the first at that of the winner.
     seen[..4].sort_unstable_by(|a, b| b.cmp(a));
     assert_eq!(seen, expected);
 
@@ -164,7 +164,7 @@ fn a_stop_before_or_during_the_start_reaches_the_children() {
     assert!(sync_wait(during.write_env(WithStopToken(source.token()))).is_stopped());
     let before = when_any([never::<i32, Infallible>(); 2]);
     assert!(sync_wait(before.write_env(WithStopToken(source.token()))).is_stopped());
-    // A value that comes all the same wins.
+    // A value that still comes wins.
     let value = when_any((never(), just(1)));
     assert_eq!(sync_wait(value.write_env(WithStopToken(source.token()))).unwrap(), 1);
 }
@@ -191,7 +191,7 @@ fn a_panic_stops_the_others_and_arrives() {
 
 #[test]
 fn a_panic_is_not_lost_to_a_winner_nor_to_an_error() {
-    // The loser panics because it was stopped, after there was a winner.
+    // The loser panics because of the stop, after the winner has completed.
     let loser = || never::<i32, &str>().upon_stopped(|| panic!("loser"));
     let winner = || just(1).infallible_into();
     assert_eq!(panic_message(|| sync_wait(when_any((loser(), winner())))), "loser");
@@ -201,7 +201,7 @@ fn a_panic_is_not_lost_to_a_winner_nor_to_an_error() {
         panic_message(|| sync_wait(when_any((just_error("no"), panics(), winner())))),
         "first"
     );
-    // Of several the first arrives.
+    // The first of several arrives.
     assert_eq!(panic_message(|| sync_wait(when_any((panics(), loser())))), "first");
 }
 

@@ -13,7 +13,7 @@ fn hang() -> impl Sender<Value = (), Error = Infallible> + Clone + Send {
     never()
 }
 
-/// Runs for ever without leaving `start`, and says when it runs.
+/// Returns a sender that runs forever inside `start`, and reports that it runs.
 fn endless(runs: &AtomicBool) -> impl Sender<Value = (), Error = Infallible> + Send {
     just(()).repeat_until(|()| {
         runs.store(true, SeqCst);
@@ -138,7 +138,7 @@ fn the_source_may_be_gone() {
     let run_loop = RunLoop::new();
     let hop = run_loop.scheduler().schedule();
     assert_eq!(run_loop.run_until(hop.with_stop_token(token)), Outcome::Value(()));
-    // It goes while the work listens, and after it has requested the stop.
+    // The source is dropped while the work listens, and after it has requested the stop.
     let source = StopSource::new();
     let work = hang().with_stop_token(source.token()).into_outcome();
     let request = run_loop.scheduler().schedule().then(move |()| source.request_stop());

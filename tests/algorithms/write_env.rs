@@ -1,4 +1,4 @@
-//! `write_env`: changes one thing in the environment that a sender sees.
+//! `write_env`: changes one value of the environment that a sender sees.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use bowline::{Completes, Query};
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Depth(u32);
 
-/// Reads everything that can be written.
+/// A query of everything that can be written.
 #[derive(Clone, Copy)]
 struct Everything;
 
