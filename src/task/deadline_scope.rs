@@ -127,7 +127,7 @@ impl DeadlineScope {
 
     /// # Safety
     ///
-    /// `relay` is the first field of a `TimeLimit`, and is over.
+    /// `relay` is the first field of a `DeadlineScope`, and is over.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: `relay` is the first field; this is the relay's hold.
         unsafe { DeadlineScope::let_go(relay.cast()) }
@@ -207,7 +207,7 @@ impl Change for DeadlineScope {
             return Transfer::none();
         }
         let stopped = match limit.is_left.load(Relaxed) {
-            // What was moved out of the scope is stopped separately; a forgotten inner scope stays a user forever.
+            // Operations moved out of the scope are stopped separately; a forgotten inner scope stays a user forever.
             true => Transfer::none(),
             // Operations that still run inside must not wait for the rest of the time.
             false => limit.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default(),
@@ -254,7 +254,7 @@ struct Expiry {
     limit: NonNull<DeadlineScope>,
 }
 
-// SAFETY: `TimeLimit` is `Sync`, and a timer completes once.
+// SAFETY: `DeadlineScope` is `Sync`, and a timer completes once.
 unsafe impl Send for Expiry {}
 
 impl Expiry {

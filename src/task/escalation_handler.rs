@@ -112,11 +112,11 @@ unsafe impl<H: Send + Sync, F: Send> Send for WithEscalationHandler<H, F> {}
 impl<H: Fn(Priority, Priority) + Send + Sync + 'static> EscalationNode<H> {
     /// # Safety
     ///
-    /// `link` is the field of a `Node<H>` and is in the list of its strand.
+    /// `link` is the field of a `EscalationNode<H>` and is in the list of its strand.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         /// # Safety
         ///
-        /// `what` is a `Node<H>`; the call consumes one reference to it.
+        /// `what` is a `EscalationNode<H>`; the call consumes one reference to it.
         unsafe fn call<H: Fn(Priority, Priority)>(what: NonNull<()>, level: Priority, _: &mut Raising) {
             // A panic of the handler went through the panic hook; no caller can receive it.
             let _ = Panic::catch(|| {

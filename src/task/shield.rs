@@ -41,7 +41,7 @@ use crate::stop::ErasedStopToken;
 /// assert!(sync_wait(work.write_env(WithStopToken(source.token()))).unwrap());
 /// ```
 ///
-/// If an operation awaited inside stops of its own accord, the task stops.
+/// An operation inside that stops for another reason stops the task.
 ///
 /// # Panics
 ///
