@@ -29,44 +29,45 @@
 //
 // | invariant | established by |
 // |---|---|
-// | an operation is pinned, started once, and neither moved nor dropped until it completes | `Operation::start`'s contract, and the `unsafe trait Sender`; `sender::InPlace`, `sender::Stage` and `AwaitBlock` keep it |
+// | an operation is pinned, started once, and neither moved nor dropped until it completes | `Operation::start`'s contract, and the `unsafe trait Sender`; `sender::InPlace`, `sender::Stage` and `awaiting::AwaitBlock` keep it |
 // | a job runs once, is valid until it runs, and does not unwind | `Transfer::to`'s contract; `Job::run` is the one caller |
 // | a registry is alive while a slot is in its list | the slot owns its token (`stop::StopSlot`), or the token's `unsafe` constructor |
-// | a queue is alive while a frame waits in it | `sender::native`: the answer borrows the scheduler, which is pinned in an operation (`task::home`) |
-// | a value borrowed from an environment is used only until the receiver completes | the lifetime of `EnvDoor`; `Around::of` and `Home::behind` inside the crate |
+// | a queue is alive while a frame waits in it | `sender::native`: the answer borrows the scheduler, which is pinned in an operation (`task::frame::home`) |
+// | a value borrowed from an environment is used only until the receiver completes | the lifetime of `EnvDoor`; `strand::Awaiter::of` and `frame::Home::behind` inside the crate |
+// | a frame's placement and tracker are the first fields of a context and a unit | `Header::begin` (`strand::context`) |
 // | one thread at a time polls a frame | the `BUSY` flag of `frame::state` |
 // | a frame's memory is alive while anything points into it | the two counts of `frame::state`; blocks and their parties in `frame::memory` |
-// | a context is alive while anything uses it | the frame's awaits; inside a scope, `context::Scope`'s users |
+// | a context is alive while anything uses it | the frame's awaits; inside a scope, the users that `frame::scope` counts |
 // | the current task is the one that the thread polls | `sender::current`: pushed by the poll, hidden by every driver and callback |
 // | a value read as `T` was stored as `T` | handles that store and return `T` are invariant (`tests/foundation/variance.rs`) |
-// | a local task stays on its thread | `!Send` types, and a run-time check that aborts (`task::local`) |
+// | a local task stays on its thread | `!Send` types, and a run-time check that aborts (`coroutine::homed`) |
 // | reference counts do not overflow | `memory::Count`, and the check in `frame::state` |
 
+// The layers: frame, strand, running, awaiting, coroutine, children. Each names only those before it, as `scripts/layers` checks.
 mod awaiting;
+mod children;
+mod coroutine;
+mod frame;
+mod running;
+mod strand;
+
+// The public features, a file each.
 mod block_on;
 mod cancellation;
 mod cancellation_handler;
-mod children;
-mod coroutine;
 mod current;
 mod deadline;
 mod deadline_scope;
 mod escalation_handler;
-mod frame;
 mod handle;
 mod let_async;
 mod priority;
-mod running;
 mod scope;
 mod shield;
-mod strand;
 mod task_local;
 mod tree;
 
-pub use awaiting::ScheduleFuture;
-pub use awaiting::TaskEnv;
-pub use awaiting::TaskToken;
-pub use awaiting::{SenderFuture, ValueFuture};
+pub use awaiting::{ScheduleFuture, SenderFuture, TaskEnv, TaskToken, ValueFuture};
 pub use block_on::block_on;
 pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
@@ -76,13 +77,10 @@ pub use children::group::{
     Quorum, QuorumError, SpawnError, SpawnErrorKind, SpawnOptions, SpawnWhenReady, Supervising, TaskGroup,
     TrySpawnWhenReady, Trying, WaitForAll, discarding_group, gather, group, supervised_group, try_group,
 };
-pub use coroutine::Task;
-pub use coroutine::TaskBuilder;
-pub use coroutine::TaskFuture;
-pub use coroutine::TaskOperation;
-pub use coroutine::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext};
-pub use coroutine::{CurrentAllocator, TaskAllocator};
-pub use coroutine::{LocalTask, LocalTaskFuture, LocalTaskOperation};
+pub use coroutine::{
+    ContextScheduler, CurrentAllocator, DefaultContext, FromEnv, InAllocator, Inline, LocalTask, LocalTaskFuture,
+    LocalTaskOperation, Providing, Task, TaskAllocator, TaskBuilder, TaskContext, TaskFuture, TaskOperation,
+};
 pub use current::current;
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
@@ -91,8 +89,7 @@ pub use let_async::{AsyncLet, let_async};
 pub use priority::{base_priority, priority};
 pub(crate) use running::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
-pub use strand::Reason;
-pub use strand::{TaskId, TaskRef};
+pub use strand::{Reason, TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 pub use tree::{TaskNode, TaskState, TaskTree, dump};
 
