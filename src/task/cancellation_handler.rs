@@ -23,7 +23,8 @@ use crate::{Panic, Transfer};
 ///
 /// A handler can end an operation that does not know this crate's stop tokens. It is called at most once, on the cancelling
 /// thread, while the operation runs on. The operation decides how it ends. In a task that is already cancelled, the handler is
-/// called before the operation starts.
+/// called before the operation starts, on the polling thread. The handler is not part of the task: inside,
+/// [`current`](super::current()) returns `None`.
 ///
 /// If the operation ends before the cancellation has reached the handler, the task itself calls the handler.
 ///

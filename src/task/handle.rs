@@ -27,7 +27,7 @@ use crate::memory::{Cached, OutOfMemoryError};
 /// assert_eq!(task::block_on(handle).unwrap(), 42);
 /// ```
 ///
-/// `future` may be a future, a task or any sender; the value of a sender is a `Result`. Use it for work that is to outlive its
+/// `future` may be a future, a task or any sender, whose value is what awaiting it gives. Use it for work that is to outlive its
 /// starter; otherwise prefer a [`group`](super::group).
 ///
 /// # Panics
@@ -80,6 +80,10 @@ where
 /// Dropping the handle, even while it is awaited, lets the task continue.
 ///
 /// Two handles are equal if they refer to the same task.
+///
+/// # Panics
+///
+/// When it is polled again after it has returned the task's result.
 pub struct Handle<T: Send + 'static> {
     /// Dropped before the claim, through which it waits.
     join: Option<SenderFuture<ChildJoin<T, AsResult>>>,

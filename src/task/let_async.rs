@@ -31,7 +31,7 @@ use crate::memory::Cached;
 /// inherit. Dropping the variable without awaiting it cancels the child. The drop does not block, so several children can be
 /// cancelled together; the task finishes after all of them have ended.
 ///
-/// `future` may be a future, a task or any sender; the value of a sender is a `Result`.
+/// `future` may be a future, a task or any sender. The child's value is what awaiting it gives: mostly a `Result` for a sender.
 ///
 /// # Panics
 ///
@@ -67,6 +67,14 @@ where
 ///
 /// Awaiting it returns the child's output. If the child stopped, because it was cancelled or awaited something that stopped,
 /// the awaiting task stops as well. A panic of the child unwinds.
+///
+/// In a cancelled task the child is cancelled too. The await still waits for the child, and returns its value if it has one. A child
+/// that was bound inside a [`shield`](super::shield), a deadline or a task-local scope may be awaited outside. A child bound
+/// inside a shield is not cancelled with the task, so awaiting it outside of the shield stops a cancelled task.
+///
+/// # Panics
+///
+/// When it is polled again after it has returned the child's value.
 #[must_use = "a child that is not awaited is cancelled when this is dropped"]
 pub struct AsyncLet<T: Send + 'static> {
     /// Dropped before the claim, through which it waits.

@@ -107,7 +107,8 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
 
     /// Binds a value while the future runs. The future may borrow.
     ///
-    /// The value is bound at the first poll. It is dropped with its last reader: the future, or a child that still runs.
+    /// The value is bound at the first poll. It is dropped with its last reader: the future, or a child that still runs. A
+    /// group that was opened inside keeps the value until the last [`TaskGroup`](super::TaskGroup) handle is dropped.
     ///
     /// ```
     /// use bowline::task::{Task, block_on};
@@ -146,7 +147,8 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
 
     /// Binds a value while the closure runs.
     ///
-    /// Functions called inside see it, and so do children spawned and scopes begun there. A task that is polled inside keeps
+    /// Functions called inside see it. Children of [`let_async`](super::let_async()), groups and scopes that begin inside inherit
+    /// it. Children of a group that was opened outside do not, even if they are spawned inside. A task that is polled inside keeps
     /// its own bindings.
     ///
     /// ```

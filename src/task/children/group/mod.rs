@@ -61,7 +61,7 @@ pub use self::task_group::TaskGroup;
 /// # Panics
 ///
 /// With the panic of the body, or else with that of the first child that panicked, after all have ended. A child that
-/// panics cancels the others.
+/// panics cancels the others. It also ends a body that waits for something else than its children.
 ///
 /// # Cancellation
 ///
@@ -164,7 +164,8 @@ where
 /// A [`group`] in which the failure of one child is not that of the others: one that panics cancels nobody, and the group
 /// does not panic for it.
 ///
-/// How each has ended is for the body to see, with [`next_ended`](TaskGroup::next_ended); what nobody asks about is dropped.
+/// The body sees how each child has ended with [`next_ended`](TaskGroup::next_ended). Values that are not taken are dropped. A panic
+/// that is not taken is [reported](crate::task::Report::ChildPanic).
 ///
 /// ```
 /// use bowline::prelude::*;
