@@ -1,6 +1,7 @@
 //! The guarantee of groups: a task ends after everything spawned in it, whatever happens to the group.
 
 use std::alloc::Layout;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -444,6 +445,7 @@ fn a_handle_outlives_its_group() {
         );
         assert!(format!("{group:?}").contains("running: 0"));
         assert_eq!(group.clone(), group);
+        assert_eq!(HashSet::from([group.clone(), group]).len(), 1);
     });
 }
 

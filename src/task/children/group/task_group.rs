@@ -1,6 +1,7 @@
 //! The handle of a group.
 
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;
 use core::panic::Location;
 use core::pin::Pin;
@@ -310,6 +311,12 @@ impl<T> PartialEq for TaskGroup<T> {
 }
 
 impl<T> Eq for TaskGroup<T> {}
+
+impl<T> Hash for TaskGroup<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.core.as_ptr().hash(state);
+    }
+}
 
 impl<T> fmt::Debug for TaskGroup<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
