@@ -27,6 +27,7 @@ pub mod book;
 pub mod consumers;
 pub mod factories;
 mod memory;
+mod opaque;
 #[cfg(feature = "std")]
 mod report;
 pub mod scheduler;
@@ -37,6 +38,8 @@ pub mod stop;
 mod sync;
 #[cfg(feature = "std")]
 pub mod task;
+
+pub(crate) use opaque::opaque;
 
 #[cfg(feature = "std")]
 pub use adaptors::TimeoutError;

@@ -273,11 +273,7 @@ impl<T> SpinLock<T> {
 }
 
 #[cfg(feature = "alloc")]
-impl<T> core::fmt::Debug for SpinLock<T> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("SpinLock").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T] SpinLock<T>);
 
 /// A guard of a [`SpinLock`], which unlocks when it is dropped.
 #[cfg(feature = "alloc")]

@@ -1,5 +1,4 @@
 use alloc::boxed::Box;
-use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 use core::ptr::NonNull;
@@ -54,11 +53,7 @@ impl<T: Send, E: Send> Drop for BoxedSender<'_, T, E> {
     }
 }
 
-impl<T: Send, E: Send> fmt::Debug for BoxedSender<'_, T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxedSender").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T: Send, E: Send] BoxedSender<'_, T, E>);
 
 // SAFETY: the operation touches nothing of itself once it has handed a job out, nor after its completion; it is `!Unpin`.
 unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
@@ -216,8 +211,4 @@ impl<T: Send, E: Send, R: Receiver<T, E>> Operation for BoxedOperation<'_, T, E,
     }
 }
 
-impl<T: Send, E: Send, R: Receiver<T, E>> fmt::Debug for BoxedOperation<'_, T, E, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxedOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T: Send, E: Send, R: Receiver<T, E>] BoxedOperation<'_, T, E, R>);

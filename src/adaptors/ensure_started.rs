@@ -1,5 +1,3 @@
-use core::fmt;
-
 use super::shared::{Fetch, Handle, Interest};
 use super::waiters::WaitOperation;
 use crate::{Completion, Receiver, Sender};
@@ -18,11 +16,7 @@ impl<S: Sender<Value: Send, Error: Send>> EnsureStarted<S> {
     }
 }
 
-impl<S> fmt::Debug for EnsureStarted<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnsureStarted").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S] EnsureStarted<S>);
 
 // SAFETY: a `WaitOperation` touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
 unsafe impl<S> Sender for EnsureStarted<S>

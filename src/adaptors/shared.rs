@@ -125,11 +125,7 @@ impl<S: Sender> Run<S> {
     }
 }
 
-impl<S: Sender> fmt::Debug for Run<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S: Sender] Run<S>);
 
 impl<S: Sender> Shared<S> {
     /// # Safety
@@ -311,11 +307,7 @@ impl<S, D> Interest<S, D> {
     }
 }
 
-impl<S, D> fmt::Debug for Interest<S, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interest").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S, D] Interest<S, D>);
 
 // SAFETY: a handle keeps the state, and so the list. The completion is stored before the waiters are taken, and not changed
 // after that but by what takes it, which is alone. The state may be used on any thread.

@@ -1,5 +1,3 @@
-use core::fmt;
-
 use super::shared::{Fetch, Handle, Interest};
 use super::waiters::WaitOperation;
 use crate::sender::dismantle::DropList;
@@ -28,11 +26,7 @@ impl<S: Sender> Clone for Split<S> {
     }
 }
 
-impl<S> fmt::Debug for Split<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Split").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S] Split<S>);
 
 // SAFETY: a `WaitOperation` touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
 unsafe impl<S> Sender for Split<S>

@@ -299,8 +299,4 @@ impl<A: Awaited, R: Receiver<A::Value, A::Error>> Operation for WaitOperation<A,
     }
 }
 
-impl<A: Awaited, R: Receiver<A::Value, A::Error>> fmt::Debug for WaitOperation<A, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([A: Awaited, R: Receiver<A::Value, A::Error>] WaitOperation<A, R>);

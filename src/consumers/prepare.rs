@@ -180,11 +180,7 @@ impl<T, E> Default for WaitSlot<T, E> {
     }
 }
 
-impl<T, E> fmt::Debug for WaitSlot<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitSlot").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T, E] WaitSlot<T, E>);
 
 /// The receiver of [`sync_wait`](crate::sync_wait).
 pub(super) struct WaitReceiver<'a, T, E> {
@@ -254,12 +250,6 @@ impl<T, E> Drop for WaitReceiver<'_, T, E> {
         if self.slot.waiting.get() {
             self.leave(Completion::Stopped);
         }
-    }
-}
-
-impl<T, E> fmt::Debug for WaitReceiver<'_, T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitReceiver").finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::fmt;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::NonNull;
@@ -181,11 +180,7 @@ impl<R: Receiver<(), Infallible>> Operation for YieldOperation<R> {
     }
 }
 
-impl<R: Receiver<(), Infallible>> fmt::Debug for YieldOperation<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("YieldOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([R: Receiver<(), Infallible>] YieldOperation<R>);
 
 /// The receiver of a schedule operation.
 #[derive(Debug)]

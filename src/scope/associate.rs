@@ -196,8 +196,4 @@ impl<T, E, R: Receiver<T, E>, K: Kind> Receiver<T, E> for Part<R, K> {
     }
 }
 
-impl<R, K: Kind> fmt::Debug for Part<R, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part").finish_non_exhaustive()
-    }
-}
+crate::opaque!([R, K: Kind] Part<R, K>);

@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::fmt;
 
 use super::kind::Kind;
 use super::state::ScopeRef;
@@ -74,11 +73,7 @@ impl<K: Kind> Clone for Join<K> {
     }
 }
 
-impl<K: Kind> fmt::Debug for Join<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Join").finish_non_exhaustive()
-    }
-}
+crate::opaque!([K: Kind] Join<K>);
 
 // SAFETY: the operation is the one of `Affine`, which meets the contract.
 unsafe impl<K: Kind> Sender for Join<K> {

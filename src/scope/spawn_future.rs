@@ -1,5 +1,3 @@
-use core::fmt;
-
 use super::associate::Associated;
 use super::kind::Kind;
 use crate::adaptors::EnsureStarted;
@@ -60,11 +58,7 @@ where
     }
 }
 
-impl<S, K: Kind> fmt::Debug for SpawnFuture<S, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpawnFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S, K: Kind] SpawnFuture<S, K>);
 
 // SAFETY: the operation is the one of `EnsureStarted`, which meets the contract.
 unsafe impl<S, K> Sender for SpawnFuture<S, K>

@@ -6,7 +6,6 @@
 //! a closure for instance, are destroyed by drop glue: at once, by recursion. Nothing is ever deferred that was merely
 //! dropped while a box was being destroyed.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem;
 use core::ptr::{self, NonNull};
@@ -123,11 +122,7 @@ impl Drop for DropList<'_> {
     }
 }
 
-impl fmt::Debug for DropList<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DropList").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] DropList<'_>);
 
 /// Implements [`Sender::dismantle`] for an adaptor with children in these fields.
 macro_rules! dismantle {

@@ -1,5 +1,4 @@
 use core::any::{Any, TypeId};
-use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -159,11 +158,7 @@ impl<'a> EnvDoor<'a> {
     }
 }
 
-impl fmt::Debug for EnvDoor<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnvDoor").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] EnvDoor<'_>);
 
 /// An environment of unknown type, in which the search for a user's value goes on.
 ///

@@ -6,7 +6,6 @@
 //! The tasks, the erased scheduler and `yield_now` share the one table of functions that is in it. Where the answer is
 //! `None`, the schedule sender is all there is.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -170,11 +169,7 @@ impl<'a> Native<'a> {
     }
 }
 
-impl fmt::Debug for Native<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Native").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] Native<'_>);
 
 /// A [`Native`] whose borrow is kept by other means: the handle lives in a pinned operation.
 ///

@@ -1,7 +1,6 @@
 //! The boundary at which types end: what the inside of something erased sees of the outside.
 
 use core::any::{Any, TypeId};
-use core::fmt;
 use core::ptr::NonNull;
 
 use super::child::{ChildReceiver, Parent, Waiting};
@@ -92,12 +91,6 @@ impl<T, E> PortEnv<T, E> {
     fn beneath(&self) -> Beneath<'_> {
         // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
         unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) }
-    }
-}
-
-impl<T, E> fmt::Debug for PortEnv<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortEnv").finish_non_exhaustive()
     }
 }
 

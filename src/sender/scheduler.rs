@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::fmt;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
 
@@ -125,11 +124,7 @@ pub struct NoScheduleOperation<R> {
     _pinned: PhantomPinned,
 }
 
-impl<R> fmt::Debug for NoScheduleOperation<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NoScheduleOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([R] NoScheduleOperation<R>);
 
 impl<R: Receiver<(), Infallible>> Operation for NoScheduleOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {

@@ -2,7 +2,6 @@
 
 use core::cell::UnsafeCell;
 use core::convert::Infallible;
-use core::fmt;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
@@ -179,12 +178,6 @@ impl<S, O, N> Stage<S, O, N> {
                 None => Transfer::none(),
             }
         }
-    }
-}
-
-impl<S, O, N> fmt::Debug for Stage<S, O, N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stage").finish_non_exhaustive()
     }
 }
 

@@ -63,11 +63,7 @@ impl Job {
     }
 }
 
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] Job);
 
 /// What is to be resumed next: nothing, one job, or several in order.
 ///

@@ -1,7 +1,6 @@
 //! Handlers that run when the current task is cancelled.
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::future::{Future, IntoFuture};
 use core::marker::PhantomPinned;
 use core::mem;
@@ -352,8 +351,4 @@ impl<H: FnOnce() + Send + 'static, F: Future> Drop for WithCancellationHandler<H
     }
 }
 
-impl<H: FnOnce() + Send + 'static, F: Future> fmt::Debug for WithCancellationHandler<H, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithCancellationHandler").finish_non_exhaustive()
-    }
-}
+crate::opaque!([H: FnOnce() + Send + 'static, F: Future] WithCancellationHandler<H, F>);

@@ -247,8 +247,4 @@ impl<F: Future> Future for WithDeadline<F> {
     }
 }
 
-impl<F: Future> fmt::Debug for WithDeadline<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithDeadline").finish_non_exhaustive()
-    }
-}
+crate::opaque!([F: Future] WithDeadline<F>);

@@ -1,6 +1,5 @@
 //! Handlers that run when the current task's priority is raised.
 
-use core::fmt;
 use core::future::{Future, IntoFuture};
 use core::marker::PhantomPinned;
 use core::mem;
@@ -239,8 +238,4 @@ impl<H, F> Drop for WithEscalationHandler<H, F> {
     }
 }
 
-impl<H, F> fmt::Debug for WithEscalationHandler<H, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WithEscalationHandler").finish_non_exhaustive()
-    }
-}
+crate::opaque!([H, F] WithEscalationHandler<H, F>);

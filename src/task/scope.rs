@@ -1,7 +1,6 @@
 //! Coroutines in a blocking scope, from which they may borrow.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::future::Future;
 use core::ptr::NonNull;
 
@@ -99,11 +98,5 @@ impl Receiver<(), Infallible> for ScopedChild {
         // SAFETY: the scope is alive: the count that `drop` releases is still held.
         unsafe { self.scope.as_ref() }.panicked(payload);
         Transfer::none()
-    }
-}
-
-impl fmt::Debug for ScopedChild {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedChild").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Clean-up work that a cancellation does not interrupt.
 
-use core::fmt;
 use core::future::{Future, IntoFuture};
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
@@ -91,8 +90,4 @@ impl<F: Future> Future for Shield<F> {
     }
 }
 
-impl<F> fmt::Debug for Shield<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shield").finish_non_exhaustive()
-    }
-}
+crate::opaque!([F] Shield<F>);

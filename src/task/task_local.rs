@@ -257,8 +257,4 @@ impl<F> Drop for TaskLocalFuture<F> {
     }
 }
 
-impl<F> fmt::Debug for TaskLocalFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskLocalFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([F] TaskLocalFuture<F>);

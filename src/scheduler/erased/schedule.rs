@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 use core::ptr::NonNull;
@@ -112,8 +111,4 @@ impl<R: Receiver<(), Infallible>> Operation for TaskScheduleOperation<'_, R> {
     }
 }
 
-impl<R: Receiver<(), Infallible>> fmt::Debug for TaskScheduleOperation<'_, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskScheduleOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([R: Receiver<(), Infallible>] TaskScheduleOperation<'_, R>);

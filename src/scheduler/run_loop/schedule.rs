@@ -164,8 +164,4 @@ impl<R: Receiver<(), Infallible>> Operation for RunLoopOperation<'_, R> {
     }
 }
 
-impl<R> fmt::Debug for RunLoopOperation<'_, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunLoopOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([R] RunLoopOperation<'_, R>);

@@ -168,12 +168,6 @@ fn level(number: usize) -> Priority {
     }
 }
 
-impl core::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Entry").finish_non_exhaustive()
-    }
-}
-
 impl Entry {
     #[inline(always)]
     pub(crate) fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {

@@ -319,8 +319,4 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
     }
 }
 
-impl<R> fmt::Debug for PoolOperation<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([R] PoolOperation<R>);

@@ -19,7 +19,6 @@
 //! is never held while an operation completes. `start` has a handle of its own, because the operation may be freed
 //! before the lock is released.
 
-use core::fmt;
 #[cfg(sanitized)]
 use core::ops::Deref;
 use core::ops::DerefMut;
@@ -234,12 +233,6 @@ impl PendingTimers {
             }
         }
         due
-    }
-}
-
-impl fmt::Debug for PendingTimers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingTimers").finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,6 @@
 //! An await in the memory of its frame: the operation, its result, and the receiver that the operation completes.
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::NonNull;
@@ -278,11 +277,5 @@ impl<T, E> Drop for AwaitReceiver<T, E> {
         // SAFETY: it was not completed, so this is the one completion.
         // The sender's promise is about completions, and not about where its operation lets go of a receiver.
         unsafe { self.deliver(Completion::Stopped, false) }.run();
-    }
-}
-
-impl<T, E> fmt::Debug for AwaitReceiver<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AwaitReceiver").finish_non_exhaustive()
     }
 }

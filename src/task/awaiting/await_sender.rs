@@ -1,7 +1,6 @@
 //! Awaiting a sender: the bridge from senders to futures.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::mem::{self, ManuallyDrop};
@@ -109,11 +108,7 @@ impl<S, A: Future> Future for SenderFuture<S, A> {
     }
 }
 
-impl<S, A> fmt::Debug for SenderFuture<S, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SenderFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S, A] SenderFuture<S, A>);
 
 /// A sender that is awaited and cannot fail: a [`SenderFuture`] that gives the value itself. Made by `.await` on
 /// [`sleep`](crate::task::sleep), [`yield_now`](crate::task::yield_now), schedule senders and joins of scopes; see
@@ -155,11 +150,7 @@ impl<S, A: Future<Output = Result<T, Infallible>>, T> Future for ValueFuture<S, 
     }
 }
 
-impl<S, A> fmt::Debug for ValueFuture<S, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ValueFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S, A] ValueFuture<S, A>);
 
 /// What is in a [`SenderFuture`].
 ///
@@ -333,8 +324,4 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
     }
 }
 
-impl<S: Sender<Value: Send, Error: Send>> fmt::Debug for AwaitedSender<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AwaitedSender").finish_non_exhaustive()
-    }
-}
+crate::opaque!([S: Sender<Value: Send, Error: Send>] AwaitedSender<S>);

@@ -1,7 +1,6 @@
 //! The environment of what a task awaits.
 
 use core::any::{Any, TypeId};
-use core::fmt;
 use core::ptr::NonNull;
 
 use super::{AwaitState, TaskToken};
@@ -166,11 +165,7 @@ impl TaskEnv {
     }
 }
 
-impl fmt::Debug for TaskEnv {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskEnv").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] TaskEnv);
 
 /// The environment of the inline scheduler, which nothing stops.
 pub(in crate::task) fn anywhere() -> TaskEnv {

@@ -1,6 +1,5 @@
 //! Awaiting the schedule sender of a pool. In a task whose home is that pool, the frame itself gets in line.
 
-use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
@@ -114,8 +113,4 @@ impl IntoFuture for PoolSchedule {
     }
 }
 
-impl fmt::Debug for ScheduleFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScheduleFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] ScheduleFuture);

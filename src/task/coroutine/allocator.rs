@@ -1,7 +1,6 @@
 //! The allocator of a task, as seen by what it awaits.
 
 use core::alloc::Layout;
-use core::fmt;
 use core::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
@@ -70,11 +69,7 @@ unsafe impl Allocator for TaskAllocator {
     }
 }
 
-impl fmt::Debug for TaskAllocator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskAllocator").finish_non_exhaustive()
-    }
-}
+crate::opaque!([] TaskAllocator);
 
 /// A query for the allocator of the innermost enclosing task that has one; else the global allocator.
 ///

@@ -1,7 +1,6 @@
 //! A builder for tasks with another context, and for allocators that may fail.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 
@@ -130,11 +129,7 @@ impl<C: TaskContext> Clone for TaskBuilder<C> {
     }
 }
 
-impl<C, A> fmt::Debug for TaskBuilder<C, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskBuilder").finish_non_exhaustive()
-    }
-}
+crate::opaque!([C, A] TaskBuilder<C, A>);
 
 /// Returns the task, or panics with the error.
 #[track_caller]

@@ -26,12 +26,10 @@ use crate::task::frame::{Header, Polled, Polling};
 /// [`stopped_as_option`](crate::Sender::stopped_as_option) and its like make a value of the stop. It also panics when it is
 /// sent to another task after its first poll, and polled there before it is done.
 #[must_use = "futures do nothing until they are awaited"]
-#[derive(Debug)]
 pub struct TaskFuture<T, E> {
     stage: ManuallyDrop<TaskStage<T, E>>,
 }
 
-#[derive(Debug)]
 enum TaskStage<T, E> {
     Unstarted(Task<T, E>),
     /// A frame awaits it.
@@ -40,6 +38,8 @@ enum TaskStage<T, E> {
     Foreign(Foreign<T, E>),
     Over,
 }
+
+crate::opaque!([T, E] TaskFuture<T, E>);
 
 impl<T, E> Drop for TaskFuture<T, E> {
     #[inline]

@@ -4,7 +4,6 @@
 //! used on.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
@@ -116,11 +115,7 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
     }
 }
 
-impl<T, E> fmt::Debug for LocalTask<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalTask").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T, E] LocalTask<T, E>);
 
 // SAFETY: the operation is that of the task inside.
 unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
@@ -160,11 +155,7 @@ impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation
     }
 }
 
-impl<T: 'static, E: 'static, R: Receiver<T, E>> fmt::Debug for LocalTaskOperation<T, E, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalTaskOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T: 'static, E: 'static, R: Receiver<T, E>] LocalTaskOperation<T, E, R>);
 
 // SAFETY: the operation is that of a task, and so is where it completes; it touches nothing after the start of that. It
 // is `!Unpin`.
@@ -402,8 +393,4 @@ fn unwrap<T, E>(result: Result<Homed<T>, Homed<E>>) -> Result<T, E> {
     result.map(Homed::into_inner).map_err(Homed::into_inner)
 }
 
-impl<T: 'static, E: 'static> fmt::Debug for LocalTaskFuture<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalTaskFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T: 'static, E: 'static] LocalTaskFuture<T, E>);

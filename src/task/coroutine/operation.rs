@@ -1,6 +1,5 @@
 //! The operation of a task that is connected to a receiver: it starts the frame, and completes the receiver when that is done.
 
-use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
@@ -230,8 +229,4 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
     }
 }
 
-impl<T, E, R: Receiver<T, E>, Cx: TaskContext> fmt::Debug for TaskOperation<T, E, R, Cx> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskOperation").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T, E, R: Receiver<T, E>, Cx: TaskContext] TaskOperation<T, E, R, Cx>);

@@ -1,7 +1,6 @@
 //! Coroutines: `async` blocks that are senders.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -282,11 +281,7 @@ impl<T, E, Cx> Task<T, E, Cx> {
     }
 }
 
-impl<T, E, Cx> fmt::Debug for Task<T, E, Cx> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
-    }
-}
+crate::opaque!([T, E, Cx] Task<T, E, Cx>);
 
 // SAFETY: the operation touches nothing of itself after its completion; it is `!Unpin`. The task runs on its scheduler
 // alone, which is that of the receiver's environment, unless its context says that it runs anywhere.

@@ -6,7 +6,6 @@
 //! The scheduler is asked once for each home. It is pinned in an operation, or in the frame of a child, until the task is
 //! done. So the borrow of its answer lasts as long as the home is used, and a later, different answer has no effect.
 
-use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
@@ -193,12 +192,6 @@ impl Home {
     pub(in crate::task) unsafe fn raise(self, entry: NonNull<Entry>, level: Priority) -> Transfer {
         // SAFETY: by the caller's promise.
         unsafe { self.queue.raise(entry.cast(), level) }
-    }
-}
-
-impl fmt::Debug for Home {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").finish_non_exhaustive()
     }
 }
 

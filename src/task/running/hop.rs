@@ -344,12 +344,6 @@ impl Drop for HopReceiver {
     }
 }
 
-impl core::fmt::Debug for HopReceiver {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("HopReceiver").finish_non_exhaustive()
-    }
-}
-
 /// The environment of a hop: nothing stops it, and it is as urgent as the task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HopEnv {

@@ -2,7 +2,6 @@
 
 use core::any::TypeId;
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::mem;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
@@ -184,12 +183,6 @@ impl Drop for Locals {
                 (binding.as_ref().vtable.free)(binding);
             }
         }
-    }
-}
-
-impl fmt::Debug for Locals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locals").finish_non_exhaustive()
     }
 }
 

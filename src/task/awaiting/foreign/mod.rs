@@ -10,7 +10,6 @@ mod receiver;
 mod scheduler;
 
 use ::core::cell::{Cell, UnsafeCell};
-use ::core::fmt;
 use ::core::marker::PhantomData;
 use ::core::mem;
 use ::core::pin::Pin;
@@ -258,12 +257,6 @@ impl<T, E> Drop for Foreign<T, E> {
             Some(around) => Polling::with_frame(around.frame, |polling| _ = polling.map(Polling::add_orphan)),
             None => {}
         }
-    }
-}
-
-impl<T, E> fmt::Debug for Foreign<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Foreign").finish_non_exhaustive()
     }
 }
 

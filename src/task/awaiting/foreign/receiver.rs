@@ -1,6 +1,5 @@
 //! The receiver of a sender that is awaited outside of a task.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
@@ -71,11 +70,5 @@ impl<T, E> Drop for ForeignReceiver<T, E> {
     fn drop(&mut self) {
         // SAFETY: this count is given up after that.
         Self::deliver(unsafe { ForeignRef::of(self.block.0) }, Completion::Stopped).run();
-    }
-}
-
-impl<T, E> fmt::Debug for ForeignReceiver<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForeignReceiver").finish_non_exhaustive()
     }
 }

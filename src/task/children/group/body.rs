@@ -1,6 +1,5 @@
 //! What runs the body of a group, and then waits for its children.
 
-use core::fmt;
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem;
@@ -76,11 +75,7 @@ where
     }
 }
 
-impl<B, F, T, O, K> fmt::Debug for GroupFuture<B, F, T, O, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupFuture").finish_non_exhaustive()
-    }
-}
+crate::opaque!([B, F, T, O, K] GroupFuture<B, F, T, O, K>);
 
 /// Runs the body of a group, and waits for the children.
 ///

@@ -120,11 +120,7 @@ where
     }
 }
 
-impl<P, I, T> fmt::Debug for Gather<P, I, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gather").finish_non_exhaustive()
-    }
-}
+crate::opaque!([P, I, T] Gather<P, I, T>);
 
 /// The body of a [`gather`]: tells the policy of each child that ends.
 struct Telling<P, T> {

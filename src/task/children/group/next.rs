@@ -1,7 +1,6 @@
 //! The futures that a group gives.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::panic::Location;
@@ -240,20 +239,8 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhen
     }
 }
 
-macro_rules! debug {
-    ($($name:ident $(<$T:ident>)?),*) => {$(
-        impl $(<$T>)? fmt::Debug for $name $(<$T>)? {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name)).finish_non_exhaustive()
-            }
-        }
-    )*};
-}
-
-debug!(
-    Next<T>,
-    NextEnded<T>,
-    SpawnWhenReady<F>,
-    TrySpawnWhenReady<F>,
-    WaitForAll
-);
+crate::opaque!([T] Next<T>);
+crate::opaque!([T] NextEnded<T>);
+crate::opaque!([F] SpawnWhenReady<F>);
+crate::opaque!([F] TrySpawnWhenReady<F>);
+crate::opaque!([] WaitForAll);
