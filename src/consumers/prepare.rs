@@ -5,9 +5,10 @@ use core::pin::pin;
 use core::ptr::NonNull;
 
 use crate::scheduler::{Driver, RunLoop, RunLoopScheduler, RunUntil};
+use crate::sender::receiver::receive_as_completion;
 use crate::sender::stage::container_of;
 use crate::sender::start;
-use crate::{Completion, EmptyEnv, Job, Outcome, Panic, Patched, Receiver, Sender, Transfer, WithScheduler};
+use crate::{Completion, EmptyEnv, Job, Outcome, Patched, Receiver, Sender, Transfer, WithScheduler};
 
 /// Connects a sender now, to be started and waited for later.
 ///
@@ -222,25 +223,7 @@ impl<'a, T: Send, E: Send> Receiver<T, E> for WaitReceiver<'a, T, E> {
         Patched::new(WithScheduler(self.run_loop.scheduler()), EmptyEnv)
     }
 
-    #[inline]
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    #[inline]
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
+    receive_as_completion!(T, E);
 }
 
 impl<T, E> Drop for WaitReceiver<'_, T, E> {

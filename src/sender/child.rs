@@ -4,7 +4,8 @@ use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
-use super::{Completion, Env, Panic, Receiver, Transfer};
+use super::{Completion, Env, Receiver, Transfer};
+use crate::sender::receiver::receive_as_completion;
 
 /// An operation that has started children inside itself, each with a [`ChildReceiver`] that points back at it.
 ///
@@ -92,25 +93,7 @@ impl<P: Parent<INDEX>, const INDEX: usize> Receiver<P::Value, P::Error> for Chil
         P::env(&self.parent)
     }
 
-    #[inline]
-    fn set_value(self, value: P::Value) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    #[inline]
-    fn set_error(self, error: P::Error) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
+    receive_as_completion!(P::Value, P::Error);
 }
 
 impl<P: Parent<INDEX>, const INDEX: usize> Drop for ChildReceiver<P, INDEX> {

@@ -19,7 +19,7 @@ mod panic;
 pub(crate) mod port;
 mod priority;
 pub(crate) mod progress;
-mod receiver;
+pub(crate) mod receiver;
 mod scheduler;
 #[allow(clippy::module_inception, reason = "the file is named for the trait in it")]
 mod sender;

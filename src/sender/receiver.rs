@@ -32,3 +32,30 @@ pub trait Receiver<T, E>: Send + Sized {
     /// Completes with the panic of user code.
     fn set_panicked(self, payload: Panic) -> Transfer;
 }
+
+/// Implements the completions of a [`Receiver`] by its method `complete`, which takes a [`Completion`](crate::Completion).
+macro_rules! receive_as_completion {
+    ($value:ty, $error:ty) => {
+        #[inline]
+        fn set_value(self, value: $value) -> $crate::Transfer {
+            self.complete($crate::Completion::Value(value))
+        }
+
+        #[inline]
+        fn set_error(self, error: $error) -> $crate::Transfer {
+            self.complete($crate::Completion::Error(error))
+        }
+
+        #[inline]
+        fn set_stopped(self) -> $crate::Transfer {
+            self.complete($crate::Completion::Stopped)
+        }
+
+        #[inline]
+        fn set_panicked(self, payload: $crate::Panic) -> $crate::Transfer {
+            self.complete($crate::Completion::Panicked(payload))
+        }
+    };
+}
+
+pub(crate) use receive_as_completion;

@@ -6,6 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::{AwaitState, TaskEnv};
+use crate::sender::receiver::receive_as_completion;
 use crate::sender::start;
 use crate::task::frame::{BlockContent, Header, Polling};
 use crate::{Completion, Panic, Receiver, Sender, Transfer};
@@ -250,25 +251,7 @@ impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
         unsafe { TaskEnv::new(self.shared.as_ref().state.context, Some(self.state())) }
     }
 
-    #[inline]
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    #[inline]
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
+    receive_as_completion!(T, E);
 }
 
 impl<T, E> Drop for AwaitReceiver<T, E> {

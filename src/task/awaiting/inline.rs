@@ -4,10 +4,11 @@ use core::pin::pin;
 use core::ptr::NonNull;
 
 use super::{TaskEnv, environment};
+use crate::sender::receiver::receive_as_completion;
 use crate::sender::start;
 use crate::task::frame::Polling;
 use crate::task::strand::Context;
-use crate::{Completion, Panic, Receiver, Sender, Transfer};
+use crate::{Completion, Receiver, Sender, Transfer};
 
 /// Starts a sender that completes inside `start`, in the frame that this thread polls, if there is one. Nothing is allocated.
 #[inline]
@@ -56,23 +57,5 @@ impl<T, E> Receiver<T, E> for InlineReceiver<T, E> {
         }
     }
 
-    #[inline]
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    #[inline]
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
+    receive_as_completion!(T, E);
 }

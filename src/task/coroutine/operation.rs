@@ -18,7 +18,7 @@ use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Transfer};
 /// The scheduler of a task of a context, in an environment.
 pub(super) type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
 
-/// The operation of a [`Task`].
+/// The operation of a [`Task`](crate::task::Task).
 pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultContext> {
     frame: NonNull<Header>,
     /// The frame and the receiver are there. Once it was started, the completion takes both.

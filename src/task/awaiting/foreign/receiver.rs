@@ -6,9 +6,10 @@ use core::ptr::NonNull;
 
 use super::ForeignShared;
 use super::core::ForeignRef;
+use crate::sender::receiver::receive_as_completion;
 use crate::stop::Relay;
 use crate::task::awaiting::{TaskEnv, environment};
-use crate::{Completion, Panic, Receiver, Transfer};
+use crate::{Completion, Receiver, Transfer};
 
 /// The receiver of a sender that is awaited outside of a task. It keeps the block.
 pub(in crate::task) struct ForeignReceiver<T, E> {
@@ -48,21 +49,7 @@ impl<T: Send, E: Send> Receiver<T, E> for ForeignReceiver<T, E> {
         }
     }
 
-    fn set_value(self, value: T) -> Transfer {
-        self.complete(Completion::Value(value))
-    }
-
-    fn set_error(self, error: E) -> Transfer {
-        self.complete(Completion::Error(error))
-    }
-
-    fn set_stopped(self) -> Transfer {
-        self.complete(Completion::Stopped)
-    }
-
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.complete(Completion::Panicked(payload))
-    }
+    receive_as_completion!(T, E);
 }
 
 impl<T, E> Drop for ForeignReceiver<T, E> {
