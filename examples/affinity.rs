@@ -1,7 +1,7 @@
 //! Shows which thread runs each line of a task: always one of the task's scheduler, wherever its awaits complete.
 
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, ThreadPool, Timer};
+use bowline::scheduler::{InlineScheduler, Timer};
 use std::thread;
 use std::time::Duration;
 

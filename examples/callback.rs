@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::scheduler::ThreadPool;
 use bowline::task::Continuation;
 use session::{Session, SessionError};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::scheduler::{ThreadPool, Timer};
+use bowline::scheduler::Timer;
 use bowline::scope::ScopeToken;
 
 /// The state that all requests share.

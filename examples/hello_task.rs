@@ -4,7 +4,6 @@
 //! scheduler.
 
 use bowline::prelude::*;
-use bowline::scheduler::ThreadPool;
 use std::num::ParseIntError;
 
 /// A task is a value: nothing runs before it is awaited or started.

@@ -5,7 +5,6 @@ use std::thread;
 
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
-use bowline::stop::StopSource;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {

@@ -100,12 +100,12 @@ pub(crate) fn table() -> Vec<Row> {
         ),
         row("just(1u64).let_value(f)", just(1u64).let_value(just), 6 * WORD + LINK),
         row(
-            "sequence(large, large)",
+            "large.sequence(large)",
             large().sequence(large()),
             2 * large_size + LINK,
         ),
         row(
-            "sequence(when_all([hop; 8]), when_all([hop; 8]))",
+            "when_all([hop; 8]).sequence(when_all([hop; 8]))",
             when_all([hop; 8]).sequence(when_all([hop; 8])),
             // One operation and the second sender, not two operations.
             eight_size + 8 * size_of_val(&hop) + LINK,

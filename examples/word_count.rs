@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bowline::prelude::*;
-use bowline::scheduler::{PoolScheduler, ThreadPool};
+use bowline::scheduler::PoolScheduler;
 
 const TEXT: &str = "\
     the rabbit comes out of the hole and goes round the tree and back into the hole

@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::thread;
 
 use bowline::prelude::*;
-use bowline::stop::StopSource;
 use bowline::{Completion, Operation};
 
 mod gate;
