@@ -176,7 +176,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             if block.as_ref().shared.state.is_done() {
                 // There is nothing in the stage to be dropped.
                 ptr::write(&raw mut *self.0, AwaitStage::Over);
-                return finish(polling, AwaitBlock::take_done(block));
+                return conclude(polling, AwaitBlock::take_done(block));
             }
             if block.as_ref().shared.state.frame != polling.frame() {
                 sent_elsewhere();
@@ -255,7 +255,7 @@ where
                     sender
                 };
                 if S::COMPLETES.is_inline() {
-                    return finish(polling, run_inline(sender, Some(polling)));
+                    return conclude(polling, run_inline(sender, Some(polling)));
                 }
                 let block = AwaitBlock::start(sender, polling);
                 // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
@@ -290,7 +290,7 @@ pub(in crate::task) fn sent_elsewhere() -> ! {
 
 /// What the code that awaits gets to see.
 #[inline]
-fn finish<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+pub(in crate::task) fn conclude<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
     match completion {
         Completion::Value(value) => Poll::Ready(Ok(value)),
         Completion::Error(error) => Poll::Ready(Err(error)),

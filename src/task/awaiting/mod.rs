@@ -41,6 +41,7 @@ mod inline;
 mod schedule;
 
 use self::await_block::AwaitBlock;
+pub(super) use self::await_sender::conclude;
 use self::await_sender::sent_elsewhere;
 pub use self::await_sender::{SenderFuture, ValueFuture};
 use self::await_state::AwaitState;

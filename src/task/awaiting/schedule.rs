@@ -35,13 +35,13 @@ use crate::task::frame::{Header, Polling, Turn};
 ///
 /// Constant.
 #[must_use = "futures do nothing until they are awaited"]
-pub struct ScheduleFuture(Stage);
+pub struct ScheduleFuture(ScheduleStage);
 
 /// ```text
 ///  Unstarted ──polled, the pool is the home──▶ Queued ──polled in a later turn──▶ Over
 ///      └──────polled elsewhere──▶ Sender ◀──polled again in the same turn─┘
 /// ```
-enum Stage {
+enum ScheduleStage {
     Unstarted(PoolSchedule),
     /// The frame at this address was asked to get in line, in this turn. The address is compared, and not used.
     Queued(PoolSchedule, usize, Turn),
@@ -55,12 +55,12 @@ impl ScheduleFuture {
     fn poll_in(&mut self, polling: Polling<'_>) -> Option<Poll<()>> {
         let address = polling.frame().addr().get();
         match self.0 {
-            Stage::Unstarted(schedule) if polling.context().placement.home.is_target_of(&schedule) => {
-                self.0 = Stage::Queued(schedule, address, polling.requeue());
+            ScheduleStage::Unstarted(schedule) if polling.context().placement.home.is_target_of(&schedule) => {
+                self.0 = ScheduleStage::Queued(schedule, address, polling.requeue());
                 Some(Poll::Pending)
             }
-            Stage::Queued(_, frame, turn) if frame == address && turn != polling.turn() => {
-                self.0 = Stage::Over;
+            ScheduleStage::Queued(_, frame, turn) if frame == address && turn != polling.turn() => {
+                self.0 = ScheduleStage::Over;
                 if polling.context().token.stop_requested() {
                     polling.stop_here();
                     return Some(Poll::Pending);
@@ -76,16 +76,16 @@ impl ScheduleFuture {
     #[cold]
     #[inline(never)]
     fn poll_sender(&mut self, cx: &mut Cx<'_>) -> Poll<()> {
-        if let Stage::Queued(_, frame, _) = self.0
+        if let ScheduleStage::Queued(_, frame, _) = self.0
             && Header::current().is_none_or(|current| current.addr().get() != frame)
         {
             sent_elsewhere();
         }
-        if let Stage::Unstarted(schedule) | Stage::Queued(schedule, ..) = self.0 {
-            self.0 = Stage::Sender(ValueFuture::new(schedule));
+        if let ScheduleStage::Unstarted(schedule) | ScheduleStage::Queued(schedule, ..) = self.0 {
+            self.0 = ScheduleStage::Sender(ValueFuture::new(schedule));
         }
         match &mut self.0 {
-            Stage::Sender(future) => Pin::new(future).poll(cx),
+            ScheduleStage::Sender(future) => Pin::new(future).poll(cx),
             _ => Poll::Pending,
         }
     }
@@ -109,7 +109,7 @@ impl IntoFuture for PoolSchedule {
 
     #[inline]
     fn into_future(self) -> ScheduleFuture {
-        ScheduleFuture(Stage::Unstarted(self))
+        ScheduleFuture(ScheduleStage::Unstarted(self))
     }
 }
 

@@ -8,7 +8,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::Task;
 use crate::Completion;
-use crate::task::awaiting::{Foreign, foreign};
+use crate::task::awaiting::{Foreign, conclude, foreign};
 use crate::task::frame::{Header, Polled, Polling};
 
 /// A task that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
@@ -130,20 +130,6 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         mem::forget(mem::replace(&mut *self.stage, TaskStage::Over));
         // SAFETY: it is done, and was ours.
         conclude(polling, unsafe { Header::take_awaited(polling.frame(), frame) })
-    }
-}
-
-/// What the code that awaits a task gets to see.
-#[inline]
-fn conclude<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
-    match completion {
-        Completion::Value(value) => Poll::Ready(Ok(value)),
-        Completion::Error(error) => Poll::Ready(Err(error)),
-        Completion::Panicked(payload) => payload.resume(),
-        Completion::Stopped => {
-            polling.stop_here();
-            Poll::Pending
-        }
     }
 }
 
