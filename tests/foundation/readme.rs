@@ -1,6 +1,6 @@
 //! The README quotes the table of the page on performance.
 
-/// The cells of a row, and none for other lines.
+/// Returns the cells of a row of a table; none for other lines.
 fn cells(line: &str) -> Vec<&str> {
     let row = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |"));
     row.map_or_else(Vec::new, |row| row.split(" | ").collect())

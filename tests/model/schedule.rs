@@ -1,4 +1,4 @@
-//! A task that gets in line itself, by awaiting the schedule sender of its own pool: against wakes, raises and a cancel.
+//! A task that queues its own frame, by awaiting the schedule sender of its own pool: against wakes, raises and a cancellation.
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -14,7 +14,7 @@ use bowline::task;
 use crate::priority::{Event, actor, detach, play, raiser};
 use crate::support::{Census, explore_both_ways};
 
-/// A wake that comes while the task gets in line is served by its turn there, or by one more. It is never lost.
+/// A wake that comes while the frame queues itself is served by that turn, or by one more. It is never lost.
 #[test]
 fn a_wake_meets_the_requeue() {
     explore_both_ways(2, &["by the turn", "by one more", "before"], |seen, order| {
@@ -63,7 +63,7 @@ fn a_wake_meets_the_requeue() {
     });
 }
 
-/// A task that is raised while it gets in line runs once, at its level or raised.
+/// A task that is raised while its frame queues itself runs once, at its level or raised.
 #[test]
 fn a_raise_meets_the_requeue() {
     explore_both_ways(2, &["raised", "as it was"], |seen, order| {
@@ -97,7 +97,7 @@ fn a_raise_meets_the_requeue() {
     });
 }
 
-/// A cancel that comes while the task is in line stops it there, or after its end.
+/// A cancellation that comes while the frame is queued stops the task there, or comes after its end.
 #[test]
 fn a_cancel_meets_the_requeue() {
     explore_both_ways(2, &["stopped", "went on"], |seen, order| {

@@ -1,4 +1,4 @@
-//! Awaiting the schedule sender of the pool that the task runs on: the task itself gets in line.
+//! Awaiting the schedule sender of the task's own pool: the frame itself is queued.
 
 use std::future::{Future as _, poll_fn};
 use std::mem;
@@ -24,7 +24,7 @@ async fn polled_once(future: &mut ScheduleFuture) -> bool {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_ready())).await
 }
 
-/// Counts the polls of a task.
+/// Wraps a future, and counts its polls.
 fn counting<F: Future>(polls: Arc<AtomicUsize>, future: F) -> impl Future<Output = F::Output> {
     let mut future = Box::pin(future);
     poll_fn(move |cx| {
@@ -66,7 +66,7 @@ fn each_await_is_one_turn() {
     assert_eq!(polls.load(Relaxed), 101);
 }
 
-/// Fairness, counted: how often a task gets its turn before something else that waits with the same worker.
+/// Counts how often a task gets its turn before other work that is queued with the same worker.
 #[test]
 fn a_task_that_hops_starves_neither_its_children_nor_others() {
     let pool = ThreadPool::new(1);
@@ -111,7 +111,7 @@ fn another_pool_and_another_priority_are_gone_to() {
         let thread = std::thread::current().id();
         there.schedule().await;
         here.with_priority(Priority::Background).schedule().await;
-        // What was awaited ran elsewhere, and the task goes on at home.
+        // The sender ran elsewhere, and the task resumes at home.
         thread == std::thread::current().id()
     });
     assert!(sync_wait(starts_on(here, task)).unwrap());
@@ -186,7 +186,7 @@ fn a_child_that_hops_inside_the_poll_of_its_parent_gets_in_line_alone() {
     assert!(polls.load(Relaxed) <= 3, "{polls:?}");
 }
 
-/// What is polled twice in one turn completes all the same: another thread runs the sender.
+/// A future that is polled twice in one turn still completes: another thread runs the sender.
 #[test]
 fn a_task_that_polls_in_a_loop_gets_the_value_from_another_thread() {
     let pool = ThreadPool::new(2);
@@ -211,11 +211,11 @@ fn it_may_be_dropped_or_forgotten_in_flight() {
         let mut forgotten = scheduler.schedule().into_future();
         assert!(!polled_once(&mut forgotten).await);
         mem::forget(forgotten);
-        // The task is in line already, and this is the same turn.
+        // The frame is queued already, and this is the same turn.
         scheduler.schedule().await;
         let waits = pin!(never::<(), ()>().into_future());
         let _ = select(waits, scheduler.schedule().into_future()).await;
-        // It ends while it is to get in line.
+        // The task ends while its frame is to be queued.
         let mut left = scheduler.schedule().into_future();
         assert!(!polled_once(&mut left).await);
     }));

@@ -1,4 +1,4 @@
-//! Awaiting the schedule sender of a pool. In a task whose home is that pool, the frame itself gets in line.
+//! Awaiting the schedule sender of a pool. In a task whose home is that pool, the frame itself is queued.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -9,31 +9,28 @@ use crate::scheduler::PoolSchedule;
 use crate::stop::StopToken;
 use crate::task::frame::{Header, Polling, Turn};
 
-/// A schedule sender of a [`ThreadPool`](crate::scheduler::ThreadPool) that is awaited. Made by `.await`, or by
+/// An awaited schedule sender of a [`ThreadPool`](crate::scheduler::ThreadPool), created by `.await` or by
 /// [`IntoFuture::into_future`].
 ///
-/// A task that runs on that pool gets in line itself: there is no operation, and no allocation. Everywhere else, and at another
-/// priority, this is a [`ValueFuture`].
+/// In a task on that pool the frame itself is queued, without an operation and without an allocation. Everywhere else, and at
+/// another priority, this is a [`ValueFuture`].
 ///
 /// # Completions
 ///
-/// The value, in a later turn of the task. A stop that was requested by then stops the task.
+/// `()`, in a later turn of the task. A stop that was requested by then stops the task.
 ///
 /// # Panics
 ///
-/// When it is sent out of its task after its first poll, and polled there.
+/// If it is polled in another task than at its first poll.
 ///
 /// # Cancellation
 ///
-/// The stop token is asked when the turn has come. Dropped before that, it leaves the task in line: the task is polled once more.
+/// The stop token is checked when the turn has come. If this is dropped before, the frame stays queued, and the task is polled
+/// once more.
 ///
 /// # Allocation
 ///
-/// None on the pool of the task. Elsewhere that of [`ValueFuture`].
-///
-/// # Stack
-///
-/// Constant.
+/// None on the pool of the task; otherwise that of [`ValueFuture`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct ScheduleFuture(ScheduleStage);
 
@@ -43,14 +40,14 @@ pub struct ScheduleFuture(ScheduleStage);
 /// ```
 enum ScheduleStage {
     Unstarted(PoolSchedule),
-    /// The frame at this address was asked to get in line, in this turn. The address is compared, and not used.
+    /// The frame at this address was queued in this turn. The address is only compared, never dereferenced.
     Queued(PoolSchedule, usize, Turn),
     Sender(ValueFuture<PoolSchedule>),
     Over,
 }
 
 impl ScheduleFuture {
-    /// Polls in a task, with the waker of that.
+    /// Polls in a task, with the task's waker.
     #[inline]
     fn poll_in(&mut self, polling: Polling<'_>) -> Option<Poll<()>> {
         let address = polling.frame().addr().get();
@@ -71,8 +68,8 @@ impl ScheduleFuture {
         }
     }
 
-    /// Polls the sender instead: outside of the task's own poll, on another pool, or twice in one turn. What polls twice may
-    /// wait for the value without an end of the turn, and another thread can give it that.
+    /// Polls the sender instead: outside of the task's own poll, on another pool, or twice in one turn. Code that polls twice
+    /// may spin for the value without ending the turn, so another thread must provide it.
     #[cold]
     #[inline(never)]
     fn poll_sender(&mut self, cx: &mut Cx<'_>) -> Poll<()> {
