@@ -295,26 +295,26 @@ mod tests {
     use std::collections::VecDeque;
     use std::vec::Vec;
 
-    struct Node {
+    struct TestNode {
         number: usize,
-        links: Links<Node>,
+        links: Links<TestNode>,
     }
 
-    links!(Node, links);
+    links!(TestNode, links);
 
     /// Applies random operations to a list and to a deque, and compares the two after each step.
-    fn agrees_with_a_deque<L: Last<Node>>() {
+    fn agrees_with_a_deque<L: Last<TestNode>>() {
         const NODES: usize = 24;
-        let nodes: Vec<Node> = (0..NODES)
-            .map(|number| Node {
+        let nodes: Vec<TestNode> = (0..NODES)
+            .map(|number| TestNode {
                 number,
                 links: Links::new(),
             })
             .collect();
         let node = |number: usize| NonNull::from(&nodes[number]);
         // SAFETY: the nodes are valid until the end of this function.
-        let number = |node: NonNull<Node>| unsafe { node.as_ref() }.number;
-        let mut list = List::<Node, L>::new();
+        let number = |node: NonNull<TestNode>| unsafe { node.as_ref() }.number;
+        let mut list = List::<TestNode, L>::new();
         let mut deque = VecDeque::new();
         let mut random = 1_u32;
         let mut next = |below: usize| {
@@ -358,11 +358,11 @@ mod tests {
     #[test]
     fn a_list_with_its_end_in_the_first_node_agrees_with_a_deque() {
         agrees_with_a_deque::<InFirst>();
-        assert_eq!(size_of::<List<Node>>(), size_of::<usize>());
+        assert_eq!(size_of::<List<TestNode>>(), size_of::<usize>());
     }
 
     #[test]
     fn a_list_with_its_end_beside_agrees_with_a_deque() {
-        agrees_with_a_deque::<Beside<Node>>();
+        agrees_with_a_deque::<Beside<TestNode>>();
     }
 }

@@ -230,10 +230,12 @@ impl Relay {
     ///
     /// `slot` is the field of a linked relay.
     unsafe fn stop_requested_outside(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the slot is the first field of `outside`, and an `UnsafeCell` has the address of its content.
-        let this = unsafe { container_of!(slot.cast::<OuterLink>(), Relay, outside) };
-        // SAFETY: the last hold waits for the slot's release before it calls `over`, so the relay is valid.
-        let relay = unsafe { this.as_ref() };
+        // SAFETY: the slot is the first field of `outside`, and an `UnsafeCell` has the address of its content. The last
+        // hold waits for the slot's release before it calls `over`, so the relay is valid.
+        let (this, relay) = unsafe {
+            let this = container_of!(slot.cast::<OuterLink>(), Relay, outside);
+            (this, this.as_ref())
+        };
         let held = relay
             .holds
             .fetch_update(Relaxed, Relaxed, |holds| (holds != 0).then_some(holds + 1))

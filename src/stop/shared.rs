@@ -228,10 +228,12 @@ impl SharedSource {
     ///
     /// `slot` is the field of a `SharedSource` that listens to its parent.
     unsafe fn parent_stopped(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of a `SharedSource`.
-        let this = unsafe { container_of!(slot, SharedSource, slot) };
-        // SAFETY: the last `SourceRef` leaves the slot, which waits for its release, before it frees the memory.
-        let shared = unsafe { this.as_ref() };
+        // SAFETY: the slot is a field of a `SharedSource`. The last `SourceRef` leaves the slot, which waits for its
+        // release, before it frees the memory.
+        let (this, shared) = unsafe {
+            let this = container_of!(slot, SharedSource, slot);
+            (this, this.as_ref())
+        };
         let held = shared.references.add_unless_zero();
         shared.slot.release();
         if held {

@@ -297,6 +297,58 @@ impl Entry {
     }
 }
 
+/// An entry that its holder owns: it is in no queue, and stays valid at its address until it runs.
+///
+/// The thread that queues an entry creates one, and a queue creates one for the thread that takes an entry out. So the
+/// functions that queue an entry are safe, and one that refuses it returns it. Other threads may only raise the entry.
+#[must_use = "an entry that is neither queued nor run is lost"]
+pub(super) struct OwnedEntry(NonNull<Entry>);
+
+impl OwnedEntry {
+    /// Takes ownership of an entry.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in no queue, and stays valid at its address until it runs. It has no other owner. It may run as
+    /// soon as it is queued.
+    #[inline]
+    pub(super) unsafe fn new(entry: NonNull<Entry>) -> Self {
+        OwnedEntry(entry)
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> &Entry {
+        // SAFETY: the entry has not run, so it is valid, by the contract of `new`.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn into_raw(self) -> NonNull<Entry> {
+        self.0
+    }
+
+    /// Returns the item of the entry, without its kind.
+    #[inline]
+    pub(super) fn into_item(self) -> Item {
+        Item::entry(self.0)
+    }
+
+    /// Returns the item of the entry, with its kind.
+    #[inline]
+    pub(super) fn into_queued(self) -> Item {
+        // SAFETY: the entry is valid, by the contract of `new`.
+        unsafe { Item::queued(self.0) }
+    }
+
+    /// Returns a transfer that runs the entry's job.
+    pub(super) fn into_transfer(self) -> Transfer {
+        // A thread that raises the entry may still look for it in its last queue.
+        self.get().set_place(EntryPlace::Nowhere);
+        // SAFETY: the entry is in no queue and stays valid until its job runs, by the contract of `new`.
+        unsafe { Transfer::to(self.0.cast()) }
+    }
+}
+
 /// An item of a seat's queues. It is the address of an [`Entry`], with the lowest bit set and its [`EntryKind`] in the
 /// two bits above. Or it is the address of a plain [`Job`]: a fork that its owner waits for, and that is never raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{Entry, EntryPlace};
+use super::entry::{Entry, EntryPlace, OwnedEntry};
 use crate::Priority;
 use crate::memory::{Beside, List};
 use crate::sync::Mutex;
@@ -80,10 +80,6 @@ struct Lists {
 // SAFETY: the entries of the lists are accessed under the lock only, and may run on any thread.
 unsafe impl Send for Lists {}
 
-/// The error of a push on an ended pool. The caller still owns the entry.
-#[derive(Debug)]
-pub(super) struct InjectorClosed;
-
 impl Injector {
     /// Creates an injector that refuses all pushes until it is opened.
     pub(super) fn new() -> Self {
@@ -120,36 +116,30 @@ impl Injector {
         Levels(self.occupied.load(SeqCst))
     }
 
-    /// Appends an entry to the list of its level.
-    ///
-    /// # Safety
-    ///
-    /// The entry is in no queue, and stays valid at its address until it runs.
-    pub(super) unsafe fn push(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
+    /// Appends an entry to the list of its level. Returns it if the pool has ended.
+    pub(super) fn push(&self, entry: OwnedEntry, generation: u32) -> Result<(), OwnedEntry> {
         let mut lists = lock(&self.lists);
         if lists.closed || lists.generation != generation {
-            return Err(InjectorClosed);
+            return Err(entry);
         }
         let before = lists.occupied;
-        // SAFETY: the contract of this function.
-        unsafe { lists.link(entry) };
+        lists.link(entry);
         self.publish(before, lists.occupied);
         Ok(())
     }
 
     /// Takes the oldest entry of the highest occupied level in `levels`.
-    pub(super) fn pop(&self, levels: Levels) -> Option<NonNull<Entry>> {
+    pub(super) fn pop(&self, levels: Levels) -> Option<OwnedEntry> {
         let mut lists = lock(&self.lists);
         let level = lists.occupied.and(levels).highest()?;
         let entry = lists.lists[level].first()?;
         // SAFETY: the entry was found in the list of this level.
-        unsafe { self.take_out(&mut lists, entry, level) };
-        Some(entry)
+        Some(unsafe { self.take_out(&mut lists, entry, level) })
     }
 
     /// Takes the newest entry of all levels.
     #[cold]
-    pub(super) fn pop_newest(&self) -> Option<NonNull<Entry>> {
+    pub(super) fn pop_newest(&self) -> Option<OwnedEntry> {
         let mut lists = lock(&self.lists);
         let mut newest: Option<(NonNull<Entry>, u32, usize)> = None;
         for (level, list) in lists.lists.iter().enumerate() {
@@ -163,8 +153,7 @@ impl Injector {
         }
         let (entry, _, level) = newest?;
         // SAFETY: the entry was found in the list of this level.
-        unsafe { self.take_out(&mut lists, entry, level) };
-        Some(entry)
+        Some(unsafe { self.take_out(&mut lists, entry, level) })
     }
 
     /// Takes an entry out of its list, to run it.
@@ -172,14 +161,13 @@ impl Injector {
     /// # Safety
     ///
     /// The entry is in the list of `level`.
-    unsafe fn take_out(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) {
+    unsafe fn take_out(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) -> OwnedEntry {
         let before = lists.occupied;
-        // SAFETY: the entry is in the list of `level`, by the contract of this function, and so valid.
-        unsafe {
-            lists.unlink(entry, level);
-            entry.as_ref().set_place(EntryPlace::Nowhere);
-        }
+        // SAFETY: the contract of this function.
+        let entry = unsafe { lists.unlink(entry, level) };
+        entry.get().set_place(EntryPlace::Nowhere);
         self.publish(before, lists.occupied);
+        entry
     }
 
     /// Moves a raised entry to the list of its level. Returns `false` if the entry is not in the injector.
@@ -197,12 +185,10 @@ impl Injector {
         // If another thread raised it higher and has moved it, the entry keeps its position.
         if level != this.level() {
             let before = lists.occupied;
-            // SAFETY: under the lock, the place is exact, so the entry is in the list of `level`. Its place does not
-            // change between the two calls. So a thread that raises it further waits for the lock.
-            unsafe {
-                lists.unlink(entry, level as usize);
-                lists.link(entry);
-            }
+            // Its place does not change in between, so a thread that raises it further waits for the lock.
+            // SAFETY: under the lock, the place is exact, so the entry is in the list of `level`.
+            let entry = unsafe { lists.unlink(entry, level as usize) };
+            lists.link(entry);
             self.publish(before, lists.occupied);
         }
         true
@@ -218,18 +204,14 @@ impl Injector {
 }
 
 impl Lists {
-    /// # Safety
-    ///
-    /// The entry is in no queue, and stays valid at its address until it runs.
-    unsafe fn link(&mut self, entry: NonNull<Entry>) {
-        // SAFETY: the entry is valid, by the contract of this function.
-        let this = unsafe { entry.as_ref() };
-        let level = this.level();
-        this.stamp.store(self.stamp, Relaxed);
+    /// Appends an entry to the list of its level.
+    fn link(&mut self, entry: OwnedEntry) {
+        let level = entry.get().level();
+        entry.get().stamp.store(self.stamp, Relaxed);
         self.stamp = self.stamp.wrapping_add(1);
-        this.set_place(EntryPlace::Injector(level));
-        // SAFETY: the contract of this function.
-        unsafe { self.lists[level as usize].push_back(entry) };
+        entry.get().set_place(EntryPlace::Injector(level));
+        // SAFETY: an owned entry is in no queue. It stays valid until it runs, which is after it was taken out.
+        unsafe { self.lists[level as usize].push_back(entry.into_raw()) };
         self.occupied.0 |= 1 << level as usize;
     }
 
@@ -238,12 +220,16 @@ impl Lists {
     /// # Safety
     ///
     /// The entry is in the list of `level`.
-    unsafe fn unlink(&mut self, entry: NonNull<Entry>, level: usize) {
+    unsafe fn unlink(&mut self, entry: NonNull<Entry>, level: usize) -> OwnedEntry {
         let list = &mut self.lists[level];
-        // SAFETY: the contract of this function.
-        unsafe { list.remove(entry) };
+        // SAFETY: the entry is in the list, by the contract of this function. It is in no queue after the removal.
+        let entry = unsafe {
+            list.remove(entry);
+            OwnedEntry::new(entry)
+        };
         if list.is_empty() {
             self.occupied.0 &= !(1 << level);
         }
+        entry
     }
 }

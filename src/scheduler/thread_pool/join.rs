@@ -120,8 +120,7 @@ where
     }
     // Another worker runs `b`: wait for it, and run parts of it meanwhile.
     fork.wait(worker);
-    // SAFETY: the latch is set, so the fork has run.
-    let right = unsafe { fork.into_result() };
+    let right = fork.into_result();
     match (left, right) {
         (Ok(left), Ok(right)) => (left, right),
         (Err(payload), _) | (_, Err(payload)) => payload.resume(),
@@ -244,14 +243,11 @@ impl<F: FnOnce() -> T + Send, T: Send> Fork<F, T> {
         }
     }
 
-    /// # Safety
-    ///
-    /// The latch is set.
-    unsafe fn into_result(self) -> Result<T, Panic> {
+    /// Returns the result of a fork that another worker has run. The latch is set.
+    fn into_result(self) -> Result<T, Panic> {
         match self.work.into_inner() {
             Work::Done(result) => result,
-            // SAFETY: the latch is set, so the fork has run.
-            _ => unsafe { core::hint::unreachable_unchecked() },
+            _ => unreachable!("the latch is set"),
         }
     }
 }
@@ -310,9 +306,10 @@ impl Latch {
     /// The latch is not set yet. It may be freed when this returns.
     pub(super) unsafe fn set(this: NonNull<Latch>) {
         // SAFETY: the owner waits until the latch is set, so it is valid.
-        let owner = unsafe { this.as_ref() }.owner;
-        // SAFETY: the latch is valid until the swap.
-        if unsafe { this.as_ref() }.state.swap(SET, AcqRel) & AWAITED != 0 {
+        let latch = unsafe { this.as_ref() };
+        // Read before the swap, after which the latch may be freed.
+        let owner = latch.owner;
+        if latch.state.swap(SET, AcqRel) & AWAITED != 0 {
             owner.unpark();
         }
     }

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 
-use super::entry::{Entry, EntryPlace, Item};
+use super::entry::{Entry, EntryPlace, Item, OwnedEntry};
 use super::idle::SleepKind;
 use super::injector::Levels;
 use super::join::Latch;
@@ -122,6 +122,7 @@ impl As {
 pub struct ShelfModel(Shelf);
 
 impl ShelfModel {
+    /// Creates an empty shelf.
     pub fn new() -> Self {
         ShelfModel(Shelf::new())
     }
@@ -270,7 +271,8 @@ impl PoolModel {
     pub fn push(self, task: &Arc<ModelTask>) -> bool {
         task.write();
         // SAFETY: the models push a task once, and keep it until the end.
-        unsafe { self.shared.push(task.entry(), self.generation) }.is_ok()
+        let entry = unsafe { OwnedEntry::new(task.entry()) };
+        self.shared.push(entry, self.generation).is_ok()
     }
 
     /// Returns a scheduler of the pool.
@@ -281,16 +283,15 @@ impl PoolModel {
     /// Raises a task, as a schedule operation does. If the pool has ended meanwhile, the task runs here.
     pub fn raise(self, task: &Arc<ModelTask>, level: Priority) {
         // SAFETY: the models keep a task until the end, and push it to one pool.
-        if unsafe { self.scheduler().raise(task.entry(), level) }.is_err() {
-            // SAFETY: the entry was taken out of its queue, and is in none now.
-            unsafe { forward(task.entry()) }.run();
+        if let Err(entry) = unsafe { self.scheduler().raise(task.entry(), level) } {
+            forward(entry).run();
         }
     }
 
     /// Takes the oldest entry of a level from the injector.
     pub fn pop(self, level: Priority) -> Option<usize> {
         let entry = self.shared.injector.pop(Levels::of(level))?;
-        Some(ModelTask::of(Item::entry(entry)))
+        Some(ModelTask::of(entry.into_item()))
     }
 
     /// Returns the number of sleeping workers.

@@ -18,7 +18,7 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::entry::{Entry, Item};
+use super::entry::{Entry, Item, OwnedEntry};
 use super::injector::Levels;
 use super::worker::Seated;
 use crate::Priority;
@@ -100,7 +100,7 @@ impl Seated<'_> {
         if !occupied.and(Levels::URGENT).is_empty()
             && let Some(entry) = self.shared().injector.pop(Levels::URGENT)
         {
-            return Some(self.not_from_slot(Item::entry(entry)));
+            return Some(self.not_from_slot(entry.into_item()));
         }
         // A job that was just made ready is in the caches.
         if let Some(item) = self.pick_from_slot(occupied) {
@@ -125,7 +125,7 @@ impl Seated<'_> {
     fn pick_injected(self, occupied: Levels) -> Option<Item> {
         let injected = |levels| {
             let entry = self.shared().injector.pop(levels)?;
-            Some(self.not_from_slot(Item::entry(entry)))
+            Some(self.not_from_slot(entry.into_item()))
         };
         if !occupied.and(Levels::DEFAULT).is_empty()
             && let Some(item) = injected(Levels::DEFAULT)
@@ -143,7 +143,7 @@ impl Seated<'_> {
         let item = self
             .empty_slot()
             .or_else(|| self.seat.ring.take_newest_entry())
-            .or_else(|| self.shared().injector.pop_newest().map(Item::entry));
+            .or_else(|| self.shared().injector.pop_newest().map(OwnedEntry::into_item));
         newest.set(if item.is_some() { newest.get() - 1 } else { 0 });
         item.map(|item| self.not_from_slot(item))
     }
@@ -162,7 +162,7 @@ impl Seated<'_> {
                 if self.shared().injector.occupied().and(levels).is_empty() {
                     return None;
                 }
-                Item::entry(self.shared().injector.pop(levels)?)
+                self.shared().injector.pop(levels)?.into_item()
             }
             None => match self.seat.ring.pop_oldest() {
                 Some(item) => item,
@@ -212,7 +212,7 @@ impl Seated<'_> {
         if own.is_some() || occupied.and(Levels::DEFAULT).is_empty() {
             return own;
         }
-        self.shared().injector.pop(Levels::DEFAULT).map(Item::entry)
+        self.shared().injector.pop(Levels::DEFAULT).map(OwnedEntry::into_item)
     }
 
     #[inline]

@@ -1,19 +1,18 @@
 use core::fmt;
 use core::mem;
-use core::ptr::NonNull;
 use std::sync::Arc;
 use std::vec::Vec;
 
 #[cfg(not(loom))]
 use super::builder::BuildError;
 use super::builder::ThreadPoolBuilder;
-use super::entry::{Entry, EntryPlace};
+use super::entry::OwnedEntry;
 use super::schedule::PoolScheduler;
 use super::shared::PoolShared;
 use super::spare::SpareConfig;
 use super::worker::Worker;
 use crate::sync::{lock, thread};
-use crate::{Job, Scheduler, Sender, Transfer, sync_wait};
+use crate::{Scheduler, Sender, Transfer, sync_wait};
 
 /// A work-stealing pool of threads.
 ///
@@ -229,22 +228,16 @@ mod global {
 
     /// Queues an entry that an ended pool refused in the global pool. If there is none, returns the entry's job to run
     /// here.
-    ///
-    /// # Safety
-    ///
-    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[cold]
-    pub(in super::super) unsafe fn forward(entry: NonNull<Entry>) -> Transfer {
-        if let Ok(pool) = try_global() {
-            // SAFETY: the entry is valid, by the contract of this function.
-            unsafe { entry.as_ref() }.set_forwarded();
-            // SAFETY: the contract of this function.
-            if unsafe { pool.shared.push(entry, pool.generation) }.is_ok() {
-                return Transfer::none();
-            }
+    pub(in super::super) fn forward(entry: OwnedEntry) -> Transfer {
+        let Ok(pool) = try_global() else {
+            return entry.into_transfer();
+        };
+        entry.get().set_forwarded();
+        match pool.shared.push(entry, pool.generation) {
+            Ok(()) => Transfer::none(),
+            Err(entry) => entry.into_transfer(),
         }
-        // SAFETY: the push was refused, so the entry is in no queue.
-        unsafe { resume_here(entry) }
     }
 
     /// Returns the pool to which entries were forwarded, if there is one.
@@ -255,26 +248,10 @@ mod global {
 #[cfg(not(loom))]
 pub(super) use global::{forward, forwarded_to};
 
-/// # Safety
-///
-/// The entry is in no queue, and stays valid at its address until it runs.
-unsafe fn resume_here(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: the entry is valid, by the contract of this function. A thread that raises it may still search its last
-    // queue, so the place is reset.
-    unsafe { entry.as_ref() }.set_place(EntryPlace::Nowhere);
-    // SAFETY: the contract of this function.
-    unsafe { Transfer::to(entry.cast::<Job>()) }
-}
-
 /// Returns the entry's job to run here: a model has no global pool.
-///
-/// # Safety
-///
-/// The entry is in no queue, and stays valid at its address until it runs.
 #[cfg(loom)]
-pub(super) unsafe fn forward(entry: NonNull<Entry>) -> Transfer {
-    // SAFETY: the contract of this function.
-    unsafe { resume_here(entry) }
+pub(super) fn forward(entry: OwnedEntry) -> Transfer {
+    entry.into_transfer()
 }
 
 #[cfg(loom)]

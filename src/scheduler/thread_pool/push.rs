@@ -5,7 +5,7 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{Entry, EntryPlace, Item};
+use super::entry::{EntryPlace, Item, OwnedEntry};
 use super::worker::Seated;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::{Job, Transfer};
@@ -15,18 +15,10 @@ impl Seated<'_> {
     ///
     /// A previous entry of the slot moves to the ring, where it is worth waking another worker. For the slot alone,
     /// others are woken exponentially less often while the worker keeps emptying it itself.
-    ///
-    /// # Safety
-    ///
-    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[inline]
-    pub(super) unsafe fn push(self, entry: NonNull<Entry>) {
-        // SAFETY: the entry is valid and in no queue, by the contract of this function.
-        let item = unsafe {
-            entry.as_ref().set_place(EntryPlace::Slot(self.seat.index));
-            Item::queued(entry)
-        };
-        let displaced = self.seat.slot.swap(item.into_raw(), SeqCst);
+    pub(super) fn push(self, entry: OwnedEntry) {
+        entry.get().set_place(EntryPlace::Slot(self.seat.index));
+        let displaced = self.seat.slot.swap(entry.into_queued().into_raw(), SeqCst);
         match Item::from_raw(displaced) {
             Some(item) => self.push_displaced(item),
             None => {
@@ -39,31 +31,29 @@ impl Seated<'_> {
     }
 
     /// Queues an entry of the default level behind all jobs of this seat.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`Seated::push`].
-    pub(super) unsafe fn push_last(self, entry: NonNull<Entry>) {
+    pub(super) fn push_last(self, entry: OwnedEntry) {
         match self.empty_slot() {
             Some(item) => self.push_displaced(item),
-            // SAFETY: the contract of this function. With no other job on the seat, the slot is the cheapest place.
-            None if !self.seat.ring.has_items() => return unsafe { self.push(entry) },
+            // With no other job on the seat, the slot is the cheapest place.
+            None if !self.seat.ring.has_items() => return self.push(entry),
             None => {}
         }
-        self.push_displaced(Item::entry(entry));
+        self.push_displaced(entry.into_item());
     }
 
     /// Moves an item that was in the slot to the ring.
     pub(super) fn push_displaced(self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
+        // SAFETY: the item was taken out of the slot, so the caller owns the entry until it is queued again.
+        let entry = unsafe { OwnedEntry::new(entry) };
         let ring = &self.seat.ring;
-        // SAFETY: the item was taken out of the slot, so the caller has exclusive access until it is queued again.
-        unsafe { entry.as_ref() }.set_place(EntryPlace::Ring(self.seat.index, ring.next_number()));
+        entry
+            .get()
+            .set_place(EntryPlace::Ring(self.seat.index, ring.next_number()));
         if ring.push(item, true).is_some() {
             self.wake_another();
         } else {
-            // SAFETY: the entry was taken out of the slot, so it is valid and in no queue.
-            let pushed = unsafe { self.shared().inject(entry, self.worker.generation) };
+            let pushed = self.shared().inject(entry, self.worker.generation);
             debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
         }
     }

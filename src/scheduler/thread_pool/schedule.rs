@@ -6,8 +6,7 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::entry::{Entry, EntryPlace};
-use super::injector::InjectorClosed;
+use super::entry::{Entry, EntryPlace, OwnedEntry};
 use super::pool::{forward, forwarded_to};
 use super::shared::PoolShared;
 use crate::sender::native::{Native, Queue};
@@ -64,29 +63,22 @@ impl PoolScheduler {
     }
 
     /// Queues an entry in the pool, or in the global pool if this one has ended.
-    ///
-    /// # Safety
-    ///
-    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
     #[inline]
-    pub(super) unsafe fn push(self, entry: NonNull<Entry>) -> Transfer {
-        // SAFETY: the contract of this function.
-        match unsafe { self.shared.push(entry, self.generation) } {
+    pub(super) fn push(self, entry: OwnedEntry) -> Transfer {
+        match self.shared.push(entry, self.generation) {
             Ok(()) => Transfer::none(),
-            // SAFETY: the push was refused, so the entry is still in no queue.
-            Err(_) => unsafe { forward(entry) },
+            Err(entry) => forward(entry),
         }
     }
 
     /// Raises an entry to at least `priority`, and moves it to its new level if it is queued.
     ///
-    /// Returns `Err` if the entry was taken out of a seat's queue and the pool has ended since. The caller then owns
-    /// it.
+    /// Returns the entry if it was taken out of a seat's queue and the pool has ended since.
     ///
     /// # Safety
     ///
     /// The entry is valid until this returns. If it was pushed, it was by a scheduler of this pool.
-    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) -> Result<(), InjectorClosed> {
+    pub(super) unsafe fn raise(self, entry: NonNull<Entry>, priority: Priority) -> Result<(), OwnedEntry> {
         // SAFETY: the entry is valid, by the contract of this function.
         let this = unsafe { entry.as_ref() };
         if !this.raise(priority) {
@@ -126,52 +118,45 @@ impl Scheduler for PoolScheduler {
 }
 
 impl PoolScheduler {
-    /// Copies the handle, and gives the entry the priority of the handle, if it has one.
+    /// Copies the handle, and takes ownership of an entry. Gives the entry the priority of the handle, if it has one.
     ///
     /// # Safety
     ///
-    /// Both are valid, and the entry is in no queue.
+    /// The handle is valid. `job` meets the contract of `enqueue`: it is the first field of an entry in no queue.
     #[inline]
-    unsafe fn prepare(this: NonNull<Self>, entry: NonNull<Entry>) -> Self {
+    unsafe fn accept(this: NonNull<Self>, job: NonNull<Job>) -> (Self, OwnedEntry) {
         // SAFETY: the contract of this function.
-        let (scheduler, entry) = unsafe { (*this.as_ref(), entry.as_ref()) };
+        let (scheduler, entry) = unsafe { (*this.as_ref(), OwnedEntry::new(job.cast())) };
         if let Some(priority) = scheduler.priority {
-            entry.change_level(priority);
+            entry.get().change_level(priority);
         }
-        scheduler
+        (scheduler, entry)
     }
 }
 
 impl Queue for PoolScheduler {
     #[inline]
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first field of an entry in no queue, by the contract of `enqueue`. The handle is not
-        // accessed after the entry is queued.
-        unsafe { Self::prepare(this, job.cast()).push(job.cast()) }
+        // SAFETY: the contract of this function. The handle is copied before the entry is queued.
+        let (scheduler, entry) = unsafe { Self::accept(this, job) };
+        scheduler.push(entry)
     }
 
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        let entry = job.cast();
-        // SAFETY: the job is the first field of an entry in no queue, by the contract of `enqueue`. The handle is not
-        // accessed after the entry is queued.
-        unsafe {
-            let scheduler = Self::prepare(this, entry);
-            match scheduler.shared.push_last(entry, scheduler.generation) {
-                Ok(()) => Transfer::none(),
-                Err(_) => forward(entry),
-            }
+        // SAFETY: the contract of this function. The handle is copied before the entry is queued.
+        let (scheduler, entry) = unsafe { Self::accept(this, job) };
+        match scheduler.shared.push_last(entry, scheduler.generation) {
+            Ok(()) => Transfer::none(),
+            Err(entry) => forward(entry),
         }
     }
 
     unsafe fn raise(this: NonNull<Self>, job: NonNull<Job>, priority: Priority) -> Transfer {
-        let entry = job.cast();
         // SAFETY: the job is the first field of an entry of this pool, valid until this returns, by the contract of
-        // `raise`. A refused entry was taken out of its queue.
-        unsafe {
-            match PoolScheduler::raise(*this.as_ref(), entry, priority) {
-                Ok(()) => Transfer::none(),
-                Err(_) => forward(entry),
-            }
+        // this function.
+        match unsafe { PoolScheduler::raise(*this.as_ref(), job.cast(), priority) } {
+            Ok(()) => Transfer::none(),
+            Err(entry) => forward(entry),
         }
     }
 
@@ -302,7 +287,8 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
         }
         let this = NonNull::from(this).as_ptr();
         // SAFETY: the entry is pinned with the operation, which stays valid until its job completes it.
-        unsafe { scheduler.push(NonNull::new_unchecked(&raw mut (*this).entry)) }
+        let entry = unsafe { OwnedEntry::new(NonNull::new_unchecked(&raw mut (*this).entry)) };
+        scheduler.push(entry)
     }
 
     unsafe fn raise(this: NonNull<Self>, priority: Priority) {
@@ -312,9 +298,8 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
             (NonNull::new_unchecked(&raw mut (*this).entry), (*this).scheduler)
         };
         // SAFETY: the entry is valid, and the operation pushes it to this pool.
-        if unsafe { scheduler.raise(entry, priority) }.is_err() {
-            // SAFETY: the entry was taken out of its queue, and is in none now.
-            unsafe { forward(entry) }.run();
+        if let Err(entry) = unsafe { scheduler.raise(entry, priority) } {
+            forward(entry).run();
         }
     }
 }

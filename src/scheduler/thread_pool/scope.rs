@@ -3,7 +3,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::entry::{Entry, EntryKind};
+use super::entry::{Entry, EntryKind, OwnedEntry};
 use super::join::{Latch, elsewhere};
 use super::pool::ThreadPool;
 use super::schedule::PoolScheduler;
@@ -123,7 +123,8 @@ impl<'scope> Scope<'scope> {
         self.begin();
         let entry = NonNull::from(Box::leak(spawned)).cast::<Entry>();
         // SAFETY: the entry is new, and on the heap until it runs.
-        unsafe { self.pool.push(entry) }.run();
+        let entry = unsafe { OwnedEntry::new(entry) };
+        self.pool.push(entry).run();
     }
 
     /// Returns whether an entry of [`EntryKind::Scoped`], which the caller took out of a queue, was spawned here.
@@ -196,10 +197,10 @@ impl<'scope, F: FnOnce(&Scope<'scope>) + Send + 'scope> ScopedClosure<'scope, F>
         let spawned = unsafe { Box::from_raw(job.cast::<Self>().as_ptr()) };
         let ScopedClosure { head, function, .. } = *spawned;
         let scope = head.scope.cast::<Scope<'scope>>();
-        // SAFETY: the scope waits for the count of this closure, so it is valid.
-        if let Err(payload) = Panic::catch(|| function(unsafe { scope.as_ref() })) {
-            // SAFETY: the scope waits for the count of this closure, so it is valid.
-            unsafe { scope.as_ref() }.panicked(payload);
+        // SAFETY: the scope waits for the count of this closure, so it is valid until `ended`.
+        let waiting = unsafe { scope.as_ref() };
+        if let Err(payload) = Panic::catch(|| function(waiting)) {
+            waiting.panicked(payload);
         }
         // SAFETY: the closure has ended and was dropped, and releases its count once.
         unsafe { Scope::ended(scope) };

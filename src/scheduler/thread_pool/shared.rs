@@ -9,13 +9,13 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::entry::{Entry, EntryPlace, Item};
+use super::entry::{Entry, EntryPlace, Item, OwnedEntry};
 use super::idle::Idle;
-use super::injector::{Injector, InjectorClosed, Levels};
+use super::injector::{Injector, Levels};
 use super::ring::Line;
 use super::seat::Seat;
 use super::spare::{SpareConfig, Spares};
-use super::worker::Worker;
+use super::worker::{Seated, Worker};
 use crate::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -62,72 +62,53 @@ impl PoolShared {
         self.injector.open()
     }
 
-    /// Queues an entry: on the seat of the calling thread, if it is a worker of this pool, or in the injector.
-    ///
-    /// # Safety
-    ///
-    /// The entry is in no queue, and stays valid at its address until it runs. It may have run when this returns.
+    /// Queues an entry: on the seat of the calling thread, if it is a worker of this pool, or in the injector. Returns
+    /// the entry if the pool has ended.
     #[inline]
-    pub(super) unsafe fn push(&'static self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
-        // SAFETY: the entry is valid and in no queue, by the contract of this function.
-        if unsafe { entry.as_ref() }.is_default()
-            && let Some(worker) = Worker::current()
-            && worker.works_for(self, generation)
-            && let Some(seated) = worker.seated()
+    pub(super) fn push(&'static self, entry: OwnedEntry, generation: u32) -> Result<(), OwnedEntry> {
+        if entry.get().is_default()
+            && let Some(seated) = self.seat_of_caller(generation)
         {
-            // SAFETY: the contract of this function.
-            unsafe { seated.push(entry) };
+            seated.push(entry);
             return Ok(());
         }
-        // SAFETY: the contract of this function.
-        unsafe { self.inject(entry, generation) }
+        self.inject(entry, generation)
     }
 
     /// Queues an entry behind all jobs of the calling worker's seat, and behind the entries of its level in the
-    /// injector.
+    /// injector. Returns the entry if the pool has ended.
     ///
     /// Other workers take the oldest job of a seat first, too. If the injector is not empty, the order among several
     /// workers is less strict. An idle worker may run the entry before the caller has emptied its own queues.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`PoolShared::push`].
-    pub(super) unsafe fn push_last(
-        &'static self,
-        entry: NonNull<Entry>,
-        generation: u32,
-    ) -> Result<(), InjectorClosed> {
-        // SAFETY: the entry is valid and in no queue, by the contract of this function.
-        if unsafe { entry.as_ref() }.is_default()
+    pub(super) fn push_last(&'static self, entry: OwnedEntry, generation: u32) -> Result<(), OwnedEntry> {
+        if entry.get().is_default()
             && self.injector.occupied().and(Levels::DEFAULT).is_empty()
-            && let Some(worker) = Worker::current()
-            && worker.works_for(self, generation)
-            && let Some(seated) = worker.seated()
+            && let Some(seated) = self.seat_of_caller(generation)
         {
-            // SAFETY: the contract of this function.
-            unsafe { seated.push_last(entry) };
+            seated.push_last(entry);
             return Ok(());
         }
-        // SAFETY: the contract of this function.
-        unsafe { self.inject(entry, generation) }
+        self.inject(entry, generation)
     }
 
-    /// Queues an entry in the injector.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`PoolShared::push`].
-    pub(super) unsafe fn inject(&self, entry: NonNull<Entry>, generation: u32) -> Result<(), InjectorClosed> {
-        // SAFETY: the contract of this function.
-        unsafe { self.injector.push(entry, generation) }?;
+    /// Returns the calling thread with its seat, if it is a worker of this pool and has one.
+    #[inline]
+    fn seat_of_caller<'a>(&'static self, generation: u32) -> Option<Seated<'a>> {
+        Worker::current()
+            .filter(|worker| worker.works_for(self, generation))
+            .and_then(Worker::seated)
+    }
+
+    /// Queues an entry in the injector. Returns it if the pool has ended.
+    pub(super) fn inject(&self, entry: OwnedEntry, generation: u32) -> Result<(), OwnedEntry> {
+        self.injector.push(entry, generation)?;
         self.idle.0.wake(&self.seats);
         Ok(())
     }
 
     /// Moves a raised entry to its new level, if it waits at `place`. Returns `Ok(false)` if it does not.
     ///
-    /// Returns `Err` if the entry was taken out of a seat's queue and the pool has ended since. The caller then owns
-    /// it.
+    /// Returns the entry if it was taken out of a seat's queue and the pool has ended since.
     ///
     /// # Safety
     ///
@@ -137,7 +118,7 @@ impl PoolShared {
         entry: NonNull<Entry>,
         place: EntryPlace,
         generation: u32,
-    ) -> Result<bool, InjectorClosed> {
+    ) -> Result<bool, OwnedEntry> {
         // SAFETY: the contract of this function.
         let item = unsafe { Item::queued(entry) };
         // The place may be stale, and even from another pool. So the seat may not exist.
@@ -151,8 +132,8 @@ impl PoolShared {
             }
         };
         if taken {
-            // SAFETY: this thread took the entry out of its queue, so it has exclusive access until it is queued again.
-            unsafe { self.inject(entry, generation) }?;
+            // SAFETY: this thread took the entry out of its queue, so it owns the entry until it is queued again.
+            self.inject(unsafe { OwnedEntry::new(entry) }, generation)?;
         }
         Ok(taken)
     }

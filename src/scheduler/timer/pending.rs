@@ -215,10 +215,11 @@ impl PendingTimers {
         for _ in 0..BATCH {
             let Some(entry) = inner.wheel.pop(now) else { break };
             // SAFETY: an entry in the wheel is valid, and the lock protects its cells.
-            unsafe { entry.as_ref() }.set_state(TimerState::Due);
+            let this = unsafe { entry.as_ref() };
+            this.set_state(TimerState::Due);
+            this.job().set_next(ptr::null_mut());
+            // The job is the first field of the entry.
             let job = entry.cast::<Job>();
-            // SAFETY: the job is the first field of the entry, which is valid.
-            unsafe { job.as_ref() }.set_next(ptr::null_mut());
             match &mut due {
                 Some(due) => {
                     due.append(job.as_ptr());

@@ -85,6 +85,11 @@ impl TimerEntry {
     }
 
     #[inline]
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    #[inline]
     pub(super) fn deadline(&self) -> u64 {
         self.deadline.get()
     }
@@ -162,9 +167,8 @@ impl Wheel {
     #[inline]
     pub(super) unsafe fn insert(&mut self, entry: NonNull<TimerEntry>) {
         // SAFETY: the entry is valid, by the contract of this function.
-        let deadline = unsafe { entry.as_ref() }.deadline().max(self.floor);
-        // SAFETY: the entry is valid, by the contract of this function.
-        unsafe { entry.as_ref() }.set_deadline(deadline);
+        let this = unsafe { entry.as_ref() };
+        this.set_deadline(this.deadline().max(self.floor));
         // SAFETY: the contract of this function. The deadline is at least `floor`, which is not before the cursor.
         unsafe { self.link(entry) };
     }
