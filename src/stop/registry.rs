@@ -174,7 +174,7 @@ impl Registry {
         self.request_stop_for(Why::default())
     }
 
-    /// [`request_stop`](Registry::request_stop) with a reason.
+    /// Requests the stop like [`request_stop`](Registry::request_stop), with a reason.
     #[inline]
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
         let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;

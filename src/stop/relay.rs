@@ -224,7 +224,7 @@ impl Relay {
         true
     }
 
-    /// The callback in the outer source's list.
+    /// Handles the outer source's stop. This is the slot's callback.
     ///
     /// # Safety
     ///

@@ -222,7 +222,7 @@ struct SharedSource {
 }
 
 impl SharedSource {
-    /// The callback in the parent's list.
+    /// Handles the parent's stop. This is the slot's callback.
     ///
     /// # Safety
     ///

@@ -222,7 +222,7 @@ fn loops_of_smol(executor: &AsyncExecutor, loops: usize, each: usize) -> Sample 
     sample(elapsed, loops * each, counts)
 }
 
-/// rayon cannot wait. The closest equivalent is a job that spawns the next.
+/// Runs a job that spawns the next. rayon cannot wait, so this is the closest equivalent.
 fn loop_of_rayon(pool: &rayon::ThreadPool, turns: usize) -> Sample {
     fn turn(count: usize, turns: usize, done: mpsc::SyncSender<usize>) {
         if black_box(count) == turns {

@@ -136,7 +136,7 @@ impl ThreadPool {
     /// Returns the number of spare threads started so far, because other threads blocked: see
     /// [`spare_threads`](ThreadPoolBuilder::spare_threads).
     pub fn spare_threads(&self) -> usize {
-        lock(&self.start.handles).len()
+        self.shared.spares.started()
     }
 
     /// Returns the index of the calling thread in this pool, or `None` if it is not one of its threads.

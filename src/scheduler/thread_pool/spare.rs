@@ -64,6 +64,12 @@ impl Spares {
         inner.start = start;
     }
 
+    /// Returns the number of threads that the pool has started. Waits for one that is being started, so that a thread
+    /// which already runs is counted.
+    pub(super) fn started(&self) -> usize {
+        lock(&self.inner).started
+    }
+
     /// Ends the generation. The caller drops the result, which contains user code.
     pub(super) fn close(&self) -> Option<Arc<SpareConfig>> {
         lock(&self.inner).start.take()
