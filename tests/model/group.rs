@@ -286,7 +286,7 @@ fn a_spawn_from_a_child_races_with_the_end_of_the_body() {
             let inner = group.clone();
             group.spawn(Sendable(async move {
                 drop(child(first).await);
-                let spawned = inner.spawn(Sendable(async move {
+                let spawned = inner.try_spawn(Sendable(async move {
                     let _flags = flags;
                     second.touch();
                 }));
@@ -411,7 +411,7 @@ fn a_cancel_races_with_room_for_another() {
             group.spawn(Sendable(async move { drop(child(remote).await) }));
             let cancelled = group.clone();
             threads.spawn(move || cancelled.cancel_all());
-            let second = group.spawn_when_ready(Sendable(async move { held.touch() })).await;
+            let second = group.try_spawn_when_ready(Sendable(async move { held.touch() })).await;
             noted.store(second.is_ok(), SeqCst);
         });
         let inside = async move {

@@ -90,7 +90,7 @@ fn a_stop_races_with_the_end_of_a_group() {
         let noted = spawned.clone();
         let inside = async move {
             group(async move |group: TaskGroup<()>| {
-                let child = group.spawn(Sendable(async move { held.touch() }));
+                let child = group.try_spawn(Sendable(async move { held.touch() }));
                 noted.store(child.is_ok(), SeqCst);
             })
             .await;

@@ -76,7 +76,7 @@ fn a_raise_meets_the_requeue() {
                 scheduler.schedule().await;
                 local.touch();
                 runs.set(runs.get() + 1);
-                let raised = task::current_priority() == UserInteractive;
+                let raised = task::priority() == UserInteractive;
                 seen.note(if raised { "raised" } else { "as it was" });
             }
         };
