@@ -77,7 +77,7 @@ fn children_bound_to_variables() {
 fn children_bound_to_variables_that_nobody_uses() {
     // In a task, which ends after them.
     let change_ones_mind = || async { Task::new(async_let::change_ones_mind()).await };
-    everywhere(change_ones_mind, |plan| assert_eq!(plan, Ok("let us go out")));
+    everywhere(change_ones_mind, |plan| assert_eq!(plan, Ok("dinner is cancelled")));
 }
 
 #[test]

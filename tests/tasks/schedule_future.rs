@@ -180,7 +180,8 @@ fn a_child_that_hops_inside_the_poll_of_its_parent_gets_in_line_alone() {
     };
     let parent = counting(polls.clone(), async move {
         let (one, other) = join(child().into_future(), child().into_future()).await;
-        (one.unwrap(), other.unwrap());
+        one.unwrap();
+        other.unwrap();
     });
     sync_wait(starts_on(scheduler, Task::new(parent))).unwrap();
     assert!(polls.load(Relaxed) <= 3, "{polls:?}");

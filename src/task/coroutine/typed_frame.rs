@@ -143,7 +143,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     ///
     /// The header is that of such a frame, to which the caller has exclusive access. It is not polled any more.
     pub(in crate::task) unsafe fn take_future(header: NonNull<Header>) -> Result<P, Panic> {
-        // SAFETY: the caller's promise. The future was not polled, and so not pinned.
+        // SAFETY: the caller has exclusive access. The future was not polled, and so not pinned.
         let stage = unsafe { &mut (*header.cast::<Self>().as_ptr()).stage };
         match mem::replace(stage, FrameStage::Empty) {
             FrameStage::Future(future) => Ok(future),
