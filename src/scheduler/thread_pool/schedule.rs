@@ -224,7 +224,7 @@ pub struct PoolSchedule {
 }
 
 impl PoolSchedule {
-    /// The identity of the queue that it leads to, and the priority that was set.
+    /// Returns the identity of the queue that this sender schedules onto, and the priority of its scheduler.
     #[inline]
     pub(crate) fn target(&self) -> ([usize; 2], Option<Priority>) {
         (Queue::identity(&self.scheduler), self.scheduler.priority)
