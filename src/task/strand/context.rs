@@ -11,22 +11,22 @@ use crate::stop::ErasedStopToken;
 use crate::task::frame::{ContextScope, FrameSuccessor, Header, Home, Placement, Polling, Stops};
 use crate::{Priority, Transfer};
 
-/// What a task inherits from the receiver that it was connected to, or from the task that spawned it.
+/// The state that a task inherits from its receiver, or from the task that spawned it.
 ///
-/// It lives in the operation, in the frame of the child, or in a scope's block, and frames point at it. It does not change while
-/// a frame uses it.
+/// It lives in the operation, in the frame of the child, or in a scope's block, and frames point at it. It does not change
+/// while a frame uses it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Context {
     /// First: frames point at it, and so at the whole.
     pub(in crate::task) placement: Placement,
     pub(in crate::task) token: ErasedStopToken,
-    /// Asks the receiver's environment for a value by its type.
+    /// A query of the receiver's environment by type.
     pub(in crate::task) outside: (NonNull<()>, Look),
     /// The frame that awaits the operation, if it is known.
     pub(in crate::task) around: Option<Awaiter>,
     pub(in crate::task) deadline: Option<Instant>,
-    /// The innermost of the task-local values. The party that made the context owns a reference of it.
+    /// The innermost task-local binding. The creator of the context owns a reference to it.
     pub(in crate::task) locals: Option<NonNull<Binding>>,
     /// Whether the task stays on its thread. Children that it spawns do not, and run on the global pool.
     pub(in crate::task) is_local: bool,
@@ -39,17 +39,17 @@ pub(in crate::task) struct Awaiter {
     pub(in crate::task) context: NonNull<Context>,
 }
 
-// SAFETY: these are addresses. What is read there does not change once the frame was started.
+// SAFETY: these are addresses. The data behind them does not change once the frame was started.
 unsafe impl Send for Awaiter {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Awaiter {}
 
 impl Awaiter {
-    /// The frame that awaits the operation of an environment.
+    /// Returns the frame that awaits the operation of an environment.
     ///
     /// # Safety
     ///
-    /// The result is used only until the receiver completes that gave the environment.
+    /// The result is used only until the completion of the receiver that provided the environment.
     #[inline]
     pub(in crate::task) unsafe fn of<N: Env>(env: &N) -> Option<Self> {
         // SAFETY: the caller's promise. Behind a door are a frame and a context.
@@ -62,7 +62,7 @@ impl Awaiter {
 }
 
 impl Context {
-    /// A context with this home, token and outer environment, and nothing else.
+    /// Creates a context with this home, token and outer environment, and nothing else.
     pub(in crate::task) fn new(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> Self {
         Context {
             placement: Placement {
@@ -79,7 +79,7 @@ impl Context {
         }
     }
 
-    /// A context in which nothing stops, and no value is found.
+    /// Creates a context that never stops and has no values.
     pub(in crate::task) fn of_home(home: Home) -> Self {
         /// Finds nothing.
         unsafe fn look(_: NonNull<()>, _: TypeId, _: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
@@ -89,7 +89,7 @@ impl Context {
         Context::new(home, ErasedStopToken::NEVER, (NonNull::dangling(), look))
     }
 
-    /// The context of a child that is spawned here.
+    /// Creates the context of a child that is spawned here.
     pub(in crate::task) fn of_child(&self) -> Self {
         let mut context = *self;
         // The child may outlive the scope: the frame waits for the child.
@@ -123,7 +123,7 @@ impl Context {
         self.placement.scope
     }
 
-    /// The outermost token whose stop reaches this context: that of the task, unless there is a shield between.
+    /// Returns the outermost token whose stop reaches this context: that of the task, unless a shield is in between.
     pub(in crate::task) fn reaching_token(&self) -> ErasedStopToken {
         let (mut token, mut at) = (self.token, self.scope());
         while let Some(scope) = at {
@@ -141,7 +141,7 @@ impl Context {
 }
 
 impl Header {
-    /// Makes a frame ready for its first poll, and returns the job for it.
+    /// Prepares a frame for its first poll, and returns the job for it.
     ///
     /// # Safety
     ///
@@ -156,7 +156,7 @@ impl Header {
         unsafe { Header::begin_in(this, context.cast(), unit.cast(), successor) }
     }
 
-    /// The context of a frame: of the innermost scope, while the frame is polled.
+    /// Returns the context of a frame: that of the innermost scope while the frame is polled.
     ///
     /// # Safety
     ///
@@ -172,7 +172,7 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// The caller is what this frame's poll is running, and restores the context before it returns.
+    /// The caller is inside this frame's poll, and restores the context before it returns.
     pub(in crate::task) unsafe fn replace_context(
         this: NonNull<Header>,
         context: NonNull<Context>,
@@ -181,7 +181,7 @@ impl Header {
         unsafe { Header::replace_placement(this, context.cast()) }.cast()
     }
 
-    /// The strand of a frame.
+    /// Returns the strand of a frame.
     ///
     /// # Safety
     ///
@@ -194,14 +194,14 @@ impl Header {
 }
 
 impl<'p> Polling<'p> {
-    /// The context of the innermost scope that the call is in.
+    /// Returns the context of the innermost scope around the call.
     #[inline]
     pub(in crate::task) fn context(self) -> &'p Context {
         // SAFETY: the poll leaves the scope after the call returns.
         unsafe { Header::context(self.frame()).as_ref() }
     }
 
-    /// The strand of the frame.
+    /// Returns the strand of the frame.
     #[inline]
     pub(in crate::task) fn unit(self) -> &'p Unit {
         // SAFETY: the strand outlives the frame.

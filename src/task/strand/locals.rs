@@ -12,22 +12,22 @@ use crate::memory::Count;
 use crate::sender::current;
 use crate::task::frame::{Header, Polling};
 
-/// One value, and what was bound before it.
+/// One bound value, and the next outer binding.
 #[repr(C)]
 pub(in crate::task) struct Binding {
-    /// One for each that has it innermost: the scope, and the groups and tasks that began in there; and for each binding
-    /// further in.
+    /// One reference for each owner that has it innermost: the scope, and groups and tasks begun inside. One for each inner
+    /// binding.
     count: Count,
-    /// Of which this has a count. Written before anybody but the scope knows this.
+    /// The next outer binding, of which this owns a reference. Written before the binding is shared.
     next: UnsafeCell<Option<NonNull<Binding>>>,
     key: *const (),
     vtable: &'static BindingVtable,
 }
 
-/// What is known of the value.
+/// The type-erased operations of a binding.
 struct BindingVtable {
     value: TypeId,
-    /// Frees the binding, and does not unwind.
+    /// Frees the binding; does not unwind.
     free: unsafe fn(NonNull<Binding>),
 }
 
@@ -45,30 +45,30 @@ impl<T: Send + Sync + 'static> Bound<T> {
 
     /// # Safety
     ///
-    /// The binding is such a one, and nobody uses it any more.
+    /// `binding` is a `Bound<T>`, and this is the last reference.
     unsafe fn free(binding: NonNull<Binding>) {
-        // SAFETY: by the caller's promise; it was leaked from a box.
+        // SAFETY: the caller's promise; the binding was leaked from a box.
         let bound = unsafe { Box::from_raw(binding.cast::<Self>().as_ptr()) };
-        // Whoever happens to be last has nothing to do with the value.
+        // The last owner may be another task, which the panic of this destructor does not concern.
         if let Err(payload) = Panic::catch(|| drop(bound)) {
-            // What the payload does is its own doing, once.
+            // A payload whose destructor panics again is leaked.
             mem::forget(Panic::catch(|| drop(payload)));
         }
     }
 }
 
-/// The bindings that are seen somewhere: a count of the innermost, or nothing.
+/// The visible bindings: a reference to the innermost, or none.
 ///
-/// It is kept by whatever was begun in a scope and may be there when the scope is over.
+/// Owned by everything begun in a scope that may outlive the scope.
 pub(in crate::task) struct Locals(Option<NonNull<Binding>>);
 
-// SAFETY: the values are `Send` and `Sync`, and the rest does not change but for the count.
+// SAFETY: the values are `Send + Sync`; after linking, only the atomic count changes.
 unsafe impl Send for Locals {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Locals {}
 
 impl Locals {
-    /// Makes a binding that is not [linked](Locals::link) yet.
+    /// Creates a binding that is not [linked](Locals::link) yet.
     pub(in crate::task) fn bind<T: Send + Sync + 'static>(key: *const (), value: T) -> Self {
         let bound = Box::new(Bound {
             binding: Binding {
@@ -82,13 +82,13 @@ impl Locals {
         Locals(Some(NonNull::from(Box::leak(bound)).cast()))
     }
 
-    /// The innermost value that the calling code sees for a key. Valid until that code returns.
+    /// Returns the innermost value that the calling code sees for a key. Valid until that code returns.
     pub(in crate::task) fn find<T: 'static>(key: *const ()) -> Option<NonNull<T>> {
         let mut at = here();
         while let Some(place) = at {
-            // SAFETY: a scope beneath this call owns a reference of the innermost binding, and each binding one of the next.
+            // SAFETY: a scope below this call owns a reference to the innermost binding, and each binding one to the next.
             let binding = unsafe { place.as_ref() };
-            // The type at the address of a `static` is that of its key. A key on the heap may share an address with an older one.
+            // A `static` key identifies its type. A key on the heap may reuse an address, so the type is compared too.
             if ptr::eq(binding.key, key) && binding.vtable.value == TypeId::of::<T>() {
                 // SAFETY: the value has this type.
                 return Some(unsafe { NonNull::new_unchecked(&raw mut (*place.cast::<Bound<T>>().as_ptr()).value) });
@@ -99,45 +99,45 @@ impl Locals {
         None
     }
 
-    /// Those that the calling code sees.
+    /// Returns the bindings that the calling code sees.
     pub(in crate::task) fn current() -> Self {
-        // SAFETY: they are kept by something that this thread is in the midst of.
+        // SAFETY: a scope below this call owns a reference.
         unsafe { Locals::counted(here()) }
     }
 
     /// # Safety
     ///
-    /// The binding is there.
+    /// The binding is alive.
     unsafe fn counted(binding: Option<NonNull<Binding>>) -> Self {
         if let Some(binding) = binding {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller's promise.
             unsafe { binding.as_ref() }.count.add();
         }
         Locals(binding)
     }
 
-    /// What goes into a context that is there no longer than this.
+    /// Returns a pointer for a context that does not outlive this.
     #[inline]
     pub(in crate::task) fn as_raw(&self) -> Option<NonNull<Binding>> {
         self.0
     }
 
-    /// Puts what the calling code sees beneath a binding.
+    /// Links a binding to those that the calling code sees.
     ///
     /// # Safety
     ///
-    /// This is the only count of a binding that was not linked.
+    /// This is the only reference to a binding that is not linked.
     pub(in crate::task) unsafe fn link(&self) {
         if let Some(binding) = self.0 {
             let mut outer = Locals::current();
-            // SAFETY: by the caller's promise. It takes the count over.
+            // SAFETY: the caller has the only reference. The reference of `outer` moves into `next`.
             unsafe { *binding.as_ref().next.get() = outer.0.take() };
         }
     }
 
-    /// Runs `body` where these are seen by what the calling thread runs, be that part of a task or not.
+    /// Runs `body` with these bindings visible on the calling thread, inside a task or not.
     pub(in crate::task) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
-        /// Also when it unwinds.
+        /// Restores the outer bindings, also when `body` unwinds.
         struct Unbind(*const ());
         impl Drop for Unbind {
             fn drop(&mut self) {
@@ -157,7 +157,7 @@ impl Locals {
 }
 
 impl Default for Locals {
-    /// None.
+    /// No bindings.
     fn default() -> Self {
         Locals(None)
     }
@@ -165,7 +165,7 @@ impl Default for Locals {
 
 impl Clone for Locals {
     fn clone(&self) -> Self {
-        // SAFETY: it is counted.
+        // SAFETY: this owns a reference, so the binding is alive.
         unsafe { Locals::counted(self.0) }
     }
 }
@@ -174,7 +174,8 @@ impl Drop for Locals {
     fn drop(&mut self) {
         let mut last = self.0;
         while let Some(binding) = last {
-            // SAFETY: it is counted, and this gives a count back. The last frees it, and has its count of the next.
+            // SAFETY: this owns a reference, released here. The last one frees the binding, and then owns its reference to the
+            // next.
             unsafe {
                 if !binding.as_ref().count.release() {
                     return;
@@ -186,16 +187,16 @@ impl Drop for Locals {
     }
 }
 
-/// What is bound on this stack, beside what the context of a frame says.
+/// A binding on this thread's stack, beside those in the context of a frame.
 struct BoundHere {
-    /// The frame that was polled when it was bound, or null, and the context that the frame was polled in. Where either is
-    /// another one, this is not what is seen: a scope that began in there, or another task, has its own.
+    /// The frame polled when it was bound, or null, and its context. If either differs now, this is not visible: an inner scope
+    /// or another task has bindings of its own.
     frame: *const Header,
     context: *const Context,
     locals: Option<NonNull<Binding>>,
 }
 
-/// The frame that this thread polls, and its context; or twice null.
+/// Returns the frame that this thread polls, and its context; or null twice.
 #[inline]
 fn polled() -> (*const Header, *const Context) {
     Polling::with(|polling| match polling {
@@ -204,14 +205,14 @@ fn polled() -> (*const Header, *const Context) {
     })
 }
 
-/// The innermost binding that the calling code sees.
+/// Returns the innermost binding that the calling code sees.
 #[inline]
 fn here() -> Option<NonNull<Binding>> {
     let (frame, context) = polled();
-    // SAFETY: it is on the stack beneath us.
+    // SAFETY: the entry is on the stack below this call.
     match unsafe { current::bound().cast::<BoundHere>().as_ref() } {
         Some(here) if ptr::eq(here.frame, frame) && ptr::eq(here.context, context) => here.locals,
-        // SAFETY: the frame is being polled, so its context is there.
+        // SAFETY: the frame is being polled, so its context is valid.
         _ => unsafe { context.as_ref() }.and_then(|context| context.locals),
     }
 }

@@ -1,4 +1,4 @@
-//! Raising a strand, and with it all that it waits for.
+//! Raising a strand, and everything it waits for.
 //!
 //! A raise walks from a strand to its queued frames, which the [tracker](crate::task::frame::Tracker) lists, and to what the
 //! strand waits for: groups, other strands, and escalation handlers. Each of these is a [`Link`] in the list of the strand.
@@ -14,20 +14,20 @@ use crate::task::frame::{Header, Polling};
 use crate::{Priority, Transfer};
 
 impl Polling<'_> {
-    /// The level of the frame, if anything asked for one.
+    /// Returns the level of the frame, if it was given one or raised.
     #[inline]
     pub(in crate::task) fn level(self) -> Option<Priority> {
         self.unit().level_in(self.context())
     }
 
-    /// Whether the strand of the frame can be raised.
+    /// Returns whether the strand of the frame can be raised.
     pub(in crate::task) fn can_be_raised(self) -> bool {
         self.unit().target().is_some()
     }
 }
 
 impl Unit {
-    /// The level of what began in this context, in a frame of this strand.
+    /// Returns the level of work begun in this context, in a frame of this strand.
     #[inline]
     pub(in crate::task) fn level_in(&self, context: &Context) -> Option<Priority> {
         let given = context.priority();
@@ -38,16 +38,16 @@ impl Unit {
     }
 }
 
-/// The level of the current task, or the default one.
+/// Returns the level of the current task, or the default one.
 pub(in crate::task) fn current_level() -> Priority {
     Polling::with(|polling| polling.and_then(Polling::level).unwrap_or_default())
 }
 
-/// Makes a strand at least as urgent as `level`, for good, and with it all that it waits for.
+/// Raises a strand permanently to at least `level`, and with it everything it waits for.
 ///
 /// # Safety
 ///
-/// The frame is the first of a strand that is tracked. The caller keeps it, by a count or as its owner.
+/// The frame is the first of a tracked strand. The caller keeps it alive, by a reference or as its owner.
 pub(in crate::task) unsafe fn raise(frame: NonNull<Header>, level: Priority) {
     let mut raising = Raising::default();
     // SAFETY: the caller's promise.
@@ -55,47 +55,47 @@ pub(in crate::task) unsafe fn raise(frame: NonNull<Header>, level: Priority) {
     raising.finish();
 }
 
-/// Something that a strand waits for, and that is raised with the strand. Linked until it has ended.
+/// A link to something that a strand waits for, and that is raised with it. Listed until that has ended.
 pub(in crate::task) struct Link {
     /// All fields except `unit` are protected by `unit`'s lock.
     links: Links<Link>,
-    /// The unit whose list the link is in, or was. Null where the strand cannot be raised. Written once, before the link is
+    /// The unit in whose list the link is, or was. Null if the strand cannot be raised. Written once, before the link is
     /// listed.
     unit: Cell<*const Unit>,
     linked: Cell<bool>,
-    /// The level that the link knows of.
+    /// The level that the link was told of.
     level: Cell<Option<Priority>>,
-    /// Keeps what is to be raised, if there is something. Called under the lock.
+    /// Adds a reference to what is to be raised, if anything. Called under the lock.
     hold: Hold,
 }
 
-// SAFETY: all of it belongs to the lock of the strand, or does not change once it is known there.
+// SAFETY: all fields are protected by the strand's lock, or do not change once listed.
 unsafe impl Send for Link {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Link {}
 
 links!(Link, links);
 
 type Hold = unsafe fn(NonNull<Link>) -> Option<ToRaise>;
 
-/// Something that is kept until it was raised.
+/// A reference to something that is to be raised.
 pub(in crate::task) struct ToRaise {
     pub(in crate::task) what: NonNull<()>,
-    /// Raises it, and lets go of it. Called once.
+    /// Raises it, and releases the reference. Called once.
     pub(in crate::task) raise: unsafe fn(NonNull<()>, Priority, &mut Raising),
 }
 
 impl ToRaise {
-    /// A strand, by its first frame.
+    /// Adds a reference to a strand, by its first frame.
     ///
     /// # Safety
     ///
-    /// Somebody else than who runs it has a count, and keeps that meanwhile: a frame that nobody knows but who runs it ends
-    /// without looking whether that has changed.
+    /// Another party than the running thread holds a reference meanwhile: a frame with no other reference ends without checking
+    /// for new ones.
     pub(in crate::task) unsafe fn strand(frame: NonNull<Header>) -> ToRaise {
         /// # Safety
         ///
-        /// The frame is counted, and this gives that back.
+        /// The call consumes a reference to the frame.
         unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
             // SAFETY: the caller's promise.
             unsafe {
@@ -124,13 +124,11 @@ impl Link {
         }
     }
 
-    /// The strand of this frame begins to wait for it. What it is raised to from now on is told; what it was raised to before
-    /// is for the caller to see.
+    /// Lists the link with the strand of a frame. Later raises are told to it; the caller checks for earlier ones.
     ///
     /// # Safety
     ///
-    /// The frame is not done before it was [taken out](Link::leave), and neither is the strand. This is pinned, and did not
-    /// enter before.
+    /// The frame and the strand end after the link was [removed](Link::leave). The link is pinned, and was not listed before.
     pub(in crate::task) unsafe fn enter(this: NonNull<Link>, frame: NonNull<Header>) {
         // SAFETY: the caller's promise.
         let (link, unit) = unsafe { (this.as_ref(), Header::unit(frame).as_ref()) };
@@ -143,9 +141,9 @@ impl Link {
         unsafe { target.links().push_front(this) };
     }
 
-    /// It is over. May be said again, as long as the strand is there.
+    /// Removes the link. May be called again while the strand is alive.
     pub(in crate::task) fn leave(&self) {
-        // SAFETY: where it has entered, it leaves before the strand is over.
+        // SAFETY: a listed link is removed before its strand ends.
         let Some(unit) = (unsafe { self.unit.get().as_ref() }) else {
             return;
         };
@@ -157,11 +155,11 @@ impl Link {
         unsafe { unit.links().remove(NonNull::from(self)) };
     }
 
-    /// Keeps this, if it does not know of the level.
+    /// Tells the link of a level, and returns a reference to raise if the level is new to it.
     ///
     /// # Safety
     ///
-    /// It is in the list, and the lock is held.
+    /// The link is in the list, and the lock is held.
     unsafe fn tell(this: NonNull<Link>, level: Priority) -> Option<ToRaise> {
         // SAFETY: the caller's promise.
         let link = unsafe { this.as_ref() };
@@ -169,19 +167,19 @@ impl Link {
             return None;
         }
         link.level.set(Some(level));
-        // SAFETY: as above.
+        // SAFETY: the link is listed and the lock held, as `hold` requires.
         unsafe { (link.hold)(this) }
     }
 }
 
-/// How many are looked at, and kept, at a time, under a lock.
+/// The number of links that are visited and held per locking.
 pub(in crate::task) const BATCH: usize = 16;
 
-/// What is kept under a lock, where nothing is allocated.
+/// References collected under a lock, where nothing is allocated.
 #[derive(Default)]
 pub(in crate::task) struct Batch([Option<ToRaise>; BATCH]);
 
-/// What is raised, and what is still to be: a list, since there is no telling how deep it goes.
+/// A raise in progress: a work list instead of recursion, since the depth is unbounded.
 #[derive(Default)]
 pub(in crate::task) struct Raising {
     found: Vec<(ToRaise, Priority)>,
@@ -189,7 +187,7 @@ pub(in crate::task) struct Raising {
 }
 
 impl Raising {
-    /// Raises one strand. What it waits for is kept for later.
+    /// Raises one strand. Its links are kept for later.
     ///
     /// # Safety
     ///
@@ -208,12 +206,12 @@ impl Raising {
         }
     }
 
-    /// Raises the frames of a strand that are queued, and puts what it waits for into the batch. `false` where there is more of
-    /// that: [`links`](Raising::links) gets at it.
+    /// Raises the queued frames of a strand, and collects its links in the batch. Returns `false` if the batch is full;
+    /// [`links`](Raising::links) continues.
     ///
     /// # Safety
     ///
-    /// As for [`raise`]. Nothing is run, nor allocated: it may be under a lock that keeps the frame.
+    /// As for [`raise`]. Runs and allocates nothing, so it may be called under a lock that keeps the frame alive.
     pub(in crate::task) unsafe fn frames(
         &mut self,
         frame: NonNull<Header>,
@@ -230,16 +228,16 @@ impl Raising {
             return true;
         }
         drop(lock);
-        // SAFETY: as above.
+        // SAFETY: the strand is alive, and the tracker has raised it.
         unsafe { Raising::links(unit, level, batch) }
     }
 
-    /// Puts what a strand waits for, and what does not know of the level, into the batch, as far as there is room. `false`
-    /// where there may be more.
+    /// Collects the links of a strand that were not told of the level, as far as the batch has room. Returns `false` if there
+    /// may be more.
     ///
     /// # Safety
     ///
-    /// The strand is there, and has that level.
+    /// The strand is alive, and has that level.
     pub(in crate::task) unsafe fn links(unit: &Unit, level: Priority, batch: &mut Batch) -> bool {
         let _lock = unit.lock();
         let mut places = batch.0.iter_mut().filter(|place| place.is_none());
@@ -247,7 +245,7 @@ impl Raising {
         // SAFETY: the lock is held. A listed link is alive.
         for link in unsafe { unit.links() }.iter() {
             let Some(empty) = &mut place else { return false };
-            // SAFETY: as above.
+            // SAFETY: the lock is held and the link listed.
             **empty = unsafe { Link::tell(link, level) };
             if empty.is_some() {
                 place = places.next();
@@ -256,16 +254,16 @@ impl Raising {
         true
     }
 
-    /// What is in the batch is raised later.
+    /// Moves the batch to the work list.
     pub(in crate::task) fn keep(&mut self, batch: &mut Batch, level: Priority) {
         let found = batch.0.iter_mut().filter_map(Option::take);
         self.found.extend(found.map(|held| (held, level)));
     }
 
-    /// Raises all that is left.
+    /// Raises everything on the work list.
     pub(in crate::task) fn finish(mut self) {
         while let Some((held, level)) = self.found.pop() {
-            // SAFETY: it is raised this once.
+            // SAFETY: each reference is popped, and so consumed once.
             unsafe { (held.raise)(held.what, level, &mut self) };
         }
         mem::take(&mut self.resumed).run();

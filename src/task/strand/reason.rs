@@ -1,4 +1,4 @@
-//! Why a strand is asked to stop, and the numbers that stand for reasons in a stop source.
+//! Reasons for stopping a strand, and the numbers that represent them in a stop source.
 
 use core::fmt;
 use std::boxed::Box;
@@ -6,19 +6,19 @@ use std::boxed::Box;
 use crate::stop::Why;
 use crate::sync::OnceLock;
 
-/// Why work was asked to stop.
+/// The reason why work was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Somebody asked for it, and did not say why: the stop of a source, or of a group, was requested.
+    /// A stop was requested without a reason, by a source or a group.
     Requested,
     /// A [deadline](crate::task::with_deadline) has passed.
     Deadline,
     /// Another child of the group has failed.
     SiblingFailed,
-    /// Whoever would have got the result has gone: a scope was left, or what was awaited was dropped.
+    /// The result has no receiver: a scope was left, or an await was dropped.
     ScopeLeft,
-    /// As the program says.
+    /// A reason given by the program.
     Custom(&'static str),
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What the numbers mean. From [`CUSTOM`](Why::CUSTOM) on they are texts of the program.
+/// The numbers of reasons. From [`CUSTOM`](Why::CUSTOM) on they stand for texts of the program.
 impl Why {
     pub(in crate::task) const REQUESTED: Why = Why(0);
     pub(in crate::task) const DEADLINE: Why = Why(1);
     pub(in crate::task) const SIBLING_FAILED: Why = Why(2);
     pub(in crate::task) const SCOPE_LEFT: Why = Why(3);
     const CUSTOM: u16 = 16;
-    /// The numbers from here on are not used: their highest bit is a mark.
+    /// The limit of the numbers: the highest bit is a mark.
     const END: u16 = 1 << 15;
 }
 
@@ -59,8 +59,8 @@ impl From<Why> for Reason {
     }
 }
 
-/// A text gets its number when it is first used, and keeps it for as long as the program runs. One that comes when there are
-/// tens of thousands already is not told apart from no text at all.
+/// A text gets its number at its first use, for the rest of the process. When the numbers are exhausted, further texts count as
+/// none.
 impl From<Reason> for Why {
     fn from(reason: Reason) -> Self {
         match reason {
@@ -73,7 +73,7 @@ impl From<Reason> for Why {
     }
 }
 
-/// A text that was given as a reason. There is one of each, and they are never gone.
+/// A text that was given as a reason. There is one of each, never freed.
 struct Text {
     text: &'static str,
     next: OnceLock<Box<Text>>,

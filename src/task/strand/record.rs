@@ -1,4 +1,4 @@
-//! Records of strands, for those that ask about tasks.
+//! Records of strands, for queries about tasks.
 
 use core::ptr::NonNull;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use crate::memory::{Count, Links, List, links};
 use crate::stop::Why;
 use crate::sync::{Mutex, lock};
 
-/// What can change while a strand runs.
+/// The facts that can change while a strand runs.
 #[derive(Clone, Copy)]
 pub(in crate::task) struct Facts {
     pub(in crate::task) priority: Priority,
@@ -31,50 +31,50 @@ impl Facts {
     }
 }
 
-/// What is kept for those who ask about a strand. It is made when the first does, after that of the strand above.
+/// The record of a strand. Created lazily by the first query, after the record of the strand above.
 pub(in crate::task) struct Record {
-    /// One for the strand until that is gone, and one for each [`TaskRef`]; the records of the strands beneath have one.
+    /// One reference for the strand until it is destroyed, one for each [`TaskRef`], and one for each record of a strand below.
     pub(super) count: Count,
     pub(super) id: TaskId,
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) parent: Option<TaskRef>,
-    /// It is counted by something that is attached to the parent.
+    /// Whether a counter attached to the parent counts the strand.
     spawned: bool,
-    /// Held for a few instructions, and never while anything of the user's runs. The strand's end takes it, so whoever has
-    /// it and finds the strand there can look at that.
+    /// Held for a few instructions, and never while user code runs. The strand's end takes it, so a strand found under the lock
+    /// is alive.
     state: Mutex<RecordState>,
-    /// The links to the other children of the parent. They belong to the parent's lock.
+    /// The links to the other children of the parent. Protected by the parent's lock.
     siblings: Links<Record>,
 }
 
 struct RecordState {
     /// The strand, until it ends.
     strand: Option<NonNull<Unit>>,
-    /// What there was to be told at the end.
+    /// The facts at the end.
     last: Facts,
-    /// The records of the strands beneath that have not ended, the newest first. Each is kept by its strand's count.
+    /// The records of running strands below, the newest first. Each is kept alive by its strand's reference.
     children: List<Record>,
-    /// How many these are, and how many of them something that is attached counts too.
+    /// The number of these, and how many of them an attached counter counts too.
     known: usize,
     spawned: usize,
 }
 
 links!(Record, siblings);
 
-/// What a look at a strand, and at those beneath it, has found.
+/// The result of inspecting a strand and those below it.
 pub(in crate::task) struct Snapshot {
     pub(in crate::task) facts: Facts,
     pub(in crate::task) is_live: bool,
-    /// Strands beneath that have not ended, beside those that were given.
+    /// The number of running strands below, beside the listed ones.
     pub(in crate::task) others: usize,
 }
 
 impl Record {
-    /// The record of a strand, which gets the count of it.
+    /// Creates the record of a strand, which owns the reference.
     ///
     /// # Safety
     ///
-    /// The strand is there. If it is live, its end finds this.
+    /// The strand is alive. If it has not ended, its end finds this record.
     pub(in crate::task) unsafe fn new(
         strand: NonNull<Unit>,
         last: Facts,
@@ -101,27 +101,27 @@ impl Record {
         })))
     }
 
-    /// Lists it with the parent's.
+    /// Links the record with those of the parent.
     ///
     /// # Safety
     ///
-    /// The strand has it, and does not end before this returns. It is called once.
+    /// The strand owns a reference to the record, and does not end before this returns. Called once.
     pub(in crate::task) unsafe fn link(this: NonNull<Record>) {
         // SAFETY: the caller's promise.
         let record = unsafe { this.as_ref() };
         let Some(parent) = &record.parent else { return };
         let mut state = lock(&parent.record().state);
-        // SAFETY: the parent's lock is held. The record stays in memory until `end` removes it, and is in no list.
+        // SAFETY: the parent's lock is held. The record is alive until `end` removes it, and in no list.
         unsafe { state.children.push_front(this) };
         state.known += 1;
         state.spawned += usize::from(record.spawned);
     }
 
-    /// The strand ends: from here on there is what is known now.
+    /// Ends the record with the strand: it keeps the last facts.
     ///
     /// # Safety
     ///
-    /// It is that of the strand, which is still there, and has a count. It is called once, after [`link`](Record::link).
+    /// The record belongs to the strand, which is alive and owns a reference. Called once, after [`link`](Record::link).
     #[cold]
     pub(in crate::task) unsafe fn end(this: NonNull<Record>, last: Facts) {
         // SAFETY: the caller's promise.
@@ -139,17 +139,17 @@ impl Record {
         state.spawned -= usize::from(record.spawned);
     }
 
-    /// What is to be told, and whether the strand is still there.
+    /// Returns the facts, and whether the strand is alive.
     pub(in crate::task) fn facts(&self) -> (Facts, bool) {
         let state = lock(&self.state);
         match state.strand {
-            // SAFETY: it does not end while we have the lock.
+            // SAFETY: the strand's end needs the lock that is held.
             Some(strand) => (unsafe { strand.as_ref().facts() }, true),
             None => (state.last, false),
         }
     }
 
-    /// What is to be told, and the strands beneath that have not ended, `room` of them at most, the newest first.
+    /// Returns the facts, and collects at most `room` running strands below, the newest first.
     pub(in crate::task) fn look(&self, children: &mut Vec<TaskRef>, room: usize) -> Snapshot {
         let state = lock(&self.state);
         let Some(strand) = state.strand else {
@@ -160,7 +160,7 @@ impl Record {
             };
         };
         let before = children.len();
-        // SAFETY: the strand of a listed record has not ended, and owns a reference of it.
+        // SAFETY: the strand of a listed record has not ended, and owns a reference to it.
         children.extend(
             state
                 .children
@@ -169,12 +169,12 @@ impl Record {
                 .map(|child| unsafe { TaskRef::of(child) }),
         );
         let given = children.len() - before;
-        // SAFETY: the strand does not end while we have the lock.
+        // SAFETY: the strand's end needs the lock that is held.
         let (facts, running) = unsafe { (strand.as_ref().facts(), strand.as_ref().running()) };
         Snapshot {
             facts,
             is_live: true,
-            // Some that were counted may be about to end, and so not be listed any more.
+            // A counted strand may be about to end, and so not be listed.
             others: running.saturating_sub(state.spawned) + (state.known - given),
         }
     }

@@ -1,8 +1,8 @@
-//! A future inside of which a task sees another context: the one primitive of shields, deadlines and task-local values.
+//! A future inside which a task sees another context: the common primitive of shields, deadlines and task-local values.
 //!
-//! What is awaited inside uses that context, and may be in flight when the future is gone: it was dropped, moved out or
-//! forgotten. So the context does not live in the future but in a block of its frame's memory, and its [`ContextScope`] counts the
-//! users. Leaving a scope waits for nothing: the last user frees the block.
+//! Operations awaited inside use that context, and may be in flight after the future was dropped, moved out or forgotten. So
+//! the context does not live in the future but in a block of its frame's memory, and its [`ContextScope`] counts the users.
+//! Leaving a scope does not block: the last user frees the block.
 
 use core::future::Future;
 use core::marker::PhantomPinned;
@@ -25,25 +25,24 @@ pub(in crate::task) struct ScopedFuture<F, C: Change> {
 
 enum ScopedPhase<C> {
     Unpolled,
-    /// It is polled outside of a task.
+    /// Polled outside of a task.
     Outside,
-    /// It was polled in a frame, in whose memory the block is. The future holds a reference of that frame, and is a user of the
-    /// scope.
+    /// Polled in a frame, whose memory has the block. The future holds a reference to the frame, and is a user of the scope.
     Inside(NonNull<ScopeBlock<C>>),
-    /// The future is gone.
+    /// The future was dropped.
     Over,
 }
 
-/// What a scope changes. It lives in the frame's memory until nothing uses the scope any more.
+/// The change that a scope makes. It lives in the frame's memory until the scope has no user.
 pub(in crate::task) trait Change: Send {
     /// Changes the context of the scope, which is a copy of the one outside.
     ///
     /// # Safety
     ///
-    /// This is what the frame's poll is running. `this` stays where it is, and alive as long as the scope has users.
+    /// The caller is inside the frame's poll. `this` is pinned, and alive as long as the scope has users.
     unsafe fn begin(this: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context);
 
-    /// The future has ended, or was dropped. Called once, if `begin` was.
+    /// Handles the end or the drop of the future. Called once, if `begin` was.
     ///
     /// # Safety
     ///
@@ -53,7 +52,8 @@ pub(in crate::task) trait Change: Send {
         Transfer::none()
     }
 
-    /// The future of the frame is gone, and the scope has users: it was forgotten or sent away, or something in it was.
+    /// Handles the drop of the frame's future while the scope has users, because it or something inside was forgotten or sent
+    /// away.
     ///
     /// # Safety
     ///
@@ -63,34 +63,34 @@ pub(in crate::task) trait Change: Send {
         Transfer::none()
     }
 
-    /// The scope has no user any more.
+    /// Handles the exit of the last user.
     ///
     /// # Safety
     ///
-    /// `this` has begun. Called once. It may be gone when this returns, where something is in flight.
+    /// `this` has begun. Called once. If something is in flight, `this` may be freed when this returns.
     unsafe fn close(this: NonNull<Self>) -> Leftover {
         let _ = this;
         Leftover::Over
     }
 
-    /// Whether it was this that stopped what is inside.
+    /// Returns whether this change has stopped the inside.
     fn has_stopped(&self) -> bool {
         false
     }
 }
 
-/// What is left of a change when its scope has no user any more.
+/// The remains of a change when its scope has no user.
 #[derive(Debug)]
 pub(in crate::task) enum Leftover {
     /// Nothing.
     Over,
-    /// Nothing, and the await that the frame counted for it is to be ended.
+    /// Nothing, except the await that the frame counted for it, which is to be ended.
     Ended,
-    /// Something is in flight, and calls [`end`] when it is over.
+    /// Something is in flight, and calls [`end`] when it has ended.
     InFlight,
 }
 
-/// The scope comes first, so that its address is that of the whole.
+/// `scope` is first, so both have the same address.
 #[repr(C)]
 struct ScopeBlock<C> {
     scope: ContextScope,
@@ -98,16 +98,16 @@ struct ScopeBlock<C> {
     change: C,
 }
 
-/// How such a future ended.
+/// The end of a scoped future.
 #[derive(Debug)]
 pub(in crate::task) enum Ended<T> {
     Value(T),
-    /// Something that it awaited has stopped. It was dropped. The flag says that [the scope's own change](Change::has_stopped)
-    /// has stopped it.
+    /// An await inside has stopped, and the future was dropped. The flag says whether [the scope's own
+    /// change](Change::has_stopped) has stopped it.
     Stopped(bool),
 }
 
-// SAFETY: the block is touched by the thread that polls the frame, and by atomics. What it holds is `Send`.
+// SAFETY: only the polling thread accesses the block, except for atomics. Its contents are `Send`.
 unsafe impl<F: Send, C: Change> Send for ScopedFuture<F, C> {}
 
 impl<F: Future, C: Change> ScopedFuture<F, C> {
@@ -144,13 +144,13 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
         }
         let polled = Panic::catch(|| {
             this.entered(|this| {
-                // SAFETY: it is not over, and pinned with this.
+                // SAFETY: the future is not dropped yet, and structurally pinned.
                 unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
             })
         });
         let polled = match polled {
             Ok(polled) => polled,
-            // It was unwound by a stop inside, as is seen below.
+            // A stop inside has unwound the future; handled below.
             Err(payload) if Stopping::is(&payload) && this.is_stopped() => Poll::Pending,
             Err(payload) => payload.resume(),
         };
@@ -171,20 +171,20 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
 }
 
 impl<F, C: Change> ScopedFuture<F, C> {
-    /// Whether the future is gone.
+    /// Returns whether the future was dropped.
     pub(in crate::task) fn is_over(&self) -> bool {
         matches!(self.phase, ScopedPhase::Over)
     }
 
-    /// Whether something inside has stopped.
+    /// Returns whether an await inside has stopped.
     fn is_stopped(&self) -> bool {
         // SAFETY: the future is a user of the scope.
         matches!(self.phase, ScopedPhase::Inside(block) if unsafe { block.as_ref() }.scope.is_stopped())
     }
 
-    /// Runs `body` in the context, if it is one of the frame that this thread polls.
+    /// Runs `body` in the scope's context, if this thread polls its frame.
     fn entered<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
-        /// Also when it unwinds.
+        /// Restores the context, also when `body` unwinds.
         struct Restore(NonNull<Header>, NonNull<Context>);
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -193,7 +193,7 @@ impl<F, C: Change> ScopedFuture<F, C> {
             }
         }
 
-        // SAFETY: the future is a user of the scope, and what the frame's poll is running. The context is put back.
+        // SAFETY: the future is a user of the scope, inside the frame's poll. The context is restored.
         let _restore = unsafe {
             match self.phase {
                 ScopedPhase::Inside(block) if ScopeBlock::is_here(block) => {
@@ -209,14 +209,14 @@ impl<F, C: Change> ScopedFuture<F, C> {
         body(self)
     }
 
-    /// Drops the future, if that was not done, and leaves the scope.
+    /// Drops the future, unless it was, and leaves the scope.
     pub(in crate::task) fn end(&mut self) {
-        /// Also when the future's destructor unwinds.
+        /// Leaves the scope, also when the future's destructor unwinds.
         struct LeaveScope<C: Change>(Option<NonNull<ScopeBlock<C>>>);
         impl<C: Change> Drop for LeaveScope<C> {
             fn drop(&mut self) {
                 if let Some(block) = self.0 {
-                    // SAFETY: the future was a user of the scope, and holds a reference of the frame.
+                    // SAFETY: the future was a user of the scope, and holds a reference to the frame.
                     unsafe { ScopeBlock::leave(block) };
                 }
             }
@@ -231,7 +231,7 @@ impl<F, C: Change> ScopedFuture<F, C> {
         });
         self.entered(|this| {
             this.phase = ScopedPhase::Over;
-            // SAFETY: it was not over, and is from now on: it is dropped this once, in place.
+            // SAFETY: the phase was not `Over` and is now, so the future is dropped once, in place.
             unsafe { ManuallyDrop::drop(&mut this.future) };
         });
     }
@@ -244,11 +244,11 @@ impl<F, C: Change> Drop for ScopedFuture<F, C> {
 }
 
 impl<C: Change> ScopeBlock<C> {
-    /// Makes a scope in the innermost one of the frame.
+    /// Creates a scope inside the innermost one of the frame.
     fn begin(polling: Polling<'_>, change: C) -> NonNull<Self> {
         let mut context = *polling.context();
         let block = polling.allocate(ScopeBlock {
-            // SAFETY: it stays in the block. The scope around it is entered below.
+            // SAFETY: the scope stays in the block. The outer scope is entered below.
             scope: unsafe { ContextScope::new(polling.frame(), context.scope(), Self::close) },
             context,
             change,
@@ -256,7 +256,7 @@ impl<C: Change> ScopeBlock<C> {
         let place = block.as_ptr();
         context.placement.scope = Some(block.cast());
         polling.hold();
-        // SAFETY: the block stays until the last user has left.
+        // SAFETY: the block is alive until the last user has left, and not shared yet.
         unsafe {
             (*place).scope.enter_outer();
             C::begin(
@@ -269,7 +269,7 @@ impl<C: Change> ScopeBlock<C> {
         block
     }
 
-    /// Whether the calling thread polls the frame that the scope is in.
+    /// Returns whether the calling thread polls the frame of the scope.
     ///
     /// # Safety
     ///
@@ -287,11 +287,11 @@ impl<C: Change> ScopeBlock<C> {
         unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).context) }
     }
 
-    /// Ends the use of the future that the scope was made for, and its reference of the frame.
+    /// Ends the future's use of its scope, and releases its reference to the frame.
     ///
     /// # Safety
     ///
-    /// The caller is that future.
+    /// The caller is the future that the scope was created for.
     unsafe fn leave(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -304,10 +304,10 @@ impl<C: Change> ScopeBlock<C> {
 
     /// # Safety
     ///
-    /// The scope is that of such a block, and has no user any more.
+    /// `scope` is the first field of a `ScopeBlock<C>`, and has no user.
     unsafe fn close(scope: NonNull<ContextScope>) -> Option<NonNull<ContextScope>> {
         let this = scope.cast::<Self>();
-        // SAFETY: the caller's promise. The caller keeps the frame alive.
+        // SAFETY: the caller's promise: the block is exclusive, and the frame is alive.
         unsafe {
             let frame = this.as_ref().scope.frame();
             match C::close(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change)) {
@@ -322,12 +322,12 @@ impl<C: Change> ScopeBlock<C> {
         }
     }
 
-    /// Frees the block, and returns the scope around it.
+    /// Frees the block, and returns the outer scope.
     ///
     /// # Safety
     ///
-    /// The scope has no user any more, and nothing of the change is in flight. The frame is alive: its future holds a reference,
-    /// or it is not done.
+    /// The scope has no user, and nothing of the change is in flight. The frame is alive: its future holds a reference, or it
+    /// is not done.
     unsafe fn destroy(this: NonNull<Self>) -> Option<NonNull<ContextScope>> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -339,13 +339,13 @@ impl<C: Change> ScopeBlock<C> {
     }
 }
 
-/// Ends a scope whose change was [in flight](Leftover::InFlight) and is over.
+/// Ends a scope whose change was [in flight](Leftover::InFlight) and has ended.
 ///
 /// # Safety
 ///
-/// The scope is one with such a change, and was closed. Its frame is not done before this returns.
+/// `scope` has a change `C`, and was closed. Its frame is not done before this returns.
 pub(in crate::task) unsafe fn end<C: Change>(scope: NonNull<ContextScope>) {
-    // SAFETY: the caller's promise. The scope was a user of the one around it.
+    // SAFETY: the caller's promise. The scope was a user of the outer one.
     unsafe {
         let frame = scope.as_ref().frame();
         let outer = ScopeBlock::<C>::destroy(scope.cast());
@@ -353,14 +353,13 @@ pub(in crate::task) unsafe fn end<C: Change>(scope: NonNull<ContextScope>) {
     }
 }
 
-/// Ends an await that a change has counted. The frame is woken, unless its poll is beneath: what is counted is looked at when
-/// that is over.
+/// Ends an await that a change has counted. Wakes the frame, unless its poll is on this stack and checks the count afterwards.
 ///
 /// # Safety
 ///
 /// The frame counts that await.
 pub(in crate::task) unsafe fn end_await(frame: NonNull<Header>) -> Transfer {
-    // SAFETY: the caller's promise. The thread whose poll is beneath is the one that polls the frame.
+    // SAFETY: the caller's promise. If the poll is on this stack, this thread is the polling one.
     unsafe {
         if Header::is_beneath(frame) {
             Polling::new(frame).uncount_wait();
@@ -371,10 +370,11 @@ pub(in crate::task) unsafe fn end_await(frame: NonNull<Header>) -> Transfer {
     }
 }
 
-// SAFETY: the last user of the scope ends the block; none is left to the frame.
+// SAFETY: the last user of the scope frees the block; none is left to the frame.
 unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise. The last user may be leaving on another thread; the memory is the frame's.
+        // SAFETY: the caller's promise: the frame's memory is valid. `try_enter` fails if the last user is leaving on another
+        // thread.
         unsafe {
             if !this.as_ref().scope.try_enter() {
                 return Transfer::none();
@@ -386,7 +386,7 @@ unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
     }
 }
 
-/// Passes a stop inside on to what is around it, in the frame that this thread polls.
+/// Passes a stop inside on to the enclosing scope, in the frame that this thread polls.
 pub(in crate::task) fn stop_outside<T>(cx: &Cx<'_>) -> Poll<T> {
     Polling::with(|polling| {
         if let Some(polling) = polling {

@@ -1,4 +1,4 @@
-//! References to tasks, which outlive them.
+//! References to tasks that outlive them.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -11,12 +11,12 @@ use super::{Reason, Record};
 use crate::Priority;
 use crate::sync::unique;
 
-/// A task, to ask about: on any thread, at any time, also when it is over.
+/// A reference to a task, for queries from any thread, even after the task has ended.
 ///
-/// [`current`](crate::task::current) gives the one that runs here. It says nothing about results, keeps nothing alive but what it tells, and is
-/// equal to all that are of the same task, and so good as the key of a map.
+/// [`current`](crate::task::current) returns that of the running task. It gives no access to results, and keeps only the task's
+/// record alive. References to the same task are equal and hash alike.
 ///
-/// What can change is that of the moment while the task runs, and the last there was once it is over.
+/// Queries return the current state while the task runs, and the final state afterwards.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -31,73 +31,73 @@ use crate::sync::unique;
 /// ```
 pub struct TaskRef(NonNull<Record>);
 
-// SAFETY: a record does not change but under its lock, or its parent's.
+// SAFETY: a shared record changes only under its lock, or its parent's.
 unsafe impl Send for TaskRef {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for TaskRef {}
 
 impl TaskRef {
     /// # Safety
     ///
-    /// The record is there: somebody else has a count of it.
+    /// The record is alive: another owner has a reference.
     pub(in crate::task) unsafe fn of(record: NonNull<Record>) -> Self {
         // SAFETY: the caller's promise.
         unsafe { record.as_ref() }.count.add();
         TaskRef(record)
     }
 
-    /// Gives back a count that was kept without one of these.
+    /// Releases a reference that was held without a `TaskRef`.
     ///
     /// # Safety
     ///
-    /// There is such a count, and it is not used any more.
+    /// The caller owns such a reference, and does not use it afterwards.
     pub(in crate::task) unsafe fn release(record: NonNull<Record>) {
         drop(TaskRef(record));
     }
 
     pub(in crate::task) fn record(&self) -> &Record {
-        // SAFETY: it is counted.
+        // SAFETY: this owns a reference.
         unsafe { self.0.as_ref() }
     }
 
-    /// A number that no other task has, or will have.
+    /// Returns a number that is unique in the process.
     pub fn id(&self) -> TaskId {
         self.record().id
     }
 
-    /// What whoever spawned the task has called it.
+    /// Returns the name that the task was spawned with.
     pub fn name(&self) -> Option<&str> {
         self.record().name.as_deref()
     }
 
-    /// How urgent the task is.
+    /// Returns the task's priority.
     pub fn priority(&self) -> Priority {
         self.record().facts().0.priority
     }
 
-    /// Whether the task was asked to stop. It never becomes `false` again.
+    /// Returns whether the task was asked to stop. Once `true`, it stays so.
     ///
-    /// It is the task as a whole: a shield, or a deadline, inside of it is for the code in there to ask about.
+    /// This is about the task as a whole: a shield or a deadline inside it is visible only to the code inside.
     pub fn is_cancelled(&self) -> bool {
         self.record().facts().0.why.is_some()
     }
 
-    /// Why the task was asked to stop, if it was.
+    /// Returns why the task was asked to stop, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
         self.record().facts().0.why.map(Reason::from)
     }
 
-    /// When the task as a whole is to be over, if that was said.
+    /// Returns the deadline of the task as a whole, if it has one.
     pub fn deadline(&self) -> Option<Instant> {
         self.record().facts().0.deadline
     }
 
-    /// Whether the task has ended, and with it all that is beneath it.
+    /// Returns whether the task has ended, with everything below it.
     pub fn is_finished(&self) -> bool {
         !self.record().facts().1
     }
 
-    /// The task that waits for this one to end, or did. None for one that was detached, or begun outside of tasks.
+    /// Returns the task that waits or waited for this one. Returns `None` for a detached task, and one begun outside of tasks.
     pub fn parent(&self) -> Option<TaskRef> {
         self.record().parent.clone()
     }
@@ -105,17 +105,17 @@ impl TaskRef {
 
 impl Clone for TaskRef {
     fn clone(&self) -> Self {
-        // SAFETY: it is counted.
+        // SAFETY: this owns a reference, so the record is alive.
         unsafe { TaskRef::of(self.0) }
     }
 }
 
 impl Drop for TaskRef {
-    /// The last also lets go of the parent's, whatever the number of these.
+    /// The last reference also releases that of the parent's record, iteratively.
     fn drop(&mut self) {
         let mut last = Some(self.0);
         while let Some(record) = last {
-            // SAFETY: it is counted, and this gives a count back. The last frees it.
+            // SAFETY: this owns a reference, released here. The last one frees the record.
             unsafe {
                 if !record.as_ref().count.release() {
                     return;
@@ -151,17 +151,17 @@ impl fmt::Debug for TaskRef {
     }
 }
 
-/// A number that is one task's alone for as long as the process runs.
+/// A number that identifies a task, unique in the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(u64);
 
 impl TaskId {
-    /// A number that no other task has.
+    /// Returns a number that no other task has.
     pub(super) fn unique() -> Self {
         TaskId(unique())
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn as_u64(self) -> u64 {
         self.0
     }

@@ -1,5 +1,5 @@
-//! How something on the heap is tethered to the frame that it began in, which must not be done before it has ended: a group, a
-//! single child, a handler.
+//! Ties something on the heap to the frame it began in, which is not done before that has ended: a group, a single child, a
+//! handler.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -12,47 +12,48 @@ use crate::sync::atomic::{
 };
 use crate::task::frame::{BlockContent, Header, Polling};
 
-/// Something that can be tethered to a frame.
+/// A type that can be tethered to a frame.
 ///
 /// # Safety
 ///
-/// [`release`](Tethered::release) gives up what keeps the value alive, and nothing else does so for the tether.
+/// [`release`](Tethered::release) releases the reference that keeps the value alive, and nothing else releases it for the
+/// tether.
 pub(in crate::task) unsafe trait Tethered {
-    /// The future of the frame is gone: ends what was not ended. May be called when that is just happening on another thread.
+    /// Ends the value, because the future of the frame is dropped. Another thread may be ending it at the same time.
     ///
     /// # Safety
     ///
     /// The caller polls the frame that this is tethered to, and calls this once.
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer;
 
-    /// Gives up the reference that the tether has.
+    /// Releases the tether's reference.
     ///
     /// # Safety
     ///
-    /// The tether has it, and does not use the value any more.
+    /// The tether has the reference, and does not use the value afterwards.
     unsafe fn release(this: NonNull<Self>);
 }
 
-/// A tether: a block in the memory of the frame, which has a reference of what it ties.
+/// A block in the memory of a frame that owns a reference to the tethered value.
 pub(in crate::task) struct Tether<T: Tethered> {
     what: NonNull<T>,
     frame: NonNull<Header>,
-    /// Ended on another thread, or with the frame, which gives up the reference. Stored with release by the party that ends it; the
-    /// frame loads it with acquire, and clears it before it gives up the reference.
+    /// Set when the value ended on another thread or with the frame, and the frame is to release the reference. Stored with
+    /// release by the ending party; pairs with the frame's acquire load. The frame clears it before it releases the reference.
     is_loose: AtomicBool,
     _what: PhantomData<T>,
 }
 
 impl<T: Tethered> Tether<T> {
-    /// Ties something to a frame.
+    /// Ties a value to a frame.
     ///
     /// # Errors
     ///
-    /// The allocator of the frame has no memory.
+    /// The frame's allocator has no memory.
     ///
     /// # Safety
     ///
-    /// The caller gives the tether a reference of `what`, unless this fails.
+    /// The caller gives the tether a reference to `what`, unless this fails.
     pub(in crate::task) unsafe fn tie(
         what: NonNull<T>,
         polling: Polling<'_>,
@@ -65,13 +66,13 @@ impl<T: Tethered> Tether<T> {
         })
     }
 
-    /// Unties it, with the reference that it has. The caller keeps another while it needs the value.
+    /// Unties the value, and releases the tether's reference. The caller keeps another while it needs the value.
     ///
     /// # Safety
     ///
-    /// The caller is what the frame's poll is running. It was not untied or abandoned.
+    /// The caller is inside the frame's poll. The tether was not untied or abandoned.
     pub(in crate::task) unsafe fn untie(this: NonNull<Self>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller polls the frame, so the block may be freed; the reference is released once.
         unsafe {
             let what = this.as_ref().what;
             Header::free_block(this.as_ref().frame, this.cast());
@@ -79,31 +80,31 @@ impl<T: Tethered> Tether<T> {
         }
     }
 
-    /// Whether it was left to the frame to untie it.
+    /// Returns whether the frame is to untie it.
     ///
     /// # Safety
     ///
-    /// It was not untied.
+    /// The tether was not untied.
     pub(in crate::task) unsafe fn is_loose(this: NonNull<Self>) -> bool {
         // SAFETY: the caller's promise.
         unsafe { this.as_ref() }.is_loose.load(Acquire)
     }
 
-    /// Leaves it to the frame to untie it.
+    /// Leaves the untying to the frame.
     ///
     /// # Safety
     ///
-    /// It was not untied. The frame is not done before this returns.
+    /// The tether was not untied. The frame is not done before this returns.
     pub(in crate::task) unsafe fn loosen(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         unsafe { this.as_ref() }.is_loose.store(true, Release);
     }
 }
 
-// SAFETY: what is loose is used by no other party.
+// SAFETY: after `is_loose` is set, only the frame uses the block.
 unsafe impl<T: Tethered> BlockContent for Tether<T> {
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise. The tether has a reference.
+        // SAFETY: the caller's promise. The tether's reference keeps the value alive.
         unsafe {
             let this = this.as_ref();
             let resumed = T::abandon(this.what, polling);
@@ -113,12 +114,12 @@ unsafe impl<T: Tethered> BlockContent for Tether<T> {
     }
 
     unsafe fn sweep(this: NonNull<Self>) -> bool {
-        // SAFETY: the caller's promise. The tether has a reference.
+        // SAFETY: the caller's promise. The tether's reference keeps the value alive until it is released here.
         unsafe {
             let this = this.as_ref();
             let is_loose = this.is_loose.load(Acquire);
             if is_loose {
-                // Once: what goes with the reference may make the frame look again.
+                // Cleared first: dropping the reference may make the frame sweep again.
                 this.is_loose.store(false, Relaxed);
                 T::release(this.what);
             }

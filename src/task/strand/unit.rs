@@ -1,5 +1,4 @@
-//! A strand of work that runs by itself, which is what the papers call a task: what was connected to a receiver, spawned
-//! into a group, or detached, with all the tasks that are awaited in it.
+//! A strand, which the papers call a task: a coroutine that was connected, spawned or detached, with all tasks awaited in it.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
@@ -16,39 +15,38 @@ use crate::sync::atomic::{
 };
 use crate::task::frame::Tracker;
 
-/// What all frames of one strand share. It lives in the operation, or in the frame that was spawned, and is there until
-/// that is done.
+/// The state that all frames of a strand share. It lives in the operation, or in the frame of a spawned child, until that is
+/// done.
 #[repr(C)]
 pub(crate) struct Unit {
     /// First: frames point at it, and so at the whole. Its lock protects the lists.
     tracker: Tracker,
     /// The strand that waits for this one to end, or null.
     parent: *const Unit,
-    /// What it was started with, and what it answers with. Set before anybody knows the strand, and there until its
-    /// [end](Unit::end).
+    /// The context of the start, which answers queries. Set before the strand is shared, and valid until its [end](Unit::end).
     context: Cell<*const Context>,
-    /// What is kept for those who ask about this strand, which holds one count of it; null while nobody has asked.
+    /// The record of the strand, which owns one reference to it; null until the first query.
     ///
-    /// It is set, with release, by whoever asks first: something that runs in this strand or in one beneath it, or
-    /// whoever starts it. All of these are over before the [end](Unit::end), which therefore sees it; others acquire. Only
-    /// of a strand that has a handle it may be set later: its [end](Unit::end_with_handle) leaves `ENDED` in the place of
-    /// null, and the handle puts the record of a strand that has ended there.
+    /// Set with release by the first query: from inside the strand or one below it, or by its starter. All of these happen
+    /// before the [end](Unit::end), which therefore sees it; other loads acquire. Only a strand with a handle can get its
+    /// record later: its [end](Unit::end_with_handle) replaces null by `ENDED`, and the handle stores the record of an ended
+    /// strand.
     record: AtomicPtr<Record>,
-    /// It is a child of a group, or a single one, and counted with the parent.
+    /// Whether the strand is a child of a group or a single child, and counted with the parent.
     spawned: bool,
-    /// What counts children of this strand, by its links. Protected by the lock.
+    /// The counters of children of this strand. Protected by the lock.
     counted: UnsafeCell<List<Counted>>,
-    /// What the strand waits for, to be raised with it. Protected by the lock.
+    /// The links that are raised with the strand. Protected by the lock.
     links: UnsafeCell<List<Link>>,
 }
 
-// SAFETY: the lists are touched under the lock alone.
+// SAFETY: the lists are lock-protected; the cells are written before the strand is shared; the rest is atomic.
 unsafe impl Send for Unit {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Unit {}
 
 impl Unit {
-    /// A strand that was connected, or detached. It [gets its context](Unit::set_context) before it is started.
+    /// Creates a strand that is connected or detached. It [gets its context](Unit::set_context) before it is started.
     #[inline]
     pub(in crate::task) fn new(parent: *const Unit) -> Self {
         Unit {
@@ -62,7 +60,7 @@ impl Unit {
         }
     }
 
-    /// A child that is [counted](Counted) with the parent.
+    /// Creates a child that is [counted](Counted) with the parent.
     #[inline]
     pub(in crate::task) fn spawned(parent: *const Unit) -> Self {
         let mut unit = Unit::new(parent);
@@ -70,31 +68,31 @@ impl Unit {
         unit
     }
 
-    /// The strand that waits for this one to end, or null.
+    /// Returns the strand that waits for this one to end, or null.
     pub(in crate::task) fn parent(&self) -> *const Unit {
         self.parent
     }
 
-    /// Says what the strand answers with.
+    /// Sets the context that answers queries.
     ///
     /// # Safety
     ///
-    /// Nobody else knows the strand yet. The context is there until its end; if there is a handle, until that is gone.
+    /// The strand is not shared yet. The context is valid until its end; with a handle, until the handle is dropped.
     #[inline]
     pub(in crate::task) unsafe fn set_context(&self, context: NonNull<Context>) {
         self.context.set(context.as_ptr());
     }
 
-    /// What is known of the strand. The first time that somebody asks it costs an allocation.
+    /// Returns a reference to the task. The first call allocates its record.
     ///
     /// # Safety
     ///
-    /// The strand has not ended, and does not before this returns.
+    /// The strand does not end before this returns.
     #[inline]
     pub(in crate::task) unsafe fn task(&self) -> TaskRef {
         match self.known() {
             Some(task) => task,
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller's promise.
             None => unsafe { self.begin_record(None) },
         }
     }
@@ -103,44 +101,42 @@ impl Unit {
     ///
     /// # Safety
     ///
-    /// It has its context, was not started, and nobody has asked about it. The parent has not ended, and does not before
-    /// this one has.
+    /// The strand has its context, was not started, and has no record. Its parent ends after it.
     pub(in crate::task) unsafe fn set_name(&self, name: Cow<'static, str>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the strand has not started, so it does not end before this returns.
         drop(unsafe { self.begin_record(Some(name)) });
     }
 
-    /// What is known of a strand that may have ended, for its handle.
+    /// Returns a reference to a task that may have ended, for its handle.
     ///
     /// # Safety
     ///
-    /// It has no parent, and ends by [`end_with_handle`](Unit::end_with_handle). The context is there.
+    /// The strand has no parent, and ends by [`end_with_handle`](Unit::end_with_handle). The context is valid.
     pub(in crate::task) unsafe fn task_of_handle(&self) -> TaskRef {
         loop {
             let seen = self.record.load(Acquire);
             if !seen.is_null() && seen != ENDED {
-                // SAFETY: the strand has a count of it, for as long as it is there.
+                // SAFETY: the strand owns a reference to its record, as long as the unit is alive.
                 return unsafe { TaskRef::of(NonNull::new_unchecked(seen)) };
             }
             let strand = NonNull::from(self);
-            // SAFETY: by the caller's promise, what it was started with is there. If the strand has not ended, its end finds
-            // this.
+            // SAFETY: the caller's promise: the context is valid. If the strand has not ended, its end finds this record.
             let record = unsafe { Record::new(strand, self.facts(), seen.is_null(), None, None) };
             match self.record.compare_exchange(seen, record.as_ptr(), Release, Relaxed) {
-                // SAFETY: the strand has the count.
+                // SAFETY: the reference of the new record is the strand's.
                 Ok(_) => return unsafe { TaskRef::of(record) },
-                // SAFETY: it is ours.
+                // SAFETY: this is the only reference to the unpublished record.
                 Err(_) => unsafe { TaskRef::release(record) },
             }
         }
     }
 
     fn known(&self) -> Option<TaskRef> {
-        // SAFETY: the strand has a count of it, and has not ended, or whoever asks would not.
+        // SAFETY: the strand owns a reference to its record, and does not end during the call.
         NonNull::new(self.record.load(Acquire)).map(|record| unsafe { TaskRef::of(record) })
     }
 
-    /// Makes the record, after those of the strands above, whatever their number.
+    /// Creates the record after those of all strands above, iteratively.
     ///
     /// # Safety
     ///
@@ -150,7 +146,7 @@ impl Unit {
         let mut unknown = Vec::new();
         let mut above = self.parent;
         let mut parent = loop {
-            // SAFETY: a strand does not end before those that it waits for, so all that are above are there.
+            // SAFETY: a strand ends after those that it waits for, so all strands above are alive.
             match unsafe { above.as_ref() } {
                 None => break None,
                 Some(unit) => match unit.known() {
@@ -163,10 +159,10 @@ impl Unit {
             }
         };
         while let Some(unit) = unknown.pop() {
-            // SAFETY: as above.
+            // SAFETY: the strand above does not end before this returns.
             parent = Some(unsafe { unit.publish(parent, None) });
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { self.publish(parent, name) }
     }
 
@@ -174,13 +170,13 @@ impl Unit {
     ///
     /// As for [`task`](Unit::task).
     unsafe fn publish(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
-        // SAFETY: by the caller's promise. The end finds it, if it is the one.
+        // SAFETY: the caller's promise. If the record is published, the strand's end finds it.
         let record = unsafe { Record::new(NonNull::from(self), self.facts(), true, parent, name) };
         let made = self
             .record
             .compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Acquire);
-        // SAFETY: it is new, and counted by the strand, if that has it; or else it is dropped by us, and that which was
-        // there is counted.
+        // SAFETY: a published record's reference is the strand's. If another thread was first, this one is released, and the
+        // strand owns a reference to that one.
         unsafe {
             let task = TaskRef::of(match made {
                 Ok(_) => record,
@@ -194,26 +190,26 @@ impl Unit {
         }
     }
 
-    /// Whether it is counted with the parent.
+    /// Returns whether the strand is counted with the parent.
     pub(in crate::task) fn is_spawned(&self) -> bool {
         self.spawned
     }
 
-    /// What is to be told of it now.
+    /// Returns the current facts.
     ///
     /// # Safety
     ///
-    /// The context is there until this returns: it has not ended, or there is a handle.
+    /// The context is valid until this returns: the strand has not ended, or has a handle.
     pub(in crate::task) unsafe fn facts(&self) -> Facts {
         // SAFETY: the caller's promise.
         Facts::of(unsafe { &*self.context.get() }, self.raised())
     }
 
-    /// How many strands beneath this one are children of groups, or single ones, and have not ended.
+    /// Returns the number of running strands below this one that are children of groups or single children.
     pub(in crate::task) fn running(&self) -> usize {
         let _lock = self.lock();
         let mut running = 0;
-        // SAFETY: the lock is held, and what is in the list is alive.
+        // SAFETY: the lock is held, and a listed counter is alive.
         unsafe {
             for node in (*self.counted.get()).iter() {
                 running += (node.as_ref().running)(node);
@@ -222,31 +218,30 @@ impl Unit {
         running
     }
 
-    /// The strand is over, with all that is beneath it: nothing is told of it any more but what is known now. This comes
-    /// before anything is dropped that the context points at, and before anybody is told of the completion. Where nobody
-    /// has asked it is a look at a null pointer.
+    /// Ends the strand and everything below it: the record keeps the last facts. Called before the data of the context is
+    /// dropped and before the completion. Without a record this is one load.
     ///
     /// # Safety
     ///
-    /// It is called once, when the last frame of the strand is done, while the context and the parent are still there.
+    /// Called once, when the last frame of the strand is done, while the context and the parent are valid.
     #[inline]
     pub(in crate::task) unsafe fn end(&self) {
         if let Some(record) = NonNull::new(self.record.load(Acquire)) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller's promise.
             unsafe { Record::end(record, self.facts()) };
         }
     }
 
-    /// The same for a strand that has a handle, which may ask at the same time.
+    /// Ends a strand that has a handle, which may query concurrently.
     ///
     /// # Safety
     ///
-    /// As above.
+    /// As for [`end`](Unit::end).
     #[inline]
     pub(in crate::task) unsafe fn end_with_handle(&self) {
         let asked = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire);
         if let Some(record) = asked.err().and_then(NonNull::new) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller's promise.
             unsafe { Record::end(record, self.facts()) };
         }
     }
@@ -260,24 +255,24 @@ impl Unit {
         self.tracker.lock()
     }
 
-    /// The level that the strand was raised to.
+    /// Returns the level that the strand was raised to.
     #[inline]
     pub(in crate::task) fn raised(&self) -> Option<Priority> {
         self.tracker.raised()
     }
 
-    /// Makes the strand one that can be raised.
+    /// Makes the strand raisable.
     ///
     /// # Safety
     ///
-    /// No frame of the strand has begun. The unit stays where it is, in the tail of the strand's first frame.
+    /// No frame of the strand has begun. The unit is pinned in the tail of the strand's first frame.
     #[inline]
     pub(in crate::task) unsafe fn track(&self) {
-        // SAFETY: the caller's promise. The pointer is one to the whole unit.
+        // SAFETY: the caller's promise. The pointer is derived from the whole unit.
         unsafe { self.tracker.set_target(ptr::from_ref(self).cast()) };
     }
 
-    /// Makes the strand one that is raised with the strand that it runs in.
+    /// Raises the strand with the one that it runs in.
     ///
     /// # Safety
     ///
@@ -288,18 +283,18 @@ impl Unit {
         unsafe { self.tracker.set_target(outer.as_ref().tracker.target_ptr()) };
     }
 
-    /// The strand that is raised for this one, if there is one.
+    /// Returns the strand that is raised for this one, if any.
     #[inline]
     pub(in crate::task) fn target(&self) -> Option<&Unit> {
         // SAFETY: a target is the first field of a unit, set by `track`, and ends after this strand.
         unsafe { self.tracker.target_ptr().cast::<Unit>().as_ref() }
     }
 
-    /// What the strand waits for, to be raised with it.
+    /// Returns the links that are raised with the strand.
     ///
     /// # Safety
     ///
-    /// The lock is held as long as the result is used, and the caller uses no other result of this.
+    /// The lock is held while the result is used, and the caller uses no other result of this.
     #[allow(clippy::mut_from_ref, reason = "the lock gives exclusive access")]
     pub(super) unsafe fn links(&self) -> &mut List<Link> {
         // SAFETY: the caller's promise.
@@ -307,28 +302,28 @@ impl Unit {
     }
 }
 
-/// Nobody has asked about a strand that has a handle, and it has ended.
+/// The record of an ended strand that has a handle and was never queried.
 const ENDED: *mut Record = ptr::without_provenance_mut(1);
 
 impl Drop for Unit {
     #[inline]
     fn drop(&mut self) {
-        // It has ended, or never began: nobody else looks.
+        // The strand has ended or never began, so no other thread accesses it.
         let record = self.record.load(Relaxed);
         if !record.is_null() && record != ENDED {
-            // SAFETY: the strand has a count of it.
+            // SAFETY: the strand owns a reference to the record.
             unsafe { TaskRef::release(NonNull::new_unchecked(record)) };
         }
     }
 }
 
-/// A link to a unit that counts running children for it: that of a group, or of a single child. It only informs: see
-/// [`dump`](crate::task::dump).
+/// A counter of running children in the list of a unit: of a group, or of a single child. For [`dump`](crate::task::dump) only.
 pub(in crate::task) struct Counted {
     /// Protected by the unit's lock, as is the flag.
     links: Links<Counted>,
     is_linked: Cell<bool>,
-    /// How many children have not ended. Called under the unit's lock: it takes no lock but one under which that is not taken.
+    /// Returns the number of running children. Called under the unit's lock: a lock that it takes is never held while the
+    /// unit's is taken.
     running: unsafe fn(NonNull<Counted>) -> usize,
 }
 
@@ -343,25 +338,25 @@ impl Counted {
         }
     }
 
-    /// Links it to a unit.
+    /// Links the counter to a unit.
     ///
     /// # Safety
     ///
-    /// It was not linked before, stays where it is, and is [unlinked](Counted::unlink) before it or the unit is gone.
+    /// Called once. The counter is pinned, and [unlinked](Counted::unlink) before it or the unit is destroyed.
     pub(in crate::task) unsafe fn link(this: NonNull<Counted>, unit: &Unit) {
         let _lock = unit.lock();
-        // SAFETY: the lock is held. The node is in no list, and stays where it is until it is unlinked, by the caller's promise.
+        // SAFETY: the lock is held. The node is in no list, and pinned until it is unlinked, by the caller's promise.
         unsafe {
             this.as_ref().is_linked.set(true);
             (*unit.counted.get()).push_front(this);
         }
     }
 
-    /// Unlinks it. A second call does nothing.
+    /// Unlinks the counter. A second call does nothing.
     ///
     /// # Safety
     ///
-    /// The unit is the one that it was linked to, and alive.
+    /// `unit` is the one it was linked to, and alive.
     pub(in crate::task) unsafe fn unlink(&self, unit: *const Unit) {
         // SAFETY: the caller's promise.
         let Some(unit) = (unsafe { unit.as_ref() }) else { return };
