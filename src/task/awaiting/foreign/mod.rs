@@ -1,8 +1,11 @@
-//! Senders and tasks that are awaited outside of a task: in an executor of another crate, or by something in a task that
-//! polls with wakers of its own.
+//! Awaiting outside of a task: in an executor of another crate, or in a task by code that polls with wakers of its own.
 //!
-//! There is no frame then to wait in, nor to wake. So the operation lives in one block on the heap, with a queue: that
-//! is the scheduler which the sender sees. What is queued wakes the executor, and runs when it polls.
+//! There is no frame to suspend and to wake. So the operation lives in one block on the heap, with a queue, and the queue is the
+//! scheduler that the sender sees. A job that is queued wakes the executor, and runs in the next poll.
+//!
+//! [`Foreign`] is the future's part, [`ForeignCore`] the shared part of the block, and [`ForeignReceiver`] and [`ForeignScheduler`]
+//! what the operation holds. [`LocalHome`] notes the frames of local tasks that run here. The block has one reference for each of
+//! these. Everything in its queue is protected by a lock, under which no job, no waker and no user code runs.
 
 mod core;
 mod local_home;

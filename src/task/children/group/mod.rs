@@ -1,7 +1,30 @@
 //! Groups: children that are always awaited.
 //!
-//! `core` is what a group is behind its handles, `body` runs the body and waits for the children, `wait` is the sender that
-//! everything here suspends with, `next` are the futures around it, and `gather` awaits children by a policy.
+//! # Files
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `body` | the body runs; then the group waits for its children |
+//! | `core` | the object that handles, children and waiters point at, and its lock |
+//! | `spawn`, `spawn_error` | a child starts, or is refused |
+//! | `child` | the frames of children, as the group owns them |
+//! | `results` | a child ends: its result is kept, given to a waiter, or discarded |
+//! | `policy` | whether a failed child cancels its siblings |
+//! | `state` | the lists and counts under the lock |
+//! | `wait`, `next` | operations and futures that wait for a result, for room, or for all children |
+//! | `raise` | the children are raised with the task, or with what waits for them |
+//! | `end` | the body has ended, the last child has ended, the frame ends the group |
+//! | `task_group`, `options`, `gather` | the public handle, the options of a child, and policies of joining |
+//!
+//! # States
+//!
+//! `Open` while the body runs, `Closed` after it while children run, `Over` after the last child. A closed group still takes children,
+//! from children that run.
+//!
+//! # Who keeps it alive
+//!
+//! `GroupCore::count` has one reference for each handle, one for the tether to the frame, one for the link to the task's stop token,
+//! and one for all children of a closed group together.
 
 mod body;
 mod child;

@@ -1,4 +1,11 @@
-//! A child by itself: a task that is detached, or bound to a variable, and whoever waits for its end.
+//! Single children: tasks that are detached, or bound to a variable.
+//!
+//! [`Solo`] is the tail of the child's frame. [`ChildClaim`] is the right to the result, and [`ChildJoin`] the sender that waits for
+//! it. [`word`] says which party the result belongs to, with every transition.
+//!
+//! The frame has one reference for the run, one for the claim, and, if there is a parent, one for the link that raises it and one for
+//! the tether. A child with a parent ends twice: when its frame is done, and when its link to the parent's stop token is over. The
+//! later of the two tells the party that waits.
 
 mod claim;
 mod join;
@@ -26,43 +33,44 @@ use crate::task::frame::{ContextScope, Header, Placement, Polling};
 use crate::task::strand::{Context, Counted, Link, Locals, TaskRef, Tether, Tethered, ToRaise, Unit, raising};
 use crate::{Panic, Priority, Transfer};
 
-/// The tail of the frame of such a child. The unit comes first: a frame points at that, and so at the rest.
+/// The tail of the frame of a single child. The unit is the first field, so the frame's pointer to it is one to the tail.
 #[repr(C)]
 pub(in crate::task) struct Solo {
     unit: Unit,
-    /// What stops it. That of one that is not detached is linked to the task's token, until it has ended or was let go.
+    /// Stops the child. Linked to the task's token if there is a parent, until the child has ended or was let go.
     relay: Relay,
-    /// The link is to be ended, by whoever takes this away.
+    /// Whether the link is to be ended. The thread that clears the flag ends it.
     is_linked: AtomicBool,
-    /// One for the link, until that is over, and one for the run. Whoever gives the last one back has its end seen. Given
-    /// back with release; the last one acquires.
+    /// One for the link, until it is over, and one for the run. Decremented with acquire and release. The thread that decrements it
+    /// to zero settles the result.
     ends: AtomicU8,
-    /// Its own, made of that of the task, or of none.
+    /// The child's context, made of the task's or of none.
     context: Context,
-    /// The task-local values that it sees of the task's, until it has ended.
+    /// The task-local values that the child inherits, until it has ended.
     locals: Cell<Locals>,
     place: Option<Box<ChildPlace>>,
     /// The frame of this tail.
     frame: NonNull<Header>,
-    /// The frame that is not done before this one is. None of one that is detached.
+    /// The frame that is not done before this one is. `None` for a detached child.
     parent: Option<NonNull<Header>>,
-    /// The scope in that frame that this was started in, which the token that the relay is linked to may be of. It is not
-    /// over before the link is.
+    /// The scope in the parent that the child was started in. The relay may be linked to a token of that scope, which the link
+    /// keeps alive.
     scope: Option<NonNull<ContextScope>>,
-    /// Ties it to the parent. None where it is detached. Written before the child is started.
+    /// Ties the child to its parent. `None` for a detached child. Written before the child is started.
     tether: Option<NonNull<Tether<Solo>>>,
-    /// The tether has its reference. Belongs to the thread that polls the parent, or that frees it.
+    /// Whether the tether has its reference. Accessed by the thread that polls the parent, or frees it.
     has_tether: Cell<bool>,
-    /// The tether is to be untied, by the first that swaps this: the child in its end, the claim, or the parent in its end.
+    /// Whether the tether is to be untied. The first thread that swaps it does so: in the end of the child, in the drop of the
+    /// claim, or in the end of the parent.
     is_tied: AtomicBool,
     counted: Counted,
-    /// The token that the relay is linked to. Only compared, once the link is over.
+    /// The token that the relay is linked to. Only compared once the link is over.
     outer: ErasedStopToken,
-    /// The outermost token whose stop reaches the child: that of the parent, unless there is a shield between.
+    /// The outermost token whose stop reaches the child: the parent's, unless there is a shield between.
     reaching: ErasedStopToken,
-    /// Has it raised with the parent, until it has ended.
+    /// Raises the child with its parent, until the child has ended.
     link: Link,
-    /// Drops the result. What it panicked with is returned.
+    /// Discards the result. Returns the panic, if the result is one or its destructor panics.
     discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
     /// The party that the result belongs to: see [`word`].
     joiner: AtomicPtr<Joiner>,

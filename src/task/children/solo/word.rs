@@ -1,28 +1,29 @@
 //! The word that says which party the result of a single child belongs to.
 //!
-//! | value | means |
+//! | value | meaning |
 //! |---|---|
-//! | null | it runs, and nobody waits |
-//! | a [`Joiner`], with `STARTING` | it runs, and that begins to wait. Whoever takes it out of here has nothing to do: its start sees that |
-//! | a joiner | it runs, and that waits. Whoever takes it out of here completes it |
-//! | `DONE` | it has ended; the result is in the frame, and belongs to the owner of the [`ChildClaim`](super::claim::ChildClaim) |
-//! | `TAKEN` | it has ended; the result belongs to the joiner that waited |
-//! | `GONE` | nobody will ask: the end drops the result |
-//! | `ORPHAN` | the same, and then wakes the parent, which has counted an await |
-//! | `OVER` | it has ended, and the result was dropped by that |
+//! | null | the child runs, and no party waits |
+//! | a [`Joiner`], with `STARTING` | the child runs, and the joiner begins to wait. A party that removes it here has nothing else to do: the joiner's start notices |
+//! | a joiner | the child runs, and the joiner waits. The party that removes it here completes it |
+//! | `DONE` | the child has ended; the result is in the frame, and belongs to the [`ChildClaim`](super::claim::ChildClaim) |
+//! | `TAKEN` | the child has ended; the result belongs to the joiner that waited |
+//! | `GONE` | no party will ask: the end of the child discards the result |
+//! | `ORPHAN` | like `GONE`; the end also ends the await that the parent has counted |
+//! | `OVER` | the child has ended, and its result was discarded |
 //!
-//! | from | to | by |
+//! | from | to | writer |
 //! |---|---|---|
 //! | null | a joiner, with `STARTING` | the joiner's start |
-//! | that | the joiner | the same, when it listens to its stop token |
-//! | either of those | null | its stop |
-//! | null, a joiner with `STARTING` | `DONE` | the end |
-//! | a joiner | `TAKEN` | the end, which completes the joiner |
+//! | a joiner, with `STARTING` | the joiner | the joiner's start, when it listens to its stop token |
+//! | a joiner, with or without `STARTING` | null | the joiner's stop callback |
+//! | null, a joiner with `STARTING` | `DONE` | the end of the child |
+//! | a joiner | `TAKEN` | the end of the child, which completes the joiner |
 //! | null, a joiner | `GONE`, `ORPHAN` | the claim, when it is dropped |
 //! | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is gone |
-//! | `GONE`, `ORPHAN` | `OVER` | the end, when the result was dropped |
+//! | `GONE`, `ORPHAN` | `OVER` | the end of the child, after the result was discarded |
 //!
-//! Every change acquires and releases: who finds `DONE` sees the result, and who completes a joiner sees all of that.
+//! Every change acquires and releases. A party that finds `DONE` sees the result, and a party that completes a joiner sees what the
+//! joiner's start wrote.
 
 use core::ptr::{self, NonNull};
 
@@ -33,10 +34,10 @@ pub(super) const GONE: *mut Joiner = ptr::without_provenance_mut(2);
 pub(super) const ORPHAN: *mut Joiner = ptr::without_provenance_mut(3);
 pub(super) const OVER: *mut Joiner = ptr::without_provenance_mut(5);
 pub(super) const TAKEN: *mut Joiner = ptr::without_provenance_mut(7);
-/// The lowest bit of the address of a joiner.
+/// A bit that is zero in the address of a joiner: its start has not returned.
 pub(super) const STARTING: usize = 1;
 
-/// The joiner that a value of the word is, if it waits.
+/// Returns the joiner that the word names, if it waits.
 pub(super) fn waiting(word: *mut Joiner) -> Option<NonNull<Joiner>> {
     NonNull::new(word).filter(|joiner| joiner.addr().get() & STARTING == 0 && word != GONE)
 }
