@@ -14,31 +14,31 @@ use crate::{Completion, Panic, Receiver, Sender, Transfer};
 /// The operation of an awaited sender.
 type AwaitOperation<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
-/// An await, in the memory of its frame. The state comes first, so that its address is that of the whole.
+/// An await in the memory of its frame. The state is first, so both have the same address.
 #[repr(C)]
 pub(super) struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
     pub(super) shared: Await<S::Value, S::Error>,
-    /// Whether there is an operation: it was connected, and not destroyed.
+    /// Whether an operation was connected and not destroyed yet.
     is_connected: bool,
     operation: MaybeUninit<AwaitOperation<S>>,
 }
 
-/// What the receiver points at.
+/// The part of a block that the receiver points at.
 #[repr(C)]
 pub(super) struct Await<T, E> {
     pub(super) state: AwaitState,
-    /// Written by the completion before it is done; then it belongs to the party that destroys the operation.
+    /// Written by the completion before `done`; afterwards it belongs to the party that destroys the operation.
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// Starts a sender in the memory of the frame.
     pub(super) fn start(sender: S, polling: Polling<'_>) -> NonNull<Self> {
-        /// The sender panics when it is connected.
+        /// Cleans up if the sender panics in `connect`.
         struct Unwinding<'p, S: Sender<Value: Send, Error: Send>>(NonNull<AwaitBlock<S>>, Polling<'p>);
         impl<S: Sender<Value: Send, Error: Send>> Drop for Unwinding<'_, S> {
             fn drop(&mut self) {
-                // SAFETY: the block is the caller's. A receiver that is not gone yet completes later.
+                // SAFETY: the caller owns the block. A receiver that was not dropped yet completes later.
                 unsafe {
                     AwaitBlock::started(self.0, self.1);
                     AwaitBlock::leave(self.0);
@@ -46,7 +46,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             }
         }
 
-        // SAFETY: this only stores what it is given.
+        // SAFETY: the receiver only stores the pointer.
         let block = unsafe {
             polling.allocate_with(|| AwaitBlock::<S> {
                 shared: Await {
@@ -61,7 +61,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         polling.hold();
         let unwinding = Unwinding(block, polling);
         let (place, receiver) = (block.as_ptr(), AwaitReceiver { shared: block.cast() });
-        // SAFETY: the block stays until it is destroyed; what is written is pinned there, and started once.
+        // SAFETY: the block is pinned until it is destroyed, and the operation is started once.
         unsafe {
             connect_in(&mut (*place).operation, sender, receiver);
             (*place).is_connected = true;
@@ -76,11 +76,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     ///
     /// # Safety
     ///
-    /// The operation belongs to the caller.
+    /// The caller owns the operation.
     #[inline]
     unsafe fn destroy(this: NonNull<Self>) {
         let place = this.as_ptr();
-        // SAFETY: the caller's promise. It is destroyed this once, in place.
+        // SAFETY: the caller's promise. The flag ensures that the operation is destroyed once, in place.
         unsafe {
             if mem::replace(&mut (*place).is_connected, false) {
                 (*place).operation.assume_init_drop();
@@ -88,11 +88,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         }
     }
 
-    /// `start` has returned: what has not completed by then wakes the frame, which waits for it.
+    /// Handles the return of `start`: from now on the completion wakes the frame, which counts the await.
     ///
     /// # Safety
     ///
-    /// The block has not ended, and is of this frame.
+    /// The block has not ended, and belongs to this frame.
     unsafe fn started(this: NonNull<Self>, polling: Polling<'_>) {
         // SAFETY: the caller's promise.
         if unsafe { this.as_ref() }.shared.state.starting.replace(false) {
@@ -100,35 +100,35 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         }
     }
 
-    /// Takes the result if it is there, destroys the operation and gives the block up.
+    /// Takes the result if there is one, destroys the operation and releases the block.
     ///
     /// # Safety
     ///
-    /// The caller is the future, and does not use the block any more where this returns something.
+    /// The caller is the future. If this returns a result, the caller does not use the block afterwards.
     #[inline]
     pub(super) unsafe fn take(this: NonNull<Self>) -> Option<Completion<S::Value, S::Error>> {
-        // SAFETY: the future holds a reference of the frame.
+        // SAFETY: the future holds a reference to the frame.
         unsafe { this.as_ref().shared.state.is_done().then(|| Self::take_done(this)) }
     }
 
-    /// [`take`](AwaitBlock::take) of a sender that has completed.
+    /// Takes the result of a sender that has completed, like [`take`](AwaitBlock::take).
     ///
     /// # Safety
     ///
-    /// The caller is the future, and does not use the block any more. The sender has completed.
+    /// The caller is the future, and does not use the block afterwards. The sender has completed.
     #[inline]
     pub(super) unsafe fn take_done(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
-        /// Also when the operation's destructor unwinds.
+        /// Frees the block, also when the operation's destructor unwinds.
         struct FreeOnUnwind(NonNull<Header>, NonNull<()>);
         impl Drop for FreeOnUnwind {
             #[cold]
             fn drop(&mut self) {
-                // SAFETY: the block was the future's, and is destroyed; the future gives its reference up.
+                // SAFETY: the future owned the block, whose operation is destroyed; the future's reference is released.
                 unsafe { Header::release_block(self.0, self.1) };
             }
         }
 
-        // SAFETY: the future holds a reference of the frame. What has completed belongs to the future.
+        // SAFETY: the future holds a reference to the frame, and owns a completed block.
         unsafe {
             let place = this.as_ptr();
             let result = (*(*place).shared.result.get()).take();
@@ -141,14 +141,14 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         }
     }
 
-    /// The future goes before it took the result: asks the sender to stop, and leaves what is in flight to the frame.
+    /// Abandons the await before its result was taken: asks the sender to stop, and leaves an operation in flight to the frame.
     ///
     /// # Safety
     ///
-    /// The caller is the future, and does not use the block any more.
+    /// The caller is the future, and does not use the block afterwards.
     #[cold]
     pub(super) unsafe fn leave(this: NonNull<Self>) {
-        // SAFETY: the future holds a reference of the frame.
+        // SAFETY: the future holds a reference to the frame.
         unsafe {
             let state = &this.as_ref().shared.state;
             if !state.is_done() {
@@ -166,11 +166,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     }
 }
 
-// SAFETY: what is orphaned was left to the frame by the future, and is used by no other party.
+// SAFETY: the future left an orphan to the frame, so no other party uses it.
 unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise. Where the future is dropped meanwhile, on another thread, it destroys the operation and
-        // leaves the state as it is; the memory is the frame's.
+        // SAFETY: the caller's promise. A future dropped meanwhile on another thread destroys the operation and leaves the
+        // state valid; the memory is the frame's.
         let state = unsafe { &(*this.as_ptr()).shared.state };
         if state.is_done() {
             return Transfer::none();
@@ -180,12 +180,12 @@ unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> 
 
     unsafe fn sweep(this: NonNull<Self>) -> bool {
         let place = this.as_ptr();
-        // SAFETY: the caller's promise. What is orphaned is the frame's.
+        // SAFETY: the caller's promise. An orphan belongs to the frame.
         unsafe {
             if !(*place).shared.state.take_orphan() {
                 return false;
             }
-            // There is no code left to tell of a panic in there but the panic hook.
+            // A panic of the destructor went through the panic hook; no caller can receive it.
             drop(Panic::catch(|| Self::destroy(this)));
             drop(Panic::catch(|| drop((*(*place).shared.result.get()).take())));
         }
@@ -193,7 +193,7 @@ unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> 
     }
 }
 
-/// Connects a sender in place. A function of its own, so that the compiler knows that nothing else points there.
+/// Connects a sender in place. A separate function, so that the compiler knows that the memory is not aliased.
 #[inline]
 fn connect_in<S: Sender<Value: Send, Error: Send>>(
     place: &mut MaybeUninit<AwaitOperation<S>>,
@@ -208,34 +208,34 @@ pub(in crate::task) struct AwaitReceiver<T, E> {
     shared: NonNull<Await<T, E>>,
 }
 
-// SAFETY: it is used by the completion alone, which is ordered with the frame.
+// SAFETY: only the completion uses it, and that is ordered with the frame.
 unsafe impl<T: Send, E: Send> Send for AwaitReceiver<T, E> {}
 
 impl<T, E> AwaitReceiver<T, E> {
-    /// Its address is made from that of the whole.
+    /// Returns the state, by a pointer derived from the whole.
     #[inline]
     fn state(&self) -> NonNull<AwaitState> {
-        // SAFETY: the future waits for the completion, and the state is a field of what is there.
+        // SAFETY: the future waits for the completion, so the block is alive; the state is its field.
         unsafe { NonNull::new_unchecked(&raw mut (*self.shared.as_ptr()).state) }
     }
 
     #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
         let this = ManuallyDrop::new(self);
-        // SAFETY: this is the one completion.
+        // SAFETY: this consumes the receiver without its `Drop`, so it is the one completion.
         unsafe { this.deliver(completion, true) }
     }
 
-    /// `promised` says that it comes where the sender promised it would.
+    /// Delivers the completion. `promised` says that it comes where the sender declared.
     ///
     /// # Safety
     ///
-    /// This is the one completion.
+    /// Called once per receiver.
     #[inline]
     unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
-        // SAFETY: the future waits for the completion.
+        // SAFETY: the future waits for the completion, so the block is alive.
         let shared = unsafe { self.shared.as_ref() };
-        // SAFETY: nobody looks at it before it is done, and there is nothing there to be dropped.
+        // SAFETY: no other thread reads the result before `done`, and the overwritten value is `None`.
         unsafe { shared.result.get().write(Some(completion)) };
         // SAFETY: this is the one completion.
         unsafe { AwaitState::completed(self.state(), promised) }
@@ -247,7 +247,7 @@ impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
 
     #[inline]
     fn env(&self) -> TaskEnv {
-        // SAFETY: the future waits for the completion, and so does the context in which that began.
+        // SAFETY: state and context are valid until the completion, which the future waits for.
         unsafe { TaskEnv::new(self.shared.as_ref().state.context, Some(self.state())) }
     }
 
@@ -257,8 +257,8 @@ impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
 impl<T, E> Drop for AwaitReceiver<T, E> {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: it was not completed, so this is the one completion.
-        // The sender's promise is about completions, and not about where its operation lets go of a receiver.
+        // SAFETY: dropped without a completion, so this is the one call. The sender's declaration is about completions, not
+        // about where its operation drops a receiver.
         unsafe { self.deliver(Completion::Stopped, false) }.run();
     }
 }

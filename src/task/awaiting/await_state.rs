@@ -1,4 +1,4 @@
-//! One await of a sender, but for its result: who is woken, and how it is asked to stop alone.
+//! The state of one await of a sender, except for its result: the frame to wake, and a stop for this await alone.
 
 use core::cell::Cell;
 use core::fmt;
@@ -13,35 +13,35 @@ use crate::task::frame::{Header, Polling};
 use crate::task::strand::Context;
 use crate::{Transfer, stop};
 
-/// What the receiver of an awaited sender, and its stop token, point at. It lives in a block of the frame's memory.
+/// The state that the receiver of an awaited sender and its stop token point at. It lives in a block of the frame's memory.
 ///
-/// # Who destroys the operation
+/// # The party that destroys the operation
 ///
-/// The future, when it takes the result, or is dropped after that was there. A future that is dropped in flight sets `gone`, and
-/// leaves that to the frame: the polling thread, or the thread that frees the frame, destroys what is both gone and done. The
-/// completion touches nothing once it has set `done` but the frame, which counts the await until then.
+/// The future, when it takes the result or is dropped after the completion. A future that is dropped in flight sets `gone`, and
+/// leaves the block to the frame. The polling thread, or the thread that frees the frame, destroys a block that is both gone
+/// and done. After it has set `done`, the completion touches only the frame, which counts the await until then.
 #[repr(C)]
 pub(in crate::task) struct AwaitState {
-    /// First, so that its address is that of the whole. It is linked to the task's token when something listens.
+    /// First, so that both have the same address. Linked to the task's token when an operation listens.
     relay: Relay,
     pub(in crate::task) frame: NonNull<Header>,
-    /// Where the await began. Valid until this is done.
+    /// The context in which the await began. Valid until `done`.
     pub(in crate::task) context: NonNull<Context>,
-    /// The sender has completed, the result is there, and no stop is on its way. Stored with release by the last of the
-    /// completion and a stop that is passed on; pairs with the acquire loads of the future and of the frame.
+    /// Set when the sender has completed, the result is written, and no stop is being passed on. Stored with release by the
+    /// last of the completion and a stop; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
-    /// The future was dropped in flight, and the operation was not destroyed since. Stored with release by the thread that drops the
-    /// future; the frame loads it with acquire. Then it belongs to the frame, which clears it.
+    /// Set when the future was dropped in flight, until the operation is destroyed. Stored with release by the dropping thread;
+    /// pairs with the frame's acquire load. From then on it belongs to the frame, which clears it.
     gone: AtomicBool,
-    /// `start` is running. Belongs to the thread that runs it.
+    /// Whether `start` is running. Accessed only by the thread that runs it.
     pub(in crate::task) starting: Cell<bool>,
-    /// The sender completes where it was started, by its own promise, and no other party has to do with it. Cleared by such a
-    /// party, before it gives its hold up.
+    /// Whether the sender completes where it was started, as it declared, without another thread. Cleared by another party
+    /// before that releases its hold.
     stays: AtomicBool,
 }
 
 impl AwaitState {
-    /// It is a user of the context where it begins, which the caller enters.
+    /// Creates the state. It is a user of the current context, which the caller enters.
     #[inline]
     pub(in crate::task) fn new(polling: Polling<'_>, stays: bool) -> Self {
         AwaitState {
@@ -55,63 +55,63 @@ impl AwaitState {
         }
     }
 
-    /// Whether the result is there, and the operation may be destroyed.
+    /// Returns whether the result is written, and the operation may be destroyed.
     #[inline]
     pub(in crate::task) fn is_done(&self) -> bool {
         self.done.load(Acquire)
     }
 
-    /// Leaves the operation to the frame: the future goes before the sender has completed.
+    /// Leaves the operation to the frame, because the future is dropped before the completion.
     pub(in crate::task) fn set_gone(&self) {
         self.gone.store(true, Release);
     }
 
-    /// Whether the operation is the frame's to destroy. `true` once: what is destroyed may make the frame look again.
+    /// Returns whether the frame is to destroy the operation. `true` only once: the destructor may make the frame sweep again.
     pub(in crate::task) fn take_orphan(&self) -> bool {
         let is_orphaned = self.gone.load(Acquire) && self.is_done();
         if is_orphaned {
-            // No other thread looks at it any more.
+            // No other thread reads it any longer.
             self.gone.store(false, Relaxed);
         }
         is_orphaned
     }
 
-    /// Asks the sender to stop, and nothing else.
+    /// Asks only this sender to stop.
     pub(in crate::task) fn request_stop(&self) -> Transfer {
         self.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default()
     }
 
-    /// The sender has completed, and left its result. `promised` says that it did where it promised to.
+    /// Handles the sender's completion, after the result was written. `promised` says that it came where the sender declared.
     ///
     /// # Safety
     ///
-    /// It does so once. This may be gone when it returns.
+    /// Called once. The state may be freed when it returns.
     #[inline]
     pub(in crate::task) unsafe fn completed(this: NonNull<AwaitState>, promised: bool) -> Transfer {
         if !promised {
-            // It was dropped somewhere, uncompleted.
-            // SAFETY: the frame waits for the completion.
+            // The receiver was dropped without a completion, on any thread.
+            // SAFETY: the frame waits for the completion, so the state is alive.
             unsafe { this.as_ref() }.stays.store(false, Relaxed);
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise: once.
         unsafe { Relay::end(this.cast()) }
     }
 
     /// # Safety
     ///
-    /// The relay is that of a state whose sender has completed, and no other party looks at it but the frame.
+    /// `relay` is the first field of a state whose sender has completed. Only the frame accesses it otherwise.
     unsafe fn deliver(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: by the caller's promise, the frame waits for this.
+        // SAFETY: the caller's promise; the frame waits for this.
         let state = unsafe { relay.cast::<AwaitState>().as_ref() };
         let frame = state.frame;
-        // SAFETY: as above. It is not used any more.
+        // SAFETY: the context is valid until `done`, and not used after this.
         unsafe { state.context.as_ref() }.exit();
         if Header::is_beneath(frame) && state.starting.replace(false) {
-            // `start` is beneath this call, and looks for the result when it returns.
+            // `start` is below this call, and checks the result when it returns.
             state.done.store(true, Release);
             return Transfer::none();
         }
-        // Where a stop was passed on, the completion is seen where that was requested.
+        // After a stop was passed on, the completion may come on the stopping thread.
         let stays = state.stays.load(Relaxed) && !state.relay.has_passed();
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
@@ -119,33 +119,32 @@ impl AwaitState {
     }
 }
 
-/// The stop token of what a task awaits: it sees the stop of the task, and that of this await alone, which is requested
-/// when the future is dropped before the sender has completed.
+/// The stop token of an awaited sender. It stops with the task, and when the future is dropped before the sender has completed.
 ///
-/// It is that of a [`TaskEnv`](crate::task::TaskEnv). It costs nothing until somebody listens to it; asking looks at two flags.
+/// It is the token of [`TaskEnv`](crate::task::TaskEnv). It costs nothing until an operation listens; a query reads two flags.
 #[derive(Clone, Copy)]
 pub struct TaskToken {
     task: ErasedStopToken,
-    /// None where what is awaited completes before it could be dropped.
+    /// `None` if the sender completes before it could be dropped.
     state: Option<NonNull<AwaitState>>,
 }
 
-// SAFETY: what it points at is made of atomics, and is there as long as this is used.
+// SAFETY: the token and the state are accessed by atomics, and alive as long as this is used.
 unsafe impl Send for TaskToken {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for TaskToken {}
 
 impl TaskToken {
     /// # Safety
     ///
-    /// It is used only while the sender has not completed.
+    /// The token is used only until the sender completes.
     #[inline]
     pub(in crate::task) unsafe fn new(task: ErasedStopToken, state: Option<NonNull<AwaitState>>) -> Self {
         TaskToken { task, state }
     }
 
     fn state(&self) -> Option<&AwaitState> {
-        // SAFETY: by the promise of `new`.
+        // SAFETY: `new`'s contract: the sender has not completed, so the state is alive.
         self.state.map(|state| unsafe { state.as_ref() })
     }
 }
@@ -160,7 +159,7 @@ unsafe impl Raw for TaskToken {
         match self.state {
             None => self.task.registry(),
             Some(state) => {
-                // SAFETY: the sender has not completed. The task's source is there until it has.
+                // SAFETY: the sender has not completed, and the task's source is alive until it has.
                 unsafe { Relay::link(state.cast(), self.task) };
                 self.state().map(|state| state.relay.registry())
             }

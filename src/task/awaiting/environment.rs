@@ -1,4 +1,4 @@
-//! The environment of what a task awaits.
+//! The environment of awaited senders.
 
 use core::any::{Any, TypeId};
 use core::ptr::NonNull;
@@ -11,11 +11,10 @@ use crate::task::frame::{Header, Home};
 use crate::task::strand::{Awaiter, Context};
 use crate::{Env, Priority};
 
-/// The environment of what is awaited, in a task and in other executors: what the receiver has that a sender is
-/// connected to then.
+/// The environment of an awaited sender, in a task and in other executors.
 ///
-/// Its scheduler and its stop token are those of the task; beneath is what the task's [context](crate::task::TaskContext) adds, and
-/// the environment that the task was started in.
+/// Its scheduler and its stop token are those of the task. Other queries go to the task's [context](crate::task::TaskContext),
+/// then to the environment in which the task was started.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -37,19 +36,19 @@ pub struct TaskEnv {
     context: NonNull<Context>,
     /// The await, if it can be stopped alone.
     state: Option<NonNull<AwaitState>>,
-    /// The context is that of an await with the waker of something else, whose task the context knows.
+    /// Whether the await has the waker of another executor; the context then knows its task.
     is_foreign: bool,
 }
 
 // SAFETY: the context is `Sync`: a scheduler, a token, and an environment.
 unsafe impl Send for TaskEnv {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for TaskEnv {}
 
 impl TaskEnv {
     /// # Safety
     ///
-    /// The context, and the state, are there for as long as this is used.
+    /// The context and the state are valid as long as this is used.
     #[inline]
     pub(in crate::task) unsafe fn new(context: NonNull<Context>, state: Option<NonNull<AwaitState>>) -> Self {
         TaskEnv {
@@ -59,11 +58,11 @@ impl TaskEnv {
         }
     }
 
-    /// The environment of a sender that is awaited with the waker of something else, or outside of a task.
+    /// Creates the environment of a sender that is awaited outside of a task, or with the waker of another executor.
     ///
     /// # Safety
     ///
-    /// The context is valid for as long as this is used.
+    /// The context is valid as long as this is used.
     pub(in crate::task) unsafe fn of_foreign(context: NonNull<Context>) -> Self {
         TaskEnv {
             context,
@@ -73,7 +72,7 @@ impl TaskEnv {
     }
 
     fn context(&self) -> &Context {
-        // SAFETY: by the promise of `new`.
+        // SAFETY: `new`'s contract.
         unsafe { self.context.as_ref() }
     }
 }
@@ -84,14 +83,14 @@ impl Env for TaskEnv {
 
     #[inline]
     fn stop_token(&self) -> TaskToken {
-        // SAFETY: as for this environment.
+        // SAFETY: the token is used no longer than this environment.
         unsafe { TaskToken::new(self.context().token, self.state) }
     }
 
     #[inline]
     fn scheduler(&self) -> TaskScheduler<'static> {
-        // SAFETY: the scheduler is valid while the task is not done, and so is what it borrows. What an environment
-        // answers is used no longer than that.
+        // SAFETY: the scheduler and its borrows are valid until the task is done. An answer of an environment is used no longer
+        // than that.
         unsafe { self.context().placement.home.scheduler() }
     }
 
@@ -101,8 +100,7 @@ impl Env for TaskEnv {
 
     #[inline]
     fn priority(&self) -> Option<Priority> {
-        // SAFETY: the state is there for as long as this is used, by the promise of `new`. What has none is asked while the
-        // frame is polled.
+        // SAFETY: `new`'s contract: the state is valid. An environment without one is queried during the frame's poll.
         unsafe {
             let frame = match self.state {
                 Some(state) => Some(state.as_ref().frame),
@@ -117,8 +115,8 @@ impl Env for TaskEnv {
 
     #[inline]
     fn door(&self) -> EnvDoor<'_> {
-        // SAFETY: the state and the context are valid until the receiver has completed, by the promise of `new`. So are the
-        // frame and the context that the state names, which wait for that.
+        // SAFETY: `new`'s contract: state and context are valid until the receiver completes. The frame and the context that
+        // the state names wait for that.
         unsafe {
             let around = match self.state {
                 Some(state) => Some(Awaiter {
@@ -142,37 +140,37 @@ impl Env for TaskEnv {
 impl TaskEnv {
     #[inline]
     fn beneath(&self) -> Beneath<'_> {
-        // SAFETY: this is borrowed for as long as the result.
+        // SAFETY: the result borrows this.
         unsafe { Beneath::new(NonNull::from(self).cast(), Self::look) }
     }
 
     /// # Safety
     ///
-    /// The place is such an environment.
+    /// `place` is a `TaskEnv` that is alive.
     unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
         // SAFETY: the caller's promise.
         let this = unsafe { place.cast::<Self>().as_ref() };
         if id == TypeId::of::<Priority>()
             && let Some(priority) = this.priority()
         {
-            // It may have been raised since it was given.
+            // The current level, including raises.
             found(&priority);
             return None;
         }
         let (place, look) = this.context().outside;
-        // SAFETY: the environment outside is valid as long as the context.
+        // SAFETY: the outer environment is valid as long as the context.
         Some(unsafe { Beneath::new(place, look) })
     }
 }
 
 crate::opaque!([] TaskEnv);
 
-/// The environment of the inline scheduler, which nothing stops.
+/// Returns the environment of the inline scheduler, which never stops.
 pub(in crate::task) fn anywhere() -> TaskEnv {
     struct Anywhere(Context);
-    // SAFETY: it does not change.
+    // SAFETY: the value is immutable.
     unsafe impl Send for Anywhere {}
-    // SAFETY: as above.
+    // SAFETY: the value is immutable.
     unsafe impl Sync for Anywhere {}
 
     static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();

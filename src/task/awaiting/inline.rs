@@ -10,7 +10,7 @@ use crate::task::frame::Polling;
 use crate::task::strand::Context;
 use crate::{Completion, Receiver, Sender, Transfer};
 
-/// Starts a sender that completes inside `start`, in the frame that this thread polls, if there is one. Nothing is allocated.
+/// Starts a sender that completes inside `start`, in the frame that this thread polls, if any. Allocates nothing.
 #[inline]
 pub(super) fn run_inline<S: Sender<Value: Send, Error: Send>>(
     sender: S,
@@ -21,7 +21,7 @@ pub(super) fn run_inline<S: Sender<Value: Send, Error: Send>>(
         result: NonNull::from(&mut result),
         context: polling.map(|polling| NonNull::from(polling.context())),
     }));
-    // SAFETY: it is pinned on this stack, started once, and has completed when `start` returns.
+    // SAFETY: the operation is pinned on this stack, started once, and has completed when `start` returns.
     unsafe { start(operation) }.run();
     result.unwrap_or(Completion::Stopped)
 }
@@ -29,17 +29,17 @@ pub(super) fn run_inline<S: Sender<Value: Send, Error: Send>>(
 /// The receiver of a sender that completes inside `start`.
 struct InlineReceiver<T, E> {
     result: NonNull<Option<Completion<T, E>>>,
-    /// That of the task, which does not end meanwhile. None outside of a task.
+    /// The context of the task, which is being polled; `None` outside of a task.
     context: Option<NonNull<Context>>,
 }
 
-// SAFETY: it completes on the thread it was made on, by the sender's promise.
+// SAFETY: the sender completes on the thread that started it, by its declaration.
 unsafe impl<T, E> Send for InlineReceiver<T, E> {}
 
 impl<T, E> InlineReceiver<T, E> {
     #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the code that started the sender waits for it on this stack.
+        // SAFETY: the starting code waits on this stack, so the result is alive.
         unsafe { self.result.write(Some(completion)) };
         Transfer::none()
     }

@@ -9,7 +9,7 @@ use crate::sender::native::RawNative;
 use crate::task::frame::{Header, Home};
 
 impl Home {
-    /// The home of a task on any scheduler, with a hop of its own where that has no queue.
+    /// Returns the home of a task on any scheduler, with a hop of its own if the scheduler has no queue.
     ///
     /// # Errors
     ///
@@ -17,16 +17,16 @@ impl Home {
     ///
     /// # Safety
     ///
-    /// - The scheduler stays where it is for as long as the home is used.
-    /// - The frame is the one that is about to be started, and `owner` the operation that calls
-    ///   [`take_back`](Home::take_back) when it is done.
+    /// - The scheduler does not move as long as the home is used.
+    /// - `frame` is about to be started, and `owner` is the operation that calls [`take_back`](Home::take_back) when it is
+    ///   done.
     #[inline]
     pub(in crate::task) unsafe fn of<S: Scheduler>(
         scheduler: &S,
         frame: NonNull<Header>,
         owner: NonNull<()>,
     ) -> Result<Self, OutOfMemoryError> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             match Home::of_queue(scheduler) {
                 Some(home) => Ok(home),
@@ -38,16 +38,15 @@ impl Home {
         }
     }
 
-    /// Frees the hop, if there is one that was made for this operation.
+    /// Frees the hop, if this operation owns one.
     ///
     /// # Safety
     ///
-    /// All frames that use the home are done. The operation and the frame are those that the home was made with, if it has
-    /// a hop of its own; another operation than that is allowed.
+    /// All frames that use the home are done. If the hop belongs to `operation`, `frame` is the one the home was created with.
     #[inline]
     pub(in crate::task) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
         if let Some(hop) = self.hop() {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller's promise.
             unsafe { hop::free(hop.cast(), operation, frame) };
         }
     }

@@ -1,4 +1,4 @@
-//! How frames get onto a scheduler that has no queue for them: by one schedule operation that they share.
+//! The queue of frames whose scheduler has no queue: one schedule operation that they share.
 
 use core::alloc::Layout;
 use core::any::{Any, TypeId};
@@ -19,44 +19,44 @@ use crate::sync::atomic::{
 use crate::task::frame::{Header, Polling};
 use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
-/// What a hop is, whatever the scheduler.
+/// The part of a hop that does not depend on the scheduler's type.
 ///
-/// There is one for all frames of an operation, made when that starts, with room for a schedule operation. So a resume
-/// allocates nothing, and nothing can run out. Nothing stops it either.
+/// All frames of an operation share one hop, allocated at its start with room for a schedule operation. So a resume allocates
+/// nothing and cannot fail. A hop is not stoppable.
 #[repr(C)]
 pub(crate) struct Hop {
     vtable: &'static HopVtable,
-    /// The frames that wait to be on the scheduler, by the links of their jobs, the last one first.
+    /// The queued frames, linked by their jobs, the last one first.
     ///
-    /// | value | means |
+    /// | value | meaning |
     /// |---|---|
     /// | null | idle: the room is empty |
-    /// | a job | busy: frames wait. The room belongs to the frame that made it busy, then to the operation, then to its completion |
+    /// | a job | busy: frames are queued. The room belongs to the frame that made it busy, then to the operation, then to its completion |
     ///
     /// | from | to | by |
     /// |---|---|---|
     /// | null | a job | a frame, which then connects the schedule operation and starts it |
-    /// | a job | a job | a frame, which has nothing else to do: it may run from here on, and the hop be gone |
+    /// | a job | a job | a frame, which does nothing more: it may run from here on, and the hop may be freed |
     /// | a job | null | the [arrival](Hop::arrive), with all of them |
     ///
-    /// Every change acquires and releases. So the thread that runs a frame sees what was done before it was queued, and the one
-    /// that makes the hop busy finds the room as the last arrival left it. While the hop is busy a frame waits, so the task is
-    /// not done, and the hop is alive. The arrival touches nothing after its change.
+    /// Every change is `AcqRel`. So the thread that runs a frame sees the writes before its queueing. The frame that makes the
+    /// hop busy sees the room as the last arrival left it. While the hop is busy a frame is queued, so the task is not done, and
+    /// the hop is alive. The arrival touches nothing after its change.
     waiting: AtomicPtr<Job>,
-    /// How far the receiver of the operation has come. It means something while the hop is busy.
+    /// The progress of the operation's receiver. Meaningful while the hop is busy.
     ///
-    /// | value | means | set by |
+    /// | value | meaning | set by |
     /// |---|---|---|
-    /// | `CONNECTING` | the operation is not there yet | whoever made the hop busy |
-    /// | `UNDER_WAY` | it is, and its completion is the arrival | the same, before it is started |
-    /// | `OVER` | it has completed, or let go of its receiver | the receiver |
+    /// | `CONNECTING` | the operation is not connected yet | the frame that made the hop busy |
+    /// | `UNDER_WAY` | the operation is connected, and its completion is the arrival | the same frame, before the start |
+    /// | `OVER` | it has completed, or dropped its receiver | the receiver |
     ///
-    /// Whoever comes second of `UNDER_WAY` and `OVER` destroys the operation and sees to the arrival. A second `OVER`
-    /// comes from the destructor of an operation that still had its receiver, and is nothing.
+    /// The second party of `UNDER_WAY` and `OVER` destroys the operation and performs the arrival. Another `OVER` comes from
+    /// the destructor of an operation that still had its receiver, and has no effect.
     receiver: AtomicU8,
-    /// How urgent the frame is that made the hop busy. Written by that, and read by the receiver.
+    /// The priority of the frame that made the hop busy. Written by that frame, and read by the receiver.
     priority: Cell<Option<Priority>>,
-    /// The operation that it was made for, which frees it. The operations of tasks that are awaited in there use it as well.
+    /// The operation that the hop was created for, which frees it. Operations of tasks awaited inside use it as well.
     owner: NonNull<()>,
 }
 
@@ -64,11 +64,11 @@ const CONNECTING: u8 = 0;
 const UNDER_WAY: u8 = 1;
 const OVER: u8 = 2;
 
-/// What is known of the scheduler of a hop.
+/// The type-erased operations of a hop's scheduler.
 pub(crate) struct HopVtable {
-    /// Of the whole.
+    /// The layout of the whole hop.
     layout: Layout,
-    /// Writes the rest of it: the scheduler is this one.
+    /// Writes the typed part, with this scheduler.
     make: unsafe fn(NonNull<Hop>, scheduler: NonNull<()>),
     /// Connects the operation and starts it.
     depart: unsafe fn(NonNull<Hop>) -> Transfer,
@@ -76,16 +76,16 @@ pub(crate) struct HopVtable {
     clear: unsafe fn(NonNull<Hop>),
 }
 
-/// Makes a hop to a scheduler that has no queue for frames.
+/// Creates a hop to a scheduler that has no queue for frames.
 ///
 /// # Errors
 ///
-/// The allocator had no memory.
+/// The allocation failed.
 ///
 /// # Safety
 ///
-/// - The scheduler stays where it is until [`free`].
-/// - The frame is the one that is about to be started; the owner is the operation that frees the hop.
+/// - The scheduler does not move until [`free`].
+/// - `frame` is about to be started; `owner` is the operation that frees the hop.
 #[cold]
 pub(in crate::task) unsafe fn make<S: Scheduler>(
     scheduler: &S,
@@ -93,12 +93,12 @@ pub(in crate::task) unsafe fn make<S: Scheduler>(
     owner: NonNull<()>,
 ) -> Result<NonNull<Hop>, OutOfMemoryError> {
     let (vtable, scheduler) = hop_to(scheduler);
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller's promise.
     let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
         return Err(OutOfMemoryError::new(vtable.layout));
     };
     let hop = memory.cast::<Hop>();
-    // SAFETY: there is room for it, and for the rest.
+    // SAFETY: the memory has the layout of the hop, and is exclusive.
     unsafe {
         hop.write(Hop {
             vtable,
@@ -112,14 +112,14 @@ pub(in crate::task) unsafe fn make<S: Scheduler>(
     Ok(hop)
 }
 
-/// Frees a hop, if it was made for this operation.
+/// Frees a hop, if this operation owns it.
 ///
 /// # Safety
 ///
-/// All frames that use the hop are done. The frame is that which it was made for, if it was made for the operation.
+/// All frames that use the hop are done. `frame` is the one it was created for, if `operation` owns it.
 #[cold]
 pub(in crate::task) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) {
-    // SAFETY: by the caller's promise. The hop is idle, and its last arrival touches nothing of it.
+    // SAFETY: the caller's promise. The hop is idle, and its last arrival touches it no more.
     unsafe {
         if hop.as_ref().owner != operation {
             return;
@@ -130,16 +130,16 @@ pub(in crate::task) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, fr
     }
 }
 
-/// The queue of frames whose scheduler has none. Only a home has one, so what is queued is a frame.
+/// Only a home uses a hop as its queue, so every queued job is a frame.
 impl Queue for Hop {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first of a frame that is busy and in no queue. The hop is valid until all frames that
+        // SAFETY: the job is the first field of a frame that is busy and in no queue. The hop is valid until all frames that
         // use it are done.
         unsafe { Hop::push(this, job, Polling::new(job.cast()).level()) }
     }
 
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: see above: a frame is all that a home queues.
+        // SAFETY: a home queues only frames.
         unsafe { Self::enqueue(this, job) }
     }
 
@@ -151,69 +151,69 @@ impl Queue for Hop {
 impl Hop {
     /// # Safety
     ///
-    /// The hop is there until the job has run, which is in no list and stays where it is until then.
+    /// The hop is alive until the job has run. The job is in no list, and pinned until then.
     unsafe fn push(this: NonNull<Hop>, job: NonNull<Job>, priority: Option<Priority>) -> Transfer {
-        // SAFETY: by the caller's promise, until the job is in the list.
+        // SAFETY: the caller's promise, until the job is in the list.
         let (hop, link) = unsafe { (this.as_ref(), job.as_ref()) };
         let mut last = hop.waiting.load(Relaxed);
         loop {
             link.set_next(last);
             match hop.waiting.compare_exchange_weak(last, job.as_ptr(), AcqRel, Relaxed) {
                 Err(now) => last = now,
-                // It may have run, and all of this be gone.
+                // The frame may have run, and the hop may be freed.
                 Ok(_) if !last.is_null() => return Transfer::none(),
                 Ok(_) => break,
             }
         }
         hop.priority.set(priority);
         hop.receiver.store(CONNECTING, Relaxed);
-        // SAFETY: we made it busy.
+        // SAFETY: this call made the hop busy.
         unsafe { (hop.vtable.depart)(this) }
     }
 
-    /// The receiver of the operation has completed, or is gone.
+    /// Handles the completion or the drop of the operation's receiver.
     ///
     /// # Safety
     ///
     /// The hop is busy.
     unsafe fn end(this: NonNull<Hop>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: a busy hop is alive.
         match unsafe { this.as_ref() }.receiver.swap(OVER, AcqRel) {
-            // SAFETY: as above. The operation touches nothing of itself any more.
+            // SAFETY: this is the second party, so the operation has completed and is not used.
             UNDER_WAY => unsafe { Hop::arrive(this, true) },
             _ => Transfer::none(),
         }
     }
 
-    /// Destroys the operation, if there is one, and resumes all that wait, in the order in which they came.
+    /// Destroys the operation, if there is one, and resumes all queued frames in FIFO order.
     ///
     /// # Safety
     ///
-    /// The hop is busy, and the caller the one who sees to this. It may be gone when this returns.
+    /// The hop is busy, and the caller is the party that performs the arrival. The hop may be freed when this returns.
     unsafe fn arrive(this: NonNull<Hop>, clear: bool) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: a busy hop is alive.
         let hop = unsafe { this.as_ref() };
         if clear {
-            // There is nobody to tell of a panic in there: the frames go on all the same.
-            // SAFETY: as above.
+            // A panic of the destructor has no receiver: the frames resume all the same.
+            // SAFETY: the operation has completed, and the caller owns the room.
             let _ = Panic::catch(|| unsafe { (hop.vtable.clear)(this) }).map_err(Panic::discard);
         }
         let last = hop.waiting.swap(ptr::null_mut(), AcqRel);
-        // From here on the hop may be gone.
-        // SAFETY: the jobs are out of the list.
+        // From here on the hop may be freed.
+        // SAFETY: the exchange gave this call exclusive ownership of the listed jobs.
         unsafe { in_order(last) }
     }
 }
 
-/// Jobs in the order in which they came, of a list that begins with the last.
+/// Returns the jobs of a LIFO list in FIFO order.
 ///
 /// # Safety
 ///
-/// They are the caller's, and stay until they have run.
+/// The caller owns the jobs, which are pinned until they have run.
 unsafe fn in_order(mut next: *mut Job) -> Transfer {
     let mut resumed = Transfer::none();
     while let Some(job) = NonNull::new(next) {
-        // SAFETY: a job stays until it has run, and that was the list it was in.
+        // SAFETY: a job is pinned until it has run, and was only in this list.
         resumed = unsafe {
             next = job.as_ref().next();
             Transfer::to(job)
@@ -227,7 +227,7 @@ unsafe fn in_order(mut next: *mut Job) -> Transfer {
 #[repr(C)]
 pub(crate) struct HopTo<S: Scheduler> {
     hop: Hop,
-    /// In the operation that the hop was made for.
+    /// In the operation that owns the hop.
     scheduler: NonNull<S>,
     room: UnsafeCell<MaybeUninit<HopSchedule<S>>>,
 }
@@ -245,47 +245,47 @@ impl<S: Scheduler> HopTo<S> {
 
     /// # Safety
     ///
-    /// There is room for such a hop, of which the first field is there, and the scheduler is one of this type.
+    /// The memory fits this type and its first field is initialized; `scheduler` points to an `S`.
     unsafe fn make(hop: NonNull<Hop>, scheduler: NonNull<()>) {
-        // SAFETY: by the caller's promise. The room is empty.
+        // SAFETY: the caller's promise. The room stays uninitialized.
         unsafe { (&raw mut (*hop.cast::<Self>().as_ptr()).scheduler).write(scheduler.cast()) };
     }
 
     /// # Safety
     ///
-    /// The hop is such a one, and the caller made it busy.
+    /// `hop` is of this type, and the caller made it busy.
     unsafe fn depart(hop: NonNull<Hop>) -> Transfer {
         let this = hop.cast::<Self>().as_ptr();
         // SAFETY: the scheduler is valid as long as the hop. The thread that made the hop busy has exclusive access to the
-        // room, which is written once all of the user's code has returned.
+        // room, which is written after all user code has returned.
         let connected = Panic::catch(|| unsafe {
             let operation = (*this).scheduler.as_ref().schedule().connect(HopReceiver { hop });
             (*(*this).room.get()).write(operation);
         })
         .map_err(Panic::discard)
         .is_ok();
-        // SAFETY: as above.
+        // SAFETY: a busy hop is alive.
         let receiver = unsafe { &hop.as_ref().receiver };
         if !connected {
-            // A sender that panics has let go of its receiver, which did nothing about it.
-            // SAFETY: as above.
+            // A sender that panicked has dropped its receiver, which did nothing in this state.
+            // SAFETY: this call made the hop busy, and there is no operation.
             return unsafe { Hop::arrive(hop, false) };
         }
         match receiver.compare_exchange(CONNECTING, UNDER_WAY, AcqRel, Acquire) {
-            // SAFETY: nothing in the room moves; the operation is started once, and stays until it has completed.
-            // Nothing of this is touched afterwards.
+            // SAFETY: the room does not move; the operation is started once, and stays until it has completed. Nothing is
+            // touched afterwards.
             Ok(_) => unsafe { start(Pin::new_unchecked((*(*this).room.get()).assume_init_mut())) },
-            // It let go of its receiver when it was connected, so nothing would come of it.
-            // SAFETY: as above.
+            // The operation dropped its receiver while it was connected, so it would never complete.
+            // SAFETY: the receiver is over, so this is the second party.
             Err(_) => unsafe { Hop::arrive(hop, true) },
         }
     }
 
     /// # Safety
     ///
-    /// The hop is such a one, with an operation in it that touches nothing of itself any more.
+    /// `hop` is of this type, with a completed operation that is not used any longer.
     unsafe fn clear(hop: NonNull<Hop>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { (*(*hop.cast::<Self>().as_ptr()).room.get()).assume_init_drop() };
     }
 }
@@ -295,13 +295,13 @@ pub(crate) struct HopReceiver {
     hop: NonNull<Hop>,
 }
 
-// SAFETY: what it does with the hop is for any thread, and one completes it.
+// SAFETY: the hop may be accessed by any thread, and a receiver is completed once.
 unsafe impl Send for HopReceiver {}
 
 impl HopReceiver {
     fn end(self) -> Transfer {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the hop is busy until this.
+        // SAFETY: the hop is busy until this call.
         unsafe { Hop::end(this.hop) }
     }
 }
@@ -320,7 +320,7 @@ impl<E> Receiver<(), E> for HopReceiver {
         self.end()
     }
 
-    /// The scheduler was asked not to fail, at compile time. Where it does all the same, the task goes on.
+    /// Resumes the task all the same. The scheduler declared itself infallible at compile time.
     fn set_error(self, error: E) -> Transfer {
         drop(error);
         self.end()
@@ -339,12 +339,12 @@ impl<E> Receiver<(), E> for HopReceiver {
 impl Drop for HopReceiver {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: the hop is busy until this, or until the operation is gone that this is in.
+        // SAFETY: the hop is busy until this call, or until the operation that contains this is destroyed.
         unsafe { Hop::end(self.hop) }.run();
     }
 }
 
-/// The environment of a hop: nothing stops it, and it is as urgent as the task.
+/// The environment of a hop: it never stops, and has the priority of the task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HopEnv {
     priority: Option<Priority>,
