@@ -12,19 +12,16 @@ use super::{AwaitBlock, Foreign, foreign, run_inline};
 use crate::task::frame::{Header, Polling};
 use crate::{Completion, Sender};
 
-/// A sender that is awaited. Made by `.await`, or by [`IntoFuture::into_future`]. It starts the sender when it is first
-/// polled.
+/// An awaited sender, created by `.await` or by [`IntoFuture::into_future`]. The first poll starts the sender.
 ///
-/// This is the bridge from senders to futures, and open to coroutine types of your own: `SenderFuture::new(sender)` does for
-/// any sender, in code that is generic over it too, what `.await` does for those of this crate. The second parameter
-/// follows from the first, and is left out.
+/// It is public for coroutine types of your own: `SenderFuture::new(sender)` does for any sender, also in generic code, what
+/// `.await` does for those of this crate. The second parameter follows from the first, and is left out.
 ///
 /// **In a task** the operation lives in the memory of the task's frame, and the task is resumed on its own scheduler.
 ///
-/// **In the other executors**, and under what polls with wakers of its own inside a task (`FuturesUnordered`, say), that
-/// executor is the scheduler in the sender's environment: what is scheduled there wakes it, and runs when it polls. Inside a task
-/// all else of the environment is the task's, and the task does not end before the sender has completed. The first poll decides
-/// which of the two it is.
+/// **In other executors**, and under their wakers inside a task (those of `FuturesUnordered`, for example), the executor is the
+/// scheduler in the sender's environment: scheduled work wakes it, and runs when it polls. Inside a task the rest of the
+/// environment is the task's, and the task ends after the sender has completed. The first poll decides between the two.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -40,46 +37,41 @@ use crate::{Completion, Sender};
 ///
 /// # Completions
 ///
-/// A value is `Ok`, an error is `Err`. A sender that **stops** stops the task that awaits it, which is not resumed; where
-/// there is no task, this panics. Await it with [`stopped_as_option`](Sender::stopped_as_option),
-/// [`stopped_as_error`](Sender::stopped_as_error) or [`into_outcome`](Sender::into_outcome) to see the stop. Polled again
-/// after it was ready, it is pending for ever.
+/// A value is `Ok`, an error is `Err`. A sender that **stops** stops the awaiting task, which is not resumed; outside of a
+/// task, this panics. Await [`stopped_as_option`](Sender::stopped_as_option), [`stopped_as_error`](Sender::stopped_as_error) or
+/// [`into_outcome`](Sender::into_outcome) to see the stop. After it was ready, it is pending forever.
 ///
 /// # Panics
 ///
-/// The sender's panic unwinds. It also panics when it is sent out of its task after its first poll, and polled there before
-/// the sender has completed; and when the frame's allocator has no memory.
+/// The sender's panic unwinds. Panics if it is polled in another task than at its first poll, before the sender has completed.
+/// Panics if the frame's allocator has no memory.
 ///
 /// # Cancellation
 ///
-/// The sender sees the task's stop token, and that of this await alone: dropped before the sender has completed, this
-/// asks it to stop, and returns at once. Inside a task the operation stays alive in the memory of the frame, and the task does
-/// not end before it has.
+/// The sender sees the task's stop token, combined with that of this await. Dropping this before the completion asks the sender
+/// to stop, and returns at once. Inside a task the operation stays alive in the memory of the frame, and the task ends after
+/// it.
 ///
-/// In another executor it runs what is queued, and leaves the rest to itself: the operation goes on until it has completed, and
-/// its result is dropped. What it schedules from then on runs on the [global
-/// pool](crate::scheduler::ThreadPool::global). A task in there goes no further than the `.await` it is at; the futures of [local
-/// tasks](crate::task::LocalTask) are dropped right there.
+/// In another executor the drop runs the queued work and detaches the rest: the operation continues until it has completed, and
+/// its result is dropped. Work that it schedules afterwards runs on the [global pool](crate::scheduler::ThreadPool::global). A
+/// task inside does not resume after its current `.await`; the futures of [local tasks](crate::task::LocalTask) are dropped in
+/// place.
 ///
 /// # Allocation
 ///
-/// None for a sender that completes inside `start`, by its [`COMPLETES`](Sender::COMPLETES). In a task, none once the frame has
-/// a chunk of memory, which it gets when it first suspends. Elsewhere one, which holds the operation.
-///
-/// # Stack
-///
-/// Constant: a completion resumes the task from the driver's loop, and not from inside.
+/// None for a sender that completes inside `start`, as its [`COMPLETES`](Sender::COMPLETES) declares. In a task, none once the
+/// frame has a chunk of memory, which it allocates when it first suspends. Elsewhere one, for the operation.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SenderFuture<S, A = AwaitedSender<S>> {
     awaiting: A,
-    /// It is always the sender that was given to `new`.
+    /// The sender that was passed to `new`; invariant.
     _sender: PhantomData<fn(S) -> S>,
 }
 
-// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and may not see then that `S` is a
-// sender. So nothing is asked of it but to be `Send`, and what needs to know more is behind a parameter of its own.
-// SAFETY: a sender that is `Send` may be started, and its operation dropped, on another thread. Its results are `Send`, by
-// the bounds of `new`.
+// For an `async` block, the compiler checks this with lifetimes erased, and may not see that `S` is a sender. So the only bound
+// is `S: Send`, and what needs to know more is behind a parameter of its own.
+// SAFETY: a `Send` sender may be started, and its operation dropped, on another thread. Its results are `Send`, by the bounds
+// of `new`.
 unsafe impl<S: Send, A> Send for SenderFuture<S, A> {}
 
 impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
@@ -93,7 +85,7 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     }
 }
 
-// The operation is not in there.
+// The operation is not stored inside.
 impl<S, A> Unpin for SenderFuture<S, A> {}
 
 impl<S, A: Future> Future for SenderFuture<S, A> {
@@ -101,16 +93,16 @@ impl<S, A: Future> Future for SenderFuture<S, A> {
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: nothing in it is pinned: an operation in flight is in the memory of a frame, or of the heap.
+        // SAFETY: nothing inside is pinned: an operation in flight is in the memory of a frame, or on the heap.
         let awaiting = unsafe { &mut self.get_unchecked_mut().awaiting };
-        // SAFETY: as above.
+        // SAFETY: nothing inside is pinned, as above.
         unsafe { Pin::new_unchecked(awaiting) }.poll(cx)
     }
 }
 
 crate::opaque!([S, A] SenderFuture<S, A>);
 
-/// A sender that is awaited and cannot fail: a [`SenderFuture`] that gives the value itself. Made by `.await` on
+/// An awaited sender that cannot fail: a [`SenderFuture`] that returns the plain value. Created by `.await` on
 /// [`sleep`](crate::task::sleep), [`yield_now`](crate::task::yield_now), schedule senders and joins of scopes; see
 /// [`awaitable!`](crate::awaitable) for senders of your own.
 ///
@@ -152,29 +144,29 @@ impl<S, A: Future<Output = Result<T, Infallible>>, T> Future for ValueFuture<S, 
 
 crate::opaque!([S, A] ValueFuture<S, A>);
 
-/// What is in a [`SenderFuture`].
+/// The contents of a [`SenderFuture`].
 ///
-/// What is over need not be dropped, and the compiler sees that: hence the drop by hand.
+/// Dropped by hand, so that the compiler sees that the stage `Over` needs no drop.
 pub struct AwaitedSender<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<AwaitStage<S>>);
 
 enum AwaitStage<S: Sender<Value: Send, Error: Send>> {
     Sender(S),
-    /// Started in a task, whose frame has the block. The future holds a reference of that frame.
+    /// Started in a task, whose frame has the block. The future holds a reference to the frame.
     Started(NonNull<AwaitBlock<S>>),
-    /// Started outside of a task, or with the waker of something else in one.
+    /// Started outside of a task, or under the waker of another executor inside one.
     Foreign(Foreign<S::Value, S::Error>),
-    /// The result was taken, or the sender panicked when it was connected.
+    /// The result was taken, or the sender panicked in `connect`.
     Over,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
-    /// Takes the result, if it is there.
+    /// Takes the result, if there is one.
     #[inline]
     fn check(&mut self, block: NonNull<AwaitBlock<S>>, polling: Polling<'_>) -> Poll<Result<S::Value, S::Error>> {
-        // SAFETY: the future has the block.
+        // SAFETY: the future owns the block.
         unsafe {
             if block.as_ref().shared.state.is_done() {
-                // There is nothing in the stage to be dropped.
+                // The stage contains nothing that needs a drop.
                 ptr::write(&raw mut *self.0, AwaitStage::Over);
                 return conclude(polling, AwaitBlock::take_done(block));
             }
@@ -185,7 +177,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
         Poll::Pending
     }
 
-    /// Polls outside of a task, or with the waker of something else in one.
+    /// Polls outside of a task, or under the waker of another executor inside one.
     #[cold]
     #[inline(never)]
     fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<S::Value, S::Error>>
@@ -196,18 +188,18 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             AwaitStage::Over => return Poll::Pending,
             AwaitStage::Started(block) => {
                 *self.0 = AwaitStage::Started(block);
-                // SAFETY: the future has the block.
+                // SAFETY: the future owns the block.
                 let state = unsafe { &block.as_ref().shared.state };
                 if !state.is_done() {
                     if !Header::is_current(state.frame) {
                         sent_elsewhere();
                     }
-                    // It wakes the task. What polls it now, in there, looks again.
+                    // The completion wakes the task, not this waker: it polls again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 *self.0 = AwaitStage::Over;
-                // SAFETY: as above.
+                // SAFETY: the future owns the block, which is done.
                 unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
             }
             AwaitStage::Sender(sender) if S::COMPLETES.is_inline() => {
@@ -240,15 +232,15 @@ where
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: nothing in it is pinned.
+        // SAFETY: nothing inside is pinned.
         let this = unsafe { self.get_unchecked_mut() };
         let Some(polling) = Polling::with_waker_of(cx) else {
             return this.poll_foreign(cx);
         };
         match &mut *this.0 {
             AwaitStage::Sender(sender) => {
-                // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: there is room
-                // for more.
+                // SAFETY: the sender is moved out, and its place is overwritten without a drop. Only the sender is moved, since
+                // the stage may be larger.
                 let sender = unsafe {
                     let sender = ptr::read(sender);
                     ptr::write(&raw mut *this.0, AwaitStage::Over);
@@ -258,9 +250,9 @@ where
                     return conclude(polling, run_inline(sender, Some(polling)));
                 }
                 let block = AwaitBlock::start(sender, polling);
-                // SAFETY: the stage is over, so nothing is overwritten that is to be dropped.
+                // SAFETY: the stage is `Over`, so the overwritten value needs no drop.
                 unsafe { ptr::write(&raw mut *this.0, AwaitStage::Started(block)) };
-                // SAFETY: the future has the block.
+                // SAFETY: the future owns the block.
                 if !unsafe { block.as_ref() }.shared.state.is_done() {
                     return Poll::Pending;
                 }
@@ -270,8 +262,8 @@ where
                 let block = *block;
                 let polled = this.check(block, polling);
                 if polled.is_ready() {
-                    // So that the compiler sees that nothing is left to be dropped.
-                    // SAFETY: the stage is over.
+                    // Shows the compiler that nothing is left to drop.
+                    // SAFETY: the stage is `Over`, so the overwritten value needs no drop.
                     unsafe { ptr::write(&raw mut *this.0, AwaitStage::Over) };
                 }
                 polled
@@ -282,13 +274,13 @@ where
     }
 }
 
-/// A future that began in one task is polled in another, or in none.
+/// Panics because a future that began in one task is polled in another, or in none.
 #[cold]
 pub(in crate::task) fn sent_elsewhere() -> ! {
     panic!("a sender that is awaited in a task was sent elsewhere: await it in the task where that began")
 }
 
-/// What the code that awaits gets to see.
+/// Returns the completion as the awaiting code sees it.
 #[inline]
 pub(in crate::task) fn conclude<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
     match completion {
@@ -312,13 +304,13 @@ impl<S: Sender<Value: Send, Error: Send>> Drop for AwaitedSender<S> {
 }
 
 impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
-    /// Drops what is not over.
+    /// Drops the current stage.
     #[inline(never)]
     fn end(&mut self) {
         match *self.0 {
-            // SAFETY: the future has the block, and goes.
+            // SAFETY: the future owns the block, and does not use it afterwards.
             AwaitStage::Started(block) => unsafe { AwaitBlock::leave(block) },
-            // SAFETY: it is dropped this once: this is the drop of the whole.
+            // SAFETY: called by the drop of the whole, so the stage is dropped once.
             _ => unsafe { ManuallyDrop::drop(&mut self.0) },
         }
     }

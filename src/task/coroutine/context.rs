@@ -1,4 +1,4 @@
-//! What tasks are made with: allocator, scheduler, and values of their own.
+//! The configuration of tasks: allocator, scheduler, and values of their own.
 
 use core::any::{Any, TypeId};
 use core::fmt;
@@ -9,18 +9,18 @@ use allocator_api2::alloc::{Allocator, Global};
 use crate::scheduler::{InlineScheduler, TaskScheduler};
 use crate::{Env, Scheduler};
 
-/// What a task is made with, and what it adds to the environment of all that it awaits: the third parameter of
+/// The configuration of a task, and its additions to the environment of awaited senders: the third parameter of
 /// [`Task`](crate::task::Task).
 ///
-/// [`DefaultContext`] is the default, and needs no code. To change one thing, name one type:
+/// The default is [`DefaultContext`]. To change one thing, name one type:
 ///
 /// | to change | write |
 /// |---|---|
 /// | the allocator of the frame | [`Task::new_in`](crate::task::Task::new_in), or the context [`InAllocator<A>`] |
-/// | the scheduler: none, to run wherever something completes | the context [`Inline`] |
-/// | the environment: a value that is made of the receiver's | the context [`Providing<V>`], with `V:` [`FromEnv`] |
+/// | the scheduler: none, to run wherever an await completes | the context [`Inline`] |
+/// | the environment: a value derived from the receiver's | the context [`Providing<V>`], with `V:` [`FromEnv`] |
 ///
-/// They can be nested: `Providing<V, InAllocator<A>>`, `Inline<Providing<V>>`. A context of your own says everything at
+/// They can be nested: `Providing<V, InAllocator<A>>`, `Inline<Providing<V>>`. A context of your own configures everything at
 /// once:
 ///
 /// ```
@@ -60,57 +60,56 @@ use crate::{Env, Scheduler};
 ///
 /// # How it is made
 ///
-/// When the task starts, of the environment that it is started in: the receiver's, where it is connected, and that of the
-/// task that awaits it otherwise. One constructor serves the three ways that C++ has: a context that needs nothing ignores
-/// `env`, one that needs something takes it, and what has to be kept beside it is a field of it.
+/// A context is created when the task starts, from the environment of the start: the receiver's if it is connected, otherwise
+/// that of the awaiting task. One constructor replaces the three of C++. A context that needs nothing ignores `env`, one that
+/// needs something reads it, and state is a field of the context.
 ///
-/// A panic in there is the completion of the task. The context is dropped when the task is done, after its locals and
+/// A panic of the constructor is the completion of the task. The context is dropped when the task is done, after its locals and
 /// before its completion.
 ///
 /// # What it answers
 ///
-/// [`visit`](TaskContext::visit) answers what is asked by type; what it does not answer is asked of the environment that
-/// it was made of. The stop token is always that one's.
+/// [`visit`](TaskContext::visit) answers queries by type; unanswered queries go to the environment of the start. The stop token
+/// is always that of the environment.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a context of tasks",
     label = "a `TaskContext` is needed here",
     note = "to change one thing, write `InAllocator<A>`, `Inline` or `Providing<V>`; `DefaultContext` changes nothing"
 )]
 pub trait TaskContext: Sized + Send + Sync + 'static {
-    /// What the frame is allocated with; [`Global`] where nothing is asked.
+    /// The allocator of the frame; [`Global`] by default.
     type Allocator: Allocator + Clone + Send + Sync + 'static;
 
-    /// `TaskScheduler<'static>`, to run where the environment says, and there only; or [`InlineScheduler`], to run
-    /// wherever something completes.
+    /// `TaskScheduler<'static>`, to run only on the environment's scheduler; or [`InlineScheduler`], to run wherever an await
+    /// completes.
     type Scheduler: ContextScheduler;
 
-    /// Whether a task that is awaited uses the context of the task that awaits it, and one that is connected adds nothing
-    /// to the receiver's environment. Then there is no context to make, and none of the rest is asked.
+    /// Whether an awaited task uses the context of the awaiting task, and a connected one adds nothing to the receiver's
+    /// environment. If so, no context is created, and the other items are not used.
     const INHERITS: bool = false;
 
-    /// Makes the context of the environment that the task is started in.
+    /// Creates the context from the environment in which the task is started.
     fn new<N: Env>(env: &N) -> Self;
 
-    /// Shows a value of the type `id` to `found`, if there is one.
+    /// Passes a value of the type `id` to `found`, if there is one.
     #[inline]
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
         let _ = (id, found);
     }
 }
 
-/// A scheduler that a [`TaskContext`] can name: [`TaskScheduler`], any scheduler that cannot fail; or
-/// [`InlineScheduler`].
+/// A scheduler that a [`TaskContext`] can name: [`TaskScheduler`], for any infallible scheduler; or [`InlineScheduler`].
 #[diagnostic::on_unimplemented(
     message = "the scheduler of a task cannot be `{Self}`",
     label = "not a scheduler that a context can name",
     note = "write `TaskScheduler<'static>`, which stands for all that do not fail, or `InlineScheduler`"
 )]
 pub trait ContextScheduler: Scheduler + private::SealedScheduler {
-    /// Wherever something completes is right.
+    /// Whether the task may run wherever an await completes.
     #[doc(hidden)]
     const ANYWHERE: bool;
 
-    /// That of a task that is started in an environment.
+    /// The scheduler of a task that is started in an environment.
     #[doc(hidden)]
     type In<N: Env>: Scheduler;
 
@@ -138,15 +137,14 @@ impl ContextScheduler for InlineScheduler {
     }
 }
 
-/// SealedScheduler: frames know these two.
+/// Sealed: frames support only these two.
 mod private {
     pub trait SealedScheduler {}
     impl SealedScheduler for super::TaskScheduler<'static> {}
     impl SealedScheduler for super::InlineScheduler {}
 }
 
-/// The context of a task where nothing else is said: the global allocator, the scheduler of the environment, and nothing
-/// added to that.
+/// The default context of a task: the global allocator, the scheduler of the environment, and no additions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DefaultContext;
 
@@ -161,9 +159,9 @@ impl TaskContext for DefaultContext {
     }
 }
 
-/// A context with another allocator: the frame is from it, and what the task awaits [finds it](crate::task::TaskAllocator).
+/// A context with another allocator: it allocates the frame, and awaited senders [find it](crate::task::TaskAllocator).
 ///
-/// [`Task::new_in`](crate::task::Task::new_in) makes a task with it.
+/// [`Task::new_in`](crate::task::Task::new_in) creates a task with it.
 pub struct InAllocator<A, C = DefaultContext> {
     context: C,
     _allocator: PhantomData<fn() -> A>,
@@ -197,17 +195,17 @@ impl<A, C: fmt::Debug> fmt::Debug for InAllocator<A, C> {
     }
 }
 
-/// A context without a scheduler: the task goes on wherever what it awaits completes, and is never queued.
+/// A context without a scheduler: the task resumes wherever its await completes, and is never queued.
 ///
-/// It needs no scheduler to be started, and offers [`InlineScheduler`] to what it awaits. What has completed before the task
-/// had begun to wait keeps it where it is, so an `.await` does not say where it goes on: to run something on a scheduler,
-/// write `starts_on(scheduler, task)`. A task that awaits an inline one comes back to its own scheduler.
+/// It needs no scheduler to start, and offers [`InlineScheduler`] to awaited senders. A completion before the task suspends
+/// leaves it on its thread, so an `.await` does not determine where it resumes. To run work on a scheduler, write
+/// `starts_on(scheduler, task)`. A task that awaits an inline one resumes on its own scheduler.
 ///
 /// ```
 /// use bowline::prelude::*;
 /// use bowline::task::{Inline, Task};
 ///
-/// // Nothing here has a scheduler.
+/// // No scheduler is involved.
 /// start_detached(Task::builder().context::<Inline>().task(async {
 ///     let Ok(x) = just(1).await;
 ///     assert_eq!(x, 1);
@@ -231,14 +229,14 @@ impl<C: TaskContext> TaskContext for Inline<C> {
     }
 }
 
-/// A value that is made of an environment: what a context [provides](Providing).
+/// A value that can be created from an environment, and [provided](Providing) by a context.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made of an environment",
     label = "a context does not know how to make it",
     note = "implement `FromEnv` for it; or write what is there already with `.write_env(With(value))`"
 )]
 pub trait FromEnv: Clone + Send + Sync + 'static {
-    /// Makes it.
+    /// Creates the value.
     fn from_env<N: Env>(env: &N) -> Self;
 }
 

@@ -1,4 +1,4 @@
-//! Futures and results that stay on the thread they were made on, and check that at run time.
+//! Futures and results that stay on the thread that created them, and check that at run time.
 
 use core::cell::Cell;
 use core::future::Future;
@@ -8,7 +8,7 @@ use core::task::{Context as Cx, Poll};
 
 use crate::sync::{per_thread, thread};
 
-/// A future that must be polled, and dropped, where it was made.
+/// A future that must be polled and dropped on the thread that created it.
 pub(super) struct HomedFuture<F> {
     home: thread::ThreadId,
     future: ManuallyDrop<F>,
@@ -24,7 +24,7 @@ impl<F> HomedFuture<F> {
     }
 }
 
-// SAFETY: on another thread it is neither polled nor dropped.
+// SAFETY: it is neither polled nor dropped on another thread: both check, and abort.
 unsafe impl<F> Send for HomedFuture<F> {}
 
 impl<T, E, F: Future<Output = Result<T, E>>> Future for HomedFuture<F> {
@@ -35,7 +35,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Future for HomedFuture<F> {
         if self.home != this_thread() {
             stray();
         }
-        // SAFETY: the future is pinned with this.
+        // SAFETY: the future is structurally pinned.
         let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
         match future.poll(cx) {
             Poll::Ready(Ok(value)) => Poll::Ready(Ok(Homed::new(value))),
@@ -51,18 +51,18 @@ impl<F> Drop for HomedFuture<F> {
         if self.home != this_thread() {
             stray();
         }
-        // SAFETY: it is dropped this once, in place.
+        // SAFETY: the future is dropped once, in place.
         unsafe { ManuallyDrop::drop(&mut self.future) };
     }
 }
 
-/// A result that must be used where it was made.
+/// A result that must be used on the thread that created it.
 pub(super) struct Homed<T> {
     home: thread::ThreadId,
     value: ManuallyDrop<T>,
 }
 
-// SAFETY: on another thread it is neither taken nor dropped.
+// SAFETY: it is neither taken nor dropped on another thread.
 unsafe impl<T> Send for Homed<T> {}
 
 impl<T> Homed<T> {
@@ -80,25 +80,25 @@ impl<T> Homed<T> {
             stray();
         }
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: it is taken this once, and not dropped.
+        // SAFETY: the value is taken once, and `this` is not dropped.
         unsafe { ManuallyDrop::take(&mut this.value) }
     }
 }
 
 impl<T> Drop for Homed<T> {
-    /// Whoever lets go of a task drops its result, at home. One that comes after that, of a task that was let go while
-    /// it was polled, may go with the last waker, on any thread. It is leaked there.
+    /// The owner of a task drops its result at home. If the owner was dropped during the poll, the last waker drops a later
+    /// result, on any thread. It is leaked there.
     #[inline]
     fn drop(&mut self) {
         if self.home == this_thread() {
-            // SAFETY: it is dropped this once.
+            // SAFETY: the value is dropped once.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
 }
 
-/// Other operations may be running in the future, and use the task's environment: it can neither be left alone nor be
-/// dropped.
+/// Aborts the process. Other operations may be running in the future and use the task's environment, so it can neither be kept
+/// nor dropped.
 #[cold]
 fn stray() -> ! {
     std::eprintln!(
@@ -109,11 +109,11 @@ fn stray() -> ! {
 }
 
 per_thread! {
-    /// The thread's name, once it was asked for.
+    /// The identity of the thread, created lazily.
     static THREAD: Cell<Option<thread::ThreadId>> = Cell::new(None);
 }
 
-/// The calling thread, by a name that no other one will ever have.
+/// Returns the identity of the calling thread, which is never reused.
 #[inline]
 fn this_thread() -> thread::ThreadId {
     THREAD.with(|known| match known.get() {

@@ -1,4 +1,5 @@
-//! The operation of a task that is connected to a receiver: it starts the frame, and completes the receiver when that is done.
+//! The operation of a task that is connected to a receiver: it starts the frame, and completes the receiver when the frame is
+//! done.
 
 use core::marker::{PhantomData, PhantomPinned};
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -15,20 +16,20 @@ use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
 use crate::task::strand::{Awaiter, Context, Unit};
 use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Transfer};
 
-/// The scheduler of a task of a context, in an environment.
+/// The scheduler of a task with a context, in an environment.
 pub(super) type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
 
 /// The operation of a [`Task`](crate::task::Task).
 pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultContext> {
     frame: NonNull<Header>,
-    /// The frame and the receiver are there. Once it was started, the completion takes both.
+    /// Whether the operation owns the frame and the receiver. After the start, the completion takes both.
     is_unstarted: bool,
     receiver: ManuallyDrop<R>,
-    /// What the context points at, from the start to the completion.
+    /// The environment that the context points at, from the start to the completion.
     outside: Option<OutsideEnv<R::Env>>,
-    /// Where the task runs, from the start to the completion, unless that is kept by the task around it.
+    /// The task's scheduler, from the start to the completion, unless the enclosing task owns it.
     scheduler: Option<SchedulerIn<Cx, R::Env>>,
-    /// Written by the start, once all of the user's code has answered; as is the unit.
+    /// Written by the start, after all user code has returned; so is the unit.
     context: MaybeUninit<Context>,
     unit: MaybeUninit<Unit>,
     _pinned: PhantomPinned,
@@ -38,7 +39,7 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultConte
 /// An environment, and its stop token.
 type OutsideEnv<N> = (N, <N as Env>::StopToken);
 
-// SAFETY: as for the task; the receiver is `Send`, and so is what it offers.
+// SAFETY: as for the task; the receiver and its environment are `Send`.
 unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx: TaskContext> Send for TaskOperation<T, E, R, Cx> {}
 
 impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, Cx> {
@@ -47,7 +48,7 @@ impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, C
         if self.is_unstarted {
             self.is_unstarted = false;
             let receiver = NonNull::from(&mut self.receiver);
-            // SAFETY: it was not started, so both are there, and dropped this once.
+            // SAFETY: the operation was not started, so it owns both, and drops each once.
             unsafe {
                 let _receiver = DropReceiver(receiver);
                 Header::release(self.frame);
@@ -56,12 +57,12 @@ impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, C
     }
 }
 
-/// Also when dropping the task panics.
+/// Drops the receiver, also when dropping the task panics.
 struct DropReceiver<R>(NonNull<ManuallyDrop<R>>);
 
 impl<R> Drop for DropReceiver<R> {
     fn drop(&mut self) {
-        // SAFETY: whoever made this says so.
+        // SAFETY: the creator passes a receiver that it does not drop itself.
         unsafe { ManuallyDrop::drop(self.0.as_mut()) };
     }
 }
@@ -84,16 +85,16 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
 
     /// # Safety
     ///
-    /// The pointer is to a started operation, whose frame is done.
+    /// `this` is a started operation, whose frame is done.
     unsafe fn complete(this: NonNull<()>) -> Transfer {
-        // SAFETY: by the caller's promise, nobody else touches the operation.
+        // SAFETY: the caller's promise: the frame is done, so this call has exclusive access.
         let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
-        // SAFETY: the task is done, and so are all others that used its home. The frame is there.
+        // SAFETY: the start wrote the context. The task and all others that used its home are done, and the frame is alive.
         let home = unsafe { this.context.assume_init_ref() }.placement.home;
-        // SAFETY: see above. A home of the task around this one was made for another operation.
+        // SAFETY: all users of the home are done. A home of the enclosing task belongs to another operation.
         unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) };
-        // SAFETY: the frame is done. What was made at the start is dropped this once, before the completion, after which
-        // nothing that it borrows need be valid.
+        // SAFETY: the frame is done. The fields of the start are dropped once, before the completion, after which their borrows
+        // may be invalid.
         unsafe {
             this.unit.assume_init_ref().end();
             this.unit.assume_init_drop();
@@ -104,26 +105,26 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         }
     }
 
-    /// Completes with a panic in place of a task that was not started, which is dropped before.
+    /// Completes with a panic instead of starting the task, which is dropped first.
     #[cold]
     fn fail(&mut self, payload: Panic) -> Transfer {
         self.is_unstarted = false;
-        // SAFETY: it was not started, so the frame is owned by this operation. It is released this once.
+        // SAFETY: the operation was not started, so it owns the frame, and releases it once.
         let dropped = Panic::catch(|| unsafe { Header::release(self.frame) });
         let _ = dropped.map_err(Panic::discard);
         self.scheduler = None;
         self.outside = None;
-        // SAFETY: it is taken this once: the operation does not count as unstarted any more.
+        // SAFETY: the receiver is taken once: the operation does not count as unstarted any longer.
         unsafe { ManuallyDrop::take(&mut self.receiver) }.set_panicked(payload)
     }
 
-    /// Asks the receiver, its environment and the scheduler all that the task is to know of them.
+    /// Queries the receiver, its environment and the scheduler for everything that the task needs.
     ///
-    /// What is returned points at the environment and the scheduler, which are fields of the operation from here on.
+    /// The result points at the environment and the scheduler, which are fields of the operation from here on.
     ///
     /// # Errors
     ///
-    /// Some code of the user's has panicked. What it had answered until then is in the fields, or dropped.
+    /// The panic of user code. Earlier answers are in the fields, or dropped.
     ///
     /// # Safety
     ///
@@ -134,26 +135,26 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
             let env = self.receiver.env();
             let (token, priority) = (env.stop_token(), env.priority());
             let (env, token) = &*self.outside.insert((env, token));
-            // SAFETY: it is used until the task is done, which is before the receiver completes.
+            // SAFETY: used until the task is done, which is before the receiver completes.
             let around = unsafe { Awaiter::of(env) };
             let home = if Cx::Scheduler::ANYWHERE {
                 Some(Home::anywhere())
             } else {
-                // SAFETY: as for the task around.
+                // SAFETY: used until the task is done, as above.
                 unsafe { Home::behind(&env.door()) }
             };
             let home = match home {
                 Some(home) => Ok(home),
                 None => {
                     let scheduler = self.scheduler.insert(Cx::Scheduler::of(env));
-                    // SAFETY: it is pinned with the operation, and dropped when the task is done. The frame is started
-                    // next, and has this operation complete.
+                    // SAFETY: the scheduler is pinned with the operation until the task is done. The frame is started next, and
+                    // completes this operation.
                     unsafe { Home::of(scheduler, self.frame, owner) }
                 }
             };
             Asked {
                 env: NonNull::from(env).cast(),
-                // SAFETY: the token is kept in the operation until the task is done.
+                // SAFETY: the token is stored in the operation until the task is done.
                 token: unsafe { ErasedStopToken::new(token) },
                 priority,
                 around,
@@ -163,7 +164,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     }
 }
 
-/// What a task has learned from its receiver.
+/// The answers of the receiver to a task.
 struct Asked {
     env: NonNull<()>,
     token: ErasedStopToken,
@@ -196,7 +197,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
             Home::anywhere()
         });
-        // SAFETY: the task that awaits this waits for it, and so does the context in which that began.
+        // SAFETY: the awaiting task and its context wait for this operation.
         let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
         let context = this.context.write(Context {
             placement: Placement {
@@ -215,7 +216,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         let context = NonNull::from(context);
         let parent = inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr().cast_const());
         let unit = NonNull::from(this.unit.write(Unit::new(parent)));
-        // SAFETY: it is new. The context is valid until the task is done.
+        // SAFETY: the unit is new and not shared. The context is valid until the task is done.
         unsafe {
             unit.as_ref().set_context(context);
             if let Some((_, outer)) = inside {

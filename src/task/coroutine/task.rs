@@ -19,8 +19,8 @@ use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 
 /// A coroutine: an `async` block that is a sender.
 ///
-/// Inside, every sender can be awaited. Outside, the task is a sender as any other: lazy, moved and not copied, to be
-/// adapted, combined and started wherever there is a scheduler.
+/// Inside, every sender can be awaited. Outside, the task is a lazy, move-only sender, which can be adapted, combined and
+/// started on any scheduler.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -35,77 +35,74 @@ use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 /// let pool = ThreadPool::new(1);
 /// let scheduler = pool.scheduler();
 /// let sum = Task::try_new(async move {
-///     // A task that awaits a task hands it the thread, and gets it back.
+///     // A task that awaits a task runs it on the same thread, and then continues.
 ///     let two = number("2").await?;
-///     // What is awaited may run anywhere. The task goes on where it was.
+///     // The awaited sender may run anywhere. The task resumes on its own scheduler.
 ///     let forty = starts_on(scheduler, number("40")).await?;
 ///     Ok::<_, ParseIntError>(two + forty)
 /// });
 /// assert_eq!(sync_wait(sum).unwrap(), 42);
 /// ```
 ///
-/// [`new`](Task::new) takes any output for the value, and such a task cannot fail; [`try_new`](Task::try_new) takes a
-/// `Result` apart. It runs on the scheduler of the environment that it is started in: that of
-/// [`sync_wait`](crate::sync_wait) is its run loop, [`starts_on`](crate::starts_on) chooses another, and without one it does
-/// not compile. Awaited in another task, it runs as part of that.
+/// [`new`](Task::new) makes the output the value, and such a task cannot fail; [`try_new`](Task::try_new) splits a `Result`
+/// into value and error. A task runs on the scheduler of the environment in which it is started.
+/// [`sync_wait`](crate::sync_wait) provides its run loop, [`starts_on`](crate::starts_on) chooses another, and without one the
+/// program does not compile. A task that is awaited in another runs as part of it.
 ///
-/// `Cx` is its [context](TaskContext): what it is allocated with, where it runs, and what it adds to the environment of
-/// what it awaits. The default changes nothing. A future that is not `Send` makes a [`LocalTask`](crate::task::LocalTask); a
-/// `main` that awaits is made by [`#[bowline::main]`](crate::main), and a call that blocks by
-/// [`block_on`](crate::task::block_on).
+/// `Cx` is its [context](TaskContext): its allocator, its scheduler, and its additions to the environment. The default changes
+/// nothing. For a future that is not `Send` use [`LocalTask`](crate::task::LocalTask), for a `main` that awaits
+/// [`#[bowline::main]`](crate::main), and for a blocking call [`block_on`](crate::task::block_on).
 ///
 /// # Completions
 ///
-/// Those of the future: its output; with [`try_new`](Task::try_new) its value or error. Stopped, when something that it
-/// awaits has stopped: the future is not polled again. In every case its locals are dropped before the completion, which
-/// comes on its scheduler.
+/// The future's output; with [`try_new`](Task::try_new) its value or error. Stopped, if something that it awaits has stopped:
+/// the future is not polled again. In every case the future's locals are dropped before the completion, which comes on its
+/// scheduler.
 ///
 /// # Panics
 ///
-/// The future's panic is the task's, and unwinds from the `.await` of whoever awaits it.
+/// The future's panic unwinds from the `.await` of the awaiting task.
 ///
 /// # Cancellation
 ///
-/// What it awaits sees the stop token, and if that stops, so does the task. A future that is not a sender knows nothing
-/// of stops, and a task that waits for one alone goes on waiting: [`from_future`](crate::from_future)`(future).await`
-/// has it dropped by the stop. The token does not stop a task between two awaits. Dropping a task that is awaited ends
-/// it: see [`TaskFuture`].
+/// Awaited senders see the stop token, and if one stops, so does the task. Other futures ignore stops, and a task that waits
+/// for one continues to wait: [`from_future`](crate::from_future)`(future).await` drops the future at a stop. The token does
+/// not stop a task between two awaits. Dropping a task that is awaited ends it: see [`TaskFuture`].
 ///
 /// # Allocation
 ///
-/// One, when it is made: header, future and result. One more, of memory that threads keep, when it first suspends on a sender;
-/// none per await after that, nor when it is resumed.
+/// One for the task: header, future and result. One chunk, from a cache of the thread, when it first suspends on a sender. None
+/// for further awaits, nor for resumes.
 ///
 /// # Stack
 ///
-/// Constant, however deep tasks await tasks, and however many senders they await; also when they are stopped or dropped.
+/// Constant, for any depth of tasks that await tasks and any number of awaits; also when they are stopped or dropped.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct Task<T, E = Infallible, Cx = DefaultContext> {
     frame: NonNull<Header>,
     _result: Produces<T, E, Cx>,
 }
 
-/// The types of a task, none of which is in it.
-/// Covariant in the results, which are only given. Invariant in the context: its `TaskContext` implementation is that of
-/// exactly this type.
+/// The types of a task, none of which is stored in it. Covariant in the results, which are only returned. Invariant in the
+/// context, since the task uses exactly this type's `TaskContext` implementation.
 pub(super) type Produces<T, E, Cx> = PhantomData<(fn() -> (T, E), fn(Cx) -> Cx)>;
 
-// SAFETY: the future is `Send`, and so are the result, the allocator and the context.
+// SAFETY: the future, the result, the allocator and the context are `Send`.
 unsafe impl<T: Send, E: Send, Cx> Send for Task<T, E, Cx> {}
 
 impl Task<()> {
-    /// Tasks with another context or allocator, and with memory that may run out.
+    /// Returns a builder for tasks with another context or allocator, and for fallible allocation.
     pub const fn builder() -> TaskBuilder {
         TaskBuilder::new()
     }
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// A task of a future, whose output is the value.
+    /// Creates a task from a future, whose output is the task's value.
     ///
     /// # Panics
     ///
-    /// When there is no memory.
+    /// When the allocation fails.
     #[track_caller]
     #[inline]
     pub fn new<F>(future: F) -> Self
@@ -115,12 +112,12 @@ impl<T: Send + 'static> Task<T> {
         or_panic(Task::of_plain(future, Global))
     }
 
-    /// A task of a future, whose output is the value, in memory from `allocator`.
+    /// Creates a task from a future, in memory from `allocator`.
     ///
-    /// The one allocation of the task, header, future and result, is from there, and given back there, by a clone of the
-    /// allocator that is kept in it. So is the room that a task on a scheduler of your own needs to come back to it, which
-    /// is allocated when it starts: without memory it completes with a panic then. What the task awaits finds the
-    /// allocator with [`CurrentAllocator`](crate::task::CurrentAllocator); a task that is made inside uses it if it is told to.
+    /// The task's one allocation is from there, and freed by a clone of the allocator that the task keeps. So is the hop that a
+    /// task needs on a scheduler of your own, allocated at the start; if that fails, the task completes with a panic. Awaited
+    /// senders find the allocator with [`CurrentAllocator`](crate::task::CurrentAllocator). A task created inside uses it only
+    /// if told to.
     ///
     /// ```
     /// use std::alloc::Layout;
@@ -130,7 +127,7 @@ impl<T: Send + 'static> Task<T> {
     /// use bowline::prelude::*;
     /// use bowline::task::Task;
     ///
-    /// /// Has memory for small things only.
+    /// /// Has memory for small values only.
     /// #[derive(Clone)]
     /// struct Small;
     ///
@@ -152,7 +149,7 @@ impl<T: Send + 'static> Task<T> {
     ///
     /// # Panics
     ///
-    /// When the allocator has no memory. [`TaskBuilder::build`] says so instead.
+    /// When the allocation fails; [`TaskBuilder::build`] returns an error instead.
     #[track_caller]
     #[inline]
     pub fn new_in<F, A>(future: F, allocator: A) -> Task<T, Infallible, InAllocator<A>>
@@ -165,11 +162,11 @@ impl<T: Send + 'static> Task<T> {
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// A task of a future that borrows.
+    /// Creates a task from a future that may borrow.
     ///
     /// # Safety
     ///
-    /// What the future borrows outlives the task's completion, or the task's drop where it is not started.
+    /// Borrows of the future outlive the task's completion, or the drop of a task that is never started.
     #[track_caller]
     pub(in crate::task) unsafe fn of_borrowing<F>(future: F) -> Self
     where
@@ -180,11 +177,11 @@ impl<T: Send + 'static> Task<T> {
 }
 
 impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
-    /// A task of a future whose output is a value or an error.
+    /// Creates a task from a future that returns a `Result`.
     ///
     /// # Panics
     ///
-    /// When there is no memory.
+    /// When the allocation fails.
     #[track_caller]
     #[inline]
     pub fn try_new<F>(future: F) -> Self
@@ -194,12 +191,11 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
         or_panic(Task::of_result(future, Global))
     }
 
-    /// A task of a future whose output is a value or an error, in memory from `allocator`: [`try_new`](Task::try_new) as
-    /// [`new_in`](Task::new_in) is [`new`](Task::new).
+    /// Creates a task from a future that returns a `Result`, in memory from `allocator`, like [`new_in`](Task::new_in).
     ///
     /// # Panics
     ///
-    /// When the allocator has no memory. [`TaskBuilder::try_build`] says so instead.
+    /// When the allocation fails; [`TaskBuilder::try_build`] returns an error instead.
     #[track_caller]
     #[inline]
     pub fn try_new_in<F, A>(future: F, allocator: A) -> Task<T, E, InAllocator<A>>
@@ -252,7 +248,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
 
 impl<T, E, Cx> Drop for Task<T, E, Cx> {
     fn drop(&mut self) {
-        // SAFETY: the frame is ours. A result that nobody took goes right here, and not with the last waker.
+        // SAFETY: the task owns the frame. A result that was not taken is dropped here, not with the last waker.
         unsafe {
             if Header::is_done(self.frame) {
                 drop(Header::take::<Completion<T, E>>(self.frame));
@@ -264,7 +260,7 @@ impl<T, E, Cx> Drop for Task<T, E, Cx> {
 }
 
 impl<T, E, Cx> Task<T, E, Cx> {
-    /// The owner of this frame, whose future gives `T` or `E`.
+    /// Creates the owner of this frame, whose future returns `T` or `E`.
     pub(super) fn of_frame(frame: NonNull<Header>) -> Self {
         Task {
             frame,
@@ -283,8 +279,8 @@ impl<T, E, Cx> Task<T, E, Cx> {
 
 crate::opaque!([T, E, Cx] Task<T, E, Cx>);
 
-// SAFETY: the operation touches nothing of itself after its completion; it is `!Unpin`. The task runs on its scheduler
-// alone, which is that of the receiver's environment, unless its context says that it runs anywhere.
+// SAFETY: the operation touches nothing of itself after its completion; it is `!Unpin`. The task runs only on the scheduler of
+// the receiver's environment, unless its context says that it runs anywhere.
 unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Task<T, E, Cx> {
     type Value = T;
     type Error = E;
