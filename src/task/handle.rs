@@ -9,8 +9,7 @@ use core::task::{Context as Cx, Poll, ready};
 use allocator_api2::alloc::Allocator;
 
 use super::awaiting::SenderFuture;
-use super::children::group::SpawnOptions;
-use super::children::{AsResult, ChildClaim, ChildJoin, ChildStart, InCache, TaskError, solo};
+use super::children::{AsResult, ChildClaim, ChildJoin, ChildStart, InCache, SpawnOptions, TaskError, solo};
 use super::coroutine::InAllocator;
 use super::strand::{Reason, TaskRef};
 use crate::Priority;

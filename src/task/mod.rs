@@ -71,12 +71,12 @@ pub use awaiting::{ScheduleFuture, SenderFuture, TaskEnv, TaskToken, ValueFuture
 pub use block_on::block_on;
 pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
-pub use children::TaskError;
 pub use children::group::{
     AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
-    Quorum, QuorumError, SpawnError, SpawnErrorKind, SpawnOptions, SpawnWhenReady, Supervising, TaskGroup,
-    TrySpawnWhenReady, Trying, WaitForAll, discarding_group, gather, group, supervised_group, try_group,
+    Quorum, QuorumError, SpawnError, SpawnErrorKind, SpawnWhenReady, Supervising, TaskGroup, TrySpawnWhenReady, Trying,
+    WaitForAll, discarding_group, gather, group, supervised_group, try_group,
 };
+pub use children::{SpawnOptions, TaskError};
 pub use coroutine::{
     ContextScheduler, CurrentAllocator, DefaultContext, FromEnv, InAllocator, Inline, LocalTask, LocalTaskFuture,
     LocalTaskOperation, Providing, Task, TaskAllocator, TaskBuilder, TaskContext, TaskFuture, TaskOperation,

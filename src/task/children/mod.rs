@@ -30,9 +30,11 @@
 
 mod error;
 pub(super) mod group;
+mod options;
+mod place;
 pub(super) mod solo;
-mod spawned;
 
 pub use self::error::TaskError;
+pub use self::options::SpawnOptions;
+pub(super) use self::place::{ChildPlace, InCache};
 pub(super) use self::solo::{AsItIs, AsResult, ChildClaim, ChildJoin, ChildStart};
-pub(super) use self::spawned::{ChildPlace, InCache};

@@ -14,7 +14,7 @@
 //! | `wait`, `next` | operations and futures that wait for a result, for room, or for all children |
 //! | `raise` | the children are raised with the task, or with what waits for them |
 //! | `end` | the body has ended, the last child has ended, the frame ends the group |
-//! | `task_group`, `options`, `gather` | the public handle, the options of a child, and policies of joining |
+//! | `task_group`, `gather` | the public handle, and policies of joining |
 //!
 //! # States
 //!
@@ -32,7 +32,6 @@ mod core;
 mod end;
 mod gather;
 mod next;
-mod options;
 mod policy;
 mod raise;
 mod results;
@@ -45,7 +44,6 @@ mod wait;
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, Quorum, QuorumError, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
-pub use self::options::SpawnOptions;
 pub use self::spawn_error::{SpawnError, SpawnErrorKind};
 pub use self::task_group::TaskGroup;
 

@@ -12,11 +12,10 @@ use futures_core::Stream;
 
 use super::core::GroupRef;
 use super::next::{self, Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
-use super::options::SpawnOptions;
 use super::results::TryNext;
 use super::spawn_error::SpawnError;
 use crate::memory::Cached;
-use crate::task::children::InCache;
+use crate::task::children::{InCache, SpawnOptions};
 use crate::task::coroutine::InAllocator;
 use crate::task::strand::{Reason, current_level};
 use crate::{Completion, Panic};

@@ -23,13 +23,25 @@ impl TaskContext for InCache {
     }
 }
 
-/// A context of a child's own, and the scheduler in that. It does not move once it is settled.
+/// What a child is asked to have in the place of what it would inherit.
+#[derive(Clone)]
+pub(super) struct ChildRequests {
+    pub(super) scheduler: Option<TaskScheduler<'static>>,
+    pub(super) priority: Option<Priority>,
+    pub(super) name: Option<Cow<'static, str>>,
+    pub(super) locals: Option<Locals>,
+}
+
+impl ChildRequests {
+    /// Whether the child inherits everything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none()
+    }
+}
+
+/// The context of a child that does not inherit all of its parent's, with the scheduler in it. It does not move once it is settled.
 pub(in crate::task) struct ChildPlace {
-    scheduler: Option<TaskScheduler<'static>>,
-    priority: Option<Priority>,
-    name: Option<Cow<'static, str>>,
-    /// What the child sees in the place of what is bound around it.
-    locals: Option<Locals>,
+    requests: ChildRequests,
     context: Option<Context>,
 }
 
@@ -37,23 +49,15 @@ pub(in crate::task) struct ChildPlace {
 unsafe impl Send for ChildPlace {}
 
 impl ChildPlace {
-    pub(in crate::task) fn new(
-        scheduler: Option<TaskScheduler<'static>>,
-        priority: Option<Priority>,
-        name: Option<Cow<'static, str>>,
-        locals: Option<Locals>,
-    ) -> Self {
+    pub(super) fn new(requests: ChildRequests) -> Self {
         ChildPlace {
-            scheduler,
-            priority,
-            name,
-            locals,
+            requests,
             context: None,
         }
     }
 
     pub(in crate::task) fn take_name(&mut self) -> Option<Cow<'static, str>> {
-        self.name.take()
+        self.requests.name.take()
     }
 
     /// Makes the context, of that outside.
@@ -71,13 +75,13 @@ impl ChildPlace {
         frame: NonNull<Header>,
     ) -> Result<NonNull<Context>, OutOfMemoryError> {
         let mut context = *outside;
-        if self.priority.is_some() {
-            context.placement.priority = self.priority;
+        if self.requests.priority.is_some() {
+            context.placement.priority = self.requests.priority;
         }
-        if let Some(locals) = &self.locals {
+        if let Some(locals) = &self.requests.locals {
             context.locals = locals.as_raw();
         }
-        if let Some(scheduler) = &self.scheduler {
+        if let Some(scheduler) = &self.requests.scheduler {
             // SAFETY: the caller's promise: the scheduler stays where it is.
             let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, frame.cast()) });
             context.placement.home = match home {
@@ -98,7 +102,7 @@ impl ChildPlace {
     ///
     /// The child is done, or was not started, and its frame is alive.
     pub(in crate::task) unsafe fn take_back(&self, frame: NonNull<Header>) {
-        if let (Some(_), Some(context)) = (&self.scheduler, &self.context) {
+        if let (Some(_), Some(context)) = (&self.requests.scheduler, &self.context) {
             // SAFETY: the caller's promise. Only the child used the home.
             unsafe { context.placement.home.take_back(frame.cast(), frame) };
         }

@@ -1,34 +1,35 @@
+//! The options that a child is started with.
+
 use core::fmt;
 use std::borrow::Cow;
 use std::boxed::Box;
 
 use allocator_api2::alloc::{Allocator, Global};
 
+use super::place::{ChildPlace, ChildRequests};
 use crate::scheduler::TaskScheduler;
-use crate::task::children::ChildPlace;
 use crate::task::strand::Locals;
 use crate::{Priority, Scheduler};
 
 /// What a child is started with, where that is not what it would inherit: see
-/// [`TaskGroup::spawn_with`](super::TaskGroup::spawn_with) and [`detach_with`](crate::task::detach_with).
+/// [`TaskGroup::spawn_with`](crate::task::TaskGroup::spawn_with) and [`detach_with`](crate::task::detach_with).
 #[derive(Clone)]
 #[must_use = "options do nothing until something is spawned with them"]
 pub struct SpawnOptions<A = Global> {
-    pub(in crate::task) priority: Option<Priority>,
-    pub(in crate::task) scheduler: Option<TaskScheduler<'static>>,
-    name: Option<Cow<'static, str>>,
-    locals: Option<Locals>,
-    pub(in crate::task) allocator: A,
+    requests: ChildRequests,
+    allocator: A,
 }
 
 impl SpawnOptions {
     /// Everything as it is inherited.
     pub const fn new() -> Self {
         SpawnOptions {
-            priority: None,
-            scheduler: None,
-            name: None,
-            locals: None,
+            requests: ChildRequests {
+                scheduler: None,
+                priority: None,
+                name: None,
+                locals: None,
+            },
             allocator: Global,
         }
     }
@@ -42,19 +43,15 @@ impl Default for SpawnOptions {
 
 impl<A> SpawnOptions<A> {
     /// How urgent it is.
-    pub fn priority(self, priority: Priority) -> Self {
-        SpawnOptions {
-            priority: Some(priority),
-            ..self
-        }
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.requests.priority = Some(priority);
+        self
     }
 
     /// Where it runs: on any scheduler that cannot fail.
-    pub fn scheduler<S: Scheduler + 'static>(self, scheduler: S) -> Self {
-        SpawnOptions {
-            scheduler: Some(TaskScheduler::new(scheduler)),
-            ..self
-        }
+    pub fn scheduler<S: Scheduler + 'static>(mut self, scheduler: S) -> Self {
+        self.requests.scheduler = Some(TaskScheduler::new(scheduler));
+        self
     }
 
     /// What it is called, in a [dump](crate::task::dump) and by those who [ask](crate::task::TaskRef::name).
@@ -67,11 +64,9 @@ impl<A> SpawnOptions<A> {
     /// let chops = task::block_on(handle).unwrap().unwrap();
     /// assert_eq!(chops.name(), Some("chop vegetables"));
     /// ```
-    pub fn name(self, name: impl Into<Cow<'static, str>>) -> Self {
-        SpawnOptions {
-            name: Some(name.into()),
-            ..self
-        }
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.requests.name = Some(name.into());
+        self
     }
 
     /// The [task-local](crate::task::TaskLocal) values that are bound where this is called: a copy of none of them, but
@@ -88,11 +83,9 @@ impl<A> SpawnOptions<A> {
     /// let handle = task::detach_with(options, async { USER.get() });
     /// assert_eq!(task::block_on(handle).unwrap(), Some("Ada"));
     /// ```
-    pub fn inherit_locals(self) -> Self {
-        SpawnOptions {
-            locals: Some(Locals::current()),
-            ..self
-        }
+    pub fn inherit_locals(mut self) -> Self {
+        self.requests.locals = Some(Locals::current());
+        self
     }
 
     /// What its memory is from. What it awaits finds the allocator with
@@ -102,19 +95,13 @@ impl<A> SpawnOptions<A> {
         B: Allocator + Clone + Send + Sync + 'static,
     {
         SpawnOptions {
-            priority: self.priority,
-            scheduler: self.scheduler,
-            name: self.name,
-            locals: self.locals,
+            requests: self.requests,
             allocator,
         }
     }
 
     pub(in crate::task) fn into_parts(self) -> (Option<Box<ChildPlace>>, A) {
-        let inherits =
-            self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none();
-        let place =
-            (!inherits).then(|| Box::new(ChildPlace::new(self.scheduler, self.priority, self.name, self.locals)));
+        let place = (!self.requests.is_empty()).then(|| Box::new(ChildPlace::new(self.requests)));
         (place, self.allocator)
     }
 }
@@ -122,9 +109,9 @@ impl<A> SpawnOptions<A> {
 impl<A> fmt::Debug for SpawnOptions<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpawnOptions")
-            .field("priority", &self.priority)
-            .field("scheduler", &self.scheduler)
-            .field("name", &self.name)
+            .field("priority", &self.requests.priority)
+            .field("scheduler", &self.requests.scheduler)
+            .field("name", &self.requests.name)
             .finish_non_exhaustive()
     }
 }
