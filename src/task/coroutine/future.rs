@@ -11,20 +11,20 @@ use crate::Completion;
 use crate::task::awaiting::{Foreign, conclude, foreign};
 use crate::task::frame::{Header, Polled, Polling};
 
-/// A task that is awaited. Made by `.await`, or by [`IntoFuture::into_future`].
+/// An awaited task, created by `.await` or by [`IntoFuture::into_future`].
 ///
-/// In another task it runs as part of that, on the same scheduler. In an executor of another crate it runs as a sender
-/// does there, see [`SenderFuture`](crate::task::SenderFuture): the executor is its scheduler.
+/// In another task it runs as part of that, on the same scheduler. In an executor of another crate it runs like a sender there,
+/// with the executor as its scheduler: see [`SenderFuture`](crate::task::SenderFuture).
 ///
-/// Dropped before it is done, it ends the task: its future is dropped where it runs, which asks what it awaits to stop. The drop
-/// returns at once, and the task that awaited it does not end before that. In an executor of another crate the task goes no
-/// further than the `.await` it is at.
+/// Dropping it before the end ends the task: the task's future is dropped where it runs, which asks its awaits to stop. The
+/// drop returns at once, and the awaiting task ends after that. In an executor of another crate the task does not resume after
+/// its current `.await`.
 ///
 /// # Panics
 ///
-/// The task's panic unwinds. A task that stops stops the task that awaits it; where there is none, this panics:
-/// [`stopped_as_option`](crate::Sender::stopped_as_option) and its like make a value of the stop. It also panics when it is
-/// sent to another task after its first poll, and polled there before it is done.
+/// The task's panic unwinds. A task that stops also stops the awaiting task; outside of a task, this panics.
+/// [`stopped_as_option`](crate::Sender::stopped_as_option) and similar adaptors turn the stop into a value. Panics if it is
+/// polled in another task than at its first poll, before it is done.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TaskFuture<T, E> {
     stage: ManuallyDrop<TaskStage<T, E>>,
@@ -32,9 +32,9 @@ pub struct TaskFuture<T, E> {
 
 enum TaskStage<T, E> {
     Unstarted(Task<T, E>),
-    /// A frame awaits it.
+    /// Started; a frame awaits it.
     Started(Task<T, E>),
-    /// It was started outside of a task.
+    /// Started outside of a task.
     Foreign(Foreign<T, E>),
     Over,
 }
@@ -69,14 +69,14 @@ impl<T, E> TaskFuture<T, E> {
         }
     }
 
-    /// Drops what is there.
+    /// Drops the current stage.
     #[inline(never)]
     fn end(&mut self) {
         if let TaskStage::Started(task) = &*self.stage {
-            // SAFETY: we own the frame; it was started, and we let go of it next.
+            // SAFETY: the future owns the frame, which was started, and drops it next.
             unsafe { Header::abandon(task.frame()) };
         }
-        // SAFETY: it is dropped this once: this is the drop of the whole.
+        // SAFETY: called by the drop of the whole, so the stage is dropped once.
         unsafe { ManuallyDrop::drop(&mut self.stage) };
     }
 }
@@ -93,11 +93,11 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             TaskStage::Unstarted(task) => {
                 let frame = task.into_frame();
                 let mut room = MaybeUninit::<Completion<T, E>>::uninit();
-                // SAFETY: the frame is ours, and was not started; there is room.
+                // SAFETY: the future owns the frame, which was not started; `room` has the type of the result.
                 let polled =
                     unsafe { Header::await_child(polling, frame, NonNull::new_unchecked(room.as_mut_ptr()).cast()) };
                 if polled == Polled::Gone {
-                    // SAFETY: the result was put there.
+                    // SAFETY: the poll wrote the result.
                     return conclude(polling, unsafe { room.assume_init() });
                 }
                 *self.stage = TaskStage::Started(Task::of_frame(frame));
@@ -116,9 +116,9 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 return self.poll_foreign(cx);
             }
         };
-        // SAFETY: we own the frame, and it was started.
+        // SAFETY: the future owns the frame, which was started.
         if !unsafe { Header::is_done(frame) } {
-            // SAFETY: as above.
+            // SAFETY: the future owns the frame, which was started.
             let began_here = unsafe { Header::is_parent(polling.frame(), frame) };
             assert!(
                 began_here,
@@ -126,15 +126,15 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             );
             return Poll::Pending;
         }
-        // The frame goes with the result.
+        // The frame is freed with the result.
         mem::forget(mem::replace(&mut *self.stage, TaskStage::Over));
-        // SAFETY: it is done, and was ours.
+        // SAFETY: the frame is done, and the future owned it until here.
         conclude(polling, unsafe { Header::take_awaited(polling.frame(), frame) })
     }
 }
 
 impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
-    /// Polls outside of a task, or what was started there.
+    /// Polls outside of a task, or a task that was started there.
     #[cold]
     #[inline(never)]
     fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
@@ -145,21 +145,21 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
             TaskStage::Started(task) => {
                 let frame = task.frame();
                 *self.stage = TaskStage::Started(task);
-                // SAFETY: this owns the frame, which was started.
+                // SAFETY: the future owns the frame, which was started.
                 if !unsafe { Header::is_done(frame) } {
-                    // SAFETY: as above.
+                    // SAFETY: the future owns the frame, which was started.
                     let began_here =
                         Header::current().is_some_and(|parent| unsafe { Header::is_parent(parent, frame) });
                     assert!(
                         began_here,
                         "a task that is awaited in a task was sent elsewhere: await it in the task where that began",
                     );
-                    // Its end wakes the task that awaits it. What polls it now, in there, looks again.
+                    // The end wakes the awaiting task, not this waker: it polls again.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 mem::forget(mem::replace(&mut *self.stage, TaskStage::Over));
-                // SAFETY: it is done, and was ours.
+                // SAFETY: the frame is done, and the future owned it until here.
                 let completion = unsafe {
                     match Header::current() {
                         Some(parent) => Header::take_awaited(parent, frame),

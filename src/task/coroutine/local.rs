@@ -1,7 +1,7 @@
 //! Tasks that stay on one thread.
 //!
-//! A local task is a task, whose future and result are wrapped so that they may be sent: they look which thread they are
-//! used on.
+//! A local task is a task whose future and result are wrapped, so that they may be sent: the wrappers check the thread at each
+//! use.
 
 use core::convert::Infallible;
 use core::future::Future;
@@ -17,11 +17,10 @@ use crate::task::awaiting::{Foreign, LocalHome, Noted, foreign};
 use crate::task::frame;
 use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
-/// A [`Task`] of a future that need not be `Send`: it runs on the thread it was made on.
+/// A [`Task`] of a future that need not be `Send`: it stays on the thread that created it.
 ///
-/// It is for a run loop: [`sync_wait`](crate::sync_wait), or
-/// [`RunLoop::run_until`](crate::scheduler::RunLoop::run_until). Whatever it awaits may complete on any thread; the task
-/// comes back to its loop.
+/// Run it on a run loop, by [`sync_wait`](crate::sync_wait) or [`RunLoop::run_until`](crate::scheduler::RunLoop::run_until).
+/// Its awaits may complete on any thread; the task resumes on its loop.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -39,34 +38,29 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 /// assert_eq!(sync_wait(task).unwrap(), 42);
 /// ```
 ///
-/// It is not `Send`, so the compiler refuses whatever would start it elsewhere, as
-/// [`starts_on`](crate::starts_on) does. Its result need not be `Send` either: a local task may await another one for an
-/// `Rc`. Executors of other crates that stay on the thread can [await it](LocalTaskFuture) too.
+/// It is not `Send`, so the compiler rejects code that would start it elsewhere, such as [`starts_on`](crate::starts_on). Its
+/// result need not be `Send` either: a local task may await another one for an `Rc`. Executors of other crates that stay on the
+/// thread can [await it](LocalTaskFuture) too.
 ///
 /// # Completions
 ///
-/// Those of the future: its output, or, with [`try_new`](LocalTask::try_new), its value or error. Stopped, when
-/// something that it awaits has stopped; its locals are dropped by then.
+/// The future's output; with [`try_new`](LocalTask::try_new) its value or error. Stopped, if something that it awaits has
+/// stopped; the future's locals are dropped by then.
 ///
 /// # Panics
 ///
-/// The future's panic is the task's. It also completes with a panic, before its first poll, when the scheduler in
-/// its environment is a pool's or the inline one, or an executor of another crate that polls on another thread: it would be
-/// resumed there. Should some scheduler resume it on a thread that is not its own all the same (it was made and started on
-/// one thread, say, with the scheduler of a loop that another one drives), then the process aborts, and says so: its future
-/// may neither be polled there nor dropped.
+/// The future's panic is the task's. The task also completes with a panic, before its first poll, if its scheduler would resume
+/// it on another thread: that of a pool, the inline one, or an executor of another crate that polls elsewhere. If a scheduler
+/// still resumes it on another thread, the process aborts with a message, since the future may neither be polled nor dropped
+/// there. An example is the scheduler of a loop that another thread drives.
 ///
 /// # Cancellation
 ///
-/// What it awaits sees the stop token. A future that is not a sender does not: see [`Task`].
+/// Awaited senders see the stop token. Other futures do not: see [`Task`].
 ///
 /// # Allocation
 ///
-/// One, when it is made.
-///
-/// # Stack
-///
-/// Constant, however deep tasks await tasks.
+/// One, for the task.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct LocalTask<T, E = Infallible> {
     task: HomedTask<T, E>,
@@ -75,11 +69,11 @@ pub struct LocalTask<T, E = Infallible> {
 
 type InnerTask<T, E> = Task<Homed<T>, Homed<E>>;
 
-/// A local task whose result is still wrapped. It is not sent anywhere.
+/// A local task whose result is still wrapped. It is not sent to another thread.
 struct HomedTask<T, E>(InnerTask<T, E>);
 
 impl<T: 'static> LocalTask<T> {
-    /// A task of a future, whose output is the value.
+    /// Creates a task from a future, whose output is the task's value.
     #[inline]
     pub fn new<F>(future: F) -> Self
     where
@@ -90,7 +84,7 @@ impl<T: 'static> LocalTask<T> {
 }
 
 impl<T: 'static, E: 'static> LocalTask<T, E> {
-    /// A task of a future whose output is a value or an error.
+    /// Creates a task from a future that returns a `Result`.
     #[inline]
     pub fn try_new<F>(future: F) -> Self
     where
@@ -117,7 +111,7 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
 
 crate::opaque!([T, E] LocalTask<T, E>);
 
-// SAFETY: the operation is that of the task inside.
+// SAFETY: the operation is that of the inner task.
 unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
     type Value = T;
     type Error = E;
@@ -150,15 +144,14 @@ pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
 impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: the operation is pinned with this; the rest is the caller's promise.
+        // SAFETY: the inner operation is structurally pinned; the rest is the caller's promise.
         unsafe { self.map_unchecked_mut(|this| &mut this.operation).start() }
     }
 }
 
 crate::opaque!([T: 'static, E: 'static, R: Receiver<T, E>] LocalTaskOperation<T, E, R>);
 
-// SAFETY: the operation is that of a task, and so is where it completes; it touches nothing after the start of that. It
-// is `!Unpin`.
+// SAFETY: operation and place of completion are those of a task; it touches nothing after starting that. It is `!Unpin`.
 unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
     type Value = Homed<T>;
     type Error = Homed<E>;
@@ -175,27 +168,27 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
     }
 }
 
-/// The operation of the task inside.
+/// The operation of the inner task.
 type HomedTaskOperation<T, E, R> = <InnerTask<T, E> as Sender>::Operation<HomedReceiver<R>>;
-/// The task and its receiver, then that.
+/// First the task and its receiver, then the operation.
 type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), HomedTaskOperation<T, E, R>>;
 
 /// The operation of a [`HomedTask`].
 struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {
     stage: InTurn<T, E, R>,
-    /// Not `Send`: like the task, it is started, and dropped unstarted, on the thread that made it.
+    /// Not `Send`: like the task, it is started, or dropped unstarted, on the thread that created it.
     _stays: PhantomData<*mut ()>,
     _pinned: PhantomPinned,
 }
 
 impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for HomedOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the task and the receiver, which are not pinned.
+        // SAFETY: only the task and the receiver are moved, and they are not pinned.
         let stage = unsafe { &mut self.get_unchecked_mut().stage };
         let Some((HomedTask(task), receiver)) = stage.take_sender() else {
             return Transfer::none();
         };
-        // The user's code answers before anything is noted.
+        // User code runs before anything is recorded.
         let asked = Panic::catch(|| {
             let env = receiver.env();
             let scheduler = env.scheduler();
@@ -222,19 +215,18 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
                 return receiver.set_panicked(dropped.err().unwrap_or(payload));
             }
         };
-        // SAFETY: it is not done before it has run, which is on this thread; and its completion forgets it.
+        // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
         let noted = home.map(|home| unsafe { home.note(task.frame()) });
         let receiver = HomedReceiver { receiver, noted };
-        // SAFETY: the stage is empty, and pinned with this; the operation is started once, and stays until it has
-        // completed.
+        // SAFETY: the stage is empty and structurally pinned; the operation is started once, and stays until it has completed.
         unsafe { Stage::start(stage.into(), task.connect(receiver)) }
     }
 }
 
-/// The receiver of the task inside.
+/// The receiver of the inner task.
 struct HomedReceiver<R> {
     receiver: R,
-    /// There where the task is awaited in an executor of another crate.
+    /// Set if the task is awaited in an executor of another crate.
     noted: Option<Noted>,
 }
 
@@ -275,7 +267,7 @@ impl<T, E, R: Receiver<Homed<T>, Homed<E>>> Receiver<Homed<T>, Homed<E>> for Hom
     }
 }
 
-/// Takes the result out of its wrapping.
+/// A receiver that unwraps the result.
 struct LocalTaskReceiver<R>(R);
 
 impl<T, E, R: Receiver<T, E>> Receiver<Homed<T>, Homed<E>> for LocalTaskReceiver<R> {
@@ -321,11 +313,11 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     }
 }
 
-/// A local task that is awaited.
+/// An awaited local task.
 ///
-/// In another local task it runs as part of that, on the same loop. In an executor of another crate, which has to be one
-/// that polls on this very thread, and under something that polls with wakers of its own (`FuturesUnordered`, say), that is
-/// its scheduler, as it is for [any sender](crate::task::SenderFuture); and it takes one more allocation.
+/// In another local task it runs as part of that, on the same loop. In an executor of another crate, and under the wakers of
+/// `FuturesUnordered` and the like, the polling code is its scheduler, as for [any sender](crate::task::SenderFuture). The
+/// executor must poll on this thread; one more allocation is needed.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -341,15 +333,15 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
 /// assert_eq!(pollster::block_on(task.into_future()), Ok(Rc::new(42)));
 /// ```
 ///
-/// Dropped before it is done, it drops the task's future, on this thread. What that leaves in flight ends by itself.
+/// Dropping it before the end drops the task's future on this thread. Operations that are still in flight end later.
 ///
 /// # Panics
 ///
-/// The task's panic unwinds. A task that stops stops the task that awaits it; where there is none, this panics.
+/// The task's panic unwinds. A task that stops also stops the awaiting task; outside of a task, this panics.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct LocalTaskFuture<T: 'static, E: 'static> {
     future: <InnerTask<T, E> as IntoFuture>::IntoFuture,
-    /// It was started outside of a task.
+    /// Set if it was started outside of a task.
     foreign: Option<Foreign<Homed<T>, Homed<E>>>,
     _stays: PhantomData<*mut ()>,
 }
@@ -367,14 +359,14 @@ impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
 }
 
 impl<T: 'static, E: 'static> LocalTaskFuture<T, E> {
-    /// Polls outside of a task, or what was started there.
+    /// Polls outside of a task, or a task that was started there.
     #[cold]
     fn poll_foreign(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
         if let Some(task) = self.future.take_unstarted() {
             self.foreign = Some(Foreign::start(HomedTask(task)));
         }
         let Some(foreign) = &mut self.foreign else {
-            // It was started in a task, or is over.
+            // Started in a task, or over.
             return Pin::new(&mut self.future).poll(cx).map(unwrap);
         };
         match foreign.poll(cx) {
@@ -387,7 +379,7 @@ impl<T: 'static, E: 'static> LocalTaskFuture<T, E> {
     }
 }
 
-/// Takes the result out of its wrapping.
+/// Unwraps the result.
 #[inline]
 fn unwrap<T, E>(result: Result<Homed<T>, Homed<E>>) -> Result<T, E> {
     result.map(Homed::into_inner).map_err(Homed::into_inner)

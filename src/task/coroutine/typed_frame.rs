@@ -18,9 +18,9 @@ use crate::sender::unwind::AbortOnUnwind;
 use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Stopping};
 use crate::{Completion, Panic};
 
-/// A future, and how its output is a completion.
+/// A future, and the conversion of its output to a completion.
 pub(in crate::task) trait Produce<T, E> {
-    /// It stays on its thread.
+    /// Whether the future stays on its thread.
     const IS_LOCAL: bool = false;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
@@ -35,7 +35,7 @@ pub(super) struct Local<F>(pub(super) F);
 impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        // SAFETY: the future is pinned with this.
+        // SAFETY: the future is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx).map(Ok)
     }
 }
@@ -43,7 +43,7 @@ impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
 impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        // SAFETY: the future is pinned with this.
+        // SAFETY: the future is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
     }
 }
@@ -53,33 +53,33 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Local<F> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        // SAFETY: the future is pinned with this.
+        // SAFETY: the future is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
     }
 }
 
-/// A frame, and what it is of: a future, its result, a context, and a tail for whoever owns it.
+/// A typed frame: a future, its result, a context, and a tail for the owner.
 #[repr(C)]
 pub(in crate::task) struct Frame<P, T, E, Cx: TaskContext, X> {
     header: Header,
     stage: FrameStage<P, T, E>,
-    /// What the memory is from.
+    /// The allocator of the frame's memory.
     allocator: Cx::Allocator,
     _tail: PhantomData<X>,
 }
 
-/// The whole of a frame that uses the context of another.
+/// The allocation of a frame that uses the context of another.
 #[repr(C)]
 struct WholeFrame<P, T, E, Cx: TaskContext, X> {
     frame: Frame<P, T, E, Cx, X>,
     tail: X,
 }
 
-/// The whole of a frame that has a context of its own.
+/// The allocation of a frame with a context of its own.
 #[repr(C)]
 struct OwnWholeFrame<P, T, E, Cx: TaskContext, X> {
     whole: WholeFrame<P, T, E, Cx, X>,
-    /// There from the start of the task until it is done.
+    /// Set from the start of the task until it is done.
     own: Option<OwnContext<Cx>>,
 }
 
@@ -90,7 +90,7 @@ enum FrameStage<P, T, E> {
 }
 
 impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
-    /// Makes a frame that was not started. Its owner is the caller.
+    /// Creates an unstarted frame, owned by the caller.
     #[inline]
     pub(in crate::task) fn make(
         future: P,
@@ -110,11 +110,11 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
             .map_err(|_| OutOfMemoryError::new(Self::LAYOUT))
     }
 
-    /// Writes a frame that was not started. Its owner is the caller.
+    /// Writes an unstarted frame, owned by the caller.
     ///
     /// # Safety
     ///
-    /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is used for nothing else.
+    /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is exclusive.
     #[inline]
     pub(in crate::task) unsafe fn write(
         memory: NonNull<[u8]>,
@@ -137,11 +137,11 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         frame.cast()
     }
 
-    /// Takes the future out of a frame that was not polled, or the panic that took its place.
+    /// Takes the future out of an unpolled frame, or the panic that replaced it.
     ///
     /// # Safety
     ///
-    /// The header is that of such a frame, to which the caller has exclusive access. It is not polled any more.
+    /// `header` is that of such a frame. The caller has exclusive access, and does not poll it afterwards.
     pub(in crate::task) unsafe fn take_future(header: NonNull<Header>) -> Result<P, Panic> {
         // SAFETY: the caller has exclusive access. The future was not polled, and so not pinned.
         let stage = unsafe { &mut (*header.cast::<Self>().as_ptr()).stage };
@@ -152,24 +152,24 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         }
     }
 
-    /// Where the tail of a frame is.
+    /// Returns the tail of a frame.
     ///
     /// # Safety
     ///
-    /// The header is that of such a frame.
+    /// `header` is that of such a frame.
     #[inline]
     pub(in crate::task) unsafe fn tail(header: NonNull<Header>) -> NonNull<X> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { NonNull::new_unchecked(&raw mut (*header.cast::<WholeFrame<P, T, E, Cx, X>>().as_ptr()).tail) }
     }
 
-    /// The result of a frame that is done.
+    /// Returns the result of a frame that is done.
     ///
     /// # Safety
     ///
-    /// The header is that of such a frame, which is done, and which the caller owns.
+    /// `header` is that of such a frame, which is done and owned by the caller.
     pub(in crate::task) unsafe fn result<'a>(header: NonNull<Header>) -> Option<&'a Completion<T, E>> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         match unsafe { &(*header.cast::<Self>().as_ptr()).stage } {
             FrameStage::Result(completion) => Some(completion),
             _ => None,
@@ -190,45 +190,45 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         is_local: P::IS_LOCAL,
     };
 
-    /// Of the whole allocation.
+    /// The layout of the whole allocation.
     const LAYOUT: Layout = if Cx::INHERITS {
         Layout::new::<WholeFrame<P, T, E, Cx, X>>()
     } else {
         Layout::new::<OwnWholeFrame<P, T, E, Cx, X>>()
     };
 
-    /// Where the frame has its own context, if it has one.
+    /// Returns the place of the frame's own context, if it has one.
     ///
     /// # Safety
     ///
-    /// The frame was allocated as such.
+    /// The frame was allocated as this type.
     #[inline]
     unsafe fn own(this: NonNull<Self>) -> Option<*mut Option<OwnContext<Cx>>> {
         if Cx::INHERITS {
             return None;
         }
-        // SAFETY: by the caller's promise, there is room for that too.
+        // SAFETY: the caller's promise: the allocation includes the context.
         Some(unsafe { &raw mut (*this.cast::<OwnWholeFrame<P, T, E, Cx, X>>().as_ptr()).own })
     }
 
-    /// Makes the frame's own context, for all of its life. Where that panics there is a result already.
+    /// Creates the frame's own context. If that panics, the panic becomes the result.
     ///
     /// # Safety
     ///
-    /// The header is that of such a frame, which has a context of its own and was not started.
+    /// `header` is that of such a frame, which has a context of its own and was not started.
     unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Placement>) -> NonNull<Placement> {
         let this = header.cast::<Self>();
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         let (own, stage, allocator) = unsafe {
             let allocator = NonNull::new_unchecked(&raw mut (*this.as_ptr()).allocator);
             (Self::own(this), &raw mut (*this.as_ptr()).stage, allocator)
         };
         let Some(own) = own else { return outer };
-        // SAFETY: nothing in the frame moves, and the context outside stays until the task is done.
+        // SAFETY: the frame is pinned, and the outer context is valid until the task is done.
         match unsafe { OwnContext::adopt(own, outer.cast(), allocator) } {
             Ok(context) => context.cast(),
             Err(payload) => {
-                // SAFETY: nobody else knows the frame.
+                // SAFETY: the frame was not started, so it is not shared.
                 unsafe { Self::end(stage, Completion::Panicked(payload)) };
                 outer
             }
@@ -237,21 +237,21 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
 
     /// # Safety
     ///
-    /// The header is that of such a frame.
+    /// `header` is that of such a frame.
     unsafe fn allocate(header: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
         if Self::is_global() {
             return Some(Cached.allocate(layout).ok()?.cast());
         }
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         let allocator = unsafe { &(*header.cast::<Self>().as_ptr()).allocator };
         Some(allocator.allocate(layout).ok()?.cast())
     }
 
     /// # Safety
     ///
-    /// The header is that of such a frame, which the memory was asked of; it is not used any more.
+    /// `header` is that of such a frame, which allocated the memory. The memory is not used afterwards.
     unsafe fn deallocate(header: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             if Self::is_global() {
                 Cached.deallocate(memory, layout);
@@ -261,7 +261,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         }
     }
 
-    /// Whether more memory comes from the global allocator: then it is from what threads keep.
+    /// Returns whether further memory is from the global allocator, and so from the threads' caches.
     #[inline]
     fn is_global() -> bool {
         TypeId::of::<Cx::Allocator>() == TypeId::of::<Global>()
@@ -269,35 +269,35 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
 
     /// # Safety
     ///
-    /// The header is that of such a frame, which was not started.
+    /// `header` is that of such a frame, which was not started.
     unsafe fn fail(header: NonNull<Header>, payload: Panic) {
-        // SAFETY: by the caller's promise, nobody else knows the frame.
+        // SAFETY: the caller's promise: the frame is not shared.
         unsafe {
             let stage = &raw mut (*header.cast::<Self>().as_ptr()).stage;
             Self::end(stage, Completion::Panicked(payload));
         }
     }
 
-    /// Drops the future, and leaves a result. A panic in there is the result.
+    /// Drops the future, and stores a result. A panic of the destructor becomes the result.
     ///
     /// # Safety
     ///
-    /// The stage is the caller's.
+    /// The caller owns the stage.
     unsafe fn end(stage: *mut FrameStage<P, T, E>, completion: Completion<T, E>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
             Ok(()) => completion,
             Err(second) => Completion::Panicked(second),
         };
-        // SAFETY: as above. There is nothing there to be dropped.
+        // SAFETY: the caller owns the stage, and the overwritten value needs no drop.
         unsafe { stage.write(FrameStage::Result(completion)) };
     }
 
-    /// Drops the frame's own context. A panic in there is the result.
+    /// Drops the frame's own context. A panic of the destructor becomes the result.
     ///
     /// # Safety
     ///
-    /// The frame is polled by the caller, its result is there, and what it awaited is gone.
+    /// The caller polls the frame. Its result is stored, and its awaits are destroyed.
     unsafe fn leave(header: NonNull<Header>) {
         let this = header.cast::<Self>();
         // SAFETY: by the caller's promise.

@@ -1,4 +1,4 @@
-//! Local tasks that run in an executor of another crate: the block notes their frames.
+//! Local tasks that run in an executor of another crate: the block records their frames.
 
 use core::any::{Any, TypeId};
 use core::ptr::NonNull;
@@ -9,12 +9,12 @@ use crate::sync::{lock, thread_id};
 use crate::task::frame::Header;
 use crate::{Identity, Scheduler};
 
-/// Where a local task notes its frame: in the block whose scheduler it runs on. It finds it in the environment there.
+/// A handle by which a local task records its frame in the block whose scheduler it runs on. Found in the environment.
 pub(in crate::task) struct LocalHome(ForeignRef);
 
 impl Clone for LocalHome {
     fn clone(&self) -> Self {
-        // SAFETY: a handle is counted.
+        // SAFETY: this handle owns a reference.
         LocalHome(unsafe { ForeignRef::of(self.0.0) })
     }
 }
@@ -22,48 +22,48 @@ impl Clone for LocalHome {
 impl LocalHome {
     /// # Safety
     ///
-    /// The place is the core of a block.
+    /// `place` is the core of a block.
     pub(super) unsafe fn look(
         place: NonNull<()>,
         id: TypeId,
         found: &mut dyn FnMut(&dyn Any),
     ) -> Option<Beneath<'static>> {
         if id == TypeId::of::<LocalHome>() {
-            // SAFETY: by the caller's promise, and the caller is counted.
+            // SAFETY: the caller's promise; the caller owns a reference.
             found(&LocalHome(unsafe { ForeignRef::of(place.cast()) }));
             return None;
         }
-        // SAFETY: as above. The context of the task that it began in is valid until the operation has completed.
+        // SAFETY: the block is alive, as above. The context of its task is valid until the operation has completed.
         let (place, look) = unsafe { place.cast::<ForeignCore>().as_ref().around?.context.as_ref() }.outside;
-        // SAFETY: as above.
+        // SAFETY: the outer environment is valid as long as that context.
         Some(unsafe { Beneath::new(place, look) })
     }
 
-    /// Whether this is the scheduler of the block.
+    /// Returns whether this is the scheduler of the block.
     ///
-    /// A wrapper that forwards its queue counts too: frames come to the same place.
+    /// A wrapper that forwards its queue counts too: frames reach the same block.
     pub(in crate::task) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
         let own = Identity::of_queue([self.0.0.as_ptr().addr(), 0]);
         scheduler.native().is_some_and(|queue| queue.identity() == own)
     }
 
-    /// Whether the calling thread is the one that polls.
+    /// Returns whether the calling thread is the polling one.
     pub(in crate::task) fn is_here(&self) -> bool {
         lock(&self.0.core().queue).driver == thread_id()
     }
 
-    /// Notes a frame, until what is returned is dropped.
+    /// Records a frame until the result is dropped.
     ///
     /// # Safety
     ///
-    /// Until then the frame is not done, or is just being completed on the thread that polls.
+    /// Until then the frame is not done, or is being completed on the polling thread.
     pub(in crate::task) unsafe fn note(self, frame: NonNull<Header>) -> Noted {
         {
             let mut queue = lock(&self.0.core().queue);
             queue.homed.push(frame);
             if queue.stopping {
-                // It came too late, and is dropped by its first poll.
-                // SAFETY: by the caller's promise.
+                // The future was dropped already: the first poll drops this task.
+                // SAFETY: the caller's promise: the frame is alive.
                 unsafe { Header::stop(frame) };
             }
         }
@@ -71,13 +71,13 @@ impl LocalHome {
     }
 }
 
-/// A frame that is noted.
+/// A guard of a recorded frame.
 pub(in crate::task) struct Noted {
     home: LocalHome,
     frame: NonNull<Header>,
 }
 
-// SAFETY: the frame is only compared with.
+// SAFETY: the frame is only compared.
 unsafe impl Send for Noted {}
 
 impl Drop for Noted {

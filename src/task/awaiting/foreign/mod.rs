@@ -35,11 +35,11 @@ use crate::task::frame::{Header, Home, Placement, Polling, Stopping};
 use crate::task::strand::{Awaiter, Context, Tether};
 use crate::{Completion, Sender, Transfer};
 
-/// A block, without the type of the sender in it.
+/// A block, without the type of its sender.
 #[repr(C)]
 struct ForeignShared<T, E> {
     core: ForeignCore,
-    /// Written by the completion before it says that it is done; then it belongs to whoever destroys the operation.
+    /// Written by the completion before `done`; afterwards it belongs to the party that destroys the operation.
     result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
@@ -59,11 +59,11 @@ impl<S: Sender<Value: Send, Error: Send>> ForeignBlock<S> {
 
     /// # Safety
     ///
-    /// The core is that of such a block, whose operation has completed, and nobody else does this.
+    /// `core` is that of such a block, whose operation has completed. Only one party calls this.
     unsafe fn clear(core: NonNull<ForeignCore>) {
-        // SAFETY: by the caller's promise; the core comes first.
+        // SAFETY: the caller's promise; the core is the first field.
         let this = unsafe { core.cast::<Self>().as_ref() };
-        // SAFETY: as above. The operation touches nothing of itself any more, and is dropped in place.
+        // SAFETY: the caller has exclusive access. The operation has completed, and is dropped in place.
         unsafe {
             *this.operation.get() = None;
             drop((*this.shared.result.get()).take());
@@ -72,9 +72,9 @@ impl<S: Sender<Value: Send, Error: Send>> ForeignBlock<S> {
 
     /// # Safety
     ///
-    /// Nobody uses the block any more.
+    /// The last reference was released.
     unsafe fn free(core: NonNull<ForeignCore>) {
-        // SAFETY: by the caller's promise; it was leaked from a box.
+        // SAFETY: the caller's promise; the block was leaked from a box.
         drop(unsafe { Box::from_raw(core.cast::<Self>().as_ptr()) });
     }
 }
@@ -86,11 +86,11 @@ pub(in crate::task) struct Foreign<T, E> {
 }
 
 impl<T: Send, E: Send> Foreign<T, E> {
-    /// Starts a sender: it is polled next, right away.
+    /// Starts a sender, which is polled right afterwards.
     ///
-    /// Where this thread polls a task, it begins as part of that: it sees the task's cancellation, values and deadline, and the
-    /// task does not end before it has. Only its scheduler is that of the code that polls it. A destructor of a task that ends by
-    /// a stop or a panic may block on something: that is no part of the task, which could not be stopped once more.
+    /// If this thread polls a task, the sender begins as part of it. It sees the task's cancellation, values and deadline, and
+    /// the task ends after it. Only its scheduler is the polling code. A destructor of a task that ends by a stop or a panic
+    /// may block on a sender: that is not part of the task, which cannot be stopped again.
     pub(in crate::task) fn start<S>(sender: S) -> Self
     where
         S: Sender<Value = T, Error = E> + 'static,
@@ -138,7 +138,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             block: ForeignRef(core),
             _result: PhantomData,
         };
-        // SAFETY: nobody else knows the block yet. What points back at it is in it.
+        // SAFETY: the block is not shared yet. The pointers back to it are stored inside it.
         unsafe {
             let token = core.as_ref().relay.token();
             let scheduler = (*core.as_ptr())
@@ -176,7 +176,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             (*core.as_ptr()).context = Some(inside);
         }
         let receiver = ForeignReceiver {
-            // SAFETY: this is the count of the operation; its receiver gives it back.
+            // SAFETY: this is the operation's reference; its receiver releases it.
             block: unsafe { ForeignRef::of(core) },
             _result: PhantomData,
         };
@@ -191,7 +191,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
         this
     }
 
-    /// Runs what is queued, and looks whether the result is there. Not to be called again once it was.
+    /// Runs the queued work, and checks for the result. Not called again after it was ready.
     pub(in crate::task) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
         let core = self.block.core();
         if let Some(around) = core.around
@@ -200,7 +200,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
         {
             sent_elsewhere();
         }
-        // Who schedules or completes between this and the next look finds nobody to wake, and need not.
+        // A party that schedules or completes between this and the next check finds no waker, and needs none.
         let registered = lock(&core.queue).waker.take();
         let waker = match registered {
             Some(waker) if waker.will_wake(cx.waker()) => waker,
@@ -232,19 +232,19 @@ impl<T: Send, E: Send> Foreign<T, E> {
         Poll::Pending
     }
 
-    /// Takes the result, which is there.
+    /// Takes the result of a completed operation.
     fn finish(&mut self) -> Completion<T, E> {
         self.block.untie();
         let (left, first, _) = self.block.close();
         left.run();
         if !first {
-            // The task that it began in has ended, and the result was dropped.
+            // The task in which it began has ended, and the result was dropped.
             return Completion::Stopped;
         }
-        // SAFETY: the operation has completed, so the result is ours. It is moved out before the operation is dropped,
+        // SAFETY: the operation has completed, so this thread owns the result. It is moved out before the operation is dropped,
         // which may panic.
         let result = unsafe { (*self.block.0.cast::<ForeignShared<T, E>>().as_ref().result.get()).take() };
-        // SAFETY: as above.
+        // SAFETY: the operation has completed, and this is the one call.
         unsafe { (self.block.core().vtable.clear)(self.block.0) };
         result.unwrap_or(Completion::Stopped)
     }
@@ -263,7 +263,7 @@ impl<T, E> Drop for Foreign<T, E> {
     }
 }
 
-/// What whoever awaits outside of a task gets to see.
+/// Returns the completion as code outside of a task sees it.
 pub(in crate::task) fn conclude<T, E>(completion: Completion<T, E>) -> Result<T, E> {
     match completion {
         Completion::Value(value) => Ok(value),

@@ -1,4 +1,4 @@
-//! The scheduler of what is awaited outside of a task.
+//! The scheduler of senders that are awaited outside of a task.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -14,21 +14,21 @@ use crate::sender::stage::container_of;
 use crate::stop::StopToken;
 use crate::{Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
-/// The scheduler of what is awaited outside of a task: it runs when the executor polls.
+/// The scheduler of senders that are awaited outside of a task: its work runs when the executor polls.
 pub(super) struct ForeignScheduler {
     pub(super) core: NonNull<ForeignCore>,
-    /// All are counted but that in the block itself.
+    /// Whether this handle owns a reference. The one inside the block does not.
     pub(super) counted: bool,
 }
 
-// SAFETY: as for a handle.
+// SAFETY: as for `ForeignRef`.
 unsafe impl Send for ForeignScheduler {}
-// SAFETY: as above.
+// SAFETY: as for `ForeignRef`.
 unsafe impl Sync for ForeignScheduler {}
 
 impl ForeignScheduler {
     fn handle(&self) -> ForeignRef {
-        // SAFETY: it is counted, or in the block.
+        // SAFETY: the handle owns a reference, or is inside the block.
         unsafe { ForeignRef::of(self.core) }
     }
 }
@@ -80,14 +80,14 @@ impl Scheduler for ForeignScheduler {
 
 impl native::Queue for ForeignScheduler {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is valid
-        // until then; it is counted, or in the block.
+        // SAFETY: the job is the first field of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is
+        // valid until it runs: it owns a reference, or is inside the block.
         unsafe { ForeignCore::push(this.as_ref().core, job.cast(), Queued::Frame) }
     }
 
-    /// What yields is not run by the poll that it is queued in.
+    /// Queues the job for the next poll, not the current one.
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the same holds but for the frame, which this kind does not ask for.
+        // SAFETY: as for `enqueue`; this kind does not require a frame.
         unsafe { ForeignCore::push(this.as_ref().core, job.cast(), Queued::Patient) }
     }
 
@@ -132,11 +132,11 @@ pub(super) struct ForeignOperation<R> {
 impl<R: Receiver<(), Infallible>> ForeignOperation<R> {
     /// # Safety
     ///
-    /// The job is that of a started operation, and runs once.
+    /// `job` is that of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first of an entry, which is a field of an operation.
+        // SAFETY: the job is the first field of an entry, which is a field of an operation.
         let this = unsafe { container_of!(job, Self, entry) };
-        // SAFETY: it is out of the queue, so nobody else touches the operation.
+        // SAFETY: the job is out of the queue, so this call has exclusive access to the operation.
         match unsafe { (*this.as_ptr()).receiver.take() } {
             Some(receiver) if receiver.env().stop_token().stop_requested() => receiver.set_stopped(),
             Some(receiver) => receiver.set_value(()),
@@ -147,13 +147,13 @@ impl<R: Receiver<(), Infallible>> ForeignOperation<R> {
 
 impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the handle, which is not pinned.
+        // SAFETY: only the handle is moved, and it is not pinned.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: the operation is there until its job runs.
+        // SAFETY: the operation is alive until its job runs.
         let (Some(block), kind) = (unsafe { ((*this).block.take(), (*this).kind) }) else {
             return Transfer::none();
         };
-        // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. We are counted.
+        // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. `block` is a reference.
         unsafe { ForeignCore::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), kind) }
     }
 }
