@@ -300,32 +300,32 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// The caller polls the frame. Its result is stored, and its awaits are destroyed.
     unsafe fn leave(header: NonNull<Header>) {
         let this = header.cast::<Self>();
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller polls the frame, and so has exclusive access.
         let (own, stage) = unsafe { (Self::own(this), &raw mut (*this.as_ptr()).stage) };
         let Some(own) = own else { return };
-        // SAFETY: as above.
+        // SAFETY: exclusive access, as above.
         if let Err(payload) = Panic::catch(|| unsafe { *own = None }) {
-            // SAFETY: as above.
+            // SAFETY: exclusive access, as above.
             unsafe { Self::end(stage, Completion::Panicked(payload)) };
         }
     }
 
     /// # Safety
     ///
-    /// The header is that of such a frame, which the caller may poll.
+    /// `header` is that of such a frame, which the caller may poll.
     unsafe fn poll(header: NonNull<Header>) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         let stage = unsafe { &raw mut (*header.cast::<Self>().as_ptr()).stage };
-        // SAFETY: as above.
+        // SAFETY: the polling thread owns the stage.
         if let FrameStage::Result(_) = unsafe { &*stage } {
-            // It waited for an await that the future had let go of; or it ended before it began.
+            // The frame waited for an orphan, or ended before it began.
             return true;
         }
         let mut result = MaybeUninit::uninit();
-        // SAFETY: as above.
+        // SAFETY: the polling thread owns the stage; `result` has room.
         let done = unsafe { Self::advance(header, result.as_mut_ptr()) };
         if done {
-            // SAFETY: as above. There is nothing there to be dropped, and there is a result.
+            // SAFETY: `advance` emptied the stage and wrote the result.
             unsafe { stage.write(FrameStage::Result(result.assume_init())) };
         }
         done
@@ -333,11 +333,11 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
 
     /// # Safety
     ///
-    /// The header is that of such a frame, which the caller may poll, for the first time. It has no context of its own. There
-    /// is room for the result.
+    /// `header` is that of such a frame, which the caller may poll for the first time. It has no context of its own. `room` has
+    /// the type of the result.
     unsafe fn poll_here(header: NonNull<Header>, room: NonNull<()>) -> Polled {
         let (this, room) = (header.cast::<Self>(), room.cast::<Completion<T, E>>());
-        // SAFETY: by the caller's promise. Nothing is left in the stage to be dropped.
+        // SAFETY: the caller's promise. After `advance` returned `true`, the stage is empty.
         unsafe {
             if !Self::advance(header, room.as_ptr()) {
                 return Polled::Pending;
@@ -354,22 +354,21 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         Polled::Gone
     }
 
-    /// Polls the future, or drops it if it is to stop. `true` where it is gone, the stage is empty, and the result is
-    /// in the room.
+    /// Polls the future, or drops it if it is to stop. Returns `true` when the stage is empty and the result is in `room`.
     ///
     /// # Safety
     ///
-    /// The header is that of such a frame, which has its future, and which the caller may poll. There is room.
+    /// `header` is that of such a frame, which has its future, and which the caller may poll. `room` is valid for a write.
     #[inline]
     unsafe fn advance(header: NonNull<Header>, room: *mut Completion<T, E>) -> bool {
-        // SAFETY: by the caller's promise. The header is shared, the stage is ours.
+        // SAFETY: the caller's promise. The header is shared; the polling thread owns the stage.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
-        // SAFETY: as above.
+        // SAFETY: the frame is alive while it is polled.
         let waker = unsafe { frame::waker(header) };
         let polled = Panic::catch(|| {
             let mut completion = Completion::Stopped;
             if !shared.is_stopped() {
-                // SAFETY: as above.
+                // SAFETY: the polling thread owns the stage.
                 let future = match unsafe { &mut *stage } {
                     // SAFETY: a frame does not move.
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
@@ -382,24 +381,24 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
                     Poll::Pending => return false,
                 }
             }
-            // Its locals go before the result is seen. Should one of them panic, the result goes with it.
-            // SAFETY: as above.
+            // The locals are dropped before the result is visible. If one of them panics, the result is dropped with it.
+            // SAFETY: the polling thread owns the stage.
             unsafe { *stage = FrameStage::Empty };
-            // SAFETY: there is room.
+            // SAFETY: the caller's promise: `room` is valid for a write.
             unsafe { room.write(completion) };
             true
         });
         match polled {
             Ok(done) => done,
             Err(payload) => {
-                // What panicked may have been the future, which is still there then.
-                // SAFETY: as above.
+                // If the poll panicked, the future is still in the stage.
+                // SAFETY: the polling thread owns the stage.
                 let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
                     Ok(()) if Stopping::is(&payload) => Completion::Stopped,
                     Ok(()) => Completion::Panicked(payload),
                     Err(second) => Completion::Panicked(second),
                 };
-                // SAFETY: there is room.
+                // SAFETY: the caller's promise: `room` is valid for a write.
                 unsafe { room.write(completion) };
                 true
             }
@@ -408,14 +407,14 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
 
     /// # Safety
     ///
-    /// The frame is done, and the caller owns it; there is room for the result. With `free`, nobody else knows it.
+    /// The frame is done and owned by the caller; `room` has the type of the result. With `free`, this is the last reference.
     unsafe fn take(header: NonNull<Header>, room: NonNull<()>, free: bool) {
         let this = header.cast::<Self>();
-        // SAFETY: by the caller's promise. What is moved out is not dropped.
+        // SAFETY: the caller's promise. The moved value is not dropped.
         unsafe {
             let stage = &raw mut (*this.as_ptr()).stage;
             room.cast::<Completion<T, E>>().write(match &*stage {
-                // Only this much is moved: the stage has room for the future too.
+                // Only the result is moved, since the stage may be larger.
                 FrameStage::Result(completion) => ptr::read(completion),
                 _ => Completion::Stopped,
             });
@@ -429,29 +428,29 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         }
     }
 
-    /// The memory of a frame, which goes with what is returned.
+    /// Returns the memory of a frame, which the result frees.
     ///
     /// # Safety
     ///
-    /// Nobody uses the frame any more, but who is to drop what is in it.
+    /// The last reference was released; only the contents may still be dropped.
     #[inline]
     unsafe fn memory(this: NonNull<Self>) -> FrameAllocation<Cx::Allocator> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe { Header::release_memory(this.cast()) };
         FrameAllocation {
             memory: this.cast(),
             layout: Self::LAYOUT,
-            // SAFETY: by the caller's promise, it is not used where it is.
+            // SAFETY: the allocator is moved out, and not used in place afterwards.
             allocator: unsafe { (&raw const (*this.as_ptr()).allocator).read() },
         }
     }
 
     /// # Safety
     ///
-    /// Nobody uses the frame any more.
+    /// The last reference was released.
     unsafe fn free(header: NonNull<Header>) {
         let this = header.cast::<Self>();
-        // SAFETY: by the caller's promise. The memory goes last, and the allocator after that, also where a drop panics.
+        // SAFETY: the caller's promise. The memory is freed last, and the allocator after it, even if a drop panics.
         unsafe {
             let _memory = Self::memory(this);
             if let Some(own) = Self::own(this) {
@@ -464,17 +463,17 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     }
 }
 
-/// Also when dropping what comes before it panics.
+/// Drops the tail, also when an earlier drop panics.
 struct DropTail<X>(NonNull<X>);
 
 impl<X> Drop for DropTail<X> {
     fn drop(&mut self) {
-        // SAFETY: whoever made this says so.
+        // SAFETY: the creator passes a tail that it does not drop itself.
         unsafe { self.0.drop_in_place() };
     }
 }
 
-/// FrameAllocation that is given back when this is dropped.
+/// The memory of a frame, freed when this is dropped.
 struct FrameAllocation<A: Allocator> {
     memory: NonNull<u8>,
     layout: Layout,
@@ -484,7 +483,7 @@ struct FrameAllocation<A: Allocator> {
 impl<A: Allocator> Drop for FrameAllocation<A> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the memory is from this allocator, of this layout, and not used any more.
+        // SAFETY: the memory is from this allocator, with this layout, and not used afterwards.
         unsafe { self.allocator.deallocate(self.memory, self.layout) };
     }
 }

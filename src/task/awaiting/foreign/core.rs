@@ -1,4 +1,4 @@
-//! What a block is behind its future, its operation and its schedulers: a reference count and a queue.
+//! The shared part of a block, behind its future, its operation and its schedulers: a reference count and a queue.
 
 use core::cell::Cell;
 use core::mem;
@@ -18,47 +18,47 @@ use crate::sync::{Mutex, lock, thread_id};
 use crate::task::frame::{self, Header, Polling};
 use crate::task::strand::{Awaiter, Context, Tether, Tethered};
 
-/// How often one poll looks for more in the queue before it lets the executor poll something else.
+/// How often one poll checks the queue again before it returns to the executor.
 pub(super) const ROUNDS: usize = 32;
 
-/// What a block is, whatever is awaited in it.
+/// The part of a block that does not depend on the awaited sender.
 pub(super) struct ForeignCore {
-    /// One for the future, one for the operation until it has completed, one for each scheduler handed out. The last
+    /// One reference for the future, one for the operation until it has completed, one for each scheduler handed out. The last
     /// frees the memory.
     pub(super) count: Count,
     pub(super) queue: Mutex<ForeignQueue>,
-    /// Stopped when the future is dropped, and with the task that it began in, if it did in one.
+    /// Stopped when the future is dropped, and with the task in which it began, if any.
     pub(super) relay: Relay,
-    /// The task that it began in, which counts it as an await, and the context there, of which it is a user; both until the
-    /// operation has completed.
+    /// The task in which it began, which counts it as an await, and its context, of which it is a user; until the operation has
+    /// completed.
     pub(super) around: Option<Awaiter>,
-    /// Ties it to that task, which ends it when its own future is gone: the future that polls it may have been forgotten. Written
+    /// Ties it to that task, which ends it with its own future, since the polling future may have been forgotten. Written
     /// before the operation is started.
     pub(super) tether: Option<NonNull<Tether<ForeignCore>>>,
-    /// The tether has its count. Belongs to the thread that polls that task, or that frees it.
+    /// Whether the tether owns its reference. Accessed by the thread that polls that task, or frees it.
     pub(super) has_tether: Cell<bool>,
-    /// Where the operation runs. Both point at this block, and are valid as long as it is.
+    /// The operation's scheduler. Both point at this block, and are valid as long as it is.
     pub(super) scheduler: Option<ForeignScheduler>,
     pub(super) context: Option<Context>,
     pub(super) vtable: &'static ForeignVtable,
 }
 
-/// Who waits for what.
+/// The queue of a block, and the state of its future.
 ///
-/// | field | set by | means |
+/// | field | set by | meaning |
 /// |---|---|---|
-/// | `waker` | the future, when it is pending; taken by the first to wake it | who is to be woken |
-/// | `jobs` | whoever schedules | what the next poll runs |
-/// | `frames` | whoever wakes a task | the same; told apart, since they are not polled but stopped when the future is dropped |
-/// | `later` | whoever makes way while the future polls | what the next poll runs, and this one does not |
-/// | `driver` | the future, while it polls or is dropped: its thread; zero after a look at the rest | no need to wake; what waits on that thread runs what is queued |
-/// | `homed` | a local task that starts here, until it is done | dropped, the future ends these first, on this very thread |
-/// | `done` | the completion, once the result is there | the future takes the result, or drops it |
-/// | `stopping` | the future, when it is dropped before that | frames that are queued stop |
-/// | `closed` | the future, when it has the result, or has run what was queued when it was dropped | no poll comes any more: what is scheduled runs on the global pool, the completion drops the result |
+/// | `waker` | the future, when it is pending; taken by the first party that wakes it | the waker of the executor |
+/// | `jobs` | a scheduling party | the work of the next poll |
+/// | `frames` | a party that wakes a task | the same, kept apart: stopped instead of polled when the future is dropped |
+/// | `later` | a party that yields while the future polls | the work of the poll after this one |
+/// | `driver` | the future, while it polls or is dropped: its thread; zero after it has checked the rest | no wake is needed; a wait on that thread runs the queue |
+/// | `homed` | a local task that starts here, until it is done | the drop of the future ends these first, on this thread |
+/// | `done` | the completion, after it wrote the result | the future takes the result, or drops it |
+/// | `stopping` | the future, when it is dropped before that | queued frames stop |
+/// | `closed` | the future, when it has the result, or was dropped and has run the queue | no poll follows: scheduled work runs on the global pool, the completion drops the result |
 ///
-/// The lock is held for a look or a change, never while a job, a waker or anything of the user's runs. Of `done` and
-/// `closed` one comes second: whoever sets that destroys the operation.
+/// The lock is held for a check or a change, never while a job, a waker or user code runs. The party that sets the second of
+/// `done` and `closed` destroys the operation.
 pub(super) struct ForeignQueue {
     pub(super) waker: Option<Waker>,
     pub(super) jobs: Transfer,
@@ -80,17 +80,17 @@ impl ForeignQueue {
         mem::take(&mut self.jobs).and(mem::take(&mut self.frames))
     }
 
-    /// What was to run later is next.
+    /// Moves the work for later to the next turn.
     pub(super) fn turn(&mut self) {
         self.jobs.append(mem::take(&mut self.later));
     }
 
-    /// Has frames stop instead of going on, those that are queued and those that will be.
+    /// Makes frames stop instead of resume, both queued and future ones.
     pub(super) fn stop_frames(&mut self) {
         self.stopping = true;
         let mut stopped = Transfer::none();
         while let Some(frame) = self.frames.pop() {
-            // SAFETY: it is the first field of a frame, which is queued and so not done. It is in no list now.
+            // SAFETY: the entry is the first field of a frame, which was queued and so is not done. It is in no list now.
             stopped.append(unsafe {
                 Header::stop(frame.cast());
                 Transfer::to(frame)
@@ -100,37 +100,38 @@ impl ForeignQueue {
     }
 }
 
-/// What is queued.
+/// The kind of a queued entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
     Job,
-    /// The same, of somebody who makes way.
+    /// A job that yields.
     Patient,
     Frame,
 }
 
-/// What is known of the type of a block.
+/// The type-erased operations of a block.
 pub(super) struct ForeignVtable {
-    /// Destroys the operation, and what is left of its result. May be called again.
+    /// Destroys the operation and its remaining result. May be called again.
     pub(super) clear: unsafe fn(NonNull<ForeignCore>),
     /// Frees the memory.
     pub(super) free: unsafe fn(NonNull<ForeignCore>),
 }
 
 impl ForeignCore {
-    /// The operation has completed, left its result, and no stop is being passed on.
+    /// Handles the completion: the result is written, and no stop is being passed on.
     ///
     /// # Safety
     ///
-    /// The relay is that of a block of which the caller has a count. This is called once.
+    /// `relay` is that of a block to which the caller holds a reference. Called once.
     pub(super) unsafe fn completed(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the caller's promise.
         let this = unsafe { container_of!(relay, ForeignCore, relay) };
-        // The count that the completion has left for this.
+        // The reference that the completion left for this.
         let handle = ForeignRef(this);
         let core = handle.core();
         if let Some(tether) = core.tether {
-            // SAFETY: the task counts this until the end. What finds it done may have untied it, so that comes later.
+            // SAFETY: the task counts this until the end. The future that finds it done may untie it, so the tether is loosened
+            // first.
             unsafe { Tether::loosen(tether) };
         }
         let (waker, closed) = {
@@ -139,14 +140,14 @@ impl ForeignCore {
             (if queue.driver != 0 { None } else { queue.waker.take() }, queue.closed)
         };
         if closed {
-            // SAFETY: it was closed before it was done, so it is for the completion to do. That may destroy its operation.
+            // SAFETY: the block was closed before it was done, so this party destroys the operation.
             unsafe { (core.vtable.clear)(this) };
         }
         if let Some(waker) = waker {
             waker.wake();
         }
         match core.around {
-            // SAFETY: the frame counts this until now, and so its context is valid.
+            // SAFETY: the frame counts this until now, so its context is valid.
             Some(around) => unsafe {
                 around.context.as_ref().exit();
                 Header::end_wait(around.frame, |_| false)
@@ -155,29 +156,29 @@ impl ForeignCore {
         }
     }
 
-    /// Has an entry run by the next poll, or on the global pool if there is none to come: not right here, which may be
-    /// the middle of a wake by somebody who holds a lock.
+    /// Queues an entry for the next poll, or on the global pool if none follows. It does not run in place, since the waking
+    /// code may hold a lock.
     ///
     /// # Safety
     ///
-    /// The entry is in no list, and stays where it is until it runs. The caller is counted until then. It is that of a
-    /// frame if `kind` says so.
+    /// The entry is in no list, and pinned until it runs. The caller holds a reference until then. `kind` says whether it is a
+    /// frame.
     pub(super) unsafe fn push(this: NonNull<ForeignCore>, entry: NonNull<Entry>, kind: Queued) -> Transfer {
-        // It may run before this returns, and whoever is counted may be gone then.
-        // SAFETY: the caller is counted.
+        // The entry may run before this returns, and release the caller's reference.
+        // SAFETY: the caller holds a reference.
         let handle = unsafe { ForeignRef::of(this) };
         let waker = {
             let mut queue = lock(&handle.core().queue);
             if kind == Queued::Frame && queue.stopping {
-                // SAFETY: it is the first field of a frame, which is about to be queued, and so not done.
+                // SAFETY: the entry is the first field of a frame, which is about to be queued and so is not done.
                 unsafe { Header::stop(entry.cast()) };
             }
             if queue.closed {
                 drop(queue);
-                // SAFETY: by the caller's promise.
+                // SAFETY: the caller's promise.
                 return unsafe { elsewhere(entry) };
             }
-            // SAFETY: as above.
+            // SAFETY: the caller's promise: the entry is pinned, and runs once.
             let job = unsafe { Transfer::to(entry.cast()) };
             match kind {
                 Queued::Frame => queue.frames.append(job),
@@ -193,42 +194,42 @@ impl ForeignCore {
     }
 }
 
-// SAFETY: the reference is one of the block's count.
+// SAFETY: `release` drops one reference to the block.
 unsafe impl Tethered for ForeignCore {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the tether has a count.
+        // SAFETY: the tether holds a reference.
         unsafe { ForeignRef::of(this) }.give_up();
         Transfer::none()
     }
 
     unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the caller's promise: this is the count of the tether.
+        // SAFETY: the caller's promise: this is the tether's reference.
         let handle = ForeignRef(this);
         handle.core().has_tether.set(false);
     }
 }
 
-/// One count of a block.
+/// A reference to a block.
 pub(super) struct ForeignRef(pub(super) NonNull<ForeignCore>);
 
-// SAFETY: what is in the core is atomics, a lock, and what does not change. Jobs may run on any thread.
+// SAFETY: the core consists of atomics, a lock, and immutable fields. Jobs may run on any thread.
 unsafe impl Send for ForeignRef {}
 
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for ForeignRef {}
 
 impl ForeignRef {
     /// # Safety
     ///
-    /// The caller is counted.
+    /// The caller holds a reference.
     pub(super) unsafe fn of(core: NonNull<ForeignCore>) -> Self {
-        // SAFETY: so it is there.
+        // SAFETY: the caller's promise: the block is alive.
         unsafe { core.as_ref() }.count.add();
         ForeignRef(core)
     }
 
     pub(super) fn core(&self) -> &ForeignCore {
-        // SAFETY: a handle is counted.
+        // SAFETY: this is a reference, so the block is alive.
         unsafe { self.0.as_ref() }
     }
 }
@@ -236,15 +237,15 @@ impl ForeignRef {
 impl Drop for ForeignRef {
     fn drop(&mut self) {
         if self.core().count.release() {
-            // SAFETY: that was the last count.
+            // SAFETY: that was the last reference.
             unsafe { (self.core().vtable.free)(self.0) };
         }
     }
 }
 
 impl ForeignRef {
-    /// No poll comes any more. What is queued is the caller's to run. The flags say that it was not closed before, and that it was
-    /// done before.
+    /// Closes the block: no poll follows. Returns the queued work for the caller to run, whether it was open before, and
+    /// whether it was done before.
     pub(super) fn close(&self) -> (Transfer, bool, bool) {
         let mut queue = lock(&self.core().queue);
         let first = !mem::replace(&mut queue.closed, true);
@@ -252,19 +253,20 @@ impl ForeignRef {
         (queue.take(), first, queue.done)
     }
 
-    /// Unties it from the task that it began in, if this thread polls that. It has completed.
+    /// Unties a completed block from the task in which it began, if this thread polls that.
     pub(super) fn untie(&self) {
         let core = self.core();
         if let (Some(around), Some(tether)) = (core.around, core.tether)
             && Header::is_current(around.frame)
             && core.has_tether.get()
         {
-            // SAFETY: this is what the poll of the task is running. It was not untied. The completion does not use it any more.
+            // SAFETY: the caller is inside the task's poll. The tether was not untied, and the completion does not use it any
+            // longer.
             unsafe { Tether::untie(tether) };
         }
     }
 
-    /// No poll comes any more, and the result was not taken: stops what has not completed, and leaves the rest to itself.
+    /// Closes the block without its result: stops an operation in flight, and detaches it.
     pub(super) fn give_up(&self) {
         let core = self.core();
         let (waker, done) = {
@@ -285,16 +287,16 @@ impl ForeignRef {
         }
         let (mut left, first, done) = self.close();
         while let Some(job) = left.pop() {
-            // SAFETY: it is that of an entry, as all that are queued are, and in no list any more.
+            // SAFETY: every queued job is that of an entry, and this one is in no list any longer.
             unsafe { elsewhere(job.cast()) }.run();
         }
         if first && done {
-            // SAFETY: it was done before it was closed, so it is for us to do.
+            // SAFETY: the block was done before it was closed, so this party destroys the operation.
             unsafe { (core.vtable.clear)(self.0) };
         }
     }
 
-    /// Stops what has not completed, and runs what is queued, and what comes of it, since nobody polls any more.
+    /// Stops an operation in flight, and runs the queue until it is empty, since no poll follows.
     #[cold]
     pub(super) fn stop(&self) {
         let core = self.core();
@@ -317,11 +319,12 @@ impl ForeignRef {
         }
     }
 
-    /// Makes local tasks drop their futures, on this thread. What those leave in flight ends by itself.
+    /// Makes local tasks drop their futures on this thread. Operations that are still in flight end later.
     pub(super) fn end_homed(&self) {
         let homed = lock(&self.core().queue).homed.clone();
         for frame in homed {
-            // SAFETY: it is noted as long as it is not done, and only this thread drops its future. A wake only queues it.
+            // SAFETY: a frame is recorded only while it is not done, and only this thread drops its future. A wake only queues
+            // it.
             unsafe {
                 Header::stop(frame);
                 frame::waker(frame).wake_by_ref();
@@ -330,7 +333,7 @@ impl ForeignRef {
     }
 }
 
-/// Runs what was queued, as the scheduler that it was queued with.
+/// Runs the queued work, as the scheduler of that work.
 pub(super) fn run_queued(jobs: Transfer) {
     let _hidden = current::Hidden::driver();
     jobs.run();
