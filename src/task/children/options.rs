@@ -11,8 +11,8 @@ use crate::scheduler::TaskScheduler;
 use crate::task::strand::Locals;
 use crate::{Priority, Scheduler};
 
-/// What a child is started with, where that is not what it would inherit: see
-/// [`TaskGroup::spawn_with`](crate::task::TaskGroup::spawn_with) and [`detach_with`](crate::task::detach_with).
+/// The options of a child that does not inherit everything: see [`TaskGroup::spawn_with`](crate::task::TaskGroup::spawn_with)
+/// and [`detach_with`](crate::task::detach_with).
 #[derive(Clone)]
 #[must_use = "options do nothing until something is spawned with them"]
 pub struct SpawnOptions<A = Global> {
@@ -21,7 +21,7 @@ pub struct SpawnOptions<A = Global> {
 }
 
 impl SpawnOptions {
-    /// Everything as it is inherited.
+    /// Creates options with which everything is inherited.
     pub const fn new() -> Self {
         SpawnOptions {
             requests: ChildRequests {
@@ -42,19 +42,19 @@ impl Default for SpawnOptions {
 }
 
 impl<A> SpawnOptions<A> {
-    /// How urgent it is.
+    /// Sets the priority.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.requests.priority = Some(priority);
         self
     }
 
-    /// Where it runs: on any scheduler that cannot fail.
+    /// Sets the scheduler, which must be infallible.
     pub fn scheduler<S: Scheduler + 'static>(mut self, scheduler: S) -> Self {
         self.requests.scheduler = Some(TaskScheduler::new(scheduler));
         self
     }
 
-    /// What it is called, in a [dump](crate::task::dump) and by those who [ask](crate::task::TaskRef::name).
+    /// Sets the name, shown in a [dump](crate::task::dump) and returned by [`TaskRef::name`](crate::task::TaskRef::name).
     ///
     /// ```
     /// use bowline::task::{self, SpawnOptions};
@@ -69,10 +69,10 @@ impl<A> SpawnOptions<A> {
         self
     }
 
-    /// The [task-local](crate::task::TaskLocal) values that are bound where this is called: a copy of none of them, but
-    /// each is there as long as the child needs it.
+    /// Inherits the [task-local](crate::task::TaskLocal) values that are bound at this call. They are shared, not copied, and
+    /// kept alive as long as the child needs them.
     ///
-    /// For [detached](crate::task::detach_with) tasks, which see none otherwise.
+    /// For [detached](crate::task::detach_with) tasks, which inherit none otherwise.
     ///
     /// ```
     /// use bowline::task::{self, SpawnOptions};
@@ -88,8 +88,7 @@ impl<A> SpawnOptions<A> {
         self
     }
 
-    /// What its memory is from. What it awaits finds the allocator with
-    /// [`CurrentAllocator`](crate::task::CurrentAllocator).
+    /// Sets the allocator. Awaited senders find it with [`CurrentAllocator`](crate::task::CurrentAllocator).
     pub fn allocator<B>(self, allocator: B) -> SpawnOptions<B>
     where
         B: Allocator + Clone + Send + Sync + 'static,

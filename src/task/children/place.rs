@@ -1,4 +1,4 @@
-//! What a child is started with, where it does not inherit all of that.
+//! The context of a child that does not inherit everything.
 
 use core::ptr::NonNull;
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use crate::task::frame::{Header, Home};
 use crate::task::strand::{Context, Locals};
 use crate::{Env, Panic, Priority};
 
-/// The context of a child that was spawned without an allocator: that of the group, in memory that threads keep.
+/// The context of a child that was spawned without an allocator: that of the group, in memory from the threads' caches.
 pub(in crate::task) struct InCache;
 
 impl TaskContext for InCache {
@@ -23,7 +23,7 @@ impl TaskContext for InCache {
     }
 }
 
-/// What a child is asked to have in the place of what it would inherit.
+/// The requests that replace inherited parts.
 #[derive(Clone)]
 pub(super) struct ChildRequests {
     pub(super) scheduler: Option<TaskScheduler<'static>>,
@@ -33,19 +33,19 @@ pub(super) struct ChildRequests {
 }
 
 impl ChildRequests {
-    /// Whether the child inherits everything.
+    /// Returns whether the child inherits everything.
     pub(super) fn is_empty(&self) -> bool {
         self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none()
     }
 }
 
-/// The context of a child that does not inherit all of its parent's, with the scheduler in it. It does not move once it is settled.
+/// The context of a child that does not inherit all of its parent's, and its scheduler. Pinned once it is settled.
 pub(in crate::task) struct ChildPlace {
     requests: ChildRequests,
     context: Option<Context>,
 }
 
-// SAFETY: the context is used by the child, and by what is awaited there, all of which is ordered with its end.
+// SAFETY: the child and its awaits use the context, all ordered before its end.
 unsafe impl Send for ChildPlace {}
 
 impl ChildPlace {
@@ -60,15 +60,15 @@ impl ChildPlace {
         self.requests.name.take()
     }
 
-    /// Makes the context, of that outside.
+    /// Creates the context from the outer one.
     ///
     /// # Errors
     ///
-    /// There was no memory for what a scheduler of the user's own needs.
+    /// The allocation of a hop failed.
     ///
     /// # Safety
     ///
-    /// This stays where it is until the child is done. The frame is the child, which is about to be started.
+    /// This is pinned until the child is done. `frame` is the child, which is about to be started.
     pub(in crate::task) unsafe fn settle(
         &mut self,
         outside: &Context,
@@ -82,12 +82,12 @@ impl ChildPlace {
             context.locals = locals.as_raw();
         }
         if let Some(scheduler) = &self.requests.scheduler {
-            // SAFETY: the caller's promise: the scheduler stays where it is.
+            // SAFETY: the caller's promise: the scheduler is pinned.
             let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, frame.cast()) });
             context.placement.home = match home {
                 Ok(home) => home?,
                 Err(payload) => {
-                    // SAFETY: the caller's promise: the frame was not started, and is next.
+                    // SAFETY: the caller's promise: the frame is not started yet.
                     unsafe { Header::fail(frame, payload) };
                     Home::anywhere()
                 }
@@ -96,7 +96,7 @@ impl ChildPlace {
         Ok(NonNull::from(self.context.insert(context)))
     }
 
-    /// Takes back what a scheduler of the user's own needed.
+    /// Frees the hop, if there is one.
     ///
     /// # Safety
     ///

@@ -9,15 +9,15 @@ use crate::stop::Why;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::task::frame::Polling;
 
-/// The right to the result of a child. Dropped, nobody asks for it: one that is detached runs on, and any other is stopped,
-/// and its parent waits for it.
+/// The right to the result of a child. Dropping it lets a detached child continue; any other child is stopped, and its parent
+/// waits for it.
 pub(in crate::task) struct ChildClaim<T> {
     task: SoloRef,
     _value: PhantomData<fn() -> T>,
 }
 
 impl<T> ChildClaim<T> {
-    /// The caller gives the claim a reference of the child, and there is no other claim.
+    /// Creates the claim. The caller passes a reference to the child, and there is no other claim.
     pub(super) fn new(task: SoloRef) -> Self {
         ChildClaim {
             task,
@@ -29,7 +29,7 @@ impl<T> ChildClaim<T> {
         &self.task
     }
 
-    /// A sender of the result.
+    /// Returns a sender of the result.
     pub(in crate::task) fn join<D: Deliver<T>>(&self) -> ChildJoin<T, D> {
         ChildJoin::new(self.task.clone())
     }
@@ -46,16 +46,16 @@ impl<T> Drop for ChildClaim<T> {
                 }
                 Polling::with_frame(parent, |polling| {
                     let Some(polling) = polling else {
-                        // It stays tied, and the frame waits for it when its future is gone.
+                        // The child stays tied, and the frame waits for it when the frame's future is dropped.
                         return solo.let_go(false);
                     };
-                    // SAFETY: this is what the frame's poll is running. The await is counted here.
+                    // SAFETY: the caller is inside the parent's poll. The await is counted here.
                     unsafe {
                         solo.untie();
                         polling.count_wait();
                         let counted = solo.let_go(true);
                         if counted {
-                            // It was stopped, so there is nothing to be passed on. A scope that it was started in need not wait.
+                            // The child was stopped, so no later stop matters. Its scope need not wait for it.
                             solo.unlink().run();
                         } else {
                             polling.uncount_wait();
@@ -66,7 +66,7 @@ impl<T> Drop for ChildClaim<T> {
             }
         };
         if !let_go && solo.joiner.load(Acquire) == DONE {
-            // SAFETY: it has ended, and the result is ours. If it was taken, there is none.
+            // SAFETY: the child has ended, and the claim owns the result. A result that was taken is not dropped again.
             unsafe { Solo::drop_result(self.task.0) };
         }
     }

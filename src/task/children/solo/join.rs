@@ -15,14 +15,14 @@ use crate::task::frame::Header;
 use crate::task::strand::{Awaiter, Link, ToRaise};
 use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
 
-/// How the result of a child is delivered.
+/// The way in which the result of a child is delivered.
 pub(in crate::task) trait Deliver<T>: 'static {
     type Value: Send;
 
     fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer;
 }
 
-/// As a value, whatever it is.
+/// Delivers every completion as a value: a `Result`.
 pub(in crate::task) struct AsResult;
 
 impl<T: Send + 'static> Deliver<T> for AsResult {
@@ -33,7 +33,7 @@ impl<T: Send + 'static> Deliver<T> for AsResult {
     }
 }
 
-/// As it is: a child that stopped stops who awaits it, and a panic unwinds there.
+/// Delivers the completion unchanged: a child that stopped stops the awaiting task, and a panic unwinds there.
 pub(in crate::task) struct AsItIs;
 
 impl<T: Send + 'static> Deliver<T> for AsItIs {
@@ -59,7 +59,7 @@ impl<T, D> ChildJoin<T, D> {
     }
 }
 
-// SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation touches nothing once another party may complete it, nor after its completion; it is `!Unpin`.
 unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for ChildJoin<T, D> {
     type Value = D::Value;
     type Error = Infallible;
@@ -81,19 +81,19 @@ unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for ChildJoin<T, D> {
     }
 }
 
-/// The part of a join that the child knows.
+/// The part of a join that the child points at.
 #[repr(align(8))]
 pub(super) struct Joiner {
-    /// The child has ended, and the result is there; or nobody asks for it any more.
+    /// Completes the join: `true` when the child has ended and the result is available, `false` when the claim was dropped.
     complete: unsafe fn(NonNull<Joiner>, bool) -> Transfer,
 }
 
 impl Joiner {
     /// # Safety
     ///
-    /// The caller took it out of the child.
+    /// The caller removed the joiner from the child's word.
     pub(super) unsafe fn complete(this: NonNull<Joiner>, done: bool) -> Transfer {
-        // SAFETY: it is there until it was completed.
+        // SAFETY: a joiner is alive until it was completed.
         let complete = unsafe { this.as_ref() }.complete;
         // SAFETY: the caller's promise.
         unsafe { complete(this, done) }
@@ -102,16 +102,16 @@ impl Joiner {
 
 type JoinToken<D, T, R> = <<R as Receiver<<D as Deliver<T>>::Value, Infallible>>::Env as Env>::StopToken;
 
-/// The operation of [`ChildJoin`]. The joiner comes first, so that its address is that of the whole.
+/// The operation of [`ChildJoin`]. The joiner is first, so both have the same address.
 #[repr(C)]
 pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value, Infallible>> {
     joiner: Joiner,
-    /// Has the child raised with who awaits it.
+    /// Raises the child with the awaiting task.
     link: Link,
     /// Taken by the completion.
     task: Option<SoloRef>,
     receiver: Option<R>,
-    /// A token whose stop reaches what awaits this and the child as well: the child's end is waited for then.
+    /// A token whose stop reaches both the awaiting task and the child: then the child's end is waited for.
     reached: Option<ErasedStopToken>,
     slot: StopSlot<JoinToken<D, T, R>>,
     _pinned: PhantomPinned,
@@ -121,10 +121,10 @@ pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value,
 impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOperation<T, D, R> {
     /// # Safety
     ///
-    /// The joiner is that of such an operation, which is the caller's to complete.
+    /// `joiner` is that of such an operation, which the caller completes.
     unsafe fn complete(joiner: NonNull<Joiner>, done: bool) -> Transfer {
         let this = joiner.cast::<Self>().as_ptr();
-        // SAFETY: by the caller's promise. A callback that still runs finds that it came too late, and is waited for.
+        // SAFETY: the caller's promise. A running callback loses the race for the joiner, and `leave` waits for it.
         unsafe {
             (*this).slot.leave();
             Self::finish(this, done)
@@ -133,9 +133,9 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
 
     /// # Safety
     ///
-    /// As above; and no callback uses the operation any more.
+    /// As for `complete`; and no callback uses the operation any longer.
     unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
-        // SAFETY: by the caller's promise, all of it is ours. Who awaits this is not done.
+        // SAFETY: the caller's promise: exclusive access. The awaiting frame is not done.
         let (task, receiver) = unsafe {
             (*this).link.leave();
             ((*this).task.take(), (*this).receiver.take())
@@ -147,22 +147,22 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
             drop(task);
             return receiver.set_stopped();
         }
-        // SAFETY: the child has ended, and the result is for who has the claim, on behalf of whom this waits.
+        // SAFETY: the child has ended, and the result belongs to the claim through which this waits.
         let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
         drop(task);
         D::deliver(completion, receiver)
     }
 
-    /// Whether a stop is to be ignored: the child was asked to stop as well, and its result is waited for.
+    /// Returns whether a stop is ignored, because the child was asked to stop as well, and its result is waited for.
     fn ignores_stop(&self) -> bool {
         self.reached.is_some_and(|token| token.stop_requested())
     }
 
     /// # Safety
     ///
-    /// The link is that of such an operation, which has not left.
+    /// `link` is that of such an operation, and listed.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        // SAFETY: by the caller's promise, the operation is there, and has not let go of the child.
+        // SAFETY: the caller's promise: the operation is alive, and holds a reference to the child.
         unsafe {
             let task = &(*container_of!(link, Self, link).as_ptr()).task;
             task.as_ref().map(|task| ToRaise::strand(task.0))
@@ -171,9 +171,9 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
 
     /// # Safety
     ///
-    /// The slot is that of such an operation, which is there until the slot is released.
+    /// `slot` is that of such an operation, which is alive until the slot is released.
     unsafe fn stop_requested(slot: NonNull<StopSlot<JoinToken<D, T, R>>>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             let this = container_of!(slot, Self, slot).as_ptr();
             let word = this.cast::<Joiner>();
@@ -185,7 +185,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
                         .compare_exchange(starting, ptr::null_mut(), AcqRel, Acquire)
                         .is_ok()
                     {
-                        // Its start sees that.
+                        // The joiner's start notices.
                         None
                     } else {
                         joiner.compare_exchange(word, ptr::null_mut(), AcqRel, Acquire).ok()
@@ -204,14 +204,15 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
 
 impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operation for JoinOperation<T, D, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but what is not pinned.
+        // SAFETY: only unpinned fields are moved.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: it is ours until it waits; pinned; started once. The slot is left, or released, before it completes.
+        // SAFETY: this call has exclusive access until the joiner is published. The operation is pinned and started once; the
+        // slot is left or released before it completes.
         unsafe {
             let (Some(task), Some(receiver)) = (&(*this).task, &(*this).receiver) else {
                 return Transfer::none();
             };
-            // The environment is the user's, so it is asked before anything is entered.
+            // The environment is user code, so it is queried before anything is linked.
             let env = receiver.env();
             let (token, level, around) = (env.stop_token(), env.priority(), Awaiter::of(&env));
             drop(env);
@@ -221,7 +222,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             let starting = word.map_addr(|address| address | STARTING);
             if let Err(seen) = joiner.compare_exchange(ptr::null_mut(), starting, AcqRel, Acquire) {
                 drop(token);
-                // Otherwise somebody else waits for it, or nobody may.
+                // Otherwise another join waits for it, or the claim was dropped.
                 return Self::finish(this, seen == DONE);
             }
             if let Some(around) = around {
@@ -230,13 +231,13 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
                 (*this).reached = if is(context.token, solo.outer) {
                     Some(solo.outer)
                 } else {
-                    // It was bound in another scope, or this one is. A stop of the task reaches both.
+                    // The child was bound in another scope, or this is another one. A stop of the task reaches both.
                     let token = context.reaching_token();
                     is(token, solo.reaching).then_some(token)
                 };
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }
-            // What comes after that is told.
+            // Later raises are told by the link.
             if let Some(level) = level {
                 task.raise(level);
             }

@@ -76,17 +76,17 @@ pub(in crate::task) struct Solo {
     joiner: AtomicPtr<Joiner>,
 }
 
-/// A counted frame of such a child.
+/// A reference to the frame of a single child.
 pub(in crate::task) struct SoloRef(NonNull<Header>);
 
-// SAFETY: a frame is counted by atomics; what is reached through this is made for all threads.
+// SAFETY: the reference count is atomic; everything reached through this is `Sync`.
 unsafe impl Send for SoloRef {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SoloRef {}
 
 impl Clone for SoloRef {
     fn clone(&self) -> Self {
-        // SAFETY: it is counted.
+        // SAFETY: this owns a reference, so the frame is alive.
         unsafe { Header::count(self.0) };
         SoloRef(self.0)
     }
@@ -94,7 +94,7 @@ impl Clone for SoloRef {
 
 impl Drop for SoloRef {
     fn drop(&mut self) {
-        // SAFETY: it is counted, and not used any more.
+        // SAFETY: this owns a reference, and does not use it afterwards.
         unsafe { Header::release(self.0) };
     }
 }
@@ -102,7 +102,7 @@ impl Drop for SoloRef {
 impl SoloRef {
     #[inline]
     fn solo(&self) -> &Solo {
-        // SAFETY: the frame is counted, and with it its tail.
+        // SAFETY: this owns a reference to the frame, and so to its tail.
         unsafe { Solo::of(self.0) }
     }
 
@@ -118,9 +118,9 @@ impl SoloRef {
         self.solo().relay.registry().why()
     }
 
-    /// What is known of a task that is detached.
+    /// Returns a reference to a detached task.
     pub(in crate::task) fn task(&self) -> TaskRef {
-        // SAFETY: it has no parent; its context is in the tail, which is counted.
+        // SAFETY: the child has no parent; its context is in the tail, which is alive.
         unsafe { self.solo().unit.task_of_handle() }
     }
 
@@ -128,9 +128,9 @@ impl SoloRef {
         matches!(self.solo().joiner.load(Acquire), DONE | TAKEN)
     }
 
-    /// Makes it at least as urgent, for good.
+    /// Raises the child permanently to at least this level.
     pub(in crate::task) fn raise(&self, level: Priority) {
-        // SAFETY: it is counted, and the first frame of its strand.
+        // SAFETY: this owns a reference to the first frame of a strand.
         unsafe { raising::raise(self.0, level) };
     }
 }
@@ -138,20 +138,20 @@ impl SoloRef {
 impl Solo {
     /// # Safety
     ///
-    /// The frame is that of such a child, which was started and not freed.
+    /// `frame` is that of such a child, which was started and not freed.
     unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Solo {
-        // SAFETY: by the caller's promise, its unit is the first field of such a tail.
+        // SAFETY: the caller's promise; the unit is the first field of the tail.
         unsafe { Header::unit(frame).cast::<Solo>().as_ref() }
     }
 
-    /// The child is done.
+    /// Handles the end of the child's frame.
     ///
     /// # Safety
     ///
-    /// The pointer is to its frame.
+    /// `frame` is the child's frame, which is done.
     unsafe fn complete(frame: NonNull<()>) -> Transfer {
         let frame = frame.cast::<Header>();
-        // SAFETY: by the caller's promise. The run has a count.
+        // SAFETY: the caller's promise. The run holds a reference.
         unsafe {
             let solo = Solo::of(frame);
             if let Some(place) = &solo.place {
@@ -159,32 +159,32 @@ impl Solo {
             }
             solo.unit.end_with_handle();
             drop(solo.locals.take());
-            // What stops it may be gone once its end is known.
+            // The source of the stop may be destroyed once the end is visible.
             solo.unlink().and(Solo::one_end(NonNull::from(solo)))
         }
     }
 
-    /// Ends the link to what stops it, if nobody has.
+    /// Ends the link to the parent's token, once.
     ///
     /// # Safety
     ///
     /// The parent, if there is one, is not done before this returns.
     unsafe fn unlink(&self) -> Transfer {
         if self.is_linked.swap(false, Relaxed) {
-            // SAFETY: it is ended this once. It is there until its end was seen, which waits for this.
+            // SAFETY: the flag lets one thread end it. The relay is alive until the end was settled, which waits for this.
             unsafe { Relay::end(NonNull::from(&self.relay)) }
         } else {
             Transfer::none()
         }
     }
 
-    /// No stop is on its way any more.
+    /// Handles the end of the link: no stop is being passed on.
     ///
     /// # Safety
     ///
-    /// The relay is that of such a child.
+    /// `relay` is that of such a child.
     unsafe fn unlinked(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the run has a count until its end was seen, which waits for this. So does the scope.
+        // SAFETY: the run's reference and the scope stay until the end was settled, which waits for this.
         unsafe {
             let solo = container_of!(relay, Solo, relay);
             if let Some(scope) = solo.as_ref().scope {
@@ -196,18 +196,18 @@ impl Solo {
 
     /// # Safety
     ///
-    /// The link is over, or the run: each says so once. It may be gone when this returns.
+    /// The link or the run has ended; each calls this once. The child may be freed when this returns.
     unsafe fn one_end(this: NonNull<Solo>) -> Transfer {
-        // SAFETY: the run has a count until its end was seen.
+        // SAFETY: the run holds a reference until its end was settled.
         let solo = unsafe { this.as_ref() };
         if solo.ends.fetch_sub(1, AcqRel) != 1 {
             return Transfer::none();
         }
-        // Before the parent may be done.
+        // Before the parent can be done.
         solo.link.leave();
         if let Some(tether) = solo.tether {
-            // SAFETY: the parent is not done before this one has ended. The run still has a reference when that of the link is
-            // given up.
+            // SAFETY: the parent is not done before this child has ended. The run still holds a reference when that of the link
+            // is released.
             unsafe {
                 solo.counted.unlink(solo.unit.parent());
                 if solo.is_tied.swap(false, AcqRel) {
@@ -216,16 +216,16 @@ impl Solo {
                 Header::release(solo.frame);
             }
         }
-        // SAFETY: it is done, and nothing of what is around it is used any more but its parent.
+        // SAFETY: the child is done, and uses nothing around it but its parent.
         unsafe { Solo::settle(solo) }
     }
 
     /// # Safety
     ///
-    /// It is done, and nothing of what is around it is used any more but its parent.
+    /// The child is done, and uses nothing around it but its parent.
     unsafe fn settle(solo: &Solo) -> Transfer {
         let (frame, parent) = (solo.frame, solo.parent);
-        // SAFETY: the run has a count.
+        // SAFETY: the run holds a reference.
         unsafe {
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
@@ -251,9 +251,9 @@ impl Solo {
 
     /// # Safety
     ///
-    /// The frame is done, and its result the caller's.
+    /// The frame is done, and the caller owns its result.
     unsafe fn drop_result(frame: NonNull<Header>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
@@ -267,9 +267,9 @@ impl Solo {
         }
     }
 
-    /// Nobody will ask for the result any more. With `counted` the parent has counted an await, and the end is to give it
-    /// back. `false` where there is nothing to wait for, or another await was counted for it: it has ended, and the result
-    /// is for who has the claim; or the parent has let go of it before.
+    /// Gives the result up. With `counted` the parent has counted an await, which the end of the child releases. Returns
+    /// `false` if there is nothing to wait for: the child has ended and the claim owns the result, or the parent gave it up
+    /// before.
     fn let_go(&self, counted: bool) -> bool {
         let gone = if counted { ORPHAN } else { GONE };
         let mut seen = self.joiner.load(Acquire);
@@ -278,7 +278,7 @@ impl Solo {
                 Err(now) => seen = now,
                 Ok(joiner) => {
                     if let Some(joiner) = waiting(joiner) {
-                        // SAFETY: we took it out.
+                        // SAFETY: the exchange removed the joiner.
                         unsafe { Joiner::complete(joiner, false) }.run();
                     }
                     return true;
@@ -288,11 +288,11 @@ impl Solo {
         false
     }
 
-    /// Unties it from the parent, unless it was abandoned, or is just ending on another thread: then the frame does that later.
+    /// Unties the child from its parent. If it was abandoned, or is ending on another thread, the frame does that later.
     ///
     /// # Safety
     ///
-    /// The caller is what the parent's poll is running, and has a reference.
+    /// The caller is inside the parent's poll, and holds a reference.
     unsafe fn untie(&self) {
         let was_tied = self.is_tied.swap(false, AcqRel);
         if let Some(tether) = self.tether
@@ -305,21 +305,21 @@ impl Solo {
         }
     }
 
-    /// Keeps a child that is to be raised.
+    /// Adds a reference to a child that is to be raised.
     ///
     /// # Safety
     ///
-    /// The link is that of such a child, which has not left.
+    /// `link` is that of such a child, and listed.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        // SAFETY: by the caller's promise, it has not ended, and the link has a count.
+        // SAFETY: the caller's promise: the child has not ended, and the link holds a reference.
         Some(unsafe { ToRaise::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
 }
 
-// SAFETY: the reference is one of the child's frame.
+// SAFETY: `release` drops one reference to the child's frame.
 unsafe impl Tethered for Solo {
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
-        // SAFETY: the tether has a reference. The caller polls the parent.
+        // SAFETY: the tether holds a reference, and the caller polls the parent.
         unsafe {
             let solo = this.as_ref();
             solo.is_tied.store(false, Relaxed);

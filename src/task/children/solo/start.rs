@@ -21,15 +21,15 @@ use crate::{Completion, Panic};
 /// The frame of such a child.
 type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
 
-/// What a child is started with.
+/// The parameters of a child's start.
 pub(in crate::task) struct ChildStart<A> {
     pub(in crate::task) place: Option<Box<ChildPlace>>,
     pub(in crate::task) allocator: A,
 }
 
-/// Starts a child by itself.
+/// Starts a single child.
 ///
-/// With `parent` it is one of the frame that this thread polls, which waits for it; otherwise it is detached.
+/// With `polling` it is a child of the frame that this thread polls, which waits for it; otherwise it is detached.
 pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
@@ -42,9 +42,9 @@ where
 {
     /// # Safety
     ///
-    /// The frame is done, its result is of this type, the caller's, and was not taken.
+    /// The frame is done, and its result has this type, belongs to the caller, and was not taken.
     unsafe fn discard<T>(frame: NonNull<Header>) -> Option<Panic> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
             Completion::Panicked(payload) => Some(payload),
             completion => Panic::catch(|| drop(completion)).err(),
@@ -97,8 +97,8 @@ where
         joiner: AtomicPtr::new(ptr::null_mut()),
     };
     let frame = SoloFrame::<F, T, Cx>::make(Plain(future), start.allocator, solo)?;
-    // SAFETY: it was just made, so it is ours, and its tail is there, where it stays. What is linked is unlinked before the
-    // frame, or the scope in it that the token is of, is over.
+    // SAFETY: the frame is new and not shared; its tail is pinned. Links are removed before the parent's frame, or the scope
+    // whose token is linked, has ended.
     unsafe {
         let place = SoloFrame::<F, T, Cx>::tail(frame).as_ptr();
         (*place).frame = frame;
@@ -126,7 +126,7 @@ where
                 Ok(context) => context,
                 Err(error) => {
                     if let (Some(parent), Some(tether)) = (parent, (*place).tether) {
-                        // The frame was not started, and goes whatever its references.
+                        // The frame was not started, and is freed whatever its references.
                         Header::free_block(parent, tether.cast());
                     }
                     Header::release(frame);
@@ -140,11 +140,11 @@ where
         let successor = FrameSuccessor::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, successor));
         if let Some(polling) = polling {
-            // One for the link, with which it is raised, and one for the tether.
+            // One reference for the link that raises it, and one for the tether.
             Header::count(frame);
             Header::count(frame);
             Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
-            // What comes after that is told.
+            // Later raises are told by the link.
             match polling.level() {
                 Some(level) if Some(level) > inherited => raising::raise(frame, level),
                 _ => {}
@@ -153,14 +153,14 @@ where
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
             Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
         }
-        // The parent waits for it by now.
+        // From here on the parent waits for it.
         if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
             unit.as_ref().set_name(name);
         }
         if parent.is_none() {
             Tracker::queue_first(frame);
         }
-        // One for the claim; the first is that of the run.
+        // One reference for the claim; the first is that of the run.
         Header::count(frame);
         let claim = ChildClaim::new(SoloRef(frame));
         Header::enqueue(frame).run();
