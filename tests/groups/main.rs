@@ -8,6 +8,7 @@ mod gather;
 mod group_send;
 mod let_async;
 mod make_dinner;
+mod product;
 mod task_group;
 mod task_group_cost;
 mod task_group_end;
