@@ -8,6 +8,7 @@ mod boxed;
 mod bulk;
 mod chain_of_all;
 mod continues_on;
+mod contract;
 mod ensure_started;
 mod err_into;
 mod execute;
