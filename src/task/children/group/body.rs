@@ -1,4 +1,4 @@
-//! What runs the body of a group, and then waits for its children.
+//! The future that runs the body of a group, and then waits for its children.
 
 use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
@@ -15,11 +15,11 @@ use crate::report::{Report, report};
 use crate::task::frame::{self, Polling};
 use crate::task::strand::current_level;
 
-/// A group that is awaited: the future of [`group`](super::group) and its like, which say what it does.
+/// An awaited group: the future of [`group`](super::group) and its variants.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct GroupFuture<B, F, T, O, K> {
     stage: GroupStage<B, F, O>,
-    /// Invariant, as the group that the body gets is.
+    /// Invariant, like the group handle that the body gets.
     _child: PhantomData<fn(T) -> T>,
     _kind: PhantomData<fn() -> K>,
     _pinned: PhantomPinned,
@@ -31,9 +31,9 @@ enum GroupStage<B, F, O> {
     Over,
 }
 
-// The compiler asks this of an `async` block with the lifetimes in its types forgotten, and may not see then how they
-// belong together. So nothing is asked but that what is in there is `Send`.
-// SAFETY: the body and what it gives are, and so are a group's handles.
+// For an `async` block, the compiler checks this with lifetimes erased, and may not see how they are related. So the only
+// bounds are that the parts are `Send`.
+// SAFETY: the body, its output and the group's handles are `Send`.
 unsafe impl<B: Send, F: Send, T, O: Send, K> Send for GroupFuture<B, F, T, O, K> {}
 
 impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
@@ -56,7 +56,7 @@ where
     type Output = K::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<K::Output> {
-        // SAFETY: nothing is moved but the closure, which is not pinned.
+        // SAFETY: only the closure is moved, and it is not pinned.
         let stage = unsafe { &mut self.get_unchecked_mut().stage };
         if matches!(stage, GroupStage::Unpolled(_))
             && let GroupStage::Unpolled(body) = mem::replace(stage, GroupStage::Over)
@@ -66,7 +66,7 @@ where
         let GroupStage::Polled(body) = stage else {
             return Poll::Pending;
         };
-        // SAFETY: it is pinned with this.
+        // SAFETY: the body is structurally pinned.
         let result =
             ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails, TaskGroup::<T>::take_panicked));
         let group = TaskGroup::new(body.core.clone());
@@ -79,13 +79,13 @@ crate::opaque!([B, F, T, O, K] GroupFuture<B, F, T, O, K>);
 
 /// Runs the body of a group, and waits for the children.
 ///
-/// Dropped before its end, it stops the children, and the frame that it is in waits for them.
+/// Dropping it early stops the children, and its frame waits for them.
 pub(super) struct Body<F, O> {
     pub(super) core: GroupRef,
-    /// None once it has ended.
+    /// `None` once it has ended.
     body: Option<F>,
     result: Option<Result<O, Panic>>,
-    /// The group wakes the frame when a child panics.
+    /// Whether the group wakes the frame when a child panics.
     is_watched: bool,
     is_over: bool,
 }
@@ -94,7 +94,7 @@ pub(super) struct Body<F, O> {
 type TakePanic = fn(&GroupRef) -> Option<Panic>;
 
 impl<F: Future<Output = O>, O> Body<F, O> {
-    /// Opens a group of the task that is polled, and makes the body. Should that panic, the group is over.
+    /// Opens a group of the polled task, and creates the body. If that panics, the group is over.
     pub(super) fn new(policy: Policy, body: impl FnOnce(GroupRef) -> F) -> Self {
         let mut this = Body {
             core: GroupRef::open(policy),
@@ -107,7 +107,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         this
     }
 
-    /// Ready when the body and all children have ended. The children are cancelled when the body gave what `fails`.
+    /// Is ready when the body and all children have ended. Cancels the children if the body's output `fails`.
     pub(super) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Cx<'_>,
@@ -139,20 +139,20 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         this.result.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Polls the body. `false` while it runs.
+    /// Polls the body. Returns `false` while it runs.
     fn poll_body(&mut self, cx: &mut Cx<'_>, fails: fn(&O) -> bool, take_panic: TakePanic) -> bool {
         let Some(body) = &mut self.body else { return true };
-        // SAFETY: it is pinned with this.
+        // SAFETY: the body is structurally pinned.
         let body = unsafe { Pin::new_unchecked(body) };
         let result = match Panic::catch(|| body.poll(cx)) {
-            // It waits for something. The panic of a child that it does not wait for ends it.
+            // The body waits for something. The panic of a child that it does not wait for ends it.
             Ok(Poll::Pending) => {
                 let is_watched = &mut self.is_watched;
                 while Polling::with(|polling| self.core.has_panic(polling, is_watched, cx.waker())) {
                     if let Some(payload) = take_panic(&self.core) {
                         return self.end_body(Err(payload), fails);
                     }
-                    // The body has seen it. It is to be polled for the next.
+                    // The body has seen the panic, and watches for the next.
                     *is_watched = false;
                 }
                 return false;
@@ -163,9 +163,9 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         self.end_body(result, fails)
     }
 
-    /// Drops the body, and keeps what came of it.
+    /// Drops the body, and keeps its result.
     fn end_body(&mut self, result: Result<O, Panic>, fails: fn(&O) -> bool) -> bool {
-        // Its locals go before the children are waited for. One that panics there has panicked.
+        // Its locals are dropped before the children are waited for. A panic of a destructor replaces the result.
         let result = match Panic::catch(|| self.body = None) {
             Ok(()) => result,
             Err(payload) => result.and(Err(payload)),
@@ -180,7 +180,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
 
 impl<F, O> Drop for Body<F, O> {
     fn drop(&mut self) {
-        /// Also when dropping the body panics.
+        /// Abandons the group, also when dropping the body panics.
         struct GiveUp<'a>(&'a GroupRef);
         impl Drop for GiveUp<'_> {
             fn drop(&mut self) {
@@ -190,32 +190,32 @@ impl<F, O> Drop for Body<F, O> {
 
         if !self.is_over {
             let _give_up = GiveUp(&self.core);
-            // What the body has on its stack goes first, as in any other future.
+            // The body's locals are dropped first, as in any other future.
             self.body = None;
         }
     }
 }
 
-/// How a group of children that give `T`, with a body that gives `O`, comes to its end.
+/// The kind of a group with children of output `T` and a body of output `O`.
 pub trait Flavour<T, O>: private::SealedFlavour {
-    /// What it gives.
+    /// The output of the group.
     type Output;
 
     #[doc(hidden)]
     const POLICY: Policy;
 
-    /// Whether the children are cancelled when the body ends with this.
+    /// Returns whether this output of the body cancels the children.
     #[doc(hidden)]
     fn fails(_: &O) -> bool {
         false
     }
 
-    /// What comes of it.
+    /// Returns the output of the group.
     #[doc(hidden)]
     fn conclude(group: &TaskGroup<T>, result: Result<O, Panic>) -> Self::Output;
 }
 
-/// SealedFlavour: what a group does is for this crate to say.
+/// Sealed: the kinds of groups are fixed.
 mod private {
     pub trait SealedFlavour {}
     impl SealedFlavour for super::Collecting {}
@@ -224,19 +224,19 @@ mod private {
     impl SealedFlavour for super::Supervising {}
 }
 
-/// Of [`group`](super::group).
+/// The kind of [`group`](super::group).
 #[derive(Clone, Copy, Debug)]
 pub struct Collecting;
 
-/// Of [`try_group`](super::try_group).
+/// The kind of [`try_group`](super::try_group).
 #[derive(Clone, Copy, Debug)]
 pub struct Trying;
 
-/// Of [`discarding_group`](super::discarding_group).
+/// The kind of [`discarding_group`](super::discarding_group).
 #[derive(Clone, Copy, Debug)]
 pub struct Discarding;
 
-/// Of [`supervised_group`](super::supervised_group).
+/// The kind of [`supervised_group`](super::supervised_group).
 #[derive(Clone, Copy, Debug)]
 pub struct Supervising;
 
@@ -305,13 +305,13 @@ impl<T, E, R> Flavour<Result<T, E>, Result<R, E>> for Trying {
 
 /// # Safety
 ///
-/// The value is such a result.
+/// `value` is a `Result<T, E>`.
 unsafe fn is_error<T, E>(value: NonNull<()>) -> bool {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe { value.cast::<Result<T, E>>().as_ref() }.is_err()
 }
 
-/// What the body gave, unless it, or else a child, has panicked.
+/// Returns the body's output, unless the body or a child has panicked.
 fn unless_panicked<O>(result: Result<O, Panic>, panic: Option<Panic>) -> O {
     match (result, panic) {
         (Ok(value), None) => value,

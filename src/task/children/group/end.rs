@@ -16,11 +16,11 @@ use crate::task::frame::{Header, Placement, Polling};
 use crate::task::strand::{Tether, Tethered};
 
 impl GroupCore {
-    /// The frame of the group.
+    /// Returns the frame of the group.
     ///
     /// # Panics
     ///
-    /// It has one, and that is not polled here.
+    /// If the group has a frame that this thread does not poll.
     pub(super) fn own<'p>(&self, polling: Option<Polling<'p>>) -> Option<Polling<'p>> {
         let own = polling.filter(|polling| self.is_frame(Some(polling.frame())));
         assert!(
@@ -30,14 +30,15 @@ impl GroupCore {
         own
     }
 
-    /// The body has ended. `true` where all children have. `polling` is the frame of the group, if it has one.
+    /// Closes the group after its body. Returns `true` if all children have ended. `polling` is the frame of the group, if it
+    /// has one.
     pub(super) fn close(&self, polling: Option<Polling<'_>>) -> bool {
         let polling = self.own(polling);
         let mut lock = self.lock();
         if mem::take(&mut lock.body_waits)
             && let Some(polling) = polling
         {
-            // The body is over, and not to be ended any more.
+            // The body has ended, so a panic no longer ends it.
             // SAFETY: the await was counted for the body.
             unsafe { polling.uncount_wait() };
         }
@@ -50,7 +51,7 @@ impl GroupCore {
             }
             GroupPhase::Open => lock.phase = GroupPhase::Closed,
         }
-        // One for the children, and an await of the frame; the last child gives both back.
+        // A reference for the children, and an await of the frame; the last child releases both.
         self.count.add();
         if let Some(polling) = polling {
             polling.count_wait();
@@ -63,9 +64,9 @@ impl GroupCore {
         false
     }
 
-    /// Whether the body and all children have ended. If not, the waker is told when they have.
+    /// Returns whether the body and all children have ended. If not, the waker is woken when they have.
     pub(super) fn is_over(&self, waker: Option<&Waker>) -> bool {
-        // It is the user's, and so cloned and dropped while the lock is not held.
+        // A waker is user code, so it is cloned and dropped without the lock.
         let mut waker = waker.cloned();
         let mut lock = self.lock();
         if lock.phase != GroupPhase::Over {
@@ -74,7 +75,7 @@ impl GroupCore {
         lock.phase == GroupPhase::Over
     }
 
-    /// Stops the children, and drops what they gave and will give. Nobody is told of them any more.
+    /// Stops the children, and discards their results from now on.
     pub(super) fn abandon(&self) -> Transfer {
         let resumed = self.cancel(Why::SCOPE_LEFT);
         let mut lock = self.lock();
@@ -85,18 +86,17 @@ impl GroupCore {
         resumed
     }
 
-    /// Ends the link to the token of the task. The frame waits for a stop that is being passed on: that uses the scope.
+    /// Ends the link to the task's token. The frame waits for a stop that is being passed on, since that uses the scope.
     ///
     /// # Safety
     ///
-    /// It was tied, and is not any more: the caller has cleared that. The frame is the group's. The group may be gone when this
-    /// returns.
+    /// The caller has cleared the tie to the frame, which is the group's. The group may be freed when this returns.
     unsafe fn unlink(this: NonNull<GroupCore>, polling: Polling<'_>) {
-        // SAFETY: the link has a count until it is over. What was tied has a frame.
+        // SAFETY: the link holds a reference until it is over. A tied group has a frame.
         unsafe {
             let core = this.as_ref();
             core.counted.unlink(core.unit);
-            // Before the stop that is being passed on may be over, which takes it back.
+            // Counted before the stop that is being passed on can be over, which releases it.
             polling.count_wait();
             if Relay::end_now(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) {
                 polling.uncount_wait();
@@ -105,13 +105,13 @@ impl GroupCore {
         }
     }
 
-    /// A stop was passed on, while the group was unlinked.
+    /// Handles the end of a stop that was being passed on while the group was unlinked.
     ///
     /// # Safety
     ///
-    /// The relay is that of a group.
+    /// `relay` is that of a group.
     pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the link has a count until it is over. The frame has counted an await for this, in `unlink`.
+        // SAFETY: the link holds a reference until it is over. The frame has counted an await for this, in `unlink`.
         unsafe {
             let this = container_of!(relay, GroupCore, relay);
             let frame = this.as_ref().frame;
@@ -123,13 +123,13 @@ impl GroupCore {
         }
     }
 
-    /// Gives up what the link has: its use of the scope, and its count.
+    /// Releases the link's use of the scope, and its reference.
     ///
     /// # Safety
     ///
-    /// The link is over. This is called once.
+    /// The link is over. Called once.
     unsafe fn unlinked(this: NonNull<GroupCore>) {
-        // SAFETY: the caller's promise. The frame that the scope is in is not done.
+        // SAFETY: the caller's promise. The frame of the scope is not done.
         unsafe {
             if let Some(scope) = this.as_ref().scope {
                 scope.as_ref().exit();
@@ -139,11 +139,11 @@ impl GroupCore {
     }
 }
 
-// SAFETY: the reference is one of the group's count.
+// SAFETY: `release` drops one reference to the group.
 unsafe impl Tethered for GroupCore {
-    /// Gives the group up on behalf of its frame, which waits for what still runs.
+    /// Abandons the group on behalf of its frame, which waits for the running children.
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
-        // SAFETY: the tether has a count. The frame has not ended.
+        // SAFETY: the tether holds a reference. The frame has not ended.
         unsafe {
             let core = this.as_ref();
             if !core.is_tied.swap(false, AcqRel) {
@@ -165,38 +165,38 @@ unsafe impl Tethered for GroupCore {
 }
 
 impl GroupRef {
-    /// Unties the group from its frame, and calls `body` with that. Not where the frame has ended the group, or where another thread
-    /// polls it.
+    /// Unties the group from its frame, and calls `body` with the frame. Does nothing if the frame has ended the group, or
+    /// another thread polls it.
     fn untie(&self, body: impl FnOnce(Polling<'_>)) {
         Polling::with(|polling| {
-            // The order matters: the frame may be gone, and another at its address, once it has ended the group.
+            // The order matters: once the frame has ended the group, another frame may be at its address.
             if let Some(polling) = polling
                 && self.is_here()
                 && self.is_tied.swap(false, AcqRel)
             {
                 if let Some(tether) = self.tether.take() {
-                    // SAFETY: this is what the frame's poll is running.
+                    // SAFETY: the caller is inside the frame's poll.
                     unsafe { Tether::untie(tether) };
                 }
                 body(polling);
-                // SAFETY: it was tied, to this frame, and this has a count.
+                // SAFETY: the group was tied to this frame, and this is a reference.
                 unsafe { GroupCore::unlink(self.0, polling) };
             }
         });
     }
 
-    /// The group has come to its end.
+    /// Ends the group.
     pub(super) fn end(&self) {
         self.untie(|_| self.link.leave());
     }
 
-    /// The future that runs the body is dropped before its end.
+    /// Abandons the group, because the future of its body is dropped early.
     pub(super) fn give_up(&self) {
         let resumed = self.abandon();
         if !self.has_frame() {
             self.close(None);
         }
-        // Elsewhere it stays tied, and the frame ends it.
+        // On another thread it stays tied, and the frame ends it.
         self.untie(|polling| {
             if self.close(Some(polling)) {
                 self.link.leave();

@@ -1,4 +1,4 @@
-//! The futures that a group gives.
+//! The futures of a group's methods.
 
 use core::convert::Infallible;
 use core::future::Future;
@@ -19,7 +19,7 @@ use crate::task::children::{InCache, TaskError};
 use crate::task::frame::{Polling, Stopping};
 use crate::task::strand::current_level;
 
-/// Waits for something of a group. It looks first, and is a sender that is awaited only where it has to wait.
+/// A wait in a group. It checks first, and awaits a sender only if it has to wait.
 struct WaitFuture {
     core: GroupRef,
     kind: WaitFor,
@@ -43,7 +43,7 @@ impl WaitFuture {
     }
 }
 
-/// The next child that has ended.
+/// A future of the next ended child.
 struct NextFinished<T> {
     waiting: WaitFuture,
     _value: PhantomData<fn() -> T>,
@@ -58,11 +58,11 @@ impl<T> NextFinished<T> {
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
-        // SAFETY: it is pinned with this, and nothing is moved.
+        // SAFETY: `waiting` is structurally pinned, and not moved.
         let mut waiting = unsafe { self.map_unchecked_mut(|this| &mut this.waiting) };
         if waiting.wait.is_none() {
             match waiting.core.try_next(Polling::with_waker_of(cx)) {
-                // SAFETY: it is done, and ours; this is what the children give.
+                // SAFETY: the child is done and owned; `T` is the children's output.
                 TryNext::Ended(child) => return Poll::Ready(Some(unsafe { child.take() })),
                 TryNext::Nothing => return Poll::Ready(None),
                 TryNext::Wait => {
@@ -73,14 +73,14 @@ impl<T> NextFinished<T> {
             }
         }
         match ready!(waiting.as_mut().poll(cx)) {
-            // SAFETY: this is what the children give.
+            // SAFETY: `T` is the children's output.
             Waited::Child(finished) => Poll::Ready(Some(unsafe { finished.take() })),
             _ => Poll::Ready(None),
         }
     }
 }
 
-/// Stops what the frame that this thread polls awaits, if that is cancelled.
+/// Stops the await of the frame that this thread polls, if that is cancelled.
 pub(super) fn stop_if_cancelled(waker: &Waker) -> bool {
     Polling::with(|polling| match polling {
         Some(polling) if polling.context().token.stop_requested() => {
@@ -91,7 +91,7 @@ pub(super) fn stop_if_cancelled(waker: &Waker) -> bool {
     })
 }
 
-/// The value of the next child that gives one. Made by [`TaskGroup::next`](super::TaskGroup::next).
+/// A future of the next child's value, created by [`TaskGroup::next`](super::TaskGroup::next).
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Next<T>(NextFinished<T>);
 
@@ -105,14 +105,14 @@ impl<T> Future for Next<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
-        // SAFETY: it is pinned with this.
+        // SAFETY: `0` is structurally pinned.
         let mut inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
         loop {
             match ready!(inner.as_mut().poll(cx)) {
                 None => return Poll::Ready(None),
                 Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
                 Some(Completion::Panicked(payload)) => payload.resume(),
-                // It has stopped, and gives nothing. Where that is because the task is cancelled, what asked for it stops too.
+                // The child has stopped, and has no value. If that is because the task is cancelled, the caller stops too.
                 Some(_) if stop_if_cancelled(cx.waker()) => return Poll::Pending,
                 Some(_) => {}
             }
@@ -120,7 +120,7 @@ impl<T> Future for Next<T> {
     }
 }
 
-/// How the next child has ended. Made by [`TaskGroup::next_ended`](super::TaskGroup::next_ended).
+/// A future of the next child's completion, created by [`TaskGroup::next_ended`](super::TaskGroup::next_ended).
 #[must_use = "futures do nothing until they are awaited"]
 pub struct NextEnded<T>(NextFinished<T>);
 
@@ -134,13 +134,13 @@ impl<T> Future for NextEnded<T> {
     type Output = Option<Result<T, TaskError>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: it is pinned with this.
+        // SAFETY: `0` is structurally pinned.
         let inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
         inner.poll(cx).map(|ended| ended.map(TaskError::result))
     }
 }
 
-/// Ready when no child runs. Made by [`TaskGroup::wait_for_all`](super::TaskGroup::wait_for_all).
+/// A future that is ready when no child runs, created by [`TaskGroup::wait_for_all`](super::TaskGroup::wait_for_all).
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WaitForAll(WaitFuture);
 
@@ -157,15 +157,15 @@ impl Future for WaitForAll {
         if self.0.wait.is_none() && self.0.core.counts().0 == 0 {
             return Poll::Ready(());
         }
-        // SAFETY: it is pinned with this.
+        // SAFETY: `0` is structurally pinned.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx).map(drop)
     }
 }
 
-/// Starts a child when there is room for it. Made by
+/// A future that starts a child when there is room, created by
 /// [`TaskGroup::spawn_when_ready`](super::TaskGroup::spawn_when_ready).
 ///
-/// Dropped before it is ready, it drops the child.
+/// Dropping it early drops the child.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SpawnWhenReady<F> {
     spawning: TrySpawnWhenReady<F>,
@@ -189,17 +189,17 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for SpawnWhenRea
     }
 }
 
-/// Starts a child when there is room for it, or returns the child. Made by
+/// A future that starts a child when there is room, or returns the child, created by
 /// [`TaskGroup::try_spawn_when_ready`](super::TaskGroup::try_spawn_when_ready).
 ///
-/// Dropped before it is ready, it drops the child.
+/// Dropping it early drops the child.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TrySpawnWhenReady<F> {
     waiting: WaitFuture,
     child: Option<F>,
 }
 
-// SAFETY: what waits is made for all threads.
+// SAFETY: the wait may be used on any thread, and the child is `Send`.
 unsafe impl<F: Send> Send for TrySpawnWhenReady<F> {}
 
 impl<F> Unpin for TrySpawnWhenReady<F> {}

@@ -15,20 +15,20 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::task::frame::{self, Header, Placement, Polling};
 use crate::{Completion, Panic, Transfer};
 
-/// What is to be done about the next that ends.
+/// The next step for a caller that wants an ended child.
 pub(super) enum TryNext {
-    /// It is there, and the caller's.
+    /// A child, owned by the caller.
     Ended(EndedChild),
-    /// There is none.
+    /// No child is left.
     Nothing,
-    /// The frame is woken when it is there.
+    /// The frame will be woken when a child has ended.
     Wait,
-    /// It is to be waited for by an operation.
+    /// An operation has to wait for it.
     Listen,
 }
 
 impl GroupCore {
-    /// Ends the body, if it waits for something else than the panic of a child.
+    /// Ends the body, if it waits for something else than a child.
     fn note_panic(&self, lock: &mut GroupState, settled: &mut Settled) {
         if self.policy.supervises || lock.panics == 0 && lock.panic.is_none() {
             return;
@@ -40,25 +40,25 @@ impl GroupCore {
         lock.wake_polling(settled);
     }
 
-    /// Whether a child has panicked, and the body has not seen that. If not, the body is polled when one has.
+    /// Returns whether a child has panicked without the body's knowledge. If not, the body is polled when one panics.
     ///
     /// `polling` is the frame of the group, if it has one. `watched` belongs to the body, and is `false` at first.
     pub(super) fn has_panic(&self, polling: Option<Polling<'_>>, watched: &mut bool, waker: &Waker) -> bool {
         if self.policy.supervises {
             return false;
         }
-        // What polls the body with a waker of its own is woken, inside a task as well.
+        // Code that polls the body with another waker is woken by it, inside a task as well.
         let is_woken = self.is_frame(frame::frame_of(waker));
         if is_woken && *watched {
             return self.has_panic.load(Acquire);
         }
-        // It is the user's, and so cloned and dropped while the lock is not held.
+        // A waker is user code, so it is cloned and dropped without the lock.
         let mut waker = (!is_woken).then(|| waker.clone());
         let mut lock = self.lock();
         if lock.panics != 0 || lock.panic.is_some() {
             return true;
         }
-        // One that was noted before may have been taken since, by a child.
+        // A child may have taken an earlier panic since.
         self.has_panic.store(false, Relaxed);
         lock.add_waker(&mut waker);
         if let Some(polling) = self.own(polling)
@@ -70,7 +70,7 @@ impl GroupCore {
         false
     }
 
-    /// Takes the first child that has panicked, of those that have ended; or the panic of one that was discarded.
+    /// Takes the first ended child that has panicked, or the panic of a discarded one.
     pub(super) fn take_panicked(&self) -> Option<Result<EndedChild, Panic>> {
         let mut lock = self.lock();
         match lock.panic.take() {
@@ -79,7 +79,7 @@ impl GroupCore {
         }
     }
 
-    /// Takes back a child that was given out, and not taken.
+    /// Returns a child that was assigned but not taken to the group.
     pub(super) fn put_back(&self, child: EndedChild) {
         let mut lock = self.lock();
         if lock.abandoned {
@@ -95,7 +95,7 @@ impl GroupCore {
 
     /// # Safety
     ///
-    /// The frame is that of a child, and was not freed.
+    /// `frame` is that of a child, and was not freed.
     unsafe fn failure(frame: NonNull<Header>) -> Failure {
         // SAFETY: the caller's promise. The unit is the first field of a member.
         unsafe { Header::unit(frame).cast::<Member>().as_ref() }.failure.get()
@@ -110,25 +110,25 @@ impl GroupCore {
         if !failure.cancels(lock.phase) {
             return lock;
         }
-        // The child is counted until it is taken out of the list, so the group stays alive.
+        // The child is counted until it is removed from the list, so the group stays alive.
         drop(lock);
         resumed.append(self.cancel(Why::SIBLING_FAILED));
         self.lock()
     }
 
-    /// Keeps a child that has ended until its result is taken. `false` where results are not taken any more. Adds what is to be
-    /// resumed.
+    /// Keeps an ended child until its result is taken. Returns `false` if results are no longer taken. Appends the frames to
+    /// resume.
     ///
     /// # Safety
     ///
-    /// It is done, in the list of those that run, and was counted. The group may be gone when this returns.
+    /// The child is done, listed as running, and counted. The group may be freed when this returns.
     pub(super) unsafe fn keep(this: NonNull<GroupCore>, frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
         let mut settled = Settled::new();
         // SAFETY: the group waits for the child, which was not freed.
         let (core, failure) = unsafe { (this.as_ref(), GroupCore::failure(frame)) };
         let mut lock = core.lock_to_end(failure, resumed);
         if lock.abandoned {
-            // It was cancelled before.
+            // The group was abandoned.
             return false;
         }
         // SAFETY: the caller's promise.
@@ -137,7 +137,7 @@ impl GroupCore {
         core.note_panic(&mut lock, &mut settled);
         let last = lock.one_less(&mut settled);
         drop(lock);
-        // SAFETY: as above.
+        // SAFETY: `last` is from `one_less`, once.
         let next = unsafe { GroupCore::settle(this, &mut settled, last) };
         if !next.is_none() {
             resumed.append(next);
@@ -145,11 +145,11 @@ impl GroupCore {
         true
     }
 
-    /// Drops a child that has ended, with what it gave.
+    /// Discards an ended child with its result.
     ///
     /// # Safety
     ///
-    /// As above; `T` is what it gives.
+    /// As for [`keep`](GroupCore::keep); `T` is the child's output.
     pub(super) unsafe fn discard<T>(this: NonNull<GroupCore>, frame: NonNull<Header>, resumed: &mut Transfer) {
         // SAFETY: the group waits for the child, which was not freed.
         let (core, failure) = unsafe { (this.as_ref(), GroupCore::failure(frame)) };
@@ -173,15 +173,15 @@ impl GroupCore {
         let last = lock.one_less(&mut settled);
         drop(lock);
         drop((child, second));
-        // SAFETY: as above.
+        // SAFETY: `last` is from `one_less`, once.
         resumed.append(unsafe { GroupCore::settle(this, &mut settled, last) });
     }
 
-    /// What follows when a child has ended, and the lock was given back.
+    /// Carries out the consequences of a child's end, after the unlock.
     ///
     /// # Safety
     ///
-    /// `last` is what [`GroupState::one_less`] said, this once.
+    /// `last` is the result of [`GroupState::one_less`], passed on once.
     #[inline]
     pub(super) unsafe fn settle(this: NonNull<GroupCore>, settled: &mut Settled, last: bool) -> Transfer {
         if !last && settled.is_empty() {
@@ -200,13 +200,13 @@ impl GroupCore {
         if !last {
             return resumed;
         }
-        // SAFETY: the children have a count, until this.
+        // SAFETY: the children's reference keeps the group alive until here.
         unsafe {
             this.as_ref().link.leave();
             let frame = this.as_ref().frame;
             GroupCore::release(this);
             match frame {
-                // It was counted when the group was closed.
+                // The await was counted when the group was closed.
                 Some(frame) => resumed.and(Header::end_wait(frame, Placement::is_here)),
                 None => resumed,
             }
@@ -219,10 +219,10 @@ impl GroupCore {
 }
 
 impl GroupRef {
-    /// The next that has ended, or what to do about it.
+    /// Takes the next ended child, or returns what to do about it.
     ///
-    /// `polling` is the frame that this thread polls, if it is that which would be woken by a waker. Where the group is in
-    /// that frame, and what stops it reaches the children too, it is woken without any more ado.
+    /// `polling` is the frame that this thread polls, if the waker is the frame's own. If it is the group's frame, and its stop
+    /// reaches the children too, the frame is woken directly.
     pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> TryNext {
         let mut lock = self.lock();
         if let Some(child) = lock.pop_finished() {
@@ -243,7 +243,7 @@ impl GroupRef {
         TryNext::Wait
     }
 
-    /// The same for who polls: the waker is told when there is one.
+    /// Polls for the next ended child: the waker is woken when there is one.
     pub(super) fn poll_next(&self, waker: &Waker) -> Result<Finished, bool> {
         let mut clone = None;
         loop {
@@ -259,16 +259,16 @@ impl GroupRef {
                 return Err(true);
             }
             drop(lock);
-            // It is the user's, and so cloned and dropped while the lock is not held.
+            // A waker is user code, so it is cloned and dropped without the lock.
             clone = Some(waker.clone());
         }
     }
 }
 
-/// Drops children that have ended, and were taken out of the group, with what they gave.
+/// Drops ended children that were removed from the group, with their results.
 pub(super) fn release_all(mut children: EndedChildren) {
     while let Some(child) = children.pop_front() {
-        // The panic hook has reported what panics in there, and no code is left that could be told.
+        // A panic went through the panic hook; no caller can receive it.
         drop(Panic::catch(|| drop(child)));
     }
 }

@@ -1,7 +1,7 @@
-//! What a group keeps under its lock: its children, those that have ended, and who waits for them.
+//! The lock-protected state of a group: its running and ended children, and their waiters.
 //!
-//! The lock is held for a few instructions, and never while code of the user's runs. What follows from a change is collected in
-//! a [`Settled`] and done when the lock was released.
+//! The lock is held for a few instructions, and never while user code runs. The consequences of a change are collected in a
+//! [`Settled`] and carried out after the unlock.
 
 use core::mem;
 use core::ptr::NonNull;
@@ -17,31 +17,31 @@ use crate::{Panic, Priority, Transfer};
 
 pub(super) struct GroupState {
     pub(super) phase: GroupPhase,
-    /// The frame that the group is in, if any.
+    /// The frame of the group, if any.
     pub(super) frame: Option<NonNull<Header>>,
-    /// Children that have not ended, and places that are kept for some.
+    /// The number of running children, and of reserved places.
     pub(super) running: usize,
-    /// How many have ended whose results were not taken; and how many of these are errors, and panics.
+    /// The number of ended children whose results were not taken; and how many of these are errors, and panics.
     pub(super) finished: usize,
     pub(super) errors: usize,
     pub(super) panics: usize,
-    /// No more than this many run at a time, as far as those go that wait for room.
+    /// The limit of running children for those that wait for room.
     pub(super) limit: usize,
-    /// Results are not taken any more.
+    /// Whether results are no longer taken.
     pub(super) abandoned: bool,
     children: List<ChildFrame>,
     ended: EndedChildren,
-    /// What the children were raised to, and those are that come later.
+    /// The level that the children were raised to; it also applies to later ones.
     pub(super) floor: Option<Priority>,
-    /// Where those are that raise the children, one after the other.
+    /// The cursors of threads that raise the children, linked.
     cursors: *mut Cursor,
     pub(super) waiters: Queues,
-    /// The frame that the group is in waits for the next that ends, and has counted an await for that. The thread that clears
-    /// this ends the await.
+    /// Whether the group's frame waits for the next ended child, and has counted an await for that. The thread that clears the
+    /// flag ends the await.
     pub(super) frame_waits: bool,
-    /// The same for the body, which waits for something and is to be ended by the panic of a child.
+    /// Whether the body waits for something else, and is to be ended by a child's panic; counted in the same way.
     pub(super) body_waits: bool,
-    /// Who polls: for results, or for the end where that is not the frame.
+    /// The wakers of polling code: for results, or for the end if that is not the frame's.
     pub(super) wakers: Vec<Waker>,
     /// The first panic that was not kept as a result.
     pub(super) panic: Option<Panic>,
@@ -51,7 +51,7 @@ pub(super) struct GroupState {
 /// Open ──the body has ended──▶ Closed ──no child runs──▶ Over
 /// ```
 ///
-/// A closed group still takes children, of those that run.
+/// The phase of a group. A closed group still accepts children from running ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupPhase {
     Open,
@@ -59,16 +59,16 @@ pub(super) enum GroupPhase {
     Over,
 }
 
-/// A way through the children that run, which do not wait for it. It is on the stack of the thread that goes it, and under the
-/// lock.
+/// A position in the list of running children, kept valid while children end. On the stack of the iterating thread, and
+/// lock-protected.
 pub(super) struct Cursor {
-    /// The child that is next, or null at the end.
+    /// The next child, or null at the end.
     child: *mut ChildFrame,
-    /// The next of those that are on their way as well.
+    /// The next cursor.
     next: *mut Cursor,
 }
 
-/// Those that wait, for each [`WaitFor`] by itself: none is looked for among those that wait for something else.
+/// The waiters, one list for each [`WaitFor`], so that none is searched for.
 pub(super) struct Queues([List<GroupWaiter>; 3]);
 
 impl Queues {
@@ -82,35 +82,35 @@ impl Queues {
 
     /// # Safety
     ///
-    /// The waiter is in one of these.
+    /// The waiter is in one of the lists.
     pub(super) unsafe fn remove(&mut self, waiter: NonNull<GroupWaiter>) {
-        // SAFETY: the caller's promise; it is in that of its kind.
+        // SAFETY: the caller's promise; the waiter is in the list of its kind.
         unsafe { self.0[waiter.as_ref().kind as usize].remove(waiter) };
     }
 
-    /// Takes the first that waits for this.
+    /// Removes the first waiter of a kind.
     #[inline]
     fn pop(&mut self, kind: WaitFor) -> Option<NonNull<GroupWaiter>> {
         self.0[kind as usize].pop_front()
     }
 
-    /// Takes the first of any.
+    /// Removes the first waiter of any kind.
     #[inline]
     fn pop_any(&mut self) -> Option<NonNull<GroupWaiter>> {
         self.0.iter_mut().find_map(List::pop_front)
     }
 }
 
-/// What is to be done when the lock was released.
+/// The consequences of a change, carried out after the unlock.
 #[must_use]
 pub(super) struct Settled {
-    /// Those that were granted something: in no list of the group, linked as they were there.
+    /// The waiters that were granted something, removed from the group's lists.
     granted: List<GroupWaiter>,
-    /// The frame that waits for one that ends, if it does.
+    /// The frame to be woken for an ended child.
     frame: Option<NonNull<Header>>,
-    /// The same for the one whose body is to be ended.
+    /// The frame whose body is to be ended.
     pub(super) body: Option<NonNull<Header>>,
-    /// Who polls.
+    /// The wakers to be woken.
     pub(super) woken: Vec<Waker>,
 }
 
@@ -124,16 +124,16 @@ impl Settled {
         }
     }
 
-    /// Gives a waiter that was taken out of its queue what it waited for.
+    /// Grants a waiter that was removed from its list what it waited for.
     fn grant(&mut self, waiter: NonNull<GroupWaiter>, given: Given) {
-        // SAFETY: it was taken out of its queue under the lock, and so is alive until it is completed.
+        // SAFETY: the waiter was removed under the lock, and so is alive until it is completed.
         unsafe {
             waiter.as_ref().give(given);
             self.granted.push_back(waiter);
         }
     }
 
-    /// Whether there is nothing to be done, as for most children of many.
+    /// Returns whether nothing is to be done, as for most children of a large group.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.granted.is_empty() && self.frame.is_none() && self.body.is_none() && self.woken.is_empty()
@@ -142,15 +142,15 @@ impl Settled {
     pub(super) fn complete(&mut self) -> Transfer {
         let mut resumed = Transfer::none();
         while let Some(waiter) = self.granted.pop_front() {
-            // SAFETY: it was taken out of the group's queue, under the lock.
+            // SAFETY: the waiter was removed from the group's list, under the lock.
             resumed.append(unsafe { GroupWaiter::complete(waiter) });
         }
         if let Some(frame) = self.frame {
-            // SAFETY: it has counted an await for this.
+            // SAFETY: the frame has counted an await for this.
             resumed.append(unsafe { Header::end_wait_for_child(frame) });
         }
         if let Some(frame) = self.body {
-            // SAFETY: as above.
+            // SAFETY: the frame has counted an await for this.
             resumed.append(unsafe { Header::end_wait(frame, |_| false) });
         }
         for waker in mem::take(&mut self.woken) {
@@ -183,25 +183,25 @@ impl GroupState {
         }
     }
 
-    /// Adds a child to those that run.
+    /// Adds a running child.
     ///
     /// # Safety
     ///
-    /// The frame is that of a child, was started, and is in no list. It is not freed before it was taken out.
+    /// `frame` is a started child in no list. It is not freed before it was removed.
     pub(super) unsafe fn begin_child(&mut self, frame: NonNull<Header>) {
         // SAFETY: the caller's promise.
         unsafe { self.children.push_front(frame.cast()) };
     }
 
-    /// Takes a child that is done out of those that run.
+    /// Removes a child that is done from the running ones.
     ///
     /// # Safety
     ///
-    /// It is one of them.
+    /// The child is one of them.
     pub(super) unsafe fn end_child(&mut self, frame: NonNull<Header>) -> EndedChild {
         let child = frame.cast::<ChildFrame>();
-        // SAFETY: the caller's promise; so it is alive. What is in the list of cursors is on the stack of a thread that waits for
-        // the lock.
+        // SAFETY: the caller's promise, so the child is alive. A listed cursor is on the stack of a thread that waits for the
+        // lock.
         unsafe {
             let mut cursor = self.cursors;
             while let Some(at) = cursor.as_mut() {
@@ -215,7 +215,7 @@ impl GroupState {
         }
     }
 
-    /// A cursor at the first of the children that run.
+    /// Returns a cursor at the first running child.
     pub(super) fn cursor(&self) -> Cursor {
         Cursor {
             child: self.children.first().map_or(core::ptr::null_mut(), NonNull::as_ptr),
@@ -225,7 +225,7 @@ impl GroupState {
 
     /// # Safety
     ///
-    /// It was made under this lock, which was not released since, and stays until it was removed.
+    /// The cursor was created under this lock, which was not released since, and is pinned until it is removed.
     pub(super) unsafe fn add_cursor(&mut self, cursor: *mut Cursor) {
         self.cursors = cursor;
     }
@@ -235,7 +235,7 @@ impl GroupState {
     /// The cursor is in the list.
     pub(super) unsafe fn remove_cursor(&mut self, cursor: *mut Cursor) {
         let mut link = &raw mut self.cursors;
-        // SAFETY: by the caller's promise, and what is in the list is alive.
+        // SAFETY: the caller's promise; listed cursors are alive.
         unsafe {
             while *link != cursor {
                 link = &raw mut (**link).next;
@@ -244,14 +244,14 @@ impl GroupState {
         }
     }
 
-    /// Takes the first that has ended.
+    /// Removes the first ended child.
     pub(super) fn pop_finished(&mut self) -> Option<EndedChild> {
         let child = self.ended.pop_front()?;
         self.count_taken(&child);
         Some(child)
     }
 
-    /// Takes the first of those that have ended with a panic.
+    /// Removes the first child that ended with a panic.
     pub(super) fn pop_panicked(&mut self) -> Option<EndedChild> {
         let child = self.ended.take_panicked()?;
         self.count_taken(&child);
@@ -264,7 +264,7 @@ impl GroupState {
         self.panics -= usize::from(child.failure() == Failure::Panic);
     }
 
-    /// Puts a child that has ended behind the others, or before them if it was taken out; or gives it to who waits for one.
+    /// Adds an ended child at the end, or at the front if it was taken before; or grants it to a waiter.
     pub(super) fn push_finished(&mut self, child: EndedChild, taken_out: bool, settled: &mut Settled) {
         if let Some(waiter) = self.waiters.pop(WaitFor::Next) {
             return settled.grant(waiter, Given::Child(child));
@@ -280,7 +280,7 @@ impl GroupState {
         self.wake(settled);
     }
 
-    /// Takes all that have ended.
+    /// Removes all ended children.
     pub(super) fn take_finished(&mut self) -> EndedChildren {
         self.finished = 0;
         self.errors = 0;
@@ -288,7 +288,7 @@ impl GroupState {
         self.ended.take()
     }
 
-    /// Wakes those that look for themselves.
+    /// Wakes the parties that check for themselves.
     #[inline]
     fn wake(&mut self, settled: &mut Settled) {
         if mem::take(&mut self.frame_waits) {
@@ -297,7 +297,7 @@ impl GroupState {
         self.wake_polling(settled);
     }
 
-    /// Wakes those that poll.
+    /// Wakes the polling parties.
     #[inline]
     pub(super) fn wake_polling(&mut self, settled: &mut Settled) {
         if !self.wakers.is_empty() {
@@ -305,7 +305,7 @@ impl GroupState {
         }
     }
 
-    /// A child has ended, or a place is free. `true` where it was the last one of a group that is closed.
+    /// Handles the end of a child, or a released place. Returns `true` for the last one of a closed group.
     pub(super) fn one_less(&mut self, settled: &mut Settled) -> bool {
         self.running -= 1;
         self.grant_room(settled);
@@ -324,7 +324,7 @@ impl GroupState {
         last
     }
 
-    /// Whether no child is taken any more.
+    /// Returns whether the group accepts no children any longer.
     pub(super) fn is_over(&self) -> bool {
         match self.phase {
             GroupPhase::Open => false,
@@ -337,14 +337,14 @@ impl GroupState {
         self.wakers.iter().any(|other| other.will_wake(waker))
     }
 
-    /// Keeps a waker, if there is one that is not kept already. Else it is the caller's to drop.
+    /// Stores a waker, unless an equal one is stored. Otherwise the caller drops it.
     pub(super) fn add_waker(&mut self, waker: &mut Option<Waker>) {
         if waker.as_ref().is_some_and(|waker| !self.has_waker(waker)) {
             self.wakers.extend(waker.take());
         }
     }
 
-    /// Gives the places that are free to those that wait for one.
+    /// Grants free places to waiters.
     pub(super) fn grant_room(&mut self, settled: &mut Settled) {
         while self.running < self.limit
             && let Some(waiter) = self.waiters.pop(WaitFor::Room)
@@ -354,7 +354,7 @@ impl GroupState {
         }
     }
 
-    /// Gives nothing to those that wait for a place: there will not be one.
+    /// Ends the waits for a place, since there will be none.
     pub(super) fn refuse_room(&mut self, settled: &mut Settled) {
         while let Some(waiter) = self.waiters.pop(WaitFor::Room) {
             settled.grant(waiter, Given::Nothing);
@@ -363,18 +363,18 @@ impl GroupState {
 }
 
 impl Cursor {
-    /// The child that is next.
+    /// Returns the next child.
     pub(super) fn child(&self) -> Option<NonNull<Header>> {
         NonNull::new(self.child).map(NonNull::cast)
     }
 
-    /// Goes on to the one after that.
+    /// Advances to the child after that.
     ///
     /// # Safety
     ///
-    /// The caller has the lock.
+    /// The caller holds the lock.
     pub(super) unsafe fn advance(&mut self) {
-        // SAFETY: what the cursor is at is in the list, under the lock, and so alive.
+        // SAFETY: the cursor's child is listed, under the lock, and so alive.
         if let Some(child) = unsafe { self.child.as_ref() } {
             self.child = child.next();
         }

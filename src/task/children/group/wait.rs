@@ -1,4 +1,4 @@
-//! Waiting for something of a group: a result, room for a child, or the end of all that run.
+//! Waiting in a group: for a result, for room for a child, or for the end of all running children.
 
 use core::cell::Cell;
 use core::convert::Infallible;
@@ -14,27 +14,27 @@ use crate::stop::{ErasedStopToken, StopSlot};
 use crate::task::strand::Awaiter;
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
-/// What is waited for.
+/// The event that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitFor {
     /// The next child that ends.
     Next,
     /// Room for another child.
     Room,
-    /// That no child runs.
+    /// The end of all running children.
     All,
 }
 
-/// What a waiter was given.
+/// The grant that a waiter received.
 pub(super) enum Given {
-    /// There is nothing to wait for.
+    /// Nothing is left to wait for.
     Nothing,
     Child(EndedChild),
     Room,
 }
 
-/// The part of an operation that the group knows. All of it is touched under the lock of the group, until it was taken
-/// out of the list there: then it belongs to whoever did that, who completes the operation.
+/// The part of an operation that the group points at. Protected by the group's lock until it is removed from the list. Then it
+/// belongs to the removing party, which completes the operation.
 ///
 /// ```text
 /// New ──wait──▶ Waiting ──grant──▶ Granted
@@ -74,25 +74,24 @@ impl GroupWaiter {
         self.state.get() == WaiterPhase::Stopped
     }
 
-    /// It is in the list.
+    /// Marks the waiter as listed.
     pub(super) fn begin(&self) {
         self.state.set(WaiterPhase::Waiting);
     }
 
-    /// It has what it waited for.
+    /// Stores the grant.
     pub(super) fn give(&self, given: Given) {
         self.given.set(given);
         self.state.set(WaiterPhase::Granted);
     }
 
-    /// It does not wait any more: it is stopped, or given something after all. `true` where it was in the list, and is to be
-    /// taken out of that.
+    /// Ends the wait, by a stop or by a late grant. Returns `true` if it is listed, and is to be removed.
     pub(super) fn stop(&self, given: Option<Given>) -> bool {
         let before = self.state.get();
         if before == WaiterPhase::New || before == WaiterPhase::Waiting {
             match given {
                 Some(given) if before == WaiterPhase::Waiting => self.give(given),
-                // What has not begun looks by itself.
+                // A wait that has not begun checks for itself.
                 Some(_) => {}
                 None => self.state.set(WaiterPhase::Stopped),
             }
@@ -102,29 +101,29 @@ impl GroupWaiter {
 
     /// # Safety
     ///
-    /// The caller took it out of the list, under the lock.
+    /// The caller removed the waiter from the list, under the lock.
     pub(super) unsafe fn complete(this: NonNull<GroupWaiter>) -> Transfer {
-        // SAFETY: it is there until it was completed.
+        // SAFETY: a waiter is alive until it was completed.
         let complete = unsafe { this.as_ref() }.complete;
         // SAFETY: the caller's promise.
         unsafe { complete(this) }
     }
 }
 
-/// A sender of what is waited for.
+/// A sender of the event that is waited for.
 pub(super) struct GroupWait {
     pub(super) core: GroupRef,
     pub(super) kind: WaitFor,
 }
 
-/// What was waited for.
+/// The result of a wait.
 pub(super) enum Waited {
     Nothing,
     Child(Finished),
     Room(Room),
 }
 
-// SAFETY: the operation touches nothing once somebody else may complete it, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation touches nothing once another party may complete it, nor after its completion; it is `!Unpin`.
 unsafe impl Sender for GroupWait {
     type Value = Waited;
     type Error = Infallible;
@@ -145,31 +144,31 @@ unsafe impl Sender for GroupWait {
 
 type WaitToken<R> = <<R as Receiver<Waited, Infallible>>::Env as Env>::StopToken;
 
-/// The operation of [`GroupWait`]. The waiter comes first, so that its address is that of the whole.
+/// The operation of [`GroupWait`]. The waiter is first, so both have the same address.
 #[repr(C)]
 pub(super) struct GroupWaitOperation<R: Receiver<Waited, Infallible>> {
     waiter: GroupWaiter,
     /// Taken by the completion.
     core: Option<GroupRef>,
     receiver: Option<R>,
-    /// A stop of the task reaches the children as well: their ends are waited for then.
+    /// Whether a stop of the task reaches the children as well: then their ends are waited for.
     is_reached: bool,
     slot: StopSlot<WaitToken<R>>,
-    /// Who waits for room is not kept waiting by a group that gives none any more.
+    /// Ends a wait for room when the group is cancelled, since it will not have room again.
     cancelled: StopSlot<ErasedStopToken>,
     _pinned: PhantomPinned,
 }
 
-// SAFETY: the receiver is `Send`; the rest is touched under the lock, or by who completes it.
+// SAFETY: the receiver is `Send`; the rest is lock-protected, or accessed by the completing party.
 unsafe impl<R: Receiver<Waited, Infallible>> Send for GroupWaitOperation<R> {}
 
 impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     /// # Safety
     ///
-    /// The waiter is that of such an operation, which is the caller's to complete.
+    /// `waiter` is that of such an operation, which the caller completes.
     unsafe fn complete(waiter: NonNull<GroupWaiter>) -> Transfer {
         let this = waiter.cast::<Self>().as_ptr();
-        // SAFETY: by the caller's promise. A callback that still runs finds that it came too late, and is waited for.
+        // SAFETY: the caller's promise. A running callback loses the race for the waiter, and `leave` waits for it.
         unsafe {
             (*this).slot.leave();
             (*this).cancelled.leave();
@@ -179,9 +178,9 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
 
     /// # Safety
     ///
-    /// As above; and no callback uses the operation any more.
+    /// As for `complete`; and no callback uses the operation any longer.
     unsafe fn finish(this: *mut Self) -> Transfer {
-        // SAFETY: by the caller's promise, all of it is ours.
+        // SAFETY: the caller's promise: exclusive access.
         let (given, stopped, core, receiver) = unsafe {
             let waiter = &(*this).waiter;
             (
@@ -201,22 +200,22 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
         let waited = match given {
             Given::Nothing => Waited::Nothing,
             Given::Child(child) => Waited::Child(Finished::new(core, child)),
-            // SAFETY: it was counted for this operation.
+            // SAFETY: the room was counted for this operation.
             Given::Room => Waited::Room(unsafe { Room::new(core) }),
         };
         receiver.set_value(waited)
     }
 
-    /// Whether the stop is to be ignored: the children were asked to stop as well, and this waits for them.
+    /// Returns whether the stop is ignored, because the children were asked to stop as well, and this waits for them.
     fn ignores_stop(&self, core: &GroupRef) -> bool {
         self.waiter.kind != WaitFor::Room && self.is_reached && core.is_stopped_from_outside()
     }
 
     /// # Safety
     ///
-    /// The slot is that of such an operation, which is there until the slot is released.
+    /// `slot` is that of such an operation, which is alive until the slot is released.
     unsafe fn stop_requested(slot: NonNull<StopSlot<WaitToken<R>>>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             let this = container_of!(slot, Self, slot).as_ptr();
             let waits = match &(*this).core {
@@ -235,9 +234,9 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
 
     /// # Safety
     ///
-    /// As above.
+    /// As for `stop_requested`.
     unsafe fn group_cancelled(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         unsafe {
             let this = container_of!(slot, Self, cancelled).as_ptr();
             let waits = match &(*this).core {
@@ -255,15 +254,15 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
 
 impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but what is not pinned.
+        // SAFETY: only unpinned fields are moved.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: it is ours until it waits; pinned; started once. The slots are left, or released, before it completes. The
-        // group is there as long as its token is listened to.
+        // SAFETY: this call has exclusive access until the waiter is listed. The operation is pinned and started once; the
+        // slots are left or released before it completes. The group is alive as long as its token is listened to.
         unsafe {
             let (Some(core), Some(receiver)) = (&(*this).core, &(*this).receiver) else {
                 return Transfer::none();
             };
-            // The environment is the user's, so it is asked before anything is entered.
+            // The environment is user code, so it is queried before anything is linked.
             let (env, core) = (receiver.env(), core.clone());
             let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), Awaiter::of(&env));
             drop(env);
@@ -275,13 +274,13 @@ impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
                 return Self::finish(this);
             }
             if (*this).waiter.kind == WaitFor::Room {
-                // Where it was cancelled before, there is nothing to wait for, as is found below.
+                // If the group was cancelled before, `wait` below finds nothing to wait for.
                 let token = core.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
             }
             match core.wait(waiter) {
                 Waits::Waiting => {
-                    // Of the operation nothing may be there.
+                    // The operation may be destroyed by now.
                     core.wanted_at(level);
                     Transfer::none()
                 }
@@ -291,24 +290,23 @@ impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
     }
 }
 
-/// What became of a waiter.
+/// The state of a waiter after [`wait`](GroupRef::wait).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// It has what it waited for, and the caller completes it.
+    /// It has its grant, and the caller completes it.
     Granted,
-    /// Somebody completes it later, or has done so.
+    /// Another party completes it later, or has done so.
     Waiting,
     /// It was stopped before it began.
     Stopped,
 }
 
 impl GroupRef {
-    /// Lets an operation wait, unless there is nothing to wait for: then it is granted what there is. `false` where it was
-    /// stopped meanwhile.
+    /// Lists a waiter, unless it can be granted something at once, or was stopped.
     ///
     /// # Safety
     ///
-    /// The waiter is pinned, and in no list; from here on whoever grants it something completes it.
+    /// The waiter is pinned, and in no list. From here on the granting party completes it.
     pub(super) unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> Waits {
         let mut lock = self.lock();
         // SAFETY: the caller's promise.
@@ -343,11 +341,11 @@ impl GroupRef {
         }
     }
 
-    /// Takes a waiter back, if it waits. Who gets `true` completes it.
+    /// Removes a waiter, if it waits. A caller that gets `true` completes it.
     ///
     /// # Safety
     ///
-    /// It is there, and of this group.
+    /// The waiter is alive, and of this group.
     pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<GroupWaiter>, given: Option<Given>) -> bool {
         let mut lock = self.lock();
         // SAFETY: the caller's promise.
