@@ -98,7 +98,7 @@ where
             None => AssociatedOperation::Refused(Some(receiver)),
             Some((sender, association)) => {
                 // SAFETY: only the operation uses the token. Its receiver, a `Part`, owns the association until it is
-                // completed or dropped, and the operation uses the token no later.
+                // completed or dropped. The operation uses the token no later than that.
                 let token = unsafe { association.token() };
                 AssociatedOperation::Accepted(K::wrap(sender, token).connect(Part { receiver, association }))
             }

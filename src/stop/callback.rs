@@ -47,8 +47,8 @@ pub struct StopCallback<K: StopToken, F: FnOnce() + Send> {
     slot: StopSlot<K>,
     token: K,
     closure: UnsafeCell<Option<F>>,
-    /// The id of the thread that runs the closure, or 0. Written by that thread, with release. A thread compares it
-    /// with its own id, so it only ever recognizes its own store.
+    /// The id of the thread that runs the closure, or 0. Set with release, and cleared with relaxed ordering, by that
+    /// thread. A thread compares it with its own id, so it only ever recognizes its own store.
     runner: AtomicUsize,
     /// A flag on the stack of [`StopCallback::fire`], or null. Accessed with relaxed ordering by the thread in `runner`
     /// only: `fire` stores the address, and a withdrawal inside the closure swaps it to null and sets the flag.

@@ -26,7 +26,8 @@
 //! - The requester pops each entry under the lock and calls its callback outside. No entry is linked after `STOPPED`,
 //!   so the list only shrinks, and each callback runs once.
 //! - A callback calls `release` before it completes its operation. So a completion never waits for its own callback.
-//! - `withdraw` spins only while a callback is between its start and its `release`, which runs no user code.
+//! - `withdraw` spins while a callback is between its start and its `release`. In that time the callback of an
+//!   operation runs no user code. A `StopCallback` runs its closure then, and waits for it without `withdraw`.
 
 use core::cell::UnsafeCell;
 use core::fmt;

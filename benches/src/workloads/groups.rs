@@ -1,4 +1,4 @@
-//! Task groups: the cost of a child, of a tree of children, and of a stop that reaches many, by size.
+//! Task groups: the cost of a child, of a tree of children and of a stop that reaches many.
 
 use std::future::{Future, pending};
 use std::hint::{self, black_box};

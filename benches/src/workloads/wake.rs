@@ -49,7 +49,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures `run`, which runs one job on the pool, waits for it, and returns the time at which it ran.
+/// Measures `run`, which runs one job on the pool and returns the time at which it ran.
 fn wakes(times: usize, run: impl Fn() -> Instant) -> Sample {
     let mut latencies = Vec::with_capacity(times);
     let mut round_trips = Vec::with_capacity(times);

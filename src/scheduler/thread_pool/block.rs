@@ -19,8 +19,8 @@ use crate::sync::atomic::Ordering::Acquire;
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
 
 impl Worker {
-    /// Spins for about a microsecond, because parking and passing a seat on cost more. Returns whether the wait is
-    /// over. Returns at once if jobs are queued on the seat.
+    /// Spins for about a microsecond, because parking and passing a seat on cost more. Returns whether the wait has
+    /// ended. Returns at once if jobs are queued on the seat.
     pub(crate) fn look(&self, done: impl Fn() -> bool) -> bool {
         for look in 0..LOOKS {
             if done() {

@@ -82,8 +82,8 @@ impl ThreadPoolBuilder {
     ///
     /// If the function panics, no pool is built: see [`BuildError::OnStart`].
     ///
-    /// [Spare](ThreadPoolBuilder::spare_threads) threads call it too, when they are started, with indices after those
-    /// of the workers. A spare thread for which it panics works nevertheless.
+    /// [Spare](ThreadPoolBuilder::spare_threads) threads call it too, when they are started, with indices beyond the
+    /// workers' own. A spare thread for which it panics works nevertheless.
     pub fn on_start(mut self, on_start: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.on_start = Arc::new(on_start);
         self

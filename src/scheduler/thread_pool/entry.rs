@@ -8,10 +8,10 @@
 //!
 //! | field | accessed by |
 //! |---|---|
-//! | the job, its link, `kind`, `mark` | the thread with exclusive access: it queues the entry, or has taken it out of a queue |
+//! | the job, its link, `mark` | the thread with exclusive access: it queues the entry, or has taken it out of a queue |
 //! | `previous`, `stamp` | the thread that holds the injector's lock |
 //! | `level` | the thread with exclusive access, and threads that raise the entry |
-//! | `place` | written with exclusive access; read by threads that raise the entry |
+//! | `place`, `kind` | written with exclusive access; read by threads that raise the entry |
 //! | `forwarded` | written with exclusive access, before the entry is queued; read by threads that raise it |
 //!
 //! A thread that raises an entry is the only one that accesses an entry of another owner. It keeps the entry valid
@@ -45,7 +45,8 @@ pub(crate) struct Entry {
     /// second only grows. The first is written with exclusive access, and the second by threads that raise the entry,
     /// all relaxed. The injector's lock orders them with the loads.
     level: AtomicU8,
-    /// The [`EntryKind`]. Written with exclusive access, relaxed; queueing publishes it.
+    /// The [`EntryKind`]. Written with exclusive access, relaxed; queueing publishes it. A thread that raises the entry
+    /// reads it to recognize its item in a queue.
     kind: AtomicU8,
     /// Whether the entry is queued in the global pool, because its own pool had ended. Written before it is queued
     /// there, which publishes it. A thread that reads the place first, and then this, knows the pool of that place.

@@ -98,7 +98,7 @@ impl Party {
     }
 
     /// Leaves the party, with the caller's queued invitation, if there is one. Returns `true` for the last member: the
-    /// work is over, and the caller has exclusive access. For others the party may be freed.
+    /// work has ended, and the caller has exclusive access. For others the party may be freed.
     ///
     /// # Safety
     ///
