@@ -1,7 +1,7 @@
 //! The frames of a group's children.
 //!
-//! A child's frame belongs to its group from the spawn on. It is in one of two lists of the group, under the group's lock: of
-//! those that run, or of those that have ended. In no list it is an [`EndedChild`], which owns it.
+//! A child's frame belongs to its group from the spawn on. It is in one of two lists of the group, protected by the group's
+//! lock: running, or ended. In no list it is an [`EndedChild`], which owns it.
 
 use core::cell::Cell;
 use core::convert::Infallible;
@@ -18,16 +18,16 @@ use crate::task::children::ChildPlace;
 use crate::task::frame::Header;
 use crate::task::strand::Unit;
 
-/// The tail of a child's frame. The unit comes first: a frame points at that, and so at the rest.
+/// The tail of a child's frame. The unit is first, so a frame's pointer to it is one to the tail.
 #[repr(C)]
 pub(super) struct Member {
     pub(super) unit: Unit,
     pub(super) core: NonNull<GroupCore>,
-    /// Of one of the lists of the group, under its lock.
+    /// The links of one of the group's lists. Protected by its lock.
     links: Links<ChildFrame>,
-    /// How it has failed. Written before the child is in the list of those that have ended.
+    /// The failure of the child. Written before the child is listed as ended.
     pub(super) failure: Cell<Failure>,
-    /// Where it runs, if that is not where the group does.
+    /// The child's scheduler and context, if they differ from the group's.
     pub(super) place: Option<Box<ChildPlace>>,
 }
 
@@ -43,14 +43,14 @@ impl Member {
     }
 }
 
-/// The frame of a child: one that was started, and whose unit is the first field of a [`Member`].
+/// The frame of a started child, whose unit is the first field of a [`Member`].
 #[repr(transparent)]
 pub(super) struct ChildFrame(Header);
 
 impl ChildFrame {
     #[inline]
     pub(super) fn member(&self) -> &Member {
-        // SAFETY: it was started, so it has a unit, which is the first field of a member in the same allocation.
+        // SAFETY: the frame was started, so it has a unit, which is the first field of a member in the same allocation.
         unsafe { Header::unit(NonNull::from(&self.0)).cast::<Member>().as_ref() }
     }
 }
@@ -78,7 +78,7 @@ unsafe impl Linked for ChildFrame {
     }
 }
 
-/// Children that have ended and whose results were not taken, in that order. It owns them.
+/// The ended children whose results were not taken, in order. It owns them.
 pub(super) struct EndedChildren(List<ChildFrame, Beside<ChildFrame>>);
 
 impl EndedChildren {
@@ -87,12 +87,12 @@ impl EndedChildren {
     }
 
     pub(super) fn push_back(&mut self, child: EndedChild) {
-        // SAFETY: it is in no list. The list owns it from here on.
+        // SAFETY: the child is in no list. The list owns it from here on.
         unsafe { self.0.push_back(child.into_node()) };
     }
 
     pub(super) fn push_front(&mut self, child: EndedChild) {
-        // SAFETY: as above.
+        // SAFETY: the child is in no list. The list owns it from here on.
         unsafe { self.0.push_front(child.into_node()) };
     }
 
@@ -100,12 +100,12 @@ impl EndedChildren {
         self.0.pop_front().map(EndedChild)
     }
 
-    /// Takes the first that has panicked.
+    /// Removes the first that has panicked.
     pub(super) fn take_panicked(&mut self) -> Option<EndedChild> {
-        // SAFETY: what is in the list is alive.
+        // SAFETY: a listed child is alive.
         let panicked = |child: &NonNull<ChildFrame>| unsafe { child.as_ref() }.member().failure.get() == Failure::Panic;
         let child = self.0.iter().find(panicked)?;
-        // SAFETY: it was found there.
+        // SAFETY: the child was found in the list.
         unsafe { self.0.remove(child) };
         Some(EndedChild(child))
     }
@@ -115,19 +115,19 @@ impl EndedChildren {
     }
 }
 
-/// A child that has ended and is in no list. Dropped, it goes with its result.
+/// An ended child in no list. Dropping it drops its result.
 pub(super) struct EndedChild(NonNull<ChildFrame>);
 
 impl EndedChild {
     /// # Safety
     ///
-    /// It is done, is in no list, and the caller owns it.
+    /// The child is done, in no list, and owned by the caller.
     pub(super) unsafe fn new(frame: NonNull<Header>) -> Self {
         EndedChild(frame.cast())
     }
 
     pub(super) fn failure(&self) -> Failure {
-        // SAFETY: it is owned, and so alive.
+        // SAFETY: the child is owned, and so alive.
         unsafe { self.0.as_ref() }.member().failure.get()
     }
 
@@ -139,24 +139,24 @@ impl EndedChild {
     ///
     /// # Safety
     ///
-    /// `T` is what the children of the group give. It was not taken.
+    /// `T` is the children's output. The result was not taken.
     pub(super) unsafe fn take<T>(self) -> Completion<T, Infallible> {
-        // SAFETY: it is done and owned.
+        // SAFETY: the child is done and owned.
         unsafe { Header::take(self.into_node().cast()) }
     }
 }
 
 impl Drop for EndedChild {
     fn drop(&mut self) {
-        // SAFETY: it is owned, and not used any more.
+        // SAFETY: the child is owned, and not used afterwards.
         unsafe { Header::release(self.0.cast()) };
     }
 }
 
-/// A child that has ended, whose result was not taken. Dropped, it goes back to the group.
+/// An ended child whose result was not taken. Dropping it returns it to the group.
 pub(super) struct Finished {
     core: GroupRef,
-    /// None once it was taken.
+    /// `None` once it was taken.
     child: Option<EndedChild>,
 }
 
@@ -164,7 +164,7 @@ pub(super) struct Finished {
 unsafe impl Send for Finished {}
 
 impl Finished {
-    /// The child is one of the group.
+    /// Creates it from a child of the group.
     pub(super) fn new(core: GroupRef, child: EndedChild) -> Self {
         Finished {
             core,
@@ -176,7 +176,7 @@ impl Finished {
     ///
     /// # Safety
     ///
-    /// `T` is what the children of the group give.
+    /// `T` is the children's output.
     pub(super) unsafe fn take<T>(mut self) -> Completion<T, Infallible> {
         match self.child.take() {
             // SAFETY: the caller's promise.
@@ -194,7 +194,7 @@ impl Drop for Finished {
     }
 }
 
-/// A place that is kept for a child. Dropped, it is for others.
+/// A reserved place for a child. Dropping it releases the place.
 pub(super) struct Room(GroupRef);
 
 impl Room {
@@ -205,10 +205,10 @@ impl Room {
         Room(core)
     }
 
-    /// It is taken.
+    /// Uses the place for a child.
     pub(super) fn fill(self) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it is taken this once, and not dropped.
+        // SAFETY: the reference is moved out once, and `this` is not dropped.
         drop(unsafe { ptr::read(&raw const this.0) });
     }
 }

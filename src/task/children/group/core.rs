@@ -1,4 +1,4 @@
-//! What a group is behind its handles: its children, and who waits for them.
+//! The shared part of a group, behind its handles: its children and their waiters.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -23,62 +23,61 @@ use crate::sync::{SpinGuard, SpinLock};
 use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
 use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit};
 
-/// What all handles of a group, and its children, point at.
+/// The object that all handles of a group and its children point at.
 ///
 /// # Who keeps it
 ///
-/// `count` counts the handles; the tether to the frame; the link to the token of the task, until that is over; and one for all
-/// children together, from the time when the group was closed with some of them running until the last has ended. While it is
-/// open, the handle of what runs the body keeps it.
+/// `count` has one reference for each handle, one for the tether to the frame, and one for the link to the task's token until
+/// that is over. A closed group has one for all running children together, until the last has ended. While the group is open,
+/// the handle of the body's future keeps it alive.
 pub(super) struct GroupCore {
     pub(super) count: Count,
-    /// What stops the children. It is linked to the task's token.
+    /// Stops the children. Linked to the task's token.
     pub(super) relay: Relay,
-    /// Ties the group to its frame, while `is_tied`. Belongs to the thread that polls the frame.
+    /// Ties the group to its frame, while `is_tied`. Accessed by the thread that polls the frame.
     pub(super) tether: Cell<Option<NonNull<Tether<GroupCore>>>>,
-    /// The frame has not begun to end, and the group is to be ended with it. Cleared, with a swap that acquires and releases, by
-    /// the future of the group when that has come to its end, or by the frame in its end.
+    /// Whether the frame has not begun to end, and is to end the group. Cleared by a swap with `AcqRel`: by the group's future
+    /// at its end, or by the frame at its own.
     pub(super) is_tied: AtomicBool,
     pub(super) counted: Counted,
-    /// That of the children.
+    /// The context of the children.
     pub(super) context: Context,
-    /// The task-local values that they see.
+    /// The task-local values that the children see.
     pub(super) locals: Locals,
-    /// The frame that the group is in, which is not done before the children are. None outside of a task.
+    /// The group's frame, which is not done before the children are. `None` outside of a task.
     pub(super) frame: Option<NonNull<Header>>,
     /// The strand of that frame, or null.
     pub(super) unit: *const Unit,
     /// The token that the relay is linked to.
     pub(super) outer: ErasedStopToken,
-    /// The scope in the frame that the group is in, which that token may be of. It is not over before the link is.
+    /// The scope of the frame that the group is in, to which that token may belong. It ends after the link.
     pub(super) scope: Option<NonNull<ContextScope>>,
     pub(super) policy: Policy,
-    /// Has the children raised with the task. In the list of that until no child runs any more: the last one that ends takes
-    /// it out, or who finds that there is none.
+    /// Raises the children with the task. Listed until no child runs: removed by the last one that ends, or by the party that
+    /// finds none.
     pub(super) link: Link,
-    /// The lowest level that a child may have, as a number. Whoever waits at a higher one raises them. Lowered under the lock,
-    /// by who spawns, and raised by who raises; it only decides who asks for the lock.
+    /// A lower bound of the children's levels, as a number. A waiter at a higher level raises them. Lowered under the lock by a
+    /// spawn, and raised by a raise; it only decides whether to take the lock.
     pub(super) lowest: AtomicU8,
-    /// A child has panicked since the body last began to wait for that; its panic may have been taken. Stored under the lock, and
-    /// loaded without it by the thread that polls the body, which the thread that sets it wakes.
+    /// Set when a child has panicked since the body last began to wait; the panic may have been taken. Stored under the lock,
+    /// and loaded without it by the thread that polls the body, which the setting thread wakes.
     pub(super) has_panic: AtomicBool,
-    /// Locked for a few instructions, and never while anything of the user's runs. A child that has ended uses nothing of the
-    /// group after it unlocked this, unless it was the last of one that is closed.
+    /// Held for a few instructions, and never while user code runs. After its unlock an ended child uses nothing of the group,
+    /// unless it was the last of a closed one.
     pub(super) state: SpinLock<GroupState>,
 }
 
-// SAFETY: the state is touched under the lock alone; in there are frames and values that are `Send`. The rest does not
-// change, or is made of atomics.
+// SAFETY: the state is lock-protected, and its frames and values are `Send`. The rest is immutable or atomic.
 unsafe impl Send for GroupCore {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for GroupCore {}
 
-/// A counted pointer to a group.
+/// A reference to a group.
 pub(super) struct GroupRef(pub(super) NonNull<GroupCore>);
 
-// SAFETY: the core is `Sync`, and dropped by whoever is last.
+// SAFETY: the core is `Sync`, and dropped by the last reference on any thread.
 unsafe impl Send for GroupRef {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for GroupRef {}
 
 impl Deref for GroupRef {
@@ -86,7 +85,7 @@ impl Deref for GroupRef {
 
     #[inline]
     fn deref(&self) -> &GroupCore {
-        // SAFETY: it is counted.
+        // SAFETY: this is a reference, so the core is alive.
         unsafe { self.0.as_ref() }
     }
 }
@@ -100,7 +99,7 @@ impl Clone for GroupRef {
 
 impl Drop for GroupRef {
     fn drop(&mut self) {
-        // SAFETY: it is counted, and not used any more.
+        // SAFETY: this is a reference, and not used afterwards.
         unsafe { GroupCore::release(self.0) };
     }
 }
@@ -111,15 +110,15 @@ impl PartialEq for GroupRef {
     }
 }
 
-/// Puts a group into memory that threads keep.
+/// Stores a group in memory from the thread's cache.
 fn cached(core: GroupCore) -> NonNull<GroupCore> {
     let layout = Layout::new::<GroupCore>();
     let Ok(memory) = Cached.allocate(layout) else {
-        // As everywhere where there is nobody to be told.
+        // As everywhere without a caller that could handle it.
         std::alloc::handle_alloc_error(layout);
     };
     let place = memory.cast::<GroupCore>();
-    // SAFETY: there is room for it.
+    // SAFETY: the memory has the layout of a core, and is exclusive.
     unsafe { place.write(core) };
     place
 }
@@ -129,7 +128,7 @@ impl GroupRef {
         self.0
     }
 
-    /// A group of the frame that this thread polls, or of none.
+    /// Opens a group of the frame that this thread polls, or of none.
     pub(super) fn open(policy: Policy) -> GroupRef {
         Polling::with(|polling| Self::open_in(policy, polling))
     }
@@ -164,8 +163,8 @@ impl GroupRef {
             has_panic: AtomicBool::new(false),
             state: SpinLock::new(GroupState::new(frame)),
         });
-        // SAFETY: nobody else knows it yet. What is linked is unlinked before it goes; the source outside is there until
-        // then: the frame, or the scope in it, has this leave before.
+        // SAFETY: the group is not shared yet. Links are removed before it is destroyed. The outer source is alive until then:
+        // the frame, or the scope in it, ends the group first.
         unsafe {
             let place = core.as_ptr();
             (*place).context.token = (*place).relay.token();
@@ -186,13 +185,13 @@ impl GroupRef {
                     }
                 }
                 (*place).is_tied.store(true, Relaxed);
-                // The handle that is returned, the tether, and the link to the token.
+                // References for the returned handle, the tether, and the link to the token.
                 (*place).count.add();
                 (*place).count.add();
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
                 Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
                 Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
-                // What comes after that is told.
+                // Later raises are told by the link.
                 (*place).context.placement.priority = polling.level();
             }
             let level = (*place).context.priority().unwrap_or_default();
@@ -203,11 +202,11 @@ impl GroupRef {
 }
 
 impl GroupCore {
-    /// How many children run.
+    /// Returns the number of running children.
     ///
     /// # Safety
     ///
-    /// The node is that of a group, which is linked.
+    /// `node` is that of a group, and linked.
     unsafe fn running(node: NonNull<Counted>) -> usize {
         // SAFETY: a group that is linked is alive.
         unsafe { container_of!(node, GroupCore, counted).as_ref() }
@@ -222,11 +221,11 @@ impl GroupCore {
 
     /// # Safety
     ///
-    /// The caller gives back a count, and does not use the group any more.
+    /// The caller owns a reference, which this releases, and does not use the group afterwards.
     pub(super) unsafe fn release(this: NonNull<GroupCore>) {
-        // SAFETY: the caller has a count.
+        // SAFETY: the caller owns a reference.
         if unsafe { this.as_ref() }.count.release() {
-            // SAFETY: that was the last, and it was made there.
+            // SAFETY: that was the last reference, and `cached` allocated the memory.
             unsafe {
                 this.drop_in_place();
                 Cached.deallocate(this.cast(), Layout::new::<GroupCore>());
@@ -239,7 +238,7 @@ impl GroupCore {
         self.relay.request_stop(why).unwrap_or_default()
     }
 
-    /// The same, because the body was left with a failure.
+    /// Cancels the group because its body has failed.
     pub(super) fn cancel_left(&self) -> Transfer {
         self.cancel(Why::SCOPE_LEFT)
     }
@@ -256,7 +255,7 @@ impl GroupCore {
         self.relay.stop_requested()
     }
 
-    /// Whether a stop of that context's token reaches the children.
+    /// Returns whether a stop of that context's token reaches the children.
     pub(super) fn is_reached_from(&self, context: &Context) -> bool {
         self.outer.stop_possible() && self.outer.is_same(&context.token)
     }
@@ -265,12 +264,12 @@ impl GroupCore {
         frame.is_some() && self.frame == frame
     }
 
-    /// Whether the stop that reaches the children from outside was requested.
+    /// Returns whether a stop was requested from outside that reaches the children.
     pub(super) fn is_stopped_from_outside(&self) -> bool {
         self.outer.stop_requested()
     }
 
-    /// How many have not ended, and of how many the result was not taken.
+    /// Returns the number of running children, and of results that were not taken.
     pub(super) fn counts(&self) -> (usize, usize) {
         let lock = self.lock();
         (lock.running, lock.finished)
@@ -288,11 +287,11 @@ impl GroupCore {
         settled.complete().run();
     }
 
-    /// The token that stops the children.
+    /// Returns the token that stops the children.
     ///
     /// # Safety
     ///
-    /// It is not used once the group is gone.
+    /// The token is not used after the group is freed.
     pub(super) unsafe fn token(&self) -> ErasedStopToken {
         // SAFETY: the caller's promise.
         unsafe { self.relay.token() }
@@ -306,7 +305,7 @@ impl Drop for GroupCore {
 }
 
 impl GroupRef {
-    /// Stops what waits for results in a scope of the frame that was stopped, where that does not stop the children.
+    /// Stops a wait for results in a stopped scope of the frame, if that scope's stop does not reach the children.
     pub(super) fn stop_with_scope(&self, waker: &Waker) {
         Polling::with(|polling| {
             if let Some(polling) = polling
@@ -318,13 +317,13 @@ impl GroupRef {
         });
     }
 
-    /// Whether this is the group of the frame that this thread polls.
+    /// Returns whether this thread polls the group's frame.
     pub(super) fn is_here(&self) -> bool {
-        // A frame that is gone has ended its groups: another at its address is not taken for it.
+        // A frame that has ended has ended its groups, so another at its address is not mistaken for it.
         self.is_tied.load(Acquire) && self.frame == Header::current()
     }
 
-    /// Whether a frame is woken when all have ended.
+    /// Returns whether a frame is woken when all have ended.
     pub(super) fn has_frame(&self) -> bool {
         self.frame.is_some()
     }

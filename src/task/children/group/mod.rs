@@ -47,7 +47,7 @@ pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitFor
 pub use self::spawn_error::{SpawnError, SpawnErrorKind};
 pub use self::task_group::TaskGroup;
 
-/// Runs `body` with a group, into which it can spawn children; returns what it returns, when all of them have ended.
+/// Runs `body` with a group into which it can spawn children. Returns the body's output after all children have ended.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -69,33 +69,29 @@ pub use self::task_group::TaskGroup;
 /// assert_eq!(sync_wait(sum).unwrap(), 385);
 /// ```
 ///
-/// **Children are always awaited.** The group ends when the body and all children have, whether or not somebody asked for
-/// their results. It does not depend on this future: dropped half-way it cancels the children, and the task in which it was
-/// awaited is not done before they have ended; the same where the body panics, or is stopped, or where this is leaked.
+/// **Children are always awaited.** The group ends when the body and all children have ended, whether or not their results were
+/// taken. This does not depend on the future: dropping it early cancels the children, and the awaiting task ends after them.
+/// The same holds if the body panics or stops, or if this future is leaked.
 ///
-/// **What children inherit**: the scheduler, the priority, the deadline, task-local values, and cancellation: when the task
-/// is cancelled, so is the group with its children; [`cancel_all`](TaskGroup::cancel_all) leaves the task alone.
+/// **Children inherit** the scheduler, the priority, the deadline, task-local values, and cancellation. A cancellation of the
+/// task cancels the group with its children; [`cancel_all`](TaskGroup::cancel_all) does not affect the task.
 ///
 /// Outside of a task, in an executor of another crate, the children run on the [global
-/// pool](crate::scheduler::ThreadPool::global), and what drops this half-way does not wait for them.
+/// pool](crate::scheduler::ThreadPool::global), and dropping this future early does not wait for them.
 ///
 /// # Panics
 ///
-/// With the panic of the body, or else with that of the first child that panicked, after all have ended. A child that
-/// panics cancels the others. It also ends a body that waits for something else than its children.
+/// With the panic of the body, or else of the first child that panicked, after all have ended. A child that panics cancels the
+/// others. It also ends a body that waits for something else than its children.
 ///
 /// # Cancellation
 ///
-/// Of the task: the children are cancelled with it. What the body awaits next stops it, as everywhere; and what the group
-/// itself waits for, its children, it goes on waiting for.
+/// The children are cancelled with the task. The next await of the body stops it, as in every task; the group continues to wait
+/// for its children.
 ///
 /// # Allocation
 ///
-/// One for the group, and one for each child, until its result was taken.
-///
-/// # Stack
-///
-/// Constant.
+/// One for the group, and one for each child, until its result is taken.
 pub fn group<T, B, F>(body: B) -> GroupFuture<B, F, T, F::Output, Collecting>
 where
     T: Send + 'static,
@@ -105,7 +101,7 @@ where
     GroupFuture::new(body)
 }
 
-/// A [`group`] whose children may fail: each gives a `Result`, and so does the body.
+/// Runs a [`group`] whose children and body return `Result`.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -118,7 +114,7 @@ where
 ///             group.spawn(async move { text.parse::<i32>() });
 ///         }
 ///         let mut sum = 0;
-///         // The first error leaves the body: the others are cancelled, and awaited.
+///         // The first error ends the body: the others are cancelled, and awaited.
 ///         while let Some(number) = group.next().await.transpose()? {
 ///             sum += number;
 ///         }
@@ -131,15 +127,15 @@ where
 /// assert!(sync_wait(Task::try_new(sum(vec!["1", "two"]))).is_error());
 /// ```
 ///
-/// When the body returns an error the children are cancelled, then awaited, and that error is returned. When it returns a
-/// value, a child whose error nobody has taken cancels the others, and its error is returned in the end; what was taken
-/// with [`next`](TaskGroup::next), and not returned, cancels nobody.
+/// An error of the body cancels the children, and is returned after they have ended. After a value of the body, an error that
+/// was not taken cancels the other children, and is returned in the end. An error that was taken with
+/// [`next`](TaskGroup::next), and not returned, cancels nothing.
 ///
-/// All else is as for [`group`].
+/// Everything else is as for [`group`].
 ///
 /// # Errors
 ///
-/// That of the body, or else the first of a child that nobody took.
+/// The body's error, or else the first error of a child that was not taken.
 pub fn try_group<T, E, R, B, F>(body: B) -> GroupFuture<B, F, Result<T, E>, Result<R, E>, Trying>
 where
     T: Send + 'static,
@@ -150,7 +146,7 @@ where
     GroupFuture::new(body)
 }
 
-/// A [`group`] whose children give nothing: each is freed as soon as it has ended, so that any number of them may come and
+/// Runs a [`group`] whose children return nothing: each is freed as soon as it has ended, so any number of them may come and
 /// go.
 ///
 /// ```
@@ -173,7 +169,7 @@ where
 /// assert_eq!(served.load(Ordering::Relaxed), 100);
 /// ```
 ///
-/// [`next`](TaskGroup::next) has nothing to give here, and waits until no child runs. All else is as for [`group`].
+/// [`next`](TaskGroup::next) has no result here, and waits until no child runs. Everything else is as for [`group`].
 pub fn discarding_group<B, F>(body: B) -> GroupFuture<B, F, (), F::Output, Discarding>
 where
     B: FnOnce(TaskGroup<()>) -> F,
@@ -182,8 +178,7 @@ where
     GroupFuture::new(body)
 }
 
-/// A [`group`] in which the failure of one child is not that of the others: one that panics cancels nobody, and the group
-/// does not panic for it.
+/// Runs a [`group`] in which a failed child does not affect the others: its panic neither cancels them nor panics the group.
 ///
 /// The body sees how each child has ended with [`next_ended`](TaskGroup::next_ended). Values that are not taken are dropped. A panic
 /// that is not taken is [reported](crate::task::Report::ChildPanic).

@@ -4,7 +4,7 @@ use core::panic::Location;
 
 use crate::report::{Report, report};
 
-/// The error of [`try_spawn`](super::TaskGroup::try_spawn): a child that a group has refused, and why.
+/// The error of [`try_spawn`](super::TaskGroup::try_spawn): a refused child, and the reason.
 ///
 /// ```
 /// use bowline::prelude::*;

@@ -20,10 +20,10 @@ use crate::task::coroutine::InAllocator;
 use crate::task::strand::{Reason, current_level};
 use crate::{Completion, Panic};
 
-/// A group of tasks that run side by side: see [`group`](super::group), which makes one.
+/// A handle of a group of concurrent tasks, created by [`group`](super::group).
 ///
-/// This is a handle, which may be copied, and used from children to spawn more, or to cancel all. It may also be kept: once
-/// the group has ended it refuses children.
+/// The handle can be cloned, and used in children to spawn more, or to cancel all. A handle that is kept after the end of the
+/// group refuses children.
 ///
 /// # Refused children
 ///
@@ -32,10 +32,10 @@ use crate::{Completion, Panic};
 /// such as a group that has ended, is [reported](crate::task::Report::ChildRefused). The methods that begin with `try_` return a
 /// refused child in a [`SpawnError`] instead.
 ///
-/// As a [`Stream`] it gives what [`next`](TaskGroup::next) gives.
+/// As a [`Stream`] it yields the results of [`next`](TaskGroup::next).
 pub struct TaskGroup<T> {
     core: GroupRef,
-    /// Invariant: children of type `T` are put in, and values of type `T` are taken out.
+    /// Invariant: children of type `T` are stored, and values of type `T` are returned.
     _value: PhantomData<fn(T) -> T>,
 }
 
@@ -59,7 +59,7 @@ impl<T> TaskGroup<T> {
     /// Takes the panic of a child whose result was not taken.
     pub(super) fn take_panicked(core: &GroupRef) -> Option<Panic> {
         match core.take_panicked()? {
-            // SAFETY: it is done, and was taken out of the group; this is what the children give.
+            // SAFETY: the child is done and was removed from the group; `T` is the children's output.
             Ok(child) => match unsafe { child.take::<T>() } {
                 Completion::Panicked(payload) => Some(payload),
                 _ => None,
@@ -68,7 +68,7 @@ impl<T> TaskGroup<T> {
         }
     }
 
-    /// Takes what is left. Returns the first panic.
+    /// Takes the remaining values. Returns the first panic.
     pub(super) fn drain(&self, take: impl FnMut(T)) -> Option<Panic> {
         let mut first = None;
         self.drain_all(take, |panic| {
@@ -77,13 +77,13 @@ impl<T> TaskGroup<T> {
         first
     }
 
-    /// Takes what is left, values and panics.
+    /// Takes the remaining values and panics.
     pub(super) fn drain_all(&self, mut take: impl FnMut(T), mut panicked: impl FnMut(Panic)) {
         if let Some(payload) = self.core.take_panic() {
             panicked(payload);
         }
         while let TryNext::Ended(child) = self.core.try_next(None) {
-            // SAFETY: it is done, and was taken out of the group; this is what the children give.
+            // SAFETY: the child is done and was removed from the group; `T` is the children's output.
             match unsafe { child.take::<T>() } {
                 Completion::Value(value) => take(value),
                 Completion::Panicked(payload) => panicked(payload),
@@ -92,47 +92,47 @@ impl<T> TaskGroup<T> {
         }
     }
 
-    /// How many children there are whose result was not taken, whether they have ended or not.
+    /// Returns the number of children whose result was not taken, running or ended.
     pub fn len(&self) -> usize {
         let (running, finished) = self.core.counts();
         running + finished
     }
 
-    /// Whether there are none: then [`next`](TaskGroup::next) gives `None` at once.
+    /// Returns whether there are none: then [`next`](TaskGroup::next) returns `None` at once.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Cancels all children, and refuses others from now on. The task that the group is in is left alone.
+    /// Cancels all children, and refuses others from now on. The task of the group is not affected.
     ///
-    /// What the children give nevertheless can be taken as always.
+    /// Results that the children still return can be taken as usual.
     pub fn cancel_all(&self) {
         self.cancel_all_for(Reason::Requested);
     }
 
-    /// The same, for a reason, which the children [can read](crate::task::cancellation_reason).
+    /// Cancels all children with a reason, which they [can read](crate::task::cancellation_reason).
     pub fn cancel_all_for(&self, reason: Reason) {
         self.core.cancel(reason.into()).run();
     }
 
-    /// Why it was cancelled, if it was.
+    /// Returns why the group was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
         self.core.why().map(Reason::from)
     }
 
-    /// Whether it was cancelled: by [`cancel_all`](TaskGroup::cancel_all), by a child that panicked, by an error that left the
-    /// body, or with the task that it is in.
+    /// Returns whether the group was cancelled: by [`cancel_all`](TaskGroup::cancel_all), by a child's panic, by an error of
+    /// the body, or with its task.
     pub fn is_cancelled(&self) -> bool {
         self.core.is_cancelled()
     }
 
-    /// Has [`spawn_when_ready`](TaskGroup::spawn_when_ready) wait while this many children run. There is no limit to begin
-    /// with. A limit of zero has it refuse.
+    /// Makes [`spawn_when_ready`](TaskGroup::spawn_when_ready) wait while this many children run. There is no limit by default.
+    /// With a limit of zero it refuses.
     pub fn set_limit(&self, limit: usize) {
         self.core.set_limit(limit);
     }
 
-    /// Ready when no child runs. Results stay to be taken.
+    /// Waits until no child runs. Results can still be taken.
     pub fn wait_for_all(&self) -> WaitForAll {
         WaitForAll::new(self.core.clone())
     }
@@ -153,11 +153,11 @@ impl<T: Send + 'static> TaskGroup<T> {
         }
     }
 
-    /// Starts a child, or returns it as a future where the group refuses it.
+    /// Starts a child, or returns it as a future if the group refuses it.
     ///
     /// # Errors
     ///
-    /// The group is cancelled or has ended, or there is no memory for the child.
+    /// The group is cancelled or has ended, or the allocation failed.
     pub fn try_spawn<F>(&self, child: F) -> Result<(), SpawnError<F::IntoFuture>>
     where
         F: IntoFuture<Output = T>,
@@ -196,11 +196,11 @@ impl<T: Send + 'static> TaskGroup<T> {
         }
     }
 
-    /// Starts a child as [`spawn_with`](TaskGroup::spawn_with) does, or returns it as a future where the group refuses it.
+    /// Starts a child like [`spawn_with`](TaskGroup::spawn_with), or returns it as a future if the group refuses it.
     ///
     /// # Errors
     ///
-    /// The group is cancelled or has ended, or there is no memory for the child.
+    /// The group is cancelled or has ended, or the allocation failed.
     pub fn try_spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F) -> Result<(), SpawnError<F::IntoFuture>>
     where
         F: IntoFuture<Output = T>,
@@ -212,10 +212,10 @@ impl<T: Send + 'static> TaskGroup<T> {
             .spawn::<T, _, InAllocator<A>>(child.into_future(), allocator, place, None)
     }
 
-    /// Starts a child as soon as fewer than the [limit](TaskGroup::set_limit) run, and waits until then.
+    /// Waits until fewer children than the [limit](TaskGroup::set_limit) run, then starts a child.
     ///
-    /// Any number may wait, also in children of the group; who came first goes first. It does not wait in a group that was
-    /// cancelled, or was while it waited: the child is [refused](TaskGroup#refused-children) and dropped.
+    /// Any number may wait, also in children of the group, in FIFO order. If the group is cancelled, before or during the wait,
+    /// the child is [refused](TaskGroup#refused-children) and dropped.
     ///
     /// ```
     /// use bowline::prelude::*;
@@ -243,7 +243,7 @@ impl<T: Send + 'static> TaskGroup<T> {
         SpawnWhenReady::new(self.try_spawn_when_ready(child), Location::caller())
     }
 
-    /// Starts a child as [`spawn_when_ready`](TaskGroup::spawn_when_ready) does, or returns it in a [`SpawnError`] where the group
+    /// Starts a child like [`spawn_when_ready`](TaskGroup::spawn_when_ready), or returns it in a [`SpawnError`] if the group
     /// refuses it.
     pub fn try_spawn_when_ready<F>(&self, child: F) -> TrySpawnWhenReady<F::IntoFuture>
     where
@@ -253,14 +253,13 @@ impl<T: Send + 'static> TaskGroup<T> {
         TrySpawnWhenReady::new(self.core.clone(), child.into_future())
     }
 
-    /// The value of the next child that ends, in the order in which they do; `None` when there are no more, at once where
-    /// there are none.
+    /// Returns the value of the next child, in the order in which they end; `None` if no child is left.
     ///
-    /// A child that has stopped gives no value. It is passed over, unless the task is cancelled, and the child with it: then the
-    /// task stops here, as it does at every `.await` of something that has stopped, and goes on in no case with fewer results
-    /// than it asked for. [`next_ended`](TaskGroup::next_ended) shows it instead.
+    /// A child that has stopped has no value, and is skipped. If it stopped because the task is cancelled, the task stops here,
+    /// as at every `.await` of a sender that stops. So the task never continues with fewer results than it asked for.
+    /// [`next_ended`](TaskGroup::next_ended) returns such a child instead.
     ///
-    /// Any number of these may wait at a time; who came first gets the first. Dropped, it takes nothing with it.
+    /// Any number of these may wait at a time, in FIFO order. Dropping one loses no result.
     ///
     /// # Panics
     ///
@@ -269,7 +268,7 @@ impl<T: Send + 'static> TaskGroup<T> {
         Next::new(self.core.clone())
     }
 
-    /// How the next child has ended: with a value, cancelled, or with a panic.
+    /// Returns how the next child has ended: with a value, cancelled, or with a panic.
     pub fn next_ended(&self) -> NextEnded<T> {
         NextEnded::new(self.core.clone())
     }
@@ -287,7 +286,7 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
                     self.core.stop_with_scope(cx.waker());
                     return Poll::Pending;
                 }
-                // SAFETY: this is what the children give.
+                // SAFETY: `T` is the children's output.
                 Ok(finished) => match unsafe { finished.take::<T>() } {
                     Completion::Value(value) => return Poll::Ready(Some(value)),
                     Completion::Panicked(payload) => payload.resume(),
