@@ -25,7 +25,7 @@ use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit}
 
 /// The object that all handles of a group and its children point at.
 ///
-/// # Who keeps it
+/// # References
 ///
 /// `count` has one reference for each handle, one for the tether to the frame, and one for the link to the task's token until
 /// that is over. A closed group has one for all running children together, until the last has ended. While the group is open,

@@ -1,4 +1,4 @@
-//! Children that are awaited by a policy: when there is enough, the rest is cancelled.
+//! Children that are awaited by a policy: when it has enough, the rest is cancelled.
 
 use core::error::Error;
 use core::fmt;
@@ -16,8 +16,8 @@ use crate::Panic;
 use crate::task::children::TaskError;
 use crate::task::frame::Stopping;
 
-/// Runs children side by side until a policy has enough of them, cancels the others, and returns what the policy makes of
-/// it, when all have ended.
+/// Runs children concurrently until a policy has enough results, and cancels the others. Returns the policy's output after all
+/// have ended.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -37,9 +37,9 @@ use crate::task::frame::Stopping;
 /// assert_eq!(sync_wait(answer).unwrap().unwrap(), "quick");
 /// ```
 ///
-/// [`FirstSuccess`], [`AllResults`] and [`Quorum`] are policies; a [`JoinPolicy`] of your own is another. A child that
-/// panics, or is cancelled, is nothing to the others but what the policy makes of it, as in a
-/// [`supervised_group`](super::supervised_group), in which this runs them.
+/// [`FirstSuccess`], [`AllResults`] and [`Quorum`] are policies; implement [`JoinPolicy`] for your own. The children run in a
+/// [`supervised_group`](super::supervised_group): a child that panics or is cancelled affects the others only through the
+/// policy.
 ///
 /// # Panics
 ///
@@ -47,7 +47,7 @@ use crate::task::frame::Stopping;
 ///
 /// # Cancellation
 ///
-/// Of the task: the children are cancelled with it, and the policy is told of each.
+/// The children are cancelled with the task, and the policy is told of each.
 ///
 /// # Allocation
 ///
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// Children that are awaited by a policy: the future of [`gather`].
+/// The future of [`gather`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Gather<P, I, T> {
     stage: GatherStage<P, I, T>,
@@ -83,7 +83,7 @@ enum GatherStage<P, I, T> {
     Over,
 }
 
-// SAFETY: as for a group: what is in there is `Send`, and nothing else is asked.
+// SAFETY: as for `GroupFuture`: the parts are `Send`.
 unsafe impl<P: Send, I: Send, T> Send for Gather<P, I, T> {}
 
 impl<P, I, T> Future for Gather<P, I, T>
@@ -97,7 +97,7 @@ where
     type Output = P::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P::Output> {
-        // SAFETY: nothing is moved but the policy and the children, which are not pinned.
+        // SAFETY: only the policy and the children are moved, and they are not pinned.
         let stage = unsafe { &mut self.get_unchecked_mut().stage };
         if matches!(stage, GatherStage::Unpolled(..))
             && let GatherStage::Unpolled(policy, children) = mem::replace(stage, GatherStage::Over)
@@ -110,7 +110,7 @@ where
         let GatherStage::Polled(body) = stage else {
             return Poll::Pending;
         };
-        // SAFETY: it is pinned with this.
+        // SAFETY: the body is structurally pinned.
         let result = ready!(unsafe { Pin::new_unchecked(body) }.poll(cx, |_| false, |_| None));
         *stage = GatherStage::Over;
         match result {
@@ -127,13 +127,13 @@ struct Telling<P, T> {
     policy: Option<P>,
     group: TaskGroup<Told<T>>,
     next: NextEnded<Told<T>>,
-    /// Whether the policy was told of each.
+    /// For each child, whether the policy was told of it.
     told: Vec<bool>,
-    /// It need not be told any more.
+    /// Whether the policy has enough.
     enough: bool,
 }
 
-/// Which child it was, and how it has ended.
+/// The number of a child, and how it has ended.
 type Told<T> = (usize, Result<T, TaskError>);
 
 impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
@@ -178,14 +178,14 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
     type Output = P;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P> {
-        // SAFETY: what is awaited does not move; where another takes its place, it was ready.
+        // SAFETY: the awaited future does not move; it is replaced only after it was ready.
         let this = unsafe { self.get_unchecked_mut() };
         loop {
-            // SAFETY: it is pinned with this.
+            // SAFETY: `next` is structurally pinned.
             match ready!(unsafe { Pin::new_unchecked(&mut this.next) }.poll(cx)) {
                 None => break,
                 Some(Ok((number, result))) => this.tell(number, result),
-                // One that has stopped does not say which it was.
+                // A child that has stopped does not return its number.
                 Some(Err(_)) => {}
             }
         }
@@ -198,7 +198,7 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
     }
 }
 
-/// A child that says which one it is, also when it panics.
+/// A child that returns its number, also when it panics.
 struct Numbered<F> {
     number: usize,
     future: F,
@@ -210,26 +210,26 @@ impl<F: Future> Future for Numbered<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let number = self.number;
-        // SAFETY: it is pinned with this.
+        // SAFETY: `future` is structurally pinned.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
         match Panic::catch(|| future.poll(cx)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready((number, Ok(value))),
-            // What was awaited has stopped, and with it the task.
+            // An await inside has stopped, and with it the task.
             Err(payload) if Stopping::is(&payload) => payload.resume(),
             Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
         }
     }
 }
 
-/// What [`gather`] makes of the results of its children.
+/// A policy that reduces the results of a [`gather`].
 ///
 /// ```
 /// use bowline::prelude::*;
 /// use bowline::task::{self, JoinPolicy, Task, TaskError};
 /// use std::ops::ControlFlow;
 ///
-/// /// Adds up until there is enough.
+/// /// Adds up until the sum is large enough.
 /// struct Budget(u32);
 ///
 /// impl JoinPolicy<u32> for Budget {
@@ -249,27 +249,26 @@ impl<F: Future> Future for Numbered<F> {
 /// assert!(sync_wait(spent).unwrap() >= 10);
 /// ```
 pub trait JoinPolicy<T> {
-    /// What comes of it.
+    /// The output of the [`gather`].
     type Output;
 
-    /// There are so many children. Told once, before anything else.
+    /// Receives the number of children. Called once, first.
     fn begin(&mut self, children: usize) {
         let _ = children;
     }
 
-    /// A child has ended: they are told of in the order in which they do, by their number among the children. Those that were
-    /// cancelled, or stopped by themselves, come last.
+    /// Receives the end of a child, in the order of the ends, by its number. Children that were cancelled or stopped come last.
     ///
-    /// `Break` says that there is enough: the rest is cancelled, and not told of any more.
+    /// `Break` means that there is enough: the rest is cancelled, and not reported.
     fn ended(&mut self, child: usize, result: Result<T, TaskError>) -> ControlFlow<()>;
 
-    /// All have ended.
+    /// Returns the output, after all have ended.
     fn finish(self) -> Self::Output;
 }
 
-/// The first child that succeeds, of those that give a `Result`; the rest is cancelled.
+/// A policy that returns the first success of children that return `Result`, and cancels the rest.
 ///
-/// When none does, the errors, in the order of the children.
+/// If none succeeds, it returns the errors in the order of the children.
 #[derive(Debug)]
 pub struct FirstSuccess<T, E> {
     success: Option<T>,
@@ -277,7 +276,7 @@ pub struct FirstSuccess<T, E> {
 }
 
 impl<T, E> FirstSuccess<T, E> {
-    /// None has succeeded yet.
+    /// Creates the policy.
     pub const fn new() -> Self {
         FirstSuccess {
             success: None,
@@ -316,14 +315,14 @@ impl<T, E> JoinPolicy<Result<T, E>> for FirstSuccess<T, E> {
     }
 }
 
-/// How every child has ended, in the order of the children; none is cancelled.
+/// A policy that returns the end of every child, in the order of the children; none is cancelled.
 #[derive(Debug)]
 pub struct AllResults<T> {
     results: Vec<Option<Result<T, TaskError>>>,
 }
 
 impl<T> AllResults<T> {
-    /// None has ended yet.
+    /// Creates the policy.
     pub const fn new() -> Self {
         AllResults { results: Vec::new() }
     }
@@ -348,7 +347,7 @@ impl<T> JoinPolicy<T> for AllResults<T> {
     }
 
     fn finish(self) -> Self::Output {
-        // All were told of, since none was enough.
+        // Complete, since the policy never has enough.
         self.results
             .into_iter()
             .map(|result| result.unwrap_or(Err(TaskError::Cancelled)))
@@ -356,8 +355,8 @@ impl<T> JoinPolicy<T> for AllResults<T> {
     }
 }
 
-/// The first so many children that succeed, of those that give a `Result`. The rest is cancelled as soon as there are as many,
-/// or there cannot be any more.
+/// A policy that returns a number of first successes of children that return `Result`. The rest is cancelled as soon as the
+/// quorum is reached, or out of reach.
 #[derive(Debug)]
 pub struct Quorum<T, E> {
     needed: usize,
@@ -367,7 +366,7 @@ pub struct Quorum<T, E> {
 }
 
 impl<T, E> Quorum<T, E> {
-    /// So many have to succeed.
+    /// Creates a policy that needs this many successes.
     pub const fn of(needed: usize) -> Self {
         Quorum {
             needed,
@@ -391,7 +390,7 @@ impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
 
     fn ended(&mut self, _: usize, result: Result<Result<T, E>, TaskError>) -> ControlFlow<()> {
         self.left = self.left.saturating_sub(1);
-        // With none needed, or more than there are, it was decided before, and this is the first to hear of it.
+        // If none is needed, or more than there are, the outcome is decided before the first child.
         match ChildError::flatten(result) {
             Ok(value) if self.successes.len() < self.needed => self.successes.push(value),
             Ok(_) => {}
@@ -417,15 +416,15 @@ impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
     }
 }
 
-/// Fewer children have succeeded than a [`Quorum`] needed.
+/// The error of a [`Quorum`]: fewer children have succeeded than needed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct QuorumError<T, E> {
-    /// How many would have been needed.
+    /// The number of successes that were needed.
     pub needed: usize,
-    /// Those that have succeeded, in the order in which they did.
+    /// The values of successful children, in the order of their ends.
     pub successes: Vec<T>,
-    /// Those that have not.
+    /// The errors of the others.
     pub failures: Vec<ChildError<E>>,
 }
 
@@ -437,13 +436,13 @@ impl<T, E> fmt::Display for QuorumError<T, E> {
 
 impl<T: fmt::Debug, E: fmt::Debug> Error for QuorumError<T, E> {}
 
-/// Why a child that gives a `Result` has not succeeded.
+/// The reason why a child that returns `Result` has not succeeded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ChildError<E> {
-    /// It failed, with this.
+    /// The child returned this error.
     Failed(E),
-    /// It gave nothing.
+    /// The child returned nothing.
     Ended(TaskError),
 }
 

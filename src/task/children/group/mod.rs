@@ -21,7 +21,7 @@
 //! `Open` while the body runs, `Closed` after it while children run, `Over` after the last child. A closed group still takes children,
 //! from children that run.
 //!
-//! # Who keeps it alive
+//! # References
 //!
 //! `GroupCore::count` has one reference for each handle, one for the tether to the frame, one for the link to the task's stop token,
 //! and one for all children of a closed group together.

@@ -1,4 +1,4 @@
-//! What a group does about children that fail.
+//! The treatment of children that fail.
 
 use core::convert::Infallible;
 use core::ptr::NonNull;
@@ -6,35 +6,35 @@ use core::ptr::NonNull;
 use super::state::GroupPhase;
 use crate::Completion;
 
-/// What becomes of a child that has ended.
+/// The treatment of ended children.
 #[derive(Clone, Copy, Debug)]
 #[allow(unreachable_pub, reason = "it is in the sealed trait of what a group is like")]
 pub struct Policy {
-    /// Its result is dropped at once.
+    /// Whether a result is dropped at once.
     pub(super) discards: bool,
-    /// A panic in it does not cancel the others.
+    /// Whether a panic leaves the others running.
     pub(super) supervises: bool,
-    /// Whether a value is a failure, which cancels the others once the body has ended. It is called with its address.
+    /// Returns whether a value is a failure, which cancels the others once the body has ended. Called with its address.
     pub(super) fails: Option<unsafe fn(NonNull<()>) -> bool>,
 }
 
-/// How a child has failed.
+/// The failure of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It has not, or its group does not care.
+    /// None, or none that matters to its group.
     None,
-    /// It returned an error, in a group whose children may fail.
+    /// An error, in a group whose children return `Result`.
     Error,
-    /// It panicked, in a group that is not supervised.
+    /// A panic, in a group that is not supervised.
     Panic,
 }
 
 impl Policy {
-    /// Whether the result of a child is a failure.
+    /// Returns the failure that the result of a child is.
     pub(super) fn failure<T>(&self, result: Option<&Completion<T, Infallible>>) -> Failure {
         match (result, self.fails) {
             (Some(Completion::Panicked(_)), _) if !self.supervises => Failure::Panic,
-            // SAFETY: the policy was made for values of this type.
+            // SAFETY: the policy was created for values of this type.
             (Some(Completion::Value(value)), Some(fails)) if unsafe { fails(NonNull::from(value).cast()) } => {
                 Failure::Error
             }
@@ -44,7 +44,7 @@ impl Policy {
 }
 
 impl Failure {
-    /// Whether a child that has failed cancels its siblings.
+    /// Returns whether a failed child cancels its siblings.
     ///
     /// A panic does so at once. An error does so once the body has ended: before that, the body decides.
     pub(super) fn cancels(self, phase: GroupPhase) -> bool {

@@ -11,20 +11,20 @@ use crate::task::frame::Header;
 use crate::task::strand::{BATCH, Batch, Link, Raising, ToRaise};
 
 impl GroupCore {
-    /// Keeps a group that is to be raised.
+    /// Adds a reference to a group that is to be raised.
     ///
     /// # Safety
     ///
-    /// The link is that of a group, which has not left.
+    /// `link` is that of a group, and listed.
     pub(super) unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         /// # Safety
         ///
-        /// The group is counted, and this gives that back.
+        /// The call consumes a reference to the group.
         unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
             GroupRef(what.cast()).raise(level, raising);
         }
 
-        // SAFETY: by the caller's promise, it is there.
+        // SAFETY: the caller's promise: the group is alive.
         let core = ManuallyDrop::new(GroupRef(unsafe { container_of!(link, GroupCore, link) }));
         mem::forget(GroupRef::clone(&core));
         Some(ToRaise {
@@ -33,7 +33,7 @@ impl GroupCore {
         })
     }
 
-    /// Makes all children at least as urgent, and those that come later.
+    /// Raises all children, and those that come later, to at least this level.
     fn raise(&self, level: Priority, raising: &mut Raising) {
         let mut lock = self.lock();
         if lock.floor >= Some(level) {
@@ -43,13 +43,13 @@ impl GroupCore {
         self.lowest.fetch_max(level as u8, Relaxed);
         let mut here = lock.cursor();
         let cursor = &raw mut here;
-        // SAFETY: it is removed below.
+        // SAFETY: the cursor is removed below, before it leaves this stack frame.
         unsafe { lock.add_cursor(cursor) };
-        // One that waits for more than there was room for, and is where the cursor is.
+        // A child at the cursor whose links did not fit into the batch.
         let mut again = None;
         loop {
             let mut batch = Batch::default();
-            // SAFETY: the cursor, and the child that it is at, are under the lock.
+            // SAFETY: the cursor and its child are accessed under the lock.
             let ends = unsafe {
                 for _ in 0..BATCH {
                     let Some(child) = (*cursor).child() else { break };
@@ -79,7 +79,7 @@ impl GroupCore {
         }
     }
 
-    /// Somebody this urgent waits for the children.
+    /// Raises the children, because a party of this level waits for them.
     pub(super) fn wanted_at(&self, level: Priority) {
         if self.lowest.load(Relaxed) < level as u8 {
             let mut raising = Raising::default();

@@ -20,7 +20,7 @@ use crate::task::strand::Unit;
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
 impl GroupRef {
-    /// Starts a child, or returns it where the group refuses it.
+    /// Starts a child, or returns it if the group refuses it.
     pub(super) fn spawn<T, F, Cx>(
         &self,
         future: F,
@@ -40,7 +40,7 @@ impl GroupRef {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
         let member = Member::new(Unit::spawned(self.unit), self.0, place);
-        // SAFETY: the memory was allocated for such a frame. The frame was just made, so this has exclusive access to it and to its
+        // SAFETY: the memory was allocated for such a frame. The frame is new, so this has exclusive access to it and to its
         // tail. The group stays alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
@@ -66,7 +66,7 @@ impl GroupRef {
                 drop(lock);
                 Header::unbegin(frame);
                 if let Some(place) = &(*member).place {
-                    // Nothing went there, so nothing is under way.
+                    // No frame used the hop, so it is idle.
                     place.take_back(frame);
                 }
                 return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::Ended));
@@ -82,7 +82,7 @@ impl GroupRef {
             if let Some(room) = room {
                 room.fill();
             }
-            // The group counts it by now, so whoever waits for that is there.
+            // The group counts the child by now, so the parent of its record is alive.
             if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
                 unit.as_ref().set_name(name);
             }
@@ -91,15 +91,15 @@ impl GroupRef {
         Ok(())
     }
 
-    /// Takes the child out of a frame that is not started after all, and frees that.
+    /// Takes the child out of a frame that is not started, and frees the frame.
     ///
     /// # Panics
     ///
-    /// With the panic of the child's scheduler, which has taken the place of the child.
+    /// With the panic of the child's scheduler, which replaced the child.
     ///
     /// # Safety
     ///
-    /// The caller has exclusive access to the frame of such a child, which was not polled, and does not use it any more.
+    /// The caller has exclusive access to the frame of such a child, which was not polled, and does not use it afterwards.
     #[cold]
     unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, kind: SpawnErrorKind) -> SpawnError<F>
     where
@@ -118,11 +118,11 @@ impl GroupRef {
         }
     }
 
-    /// A child has ended.
+    /// Handles the end of a child.
     ///
     /// # Safety
     ///
-    /// The pointer is to the frame of such a child, which is done.
+    /// `frame` is the frame of such a child, which is done.
     unsafe fn complete<T, F, Cx>(frame: NonNull<()>) -> Transfer
     where
         T: Send + 'static,
@@ -130,7 +130,7 @@ impl GroupRef {
         Cx: TaskContext,
     {
         let frame = frame.cast::<Header>();
-        // SAFETY: by the caller's promise. The group waits for the child.
+        // SAFETY: the caller's promise. The group waits for the child.
         let (member, result) = unsafe {
             (
                 MemberFrame::<F, T, Cx>::tail(frame).as_ref(),
@@ -141,14 +141,14 @@ impl GroupRef {
             // SAFETY: the task is done, and its frame alive.
             unsafe { place.take_back(frame) };
         }
-        // SAFETY: as above. The group is there until it learns of this, and with it the strand that it is in.
+        // SAFETY: the caller's promise. The group, and its strand, are alive until the group learns of this.
         let core = unsafe {
             member.unit.end();
             member.core.as_ref()
         };
         member.failure.set(core.policy.failure(result));
         let mut resumed = Transfer::none();
-        // SAFETY: it is done, and was counted; the group is its owner.
+        // SAFETY: the child is done and counted; the group owns it.
         unsafe {
             if !core.policy.discards && GroupCore::keep(member.core, frame, &mut resumed) {
                 return resumed;
