@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use allocator_api2::alloc::{AllocError, Allocator};
+use bowline::factories::Never;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, RunLoop, ThreadPool, Timer};
 use bowline::task::{self, SenderFuture, Task};
@@ -787,5 +788,39 @@ fn a_future_is_small_whatever_it_awaits() {
     }
     for (what, size, limit) in limits {
         assert!(size <= limit, "{what}: {size} of {limit}");
+    }
+}
+
+/// The header of a frame notes 2^15 changes of a count at a time.
+#[test]
+fn one_poll_may_begin_and_end_more_awaits_than_the_header_notes_at_a_time() {
+    const MANY: usize = 70_000;
+    /// What becomes of the awaits after they were polled.
+    type After = fn(Vec<SenderFuture<Never<(), ()>>>);
+    let pool = ThreadPool::new(1);
+    let scheduler = pool.scheduler();
+    for hops in [false, true] {
+        for after in [drop as After, (|all| std::mem::forget(all)) as After] {
+            let census = Census::new();
+            let value = census.value();
+            let task = Task::new(async move {
+                let _value = value;
+                let mut all: Vec<_> = (0..MANY).map(|_| never::<(), ()>().into_future()).collect();
+                poll_fn(|cx| {
+                    let pending = all
+                        .iter_mut()
+                        .filter_map(|one| Pin::new(one).poll(cx).is_pending().then_some(()));
+                    Poll::Ready(assert_eq!(pending.count(), MANY))
+                })
+                .await;
+                if hops {
+                    scheduler.schedule().await;
+                }
+                after(all);
+                MANY
+            });
+            assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), MANY);
+            assert_eq!(census.alive(), 0);
+        }
     }
 }

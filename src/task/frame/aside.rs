@@ -6,6 +6,7 @@
 use core::ptr::{self, NonNull};
 
 use super::finish::suspend;
+use super::flags::Flag;
 use super::{Header, header_of};
 use crate::{Job, Transfer};
 
@@ -96,7 +97,7 @@ pub(super) unsafe fn publish(frame: *const ()) -> Transfer {
         resumed.append(unsafe { publish_children(frame) });
         at = match header.nested.get() {
             0 => None,
-            _ => NonNull::new(header.successor.get().whom.cast()),
+            _ => NonNull::new(header.whom().cast()),
         };
     }
     resumed
@@ -111,7 +112,7 @@ pub(super) unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
     while let Some(child) = header_of(frame).take_child() {
         // SAFETY: it is busy, and in no queue. Its parent counts it, and learns of its end.
         unsafe {
-            if header_of(child).polled.replace(false) {
+            if header_of(child).flags.replace(Flag::Polled, false) {
                 // It waits for children of its own, which are set aside as well.
                 resumed.append(publish_children(child));
                 resumed.append(suspend(child));

@@ -8,7 +8,6 @@
 //! The list, with the links in the children, belongs to the thread that polls the parent. A future that is dropped elsewhere
 //! leaves its child in the list, where the parent finds that it is done.
 
-use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::state::Holding;
@@ -17,22 +16,6 @@ use crate::{Panic, Transfer};
 
 /// How many children of the list are looked at when another one is added. Two, so that those that are done do not pile up.
 const LOOKED_AT: usize = 2;
-
-/// The place of a child in the list of its parent. Both are null where it is in none.
-pub(super) struct Siblings {
-    next: Cell<*mut Header>,
-    previous: Cell<*mut Header>,
-}
-
-impl Siblings {
-    #[inline(always)]
-    pub(super) fn new() -> Self {
-        Siblings {
-            next: Cell::new(ptr::null_mut()),
-            previous: Cell::new(ptr::null_mut()),
-        }
-    }
-}
 
 impl Header {
     /// Adds a child that is pending. The list gets a reference of it.
@@ -48,8 +31,9 @@ impl Header {
         match NonNull::new(header.awaited.get()) {
             None => {
                 header.awaited.set(child.as_ptr());
-                inner.siblings.next.set(child.as_ptr());
-                inner.siblings.previous.set(child.as_ptr());
+                inner.next_sibling.set(child.as_ptr());
+                // SAFETY: the caller's promise.
+                unsafe { inner.set_previous_sibling(child.as_ptr()) };
             }
             // SAFETY: the caller's promise.
             Some(first) => unsafe { Header::tie_last(this, first, child) },
@@ -62,11 +46,14 @@ impl Header {
     #[cold]
     unsafe fn tie_last(this: NonNull<Header>, first: NonNull<Header>, child: NonNull<Header>) {
         let (after, inner) = (header_of(first), header_of(child));
-        let last = after.siblings.previous.replace(child.as_ptr());
-        inner.siblings.next.set(first.as_ptr());
-        inner.siblings.previous.set(last);
-        // SAFETY: the list has a reference of each.
-        unsafe { &*last }.siblings.next.set(child.as_ptr());
+        inner.next_sibling.set(first.as_ptr());
+        // SAFETY: the caller polls the parent, and the list has a reference of each.
+        unsafe {
+            let last = after.previous_sibling();
+            after.set_previous_sibling(child.as_ptr());
+            inner.set_previous_sibling(last);
+            (*last).next_sibling.set(child.as_ptr());
+        }
         for _ in 0..LOOKED_AT {
             // Read again: destructors that run here may change the list.
             let Some(first) = NonNull::new(header_of(this).awaited.get()) else {
@@ -80,7 +67,7 @@ impl Header {
                     Header::let_go(first);
                 }
             } else {
-                header_of(this).awaited.set(at.siblings.next.get());
+                header_of(this).awaited.set(at.next_sibling.get());
             }
         }
     }
@@ -93,8 +80,7 @@ impl Header {
     #[inline]
     pub(in crate::task) unsafe fn untie(this: NonNull<Header>, child: NonNull<Header>) -> bool {
         let (header, inner) = (header_of(this), header_of(child));
-        let next = inner.siblings.next.replace(ptr::null_mut());
-        let previous = inner.siblings.previous.replace(ptr::null_mut());
+        let next = inner.next_sibling.replace(ptr::null_mut());
         if next.is_null() {
             return false;
         }
@@ -104,8 +90,9 @@ impl Header {
         }
         // SAFETY: the list has a reference of each.
         unsafe {
-            (*previous).siblings.next.set(next);
-            (*next).siblings.previous.set(previous);
+            let previous = inner.previous_sibling();
+            (*previous).next_sibling.set(next);
+            (*next).set_previous_sibling(previous);
         }
         if header.awaited.get() == child.as_ptr() {
             header.awaited.set(next);

@@ -6,6 +6,7 @@
 use core::ptr::NonNull;
 
 use super::finish::{finish, suspend};
+use super::flags::Flag;
 use super::state::Holding;
 use super::{FrameSuccessor, Header, Polling, header_of};
 use crate::Transfer;
@@ -50,7 +51,7 @@ impl Header {
         inner.nested.set(nested);
         inner.placement.set(header.placement.get());
         inner.tracker.set(header.tracker.get());
-        inner.successor.set(FrameSuccessor::parent(this));
+        inner.set_successor(FrameSuccessor::parent(this));
         inner.state.begin();
         let placement = polling.placement();
         placement.enter();
@@ -114,7 +115,7 @@ impl Header {
         let (header, inner) = (header_of(this), header_of(child));
         header.add_pending(1, 0);
         if !inner.child.get().is_null() {
-            inner.polled.set(!done);
+            inner.flags.set(Flag::Polled, !done);
             // SAFETY: it is busy, and in no queue.
             unsafe {
                 Header::tie(this, child);
@@ -148,8 +149,8 @@ impl Header {
     /// The caller owns the child, which was started, and gives up its reference next.
     #[cold]
     pub(in crate::task) unsafe fn abandon(child: NonNull<Header>) {
-        let parent = NonNull::new(header_of(child).successor.get().whom.cast::<Header>())
-            .filter(|parent| Header::is_current(*parent));
+        let parent =
+            NonNull::new(header_of(child).whom().cast::<Header>()).filter(|parent| Header::is_current(*parent));
         // SAFETY: the caller's promise: a child whose parent is polled by this thread was set aside by that poll, or not at all.
         // What was recalled is busy, and in no queue.
         unsafe {
@@ -163,14 +164,14 @@ impl Header {
                 return Header::wake(child, held, |_| false).run();
             };
             // The reference of the list was not applied yet.
-            header_of(child).add_pending(0, -i32::from(tied));
+            header_of(child).add_pending(0, -i16::from(tied));
             if header_of(child).nested.get() == 0 {
                 // It was never polled. Its owner frees it as one that was not started.
                 Header::unbegin(child);
                 return header_of(parent).add_pending(-1, 0);
             }
             Header::stop(child);
-            header_of(child).polled.set(false);
+            header_of(child).flags.set(Flag::Polled, false);
             Header::enqueue(child).run();
         }
     }

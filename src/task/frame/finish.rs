@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::flags::Flag;
 use super::ownership::free;
 use super::state::{Finish, Suspend};
 use super::{ContextScope, Header, Polling, header_of};
@@ -17,7 +18,7 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: by the caller's promise.
     unsafe { header.memory.sweep_some() };
-    if header.is_requeued.get() {
+    if header.flags.has(Flag::Requeued) {
         // SAFETY: by the caller's promise.
         return unsafe { requeue(frame) };
     }
@@ -37,7 +38,7 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 /// As for [`suspend`].
 unsafe fn requeue(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
-    header.is_requeued.set(false);
+    header.flags.set(Flag::Requeued, false);
     header.turns.set(header.turns.get().wrapping_add(1));
     header.state.requeue(header.pending.take());
     // SAFETY: it is busy, so its context is valid; it is in no queue.
@@ -67,8 +68,7 @@ pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: 
         return false;
     }
     let pending = header.pending.get();
-    if owner_waits && pending.is_zero() && header.state.is_private() {
-        header.state.finish_private();
+    if owner_waits && header.state.try_finish_private(pending) {
         leave_scope(scope);
         return true;
     }
@@ -100,7 +100,7 @@ fn has_left(header: &Header) -> bool {
 #[inline(never)]
 unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
-    if has_left(header) && !header.is_ending.replace(true) {
+    if has_left(header) && !header.flags.replace(Flag::Ending, true) {
         // SAFETY: by the caller's promise.
         unsafe { end(frame, resumed) };
     }

@@ -19,7 +19,7 @@
 //! | `state` | any thread that holds a reference or an await |
 //! | `stopped` | any thread that holds a reference or an await, before a wake |
 //! | `placement`, `tracker`, `successor` | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
-//! | `siblings` | the thread that polls the parent |
+//! | `next_sibling`, and the link in `successor` | the thread that polls the parent |
 //! | everything else, with the future and the memory | the polling thread |
 //!
 //! The *polling thread* runs a busy frame. It took the frame from a queue, or made the frame busy and runs it at once. It has
@@ -47,6 +47,7 @@ mod awaited;
 mod blocks;
 mod child;
 mod finish;
+mod flags;
 mod home;
 mod memory;
 mod ownership;
@@ -57,6 +58,7 @@ mod scope;
 mod start;
 mod state;
 mod stopping;
+mod successor;
 mod together;
 mod tracker;
 mod vtable;
@@ -66,8 +68,8 @@ mod waker;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use self::awaited::Siblings;
 pub(super) use self::child::Polled;
+use self::flags::Flags;
 pub(super) use self::home::Home;
 pub(super) use self::memory::BlockContent;
 use self::memory::FrameMemory;
@@ -76,6 +78,8 @@ pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Stops};
 use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
+pub(super) use self::successor::FrameSuccessor;
+use self::successor::SuccessorSlot;
 pub(super) use self::tracker::{Tracker, by_number};
 pub(super) use self::vtable::FrameVtable;
 pub(super) use self::waker::{frame_of, waker};
@@ -98,61 +102,28 @@ pub(crate) struct Header {
     stopped: AtomicBool,
     /// How many frames beneath this one, on the same stack, are being polled.
     nested: Cell<u8>,
-    /// The frame was polled inside its parent, and waits for a child that is to run. Its next turn does not poll it.
-    polled: Cell<bool>,
-    /// The future is gone, and what it left in flight was asked to stop.
-    is_ending: Cell<bool>,
-    /// The frame is queued again when the poll is over: see [`Polling::requeue`].
-    is_requeued: Cell<bool>,
-    /// The number of such turns so far, which wraps.
+    flags: Flags,
+    /// How often the frame was [requeued](Polling::requeue). The number wraps.
     turns: Cell<u8>,
     /// Where the task runs. Null before its start; valid until it is done. While it is polled, that of the innermost scope
     /// that the poll is in.
     placement: Cell<*const Placement>,
     /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
     tracker: Cell<*const Tracker>,
-    successor: Cell<FrameSuccessor>,
+    /// What is told that the task is done. Of a child, half of its place among those of the parent: see [`successor`].
+    successor: SuccessorSlot,
     /// The last of the children that are to run when the poll is over, or null. They are in no queue, and so are linked by
     /// their jobs, the last to the first. Of a frame that is queued, or that waits to be freed: the next of those.
     child: Cell<*mut Header>,
     /// The first of the children that are awaited and were pending, or null: see [`awaited`].
     awaited: Cell<*mut Header>,
-    /// The place among those of the parent. Belongs to the thread that polls the parent.
-    siblings: Siblings,
+    /// The next among those of the parent, or null. Belongs to the thread that polls the parent.
+    next_sibling: Cell<*mut Header>,
     memory: FrameMemory,
 }
 
-/// Who learns that the task is done.
-#[derive(Clone, Copy)]
-pub(super) struct FrameSuccessor {
-    /// The frame that awaits it; or the operation that it was connected to.
-    whom: *mut (),
-    /// What the operation does then. None for a frame.
-    complete: Option<unsafe fn(NonNull<()>) -> Transfer>,
-}
-
-impl FrameSuccessor {
-    /// Of a task that was not started.
-    const NONE: FrameSuccessor = FrameSuccessor {
-        whom: ptr::null_mut(),
-        complete: None,
-    };
-
-    /// `complete` is called with `operation` when the task is done.
-    pub(super) fn operation(operation: NonNull<()>, complete: unsafe fn(NonNull<()>) -> Transfer) -> Self {
-        FrameSuccessor {
-            whom: operation.as_ptr(),
-            complete: Some(complete),
-        }
-    }
-
-    fn parent(parent: NonNull<Header>) -> Self {
-        FrameSuccessor {
-            whom: parent.as_ptr().cast(),
-            complete: None,
-        }
-    }
-}
+/// Two cache lines. Atomics of a model are larger.
+const _: () = assert!(size_of::<Header>() <= 16 * size_of::<usize>() || cfg!(loom));
 
 impl Header {
     #[inline(always)]
@@ -164,16 +135,14 @@ impl Header {
             pending: Cell::new(PendingCounts::default()),
             stopped: AtomicBool::new(false),
             nested: Cell::new(0),
-            polled: Cell::new(false),
-            is_ending: Cell::new(false),
-            is_requeued: Cell::new(false),
+            flags: Flags::new(),
             turns: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),
-            successor: Cell::new(FrameSuccessor::NONE),
+            successor: SuccessorSlot::new(),
             child: Cell::new(ptr::null_mut()),
             awaited: Cell::new(ptr::null_mut()),
-            siblings: Siblings::new(),
+            next_sibling: Cell::new(ptr::null_mut()),
             memory: FrameMemory::new(),
         }
     }
@@ -251,8 +220,13 @@ impl Header {
 
     #[inline]
     /// Notes a change of the counts by the polling thread. The end of the poll applies it.
-    fn add_pending(&self, awaits: i32, references: i32) {
-        self.pending.set(self.pending.get().with(awaits, references));
+    fn add_pending(&self, awaits: i16, references: i16) {
+        let pending = self.pending.get().with(awaits, references);
+        self.pending.set(pending.unwrap_or_else(|| {
+            // There is room for so many at a time.
+            self.state.apply(self.pending.get());
+            PendingCounts::new(awaits, references)
+        }));
     }
 }
 

@@ -26,7 +26,7 @@ impl Header {
     /// The caller owns the child, which was started.
     pub(in crate::task) unsafe fn is_parent(this: NonNull<Header>, child: NonNull<Header>) -> bool {
         // SAFETY: the caller's promise. It does not change once the child was started.
-        unsafe { child.as_ref() }.successor.get().whom == this.as_ptr().cast()
+        unsafe { child.as_ref() }.whom() == this.as_ptr().cast()
     }
 
     /// Adds a reference.

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use core::task::Context as Cx;
 
 use super::blocks::FrameSource;
+use super::flags::Flag;
 use super::memory::BlockContent;
 use super::{Header, Placement, frame_of};
 use crate::Transfer;
@@ -163,7 +164,7 @@ impl<'p> Polling<'p> {
     /// Queues the frame with its scheduler when the poll is over. Returns the number of the present turn.
     #[inline]
     pub(in crate::task) fn requeue(self) -> Turn {
-        self.header().is_requeued.set(true);
+        self.header().flags.set(Flag::Requeued, true);
         self.turn()
     }
 

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 
 use super::aside::publish;
 use super::finish::{finish, suspend};
+use super::flags::Flag;
 use super::together::{enqueue_together, resume_together};
 use super::{FrameSuccessor, Header, Tracker, header_of};
 use crate::sender::current::{self, Poll};
@@ -36,7 +37,7 @@ impl Header {
             // SAFETY: as above.
             unsafe { Tracker::dequeue(frame) };
         }
-        if !current::may_poll() || header.polled.get() {
+        if !current::may_poll() || header.flags.has(Flag::Polled) {
             // SAFETY: by the caller's promise.
             return unsafe { resume_slowly(frame) };
         }
@@ -67,7 +68,7 @@ impl Header {
 #[inline(never)]
 unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
     let header = header_of(frame);
-    let FrameSuccessor { whom, complete } = header.successor.get();
+    let FrameSuccessor { whom, complete } = header.successor();
     if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
         let mut resumed = poll.take_later();
         // SAFETY: as above. An operation does nothing before it is completed.
@@ -138,7 +139,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
     let mut resumed = Transfer::none();
     loop {
         let header = header_of(frame);
-        let done = match (polled.take(), header.polled.replace(false)) {
+        let done = match (polled.take(), header.flags.replace(Flag::Polled, false)) {
             (Some(done), _) => done,
             (None, true) => false,
             (None, false) => {
@@ -153,7 +154,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             }
         };
         resumed.append(poll.take_later());
-        let FrameSuccessor { whom, complete } = header.successor.get();
+        let FrameSuccessor { whom, complete } = header.successor();
         if let Some(child) = header.take_child() {
             while let Some(sibling) = header.take_child() {
                 // SAFETY: it is busy, and in no queue.
@@ -212,7 +213,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
 unsafe fn suspend_all(mut frame: NonNull<Header>, base: NonNull<Header>, mut resumed: Transfer) -> Transfer {
     loop {
         // Before it is suspended, after which it may be gone.
-        let above = header_of(frame).successor.get().whom;
+        let above = header_of(frame).whom();
         // SAFETY: by the caller's promise.
         resumed.append(unsafe { suspend(frame) });
         match NonNull::new(above) {

@@ -30,7 +30,7 @@ impl Header {
             None => placement,
         };
         header.placement.set(placement.as_ptr());
-        header.successor.set(successor);
+        header.set_successor(successor);
         header.state.begin();
         // SAFETY: the frame stays until it is done, which it is not before it was polled.
         unsafe { Transfer::to(this.cast::<Job>()) }

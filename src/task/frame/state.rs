@@ -24,7 +24,7 @@ use crate::sync::atomic::{
 ///
 /// Writers: [`begin`](FrameState::begin) stores with relaxed ordering, before the frame is shared. Every other change is a
 /// read-modify-write that acquires and releases, so a thread that polls sees what was done before each wake, and the thread
-/// that frees sees everything. The one plain store, in `finish_private`, is made where no other thread can change the word.
+/// that frees sees everything. The one plain store, in `try_finish_private`, is made where no other thread can change the word.
 pub(super) struct FrameState(AtomicUsize);
 
 const BUSY: usize = 1;
@@ -36,30 +36,37 @@ const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
 /// A count beyond this is the work of code that forgets what it counts.
 const MANY: usize = usize::MAX / REFERENCE / 4;
 
-/// Changes of the counts that the polling thread has not applied yet: what is to be added to the word, which wraps.
+/// Changes of the counts that the polling thread has not applied yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PendingCounts(usize);
+pub(super) struct PendingCounts {
+    awaits: i16,
+    references: i16,
+}
 
 impl PendingCounts {
-    /// The same with so many more awaits and references, or fewer.
-    #[inline]
-    pub(super) fn with(self, awaits: i32, references: i32) -> Self {
-        let times = |number: i32, unit: usize| (number as isize as usize).wrapping_mul(unit);
-        PendingCounts(
-            self.0
-                .wrapping_add(times(awaits, AWAIT))
-                .wrapping_add(times(references, REFERENCE)),
-        )
+    pub(super) fn new(awaits: i16, references: i16) -> Self {
+        PendingCounts { awaits, references }
     }
 
+    /// The same with so many more awaits and references, or fewer. None where that is too many to be noted.
+    #[inline]
+    pub(super) fn with(self, awaits: i16, references: i16) -> Option<Self> {
+        Some(PendingCounts {
+            awaits: self.awaits.checked_add(awaits)?,
+            references: self.references.checked_add(references)?,
+        })
+    }
+
+    /// What is to be added to the word, which wraps.
     #[inline]
     fn word(self) -> usize {
-        self.0
+        let times = |number: i16, unit: usize| (number as isize as usize).wrapping_mul(unit);
+        times(self.awaits, AWAIT).wrapping_add(times(self.references, REFERENCE))
     }
 
     #[inline]
     pub(super) fn is_zero(self) -> bool {
-        self.0 == 0
+        self == PendingCounts::default()
     }
 }
 
@@ -186,6 +193,12 @@ impl FrameState {
         }
     }
 
+    /// Applies changes of the counts in the middle of a poll. What they mean is concluded at the end of the poll.
+    #[cold]
+    pub(super) fn apply(&self, pending: PendingCounts) {
+        self.0.fetch_add(pending.word(), AcqRel);
+    }
+
     /// Ends a poll after which the caller queues the frame. The frame stays busy, and the next poll serves the wakes that came so
     /// far.
     #[inline]
@@ -208,12 +221,18 @@ impl FrameState {
         self.0.load(Acquire).wrapping_add(pending.word()) % REFERENCE / AWAIT != 0
     }
 
-    /// Ends the last poll of a frame that is [private](FrameState::is_private), and whose owner neither wakes it nor gives up its
-    /// reference before it is done. No change is pending.
+    /// Ends the last poll of a frame, if the polling thread and the owner are the only ones that know it: with the pending changes
+    /// the owner's reference is the only one, nothing is in flight, and the frame was not woken. The owner neither wakes the
+    /// frame nor gives up its reference before it is done.
     #[inline]
-    pub(super) fn finish_private(&self) {
-        // No other thread changes the word, so a store does.
-        self.0.store(REFERENCE | DONE, Release);
+    pub(super) fn try_finish_private(&self, pending: PendingCounts) -> bool {
+        let is_private = self.0.load(Acquire).wrapping_add(pending.word()) == REFERENCE | BUSY;
+        if is_private {
+            // No other thread changes the word, so a store does: the references that are pending to be released are held by this
+            // thread, and an await that another thread ended was subtracted, after which that thread leaves the word alone.
+            self.0.store(REFERENCE | DONE, Release);
+        }
+        is_private
     }
 
     /// Ends the last poll of a frame whose future is gone, unless something is in flight.

@@ -2,6 +2,7 @@
 
 use core::ptr::{self, NonNull};
 
+use super::flags::Flag;
 use super::{Header, Polling, header_of};
 use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::sender::current::{self, Gathered};
@@ -23,7 +24,8 @@ const TOGETHER: u8 = 32;
 pub(super) unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: it is busy, so its context is valid.
-    let is_plain = unsafe { header.child.get().is_null() && !header.polled.get() && Polling::new(frame).is_default() };
+    let is_plain =
+        unsafe { header.child.get().is_null() && !header.flags.has(Flag::Polled) && Polling::new(frame).is_default() };
     if !is_plain || !current::may_gather() {
         // SAFETY: by the caller's promise.
         return unsafe { Header::enqueue(frame) };

@@ -1,0 +1,45 @@
+//! The flags of a frame that belong to its polling thread.
+
+use core::cell::Cell;
+
+/// A set of [`Flag`]s.
+pub(super) struct Flags(Cell<u8>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Flag {
+    /// The frame was polled inside its parent, and waits for a child that is to run. Its next turn does not poll it.
+    Polled = 1,
+    /// The future is gone, and what it left in flight was asked to stop.
+    Ending = 2,
+    /// The frame is queued again when the poll is over: see [`Polling::requeue`](super::Polling::requeue).
+    Requeued = 4,
+    /// The successor is an operation. Written before the frame is shared.
+    Operation = 8,
+}
+
+impl Flags {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Flags(Cell::new(0))
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: Flag) -> bool {
+        self.0.get() & flag as u8 != 0
+    }
+
+    /// Sets or clears a flag. Returns whether it was set.
+    #[inline]
+    pub(super) fn replace(&self, flag: Flag, is_set: bool) -> bool {
+        let before = self.0.get();
+        let others = before & !(flag as u8);
+        self.0.set(if is_set { others | flag as u8 } else { others });
+        before & flag as u8 != 0
+    }
+
+    #[inline]
+    pub(super) fn set(&self, flag: Flag, is_set: bool) {
+        self.replace(flag, is_set);
+    }
+}
