@@ -1,4 +1,4 @@
-//! Children that are awaited by a policy: when it has enough, the rest is cancelled.
+//! Joining children by a policy, which decides when to cancel the rest.
 
 use core::error::Error;
 use core::fmt;
@@ -38,12 +38,11 @@ use crate::task::frame::Stopping;
 /// ```
 ///
 /// [`FirstSuccess`], [`AllResults`] and [`Quorum`] are policies; implement [`JoinPolicy`] for your own. The children run in a
-/// [`supervised_group`](super::supervised_group): a child that panics or is cancelled affects the others only through the
-/// policy.
+/// [`supervised_group`](super::supervised_group): a panic or a stop of one affects the others only through the policy.
 ///
 /// # Panics
 ///
-/// With the policy's own panic, after the children were cancelled and have ended.
+/// With a panic of the policy, after the children were cancelled and have ended.
 ///
 /// # Cancellation
 ///
@@ -66,7 +65,7 @@ where
     }
 }
 
-/// The future of [`gather`].
+/// A future of joined children, created by [`gather`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Gather<P, I, T> {
     stage: GatherStage<P, I, T>,
@@ -83,7 +82,7 @@ enum GatherStage<P, I, T> {
     Over,
 }
 
-// SAFETY: as for `GroupFuture`: the parts are `Send`.
+// SAFETY: the policy, the children and the group's handles are `Send`. The bounds are few for the reason given at `GroupFuture`.
 unsafe impl<P: Send, I: Send, T> Send for Gather<P, I, T> {}
 
 impl<P, I, T> Future for Gather<P, I, T>
@@ -122,18 +121,18 @@ where
 
 crate::opaque!([P, I, T] Gather<P, I, T>);
 
-/// The body of a [`gather`]: tells the policy of each child that ends.
+/// The body of a [`gather`]: tells the policy of each ended child.
 struct Telling<P, T> {
     policy: Option<P>,
     group: TaskGroup<Told<T>>,
     next: NextEnded<Told<T>>,
-    /// For each child, whether the policy was told of it.
+    /// Whether the policy was told, for each child.
     told: Vec<bool>,
-    /// Whether the policy has enough.
+    /// Whether the policy has enough results.
     enough: bool,
 }
 
-/// The number of a child, and how it has ended.
+/// The number of a child, and its result.
 type Told<T> = (usize, Result<T, TaskError>);
 
 impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
@@ -178,14 +177,14 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
     type Output = P;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P> {
-        // SAFETY: the awaited future does not move; it is replaced only after it was ready.
+        // SAFETY: `next` is structurally pinned, and not moved.
         let this = unsafe { self.get_unchecked_mut() };
         loop {
             // SAFETY: `next` is structurally pinned.
             match ready!(unsafe { Pin::new_unchecked(&mut this.next) }.poll(cx)) {
                 None => break,
                 Some(Ok((number, result))) => this.tell(number, result),
-                // A child that has stopped does not return its number.
+                // A stopped child has no number. The loop below finds it.
                 Some(Err(_)) => {}
             }
         }
@@ -198,7 +197,7 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
     }
 }
 
-/// A child that returns its number, also when it panics.
+/// A child that returns its number with its result, also when it panics.
 struct Numbered<F> {
     number: usize,
     future: F,
@@ -215,7 +214,7 @@ impl<F: Future> Future for Numbered<F> {
         match Panic::catch(|| future.poll(cx)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready((number, Ok(value))),
-            // An await inside has stopped, and with it the task.
+            // A stopped await, which unwinds to the child's frame.
             Err(payload) if Stopping::is(&payload) => payload.resume(),
             Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
         }
@@ -249,26 +248,27 @@ impl<F: Future> Future for Numbered<F> {
 /// assert!(sync_wait(spent).unwrap() >= 10);
 /// ```
 pub trait JoinPolicy<T> {
-    /// The output of the [`gather`].
+    /// The output of [`gather`].
     type Output;
 
-    /// Receives the number of children. Called once, first.
+    /// Receives the number of children. Called once, before any other method.
     fn begin(&mut self, children: usize) {
         let _ = children;
     }
 
-    /// Receives the end of a child, in the order of the ends, by its number. Children that were cancelled or stopped come last.
+    /// Receives the result of a child, with the child's number. Called in the order in which children end; stopped children come
+    /// last.
     ///
-    /// `Break` means that there is enough: the rest is cancelled, and not reported.
+    /// `Break` cancels the remaining children, and ends these calls.
     fn ended(&mut self, child: usize, result: Result<T, TaskError>) -> ControlFlow<()>;
 
-    /// Returns the output, after all have ended.
+    /// Returns the output. Called after all children have ended.
     fn finish(self) -> Self::Output;
 }
 
-/// A policy that returns the first success of children that return `Result`, and cancels the rest.
+/// A policy for children that return `Result`: the first success, which cancels the rest.
 ///
-/// If none succeeds, it returns the errors in the order of the children.
+/// Without a success the output is all errors, in the order of the children.
 #[derive(Debug)]
 pub struct FirstSuccess<T, E> {
     success: Option<T>,
@@ -315,7 +315,7 @@ impl<T, E> JoinPolicy<Result<T, E>> for FirstSuccess<T, E> {
     }
 }
 
-/// A policy that returns the end of every child, in the order of the children; none is cancelled.
+/// A policy that collects every result, in the order of the children. It cancels none.
 #[derive(Debug)]
 pub struct AllResults<T> {
     results: Vec<Option<Result<T, TaskError>>>,
@@ -347,7 +347,7 @@ impl<T> JoinPolicy<T> for AllResults<T> {
     }
 
     fn finish(self) -> Self::Output {
-        // Complete, since the policy never has enough.
+        // Every child has a result, since `ended` never breaks.
         self.results
             .into_iter()
             .map(|result| result.unwrap_or(Err(TaskError::Cancelled)))
@@ -355,8 +355,8 @@ impl<T> JoinPolicy<T> for AllResults<T> {
     }
 }
 
-/// A policy that returns a number of first successes of children that return `Result`. The rest is cancelled as soon as the
-/// quorum is reached, or out of reach.
+/// A policy for children that return `Result`: a number of successes, in the order in which the children end. The rest is
+/// cancelled once the number is reached, or out of reach.
 #[derive(Debug)]
 pub struct Quorum<T, E> {
     needed: usize,
@@ -390,7 +390,7 @@ impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
 
     fn ended(&mut self, _: usize, result: Result<Result<T, E>, TaskError>) -> ControlFlow<()> {
         self.left = self.left.saturating_sub(1);
-        // If none is needed, or more than there are, the outcome is decided before the first child.
+        // A quorum of zero, or of more than all children, is decided before the first child.
         match ChildError::flatten(result) {
             Ok(value) if self.successes.len() < self.needed => self.successes.push(value),
             Ok(_) => {}
@@ -416,15 +416,15 @@ impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
     }
 }
 
-/// The error of a [`Quorum`]: fewer children have succeeded than needed.
+/// The error of a [`Quorum`] with too few successes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct QuorumError<T, E> {
     /// The number of successes that were needed.
     pub needed: usize,
-    /// The values of successful children, in the order of their ends.
+    /// The values of the successful children, in the order in which they ended.
     pub successes: Vec<T>,
-    /// The errors of the others.
+    /// The errors of the other children.
     pub failures: Vec<ChildError<E>>,
 }
 

@@ -1,4 +1,4 @@
-//! The treatment of children that fail.
+//! The reaction of a group to failed children.
 
 use core::convert::Infallible;
 use core::ptr::NonNull;
@@ -10,18 +10,18 @@ use crate::Completion;
 #[derive(Clone, Copy, Debug)]
 #[allow(unreachable_pub, reason = "it is in the sealed trait of what a group is like")]
 pub struct Policy {
-    /// Whether a result is dropped at once.
+    /// Whether results are dropped at once.
     pub(super) discards: bool,
-    /// Whether a panic leaves the others running.
+    /// Whether a panic of a child does not cancel the others.
     pub(super) supervises: bool,
-    /// Returns whether a value is a failure, which cancels the others once the body has ended. Called with its address.
+    /// Returns whether the value at an address is a failure, which cancels the others once the body has ended.
     pub(super) fails: Option<unsafe fn(NonNull<()>) -> bool>,
 }
 
 /// The failure of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// None, or none that matters to its group.
+    /// None that matters to the group.
     None,
     /// An error, in a group whose children return `Result`.
     Error,
@@ -30,11 +30,11 @@ pub(super) enum Failure {
 }
 
 impl Policy {
-    /// Returns the failure that the result of a child is.
+    /// Classifies the result of a child.
     pub(super) fn failure<T>(&self, result: Option<&Completion<T, Infallible>>) -> Failure {
         match (result, self.fails) {
             (Some(Completion::Panicked(_)), _) if !self.supervises => Failure::Panic,
-            // SAFETY: the policy was created for values of this type.
+            // SAFETY: `Flavour<T, O>` defines the policy for children of output `T`.
             (Some(Completion::Value(value)), Some(fails)) if unsafe { fails(NonNull::from(value).cast()) } => {
                 Failure::Error
             }
@@ -44,9 +44,8 @@ impl Policy {
 }
 
 impl Failure {
-    /// Returns whether a failed child cancels its siblings.
-    ///
-    /// A panic does so at once. An error does so once the body has ended: before that, the body decides.
+    /// Returns whether the failed child cancels its siblings. An error does so only once the body has ended: before that, the
+    /// body decides.
     pub(super) fn cancels(self, phase: GroupPhase) -> bool {
         match self {
             Failure::None => false,

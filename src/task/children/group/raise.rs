@@ -19,12 +19,12 @@ impl GroupCore {
     pub(super) unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         /// # Safety
         ///
-        /// The call consumes a reference to the group.
+        /// `what` is a reference to a group, which this releases.
         unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
             GroupRef(what.cast()).raise(level, raising);
         }
 
-        // SAFETY: the caller's promise: the group is alive.
+        // SAFETY: the caller's promise. A group with a listed link is alive.
         let core = ManuallyDrop::new(GroupRef(unsafe { container_of!(link, GroupCore, link) }));
         mem::forget(GroupRef::clone(&core));
         Some(ToRaise {
@@ -33,7 +33,7 @@ impl GroupCore {
         })
     }
 
-    /// Raises all children, and those that come later, to at least this level.
+    /// Raises all children to at least `level`, later ones included.
     fn raise(&self, level: Priority, raising: &mut Raising) {
         let mut lock = self.lock();
         if lock.floor >= Some(level) {
@@ -43,13 +43,13 @@ impl GroupCore {
         self.lowest.fetch_max(level as u8, Relaxed);
         let mut here = lock.cursor();
         let cursor = &raw mut here;
-        // SAFETY: the cursor is removed below, before it leaves this stack frame.
+        // SAFETY: the cursor is removed before this returns.
         unsafe { lock.add_cursor(cursor) };
-        // A child at the cursor whose links did not fit into the batch.
+        // The child at the cursor, if it has more links than fitted into the last batch. Its frames were raised then.
         let mut again = None;
         loop {
             let mut batch = Batch::default();
-            // SAFETY: the cursor and its child are accessed under the lock.
+            // SAFETY: the cursor and its child are lock-protected.
             let ends = unsafe {
                 for _ in 0..BATCH {
                     let Some(child) = (*cursor).child() else { break };
@@ -70,6 +70,7 @@ impl GroupCore {
                 }
                 ends
             };
+            // `keep` allocates, so it needs the unlock. Children may end meanwhile: `end_child` advances the cursor.
             drop(lock);
             raising.keep(&mut batch, level);
             if ends {
@@ -79,7 +80,7 @@ impl GroupCore {
         }
     }
 
-    /// Raises the children, because a party of this level waits for them.
+    /// Raises the children to the level of a party that waits for them.
     pub(super) fn wanted_at(&self, level: Priority) {
         if self.lowest.load(Relaxed) < level as u8 {
             let mut raising = Raising::default();

@@ -40,14 +40,15 @@ impl GroupRef {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
         let member = Member::new(Unit::spawned(self.unit), self.0, place);
-        // SAFETY: the memory was allocated for such a frame. The frame is new, so this has exclusive access to it and to its
-        // tail. The group stays alive until the child has ended.
+        // SAFETY: the memory was allocated for such a frame. The frame is new, so this has exclusive access to it and its tail.
+        // The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
             let member = MemberFrame::<F, T, Cx>::tail(frame).as_ptr();
             let unit = NonNull::new_unchecked(&raw mut (*member).unit);
             unit.as_ref().track();
             let complete = Self::complete::<T, F, Cx>;
+            // A child that inherits everything shares the group's context.
             let context = match &mut (*member).place {
                 None => NonNull::from(&self.context),
                 Some(place) => match ChildPlace::settle(place, &self.context, frame) {
@@ -60,6 +61,7 @@ impl GroupRef {
             mem::forget(Header::begin(frame, context, unit, successor));
             Tracker::queue_first(frame);
             let level = context.as_ref().priority().unwrap_or_default();
+            // A reserved place counts as a running child, so the group is not over.
             let has_room = room.is_some();
             let mut lock = self.lock();
             if !has_room && lock.is_over() {
@@ -73,6 +75,7 @@ impl GroupRef {
             }
             lock.running += usize::from(!has_room);
             lock.begin_child(frame);
+            // The child joins an earlier raise, or lowers the bound that lets a waiter skip the next one.
             match lock.floor {
                 Some(floor) => Tracker::begin_at(frame, floor),
                 None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
@@ -82,7 +85,7 @@ impl GroupRef {
             if let Some(room) = room {
                 room.fill();
             }
-            // The group counts the child by now, so the parent of its record is alive.
+            // `set_name` needs a parent that ends after the child: the group counts the child by now.
             if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
                 unit.as_ref().set_name(name);
             }
@@ -91,15 +94,12 @@ impl GroupRef {
         Ok(())
     }
 
-    /// Takes the child out of a frame that is not started, and frees the frame.
-    ///
-    /// # Panics
-    ///
-    /// With the panic of the child's scheduler, which replaced the child.
+    /// Takes the child out of a frame that was never polled, and frees the frame. Resumes the panic of the child's scheduler, if
+    /// that has replaced the child.
     ///
     /// # Safety
     ///
-    /// The caller has exclusive access to the frame of such a child, which was not polled, and does not use it afterwards.
+    /// The caller has exclusive access to the frame of such a child, and does not use it afterwards.
     #[cold]
     unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, kind: SpawnErrorKind) -> SpawnError<F>
     where
@@ -122,7 +122,7 @@ impl GroupRef {
     ///
     /// # Safety
     ///
-    /// `frame` is the frame of such a child, which is done.
+    /// `frame` is that of such a child, and done.
     unsafe fn complete<T, F, Cx>(frame: NonNull<()>) -> Transfer
     where
         T: Send + 'static,
@@ -130,7 +130,7 @@ impl GroupRef {
         Cx: TaskContext,
     {
         let frame = frame.cast::<Header>();
-        // SAFETY: the caller's promise. The group waits for the child.
+        // SAFETY: the caller's promise. The group owns the frame.
         let (member, result) = unsafe {
             (
                 MemberFrame::<F, T, Cx>::tail(frame).as_ref(),
@@ -138,17 +138,17 @@ impl GroupRef {
             )
         };
         if let Some(place) = &member.place {
-            // SAFETY: the task is done, and its frame alive.
+            // SAFETY: the child is done, and its frame alive.
             unsafe { place.take_back(frame) };
         }
-        // SAFETY: the caller's promise. The group, and its strand, are alive until the group learns of this.
+        // SAFETY: the group, and with it the strand that it is in, is alive until it has handled this end.
         let core = unsafe {
             member.unit.end();
             member.core.as_ref()
         };
         member.failure.set(core.policy.failure(result));
         let mut resumed = Transfer::none();
-        // SAFETY: the child is done and counted; the group owns it.
+        // SAFETY: the child is done; `spawn` listed and counted it.
         unsafe {
             if !core.policy.discards && GroupCore::keep(member.core, frame, &mut resumed) {
                 return resumed;
