@@ -13,9 +13,9 @@ use bowline::stop::{
 };
 use bowline::task::{
     AsyncLet, Continuation, Gather, GroupFuture, Handle, LocalTask, LocalTaskFuture, Next, NextEnded, Quorum, Scope,
-    SenderFuture, Shield, Sleep, SpawnWhenReady, Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture, TaskRef,
-    TaskToken, TaskTree, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline, WithEscalationHandler,
-    YieldNow,
+    SenderFuture, Shield, Sleep, SpawnError, SpawnWhenReady, Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture,
+    TaskRef, TaskToken, TaskTree, TrySpawnWhenReady, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline,
+    WithEscalationHandler, YieldNow,
 };
 use bowline::{Completion, Job, Outcome, Panic, Prepared, Transfer, WaitSlot};
 use std::cell::Cell;
@@ -47,6 +47,8 @@ covariant! {
     next: Next<Wide> => Next<Narrow>;
     next_ended: NextEnded<Wide> => NextEnded<Narrow>;
     spawn_when_ready: SpawnWhenReady<Wide> => SpawnWhenReady<Narrow>;
+    try_spawn_when_ready: TrySpawnWhenReady<Wide> => TrySpawnWhenReady<Narrow>;
+    spawn_error: SpawnError<Wide> => SpawnError<Narrow>;
     never: Never<Wide, Wide> => Never<Narrow, Narrow>;
     just: Just<Wide> => Just<Narrow>;
     completion: Completion<Wide, Wide> => Completion<Narrow, Narrow>;
@@ -130,7 +132,9 @@ is! {
     Next<Movable>: Send Unpin;
     NextEnded<Movable>: Send Unpin;
     WaitForAll: Send Unpin;
-    SpawnWhenReady<Movable>: Send;
+    SpawnWhenReady<Movable>: Send Unpin;
+    TrySpawnWhenReady<Movable>: Send Unpin;
+    SpawnError<Movable>: Send Unpin;
     GroupFuture<Movable, Movable, Movable, Movable, ()>: Send;
     Gather<Quorum<u8, u8>, Vec<Movable>, Movable>: Send;
     Handle<Movable>: Send Sync Unpin;
@@ -170,6 +174,8 @@ is_not! {
     Gather<Fixed, Vec<u8>, u8>: Send Unpin;
     Gather<Quorum<u8, u8>, Fixed, u8>: Send;
     SpawnWhenReady<Fixed>: Send;
+    TrySpawnWhenReady<Fixed>: Send;
+    SpawnError<Fixed>: Send;
     Continuation<Fixed>: Send Sync;
     Continuation<u8, Fixed>: Send;
     BoxedSender<'static, u8, u8>: Sync;
