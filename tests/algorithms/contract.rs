@@ -670,9 +670,9 @@ adaptors! {
         Value 0, Error 0, Value 1, Panicked 0; allocates_nothing; Inline Anywhere
     second_of_let_stopped (calls borrows clones lazy): |input, f| just_stopped().let_stopped(move || f.call(input));
         Value 1, Error 1, Stopped 1, Panicked 1; allocates_nothing; Inline Anywhere
-    first_of_sequence (borrows clones lazy): |input, f| sequence(input, just(f).infallible_into().then(|f| f.token()));
+    first_of_sequence (borrows clones lazy): |input, f| input.sequence(just(f).infallible_into().then(|f| f.token()));
         Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
-    second_of_sequence (borrows clones lazy): |input, f| sequence(just(f).infallible_into(), input);
+    second_of_sequence (borrows clones lazy): |input, f| just(f).infallible_into().sequence(input);
         Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
     finally (calls borrows clones lazy): |input, f| input.finally(just_from(move || f.call(())));
         Value 1, Error 1, Stopped 1, Panicked 1; allocates_nothing; Inline Anywhere
