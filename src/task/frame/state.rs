@@ -36,37 +36,39 @@ const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
 /// A count beyond this is the work of code that forgets what it counts.
 const MANY: usize = usize::MAX / REFERENCE / 4;
 
-/// Changes of the counts that the polling thread has not applied yet.
+/// Changes of the counts that the polling thread has not applied yet: the references times 2^16, plus the awaits, both signed.
+/// So that a change is one addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PendingCounts {
-    awaits: i16,
-    references: i16,
-}
+pub(super) struct PendingCounts(i32);
 
 impl PendingCounts {
-    pub(super) fn new(awaits: i16, references: i16) -> Self {
-        PendingCounts { awaits, references }
-    }
-
-    /// The same with so many more awaits and references, or fewer. None where that is too many to be noted.
     #[inline]
-    pub(super) fn with(self, awaits: i16, references: i16) -> Option<Self> {
-        Some(PendingCounts {
-            awaits: self.awaits.checked_add(awaits)?,
-            references: self.references.checked_add(references)?,
-        })
+    pub(super) fn new(awaits: i16, references: i16) -> Self {
+        PendingCounts(i32::from(references) * (1 << 16) + i32::from(awaits))
     }
 
-    /// What is to be added to the word, which wraps.
+    /// The sum of both, or `None` if a count leaves the range of about 2^14 in which the other one cannot be mistaken. Each
+    /// of the two is within that range before, and `more` is small.
+    #[inline]
+    pub(super) fn with(self, more: PendingCounts) -> Option<Self> {
+        let sum = self.0.wrapping_add(more.0);
+        // Moves the range of each half to begin at zero: the highest bit of a half is set outside of it.
+        let is_small = sum.wrapping_add(0x4000_4000) & 0x8000_8000_u32.cast_signed() == 0;
+        is_small.then_some(PendingCounts(sum))
+    }
+
+    /// The value to add to the word, which wraps.
     #[inline]
     fn word(self) -> usize {
-        let times = |number: i16, unit: usize| (number as isize as usize).wrapping_mul(unit);
-        times(self.awaits, AWAIT).wrapping_add(times(self.references, REFERENCE))
+        let awaits = self.0 as i16;
+        let references = (self.0 - i32::from(awaits)) >> 16;
+        let times = |number: i32, unit: usize| (number as isize as usize).wrapping_mul(unit);
+        times(awaits.into(), AWAIT).wrapping_add(times(references, REFERENCE))
     }
 
     #[inline]
     pub(super) fn is_zero(self) -> bool {
-        self == PendingCounts::default()
+        self.0 == 0
     }
 }
 
