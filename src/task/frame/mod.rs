@@ -221,11 +221,11 @@ impl Header {
     #[inline]
     /// Notes a change of the counts by the polling thread. The end of the poll applies it.
     fn add_pending(&self, awaits: i16, references: i16) {
-        let more = PendingCounts::new(awaits, references);
-        self.pending.set(self.pending.get().with(more).unwrap_or_else(|| {
+        let pending = self.pending.get().with(awaits, references);
+        self.pending.set(pending.unwrap_or_else(|| {
             // There is room for so many at a time.
             self.state.apply(self.pending.get());
-            more
+            PendingCounts::new(awaits, references)
         }));
     }
 }

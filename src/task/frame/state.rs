@@ -36,39 +36,37 @@ const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
 /// A count beyond this is the work of code that forgets what it counts.
 const MANY: usize = usize::MAX / REFERENCE / 4;
 
-/// Changes of the counts that the polling thread has not applied yet: the references times 2^16, plus the awaits, both signed.
-/// So that a change is one addition.
+/// Changes of the counts that the polling thread has not applied yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PendingCounts(i32);
+pub(super) struct PendingCounts {
+    awaits: i16,
+    references: i16,
+}
 
 impl PendingCounts {
-    #[inline]
     pub(super) fn new(awaits: i16, references: i16) -> Self {
-        PendingCounts(i32::from(references) * (1 << 16) + i32::from(awaits))
+        PendingCounts { awaits, references }
     }
 
-    /// The sum of both, or `None` if a count leaves the range of about 2^14 in which the other one cannot be mistaken. Each
-    /// of the two is within that range before, and `more` is small.
+    /// The same with so many more awaits and references, or fewer. None where that is too many to be noted.
     #[inline]
-    pub(super) fn with(self, more: PendingCounts) -> Option<Self> {
-        let sum = self.0.wrapping_add(more.0);
-        // Moves the range of each half to begin at zero: the highest bit of a half is set outside of it.
-        let is_small = sum.wrapping_add(0x4000_4000) & 0x8000_8000_u32.cast_signed() == 0;
-        is_small.then_some(PendingCounts(sum))
+    pub(super) fn with(self, awaits: i16, references: i16) -> Option<Self> {
+        Some(PendingCounts {
+            awaits: self.awaits.checked_add(awaits)?,
+            references: self.references.checked_add(references)?,
+        })
     }
 
-    /// The value to add to the word, which wraps.
+    /// What is to be added to the word, which wraps.
     #[inline]
     fn word(self) -> usize {
-        let awaits = self.0 as i16;
-        let references = (self.0 - i32::from(awaits)) >> 16;
-        let times = |number: i32, unit: usize| (number as isize as usize).wrapping_mul(unit);
-        times(awaits.into(), AWAIT).wrapping_add(times(references, REFERENCE))
+        let times = |number: i16, unit: usize| (number as isize as usize).wrapping_mul(unit);
+        times(self.awaits, AWAIT).wrapping_add(times(self.references, REFERENCE))
     }
 
     #[inline]
     pub(super) fn is_zero(self) -> bool {
-        self.0 == 0
+        self == PendingCounts::default()
     }
 }
 
