@@ -12,6 +12,7 @@ use super::core::GroupRef;
 use super::policy::Policy;
 use crate::Panic;
 use crate::report::{Report, report};
+use crate::stop::Why;
 use crate::task::frame::{self, Polling};
 use crate::task::strand::current_level;
 
@@ -171,7 +172,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             Err(payload) => result.and(Err(payload)),
         };
         if result.as_ref().map_or(true, fails) {
-            self.core.cancel_left().run();
+            self.core.cancel(Why::SCOPE_LEFT).run();
         }
         self.result = Some(result);
         true

@@ -218,6 +218,6 @@ impl Drop for Room {
         let mut settled = Settled::new();
         let last = self.0.lock().one_less(&mut settled);
         // SAFETY: the place was counted.
-        unsafe { GroupCore::settle(self.0.as_ptr(), &mut settled, last) }.run();
+        unsafe { GroupCore::settle(self.0.0, &mut settled, last) }.run();
     }
 }

@@ -1,12 +1,11 @@
 //! The shared part of a group, behind its handles: its children and their waiters.
 
-use core::alloc::Layout;
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 
-use allocator_api2::alloc::Allocator;
+use allocator_api2::boxed::Box;
 
 use super::policy::Policy;
 use super::results::release_all;
@@ -110,24 +109,7 @@ impl PartialEq for GroupRef {
     }
 }
 
-/// Stores a group in memory from the thread's cache.
-fn cached(core: GroupCore) -> NonNull<GroupCore> {
-    let layout = Layout::new::<GroupCore>();
-    let Ok(memory) = Cached.allocate(layout) else {
-        // As everywhere without a caller that could handle it.
-        std::alloc::handle_alloc_error(layout);
-    };
-    let place = memory.cast::<GroupCore>();
-    // SAFETY: the memory has the layout of a core, and is exclusive.
-    unsafe { place.write(core) };
-    place
-}
-
 impl GroupRef {
-    pub(super) fn as_ptr(&self) -> NonNull<GroupCore> {
-        self.0
-    }
-
     /// Opens a group of the frame that this thread polls, or of none.
     pub(super) fn open(policy: Policy) -> GroupRef {
         Polling::with(|polling| Self::open_in(policy, polling))
@@ -145,7 +127,7 @@ impl GroupRef {
         };
         let outer = context.token;
         let locals = Locals::current();
-        let core = cached(GroupCore {
+        let core = GroupCore {
             count: Count::one(),
             relay: Relay::new(GroupCore::relay_over),
             tether: Cell::new(None),
@@ -162,7 +144,8 @@ impl GroupRef {
             lowest: AtomicU8::new(0),
             has_panic: AtomicBool::new(false),
             state: SpinLock::new(GroupState::new(frame)),
-        });
+        };
+        let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
         // SAFETY: the group is not shared yet. Links are removed before it is destroyed. The outer source is alive until then:
         // the frame, or the scope in it, ends the group first.
         unsafe {
@@ -225,22 +208,14 @@ impl GroupCore {
     pub(super) unsafe fn release(this: NonNull<GroupCore>) {
         // SAFETY: the caller owns a reference.
         if unsafe { this.as_ref() }.count.release() {
-            // SAFETY: that was the last reference, and `cached` allocated the memory.
-            unsafe {
-                this.drop_in_place();
-                Cached.deallocate(this.cast(), Layout::new::<GroupCore>());
-            }
+            // SAFETY: that was the last reference, and `open_in` created the box.
+            drop(unsafe { Box::from_raw_in(this.as_ptr(), Cached) });
         }
     }
 
     /// Stops the children, and refuses others.
     pub(super) fn cancel(&self, why: Why) -> Transfer {
         self.relay.request_stop(why).unwrap_or_default()
-    }
-
-    /// Cancels the group because its body has failed.
-    pub(super) fn cancel_left(&self) -> Transfer {
-        self.cancel(Why::SCOPE_LEFT)
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -264,11 +239,6 @@ impl GroupCore {
         frame.is_some() && self.frame == frame
     }
 
-    /// Returns whether a stop was requested from outside that reaches the children.
-    pub(super) fn is_stopped_from_outside(&self) -> bool {
-        self.outer.stop_requested()
-    }
-
     /// Returns the number of running children, and of results that were not taken.
     pub(super) fn counts(&self) -> (usize, usize) {
         let lock = self.lock();
@@ -285,16 +255,6 @@ impl GroupCore {
         }
         drop(lock);
         settled.complete().run();
-    }
-
-    /// Returns the token that stops the children.
-    ///
-    /// # Safety
-    ///
-    /// The token is not used after the group is freed.
-    pub(super) unsafe fn token(&self) -> ErasedStopToken {
-        // SAFETY: the caller's promise.
-        unsafe { self.relay.token() }
     }
 }
 

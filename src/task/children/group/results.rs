@@ -5,7 +5,7 @@ use core::mem;
 use core::ptr::NonNull;
 use core::task::Waker;
 
-use super::child::{EndedChild, EndedChildren, Finished, Member};
+use super::child::{EndedChild, EndedChildren, Finished};
 use super::core::{GroupCore, GroupRef};
 use super::policy::Failure;
 use super::state::{GroupState, Settled};
@@ -93,14 +93,6 @@ impl GroupCore {
         settled.complete().run();
     }
 
-    /// # Safety
-    ///
-    /// `frame` is that of a child, and was not freed.
-    unsafe fn failure(frame: NonNull<Header>) -> Failure {
-        // SAFETY: the caller's promise. The unit is the first field of a member.
-        unsafe { Header::unit(frame).cast::<Member>().as_ref() }.failure.get()
-    }
-
     /// Locks the group for the end of a child. Before that, cancels the siblings of a child whose failure does so.
     ///
     /// This is the one place where a child cancels its siblings. [`close`](GroupCore::close) does it for children that ended before
@@ -122,13 +114,17 @@ impl GroupCore {
     /// # Safety
     ///
     /// The child is done, listed as running, and counted. The group may be freed when this returns.
-    pub(super) unsafe fn keep(this: NonNull<GroupCore>, frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
+    pub(super) unsafe fn keep(
+        this: NonNull<GroupCore>,
+        frame: NonNull<Header>,
+        failure: Failure,
+        resumed: &mut Transfer,
+    ) -> bool {
+        // SAFETY: the group counts the child.
+        let core = unsafe { this.as_ref() };
         let mut settled = Settled::new();
-        // SAFETY: the group waits for the child, which was not freed.
-        let (core, failure) = unsafe { (this.as_ref(), GroupCore::failure(frame)) };
         let mut lock = core.lock_to_end(failure, resumed);
         if lock.abandoned {
-            // The group was abandoned.
             return false;
         }
         // SAFETY: the caller's promise.
@@ -150,9 +146,14 @@ impl GroupCore {
     /// # Safety
     ///
     /// As for [`keep`](GroupCore::keep); `T` is the child's output.
-    pub(super) unsafe fn discard<T>(this: NonNull<GroupCore>, frame: NonNull<Header>, resumed: &mut Transfer) {
-        // SAFETY: the group waits for the child, which was not freed.
-        let (core, failure) = unsafe { (this.as_ref(), GroupCore::failure(frame)) };
+    pub(super) unsafe fn discard<T>(
+        this: NonNull<GroupCore>,
+        frame: NonNull<Header>,
+        failure: Failure,
+        resumed: &mut Transfer,
+    ) {
+        // SAFETY: the group counts the child.
+        let core = unsafe { this.as_ref() };
         // SAFETY: the caller's promise.
         let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
             Completion::Panicked(payload) => Some(payload),
@@ -211,10 +212,6 @@ impl GroupCore {
                 None => resumed,
             }
         }
-    }
-
-    pub(super) fn take_panic(&self) -> Option<Panic> {
-        self.lock().panic.take()
     }
 }
 

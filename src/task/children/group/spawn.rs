@@ -146,14 +146,15 @@ impl GroupRef {
             member.unit.end();
             member.core.as_ref()
         };
-        member.failure.set(core.policy.failure(result));
+        let failure = core.policy.failure(result);
+        member.failure.set(failure);
         let mut resumed = Transfer::none();
         // SAFETY: the child is done; `spawn` listed and counted it.
         unsafe {
-            if !core.policy.discards && GroupCore::keep(member.core, frame, &mut resumed) {
+            if !core.policy.discards && GroupCore::keep(member.core, frame, failure, &mut resumed) {
                 return resumed;
             }
-            GroupCore::discard::<T>(member.core, frame, &mut resumed);
+            GroupCore::discard::<T>(member.core, frame, failure, &mut resumed);
             resumed
         }
     }

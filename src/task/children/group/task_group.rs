@@ -79,7 +79,8 @@ impl<T> TaskGroup<T> {
 
     /// Takes the remaining values and panics.
     pub(super) fn drain_all(&self, mut take: impl FnMut(T), mut panicked: impl FnMut(Panic)) {
-        if let Some(payload) = self.core.take_panic() {
+        let panic = self.core.lock().panic.take();
+        if let Some(payload) = panic {
             panicked(payload);
         }
         while let TryNext::Ended(child) = self.core.try_next(None) {
@@ -312,7 +313,7 @@ impl<T> Eq for TaskGroup<T> {}
 
 impl<T> Hash for TaskGroup<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.core.as_ptr().hash(state);
+        self.core.0.hash(state);
     }
 }
 

@@ -10,7 +10,7 @@ use super::child::{EndedChild, Finished, Room};
 use super::core::GroupRef;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, StopSlot};
+use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::task::strand::Awaiter;
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
@@ -208,7 +208,7 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
 
     /// Returns whether the stop is ignored, because the children were asked to stop as well, and this waits for them.
     fn ignores_stop(&self, core: &GroupRef) -> bool {
-        self.waiter.kind != WaitFor::Room && self.is_reached && core.is_stopped_from_outside()
+        self.waiter.kind != WaitFor::Room && self.is_reached && core.outer.stop_requested()
     }
 
     /// # Safety
@@ -275,44 +275,32 @@ impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
             }
             if (*this).waiter.kind == WaitFor::Room {
                 // If the group was cancelled before, `wait` below finds nothing to wait for.
-                let token = core.token();
+                let token = core.relay.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
             }
-            match core.wait(waiter) {
-                Waits::Waiting => {
-                    // The operation may be destroyed by now.
-                    core.wanted_at(level);
-                    Transfer::none()
-                }
-                Waits::Granted | Waits::Stopped => Self::complete(waiter),
+            if !core.wait(waiter) {
+                return Self::complete(waiter);
             }
+            // The operation may be destroyed by now.
+            core.wanted_at(level);
+            Transfer::none()
         }
     }
 }
 
-/// The state of a waiter after [`wait`](GroupRef::wait).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// It has its grant, and the caller completes it.
-    Granted,
-    /// Another party completes it later, or has done so.
-    Waiting,
-    /// It was stopped before it began.
-    Stopped,
-}
-
 impl GroupRef {
-    /// Lists a waiter, unless it can be granted something at once, or was stopped.
+    /// Lists a waiter, unless it is granted something at once, or was stopped. Then it returns `false`, and the caller completes
+    /// the waiter. Otherwise another party does, perhaps already.
     ///
     /// # Safety
     ///
-    /// The waiter is pinned, and in no list. From here on the granting party completes it.
-    pub(super) unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> Waits {
+    /// The waiter is pinned, and in no list.
+    pub(super) unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> bool {
         let mut lock = self.lock();
         // SAFETY: the caller's promise.
         let this = unsafe { waiter.as_ref() };
         if this.is_stopped() {
-            return Waits::Stopped;
+            return false;
         }
         let given = match this.kind {
             WaitFor::Next => match lock.pop_finished() {
@@ -330,13 +318,13 @@ impl GroupRef {
         match given {
             Some(given) => {
                 this.give(given);
-                Waits::Granted
+                false
             }
             None => {
                 // SAFETY: the caller's promise.
                 unsafe { lock.waiters.push(waiter) };
                 this.begin();
-                Waits::Waiting
+                true
             }
         }
     }
