@@ -38,8 +38,8 @@ impl<T> ChildClaim<T> {
 impl<T> Drop for ChildClaim<T> {
     fn drop(&mut self) {
         let solo = self.task.solo();
-        let let_go = match solo.parent {
-            None => solo.let_go(false),
+        let is_disclaimed = match solo.parent {
+            None => solo.disclaim(false),
             Some(parent) => {
                 if !self.task.is_finished() {
                     self.task.cancel(Why::SCOPE_LEFT);
@@ -47,13 +47,13 @@ impl<T> Drop for ChildClaim<T> {
                 Polling::with_frame(parent, |polling| {
                     let Some(polling) = polling else {
                         // The child stays tied, and the frame waits for it when the frame's future is dropped.
-                        return solo.let_go(false);
+                        return solo.disclaim(false);
                     };
                     // SAFETY: the caller is inside the parent's poll. The await is counted here.
                     unsafe {
                         solo.untie();
                         polling.count_wait();
-                        let counted = solo.let_go(true);
+                        let counted = solo.disclaim(true);
                         if counted {
                             // The child was stopped, so no later stop matters. Its scope need not wait for it.
                             solo.unlink().run();
@@ -65,7 +65,7 @@ impl<T> Drop for ChildClaim<T> {
                 })
             }
         };
-        if !let_go && solo.joiner.load(Acquire) == DONE {
+        if !is_disclaimed && solo.joiner.load(Acquire) == DONE {
             // SAFETY: the child has ended, and the claim owns the result. A result that was taken is not dropped again.
             unsafe { Solo::drop_result(self.task.0) };
         }

@@ -270,7 +270,7 @@ impl Solo {
     /// Gives the result up. With `counted` the parent has counted an await, which the end of the child releases. Returns
     /// `false` if there is nothing to wait for: the child has ended and the claim owns the result, or the parent gave it up
     /// before.
-    fn let_go(&self, counted: bool) -> bool {
+    fn disclaim(&self, counted: bool) -> bool {
         let gone = if counted { ORPHAN } else { GONE };
         let mut seen = self.joiner.load(Acquire);
         while !matches!(seen, DONE | TAKEN | ORPHAN | OVER) {
@@ -325,7 +325,7 @@ unsafe impl Tethered for Solo {
             solo.is_tied.store(false, Relaxed);
             let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
             polling.count_wait();
-            if !solo.let_go(true) {
+            if !solo.disclaim(true) {
                 polling.uncount_wait();
             }
             resumed.and(solo.unlink())

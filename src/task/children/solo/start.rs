@@ -52,28 +52,22 @@ where
     }
 
     let parent = polling.map(Polling::frame);
-    let (context, scope, unit) = match polling {
+    let (unit, locals, context, scope, reaching) = match polling {
         Some(polling) => {
             let here = polling.context();
             let mut context = here.of_child();
             context.placement.priority = polling.level();
-            (context, here.scope(), ptr::from_ref(polling.unit()))
+            let unit = Unit::spawned(polling.unit());
+            (unit, Locals::current(), context, here.scope(), here.reaching_token())
         }
-        None => (Context::of_home(Home::global_pool()), None, ptr::null()),
+        None => {
+            let context = Context::of_home(Home::global_pool());
+            (Unit::new(ptr::null()), Locals::default(), context, None, context.token)
+        }
     };
-    let reaching = polling.map_or(context.token, |polling| polling.context().reaching_token());
     let (outer, inherited) = (context.token, context.priority());
-    let locals = if parent.is_some() {
-        Locals::current()
-    } else {
-        Locals::default()
-    };
     let solo = Solo {
-        unit: if parent.is_some() {
-            Unit::spawned(unit)
-        } else {
-            Unit::new(unit)
-        },
+        unit,
         relay: Relay::new(Solo::unlinked),
         is_linked: AtomicBool::new(true),
         ends: AtomicU8::new(2),
