@@ -9,15 +9,15 @@ use crate::stop::Why;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::task::frame::Polling;
 
-/// The right to the result of a child. Dropping it lets a detached child continue; any other child is stopped, and its parent
-/// waits for it.
+/// The right to the result of a child. After its drop a detached child continues; any other child is stopped, and its parent waits
+/// for it.
 pub(in crate::task) struct ChildClaim<T> {
     task: SoloRef,
     _value: PhantomData<fn() -> T>,
 }
 
 impl<T> ChildClaim<T> {
-    /// Creates the claim. The caller passes a reference to the child, and there is no other claim.
+    /// Creates the one claim of a child.
     pub(super) fn new(task: SoloRef) -> Self {
         ChildClaim {
             task,
@@ -46,10 +46,10 @@ impl<T> Drop for ChildClaim<T> {
                 }
                 Polling::with_frame(parent, |polling| {
                     let Some(polling) = polling else {
-                        // The child stays tied, and the frame waits for it when the frame's future is dropped.
+                        // Another thread: the child stays tied, and the frame waits for it when the frame's future is dropped.
                         return solo.disclaim(false);
                     };
-                    // SAFETY: the caller is inside the parent's poll. The await is counted here.
+                    // SAFETY: this thread polls the parent. The await is counted before the end can release it.
                     unsafe {
                         solo.untie();
                         polling.count_wait();
@@ -66,7 +66,7 @@ impl<T> Drop for ChildClaim<T> {
             }
         };
         if !is_disclaimed && solo.joiner.load(Acquire) == DONE {
-            // SAFETY: the child has ended, and the claim owns the result. A result that was taken is not dropped again.
+            // SAFETY: `DONE` says that the child has ended, and that the claim owns the result.
             unsafe { Solo::drop_result(self.task.0) };
         }
     }

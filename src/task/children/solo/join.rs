@@ -93,7 +93,7 @@ impl Joiner {
     ///
     /// The caller removed the joiner from the child's word.
     pub(super) unsafe fn complete(this: NonNull<Joiner>, done: bool) -> Transfer {
-        // SAFETY: a joiner is alive until it was completed.
+        // SAFETY: a joiner is alive until it is completed.
         let complete = unsafe { this.as_ref() }.complete;
         // SAFETY: the caller's promise.
         unsafe { complete(this, done) }
@@ -121,10 +121,10 @@ pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value,
 impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOperation<T, D, R> {
     /// # Safety
     ///
-    /// `joiner` is that of such an operation, which the caller completes.
+    /// `joiner` is that of such an operation. The caller removed it from the child's word.
     unsafe fn complete(joiner: NonNull<Joiner>, done: bool) -> Transfer {
         let this = joiner.cast::<Self>().as_ptr();
-        // SAFETY: the caller's promise. A running callback loses the race for the joiner, and `leave` waits for it.
+        // SAFETY: the removal makes this the completing party. `leave` waits for a running callback, which finds no joiner.
         unsafe {
             (*this).slot.leave();
             Self::finish(this, done)
@@ -133,9 +133,9 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
 
     /// # Safety
     ///
-    /// As for `complete`; and no callback uses the operation any longer.
+    /// The caller is the completing party, and no callback uses the operation.
     unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
-        // SAFETY: the caller's promise: exclusive access. The awaiting frame is not done.
+        // SAFETY: the caller has exclusive access. The awaiting frame is not done.
         let (task, receiver) = unsafe {
             (*this).link.leave();
             ((*this).task.take(), (*this).receiver.take())
@@ -147,13 +147,13 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
             drop(task);
             return receiver.set_stopped();
         }
-        // SAFETY: the child has ended, and the result belongs to the claim through which this waits.
+        // SAFETY: the child has ended, and its word left the result to this join.
         let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
         drop(task);
         D::deliver(completion, receiver)
     }
 
-    /// Returns whether a stop is ignored, because the child was asked to stop as well, and its result is waited for.
+    /// Returns whether a stop is ignored: it reaches the child too, so the child's end is near.
     fn ignores_stop(&self) -> bool {
         self.reached.is_some_and(|token| token.stop_requested())
     }
@@ -162,7 +162,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
     ///
     /// `link` is that of such an operation, and listed.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        // SAFETY: the caller's promise: the operation is alive, and holds a reference to the child.
+        // SAFETY: the caller's promise. `finish` removes the link before it takes the reference to the child.
         unsafe {
             let task = &(*container_of!(link, Self, link).as_ptr()).task;
             task.as_ref().map(|task| ToRaise::strand(task.0))
@@ -173,7 +173,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
     ///
     /// `slot` is that of such an operation, which is alive until the slot is released.
     unsafe fn stop_requested(slot: NonNull<StopSlot<JoinToken<D, T, R>>>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. After the release, only a callback that removed the joiner uses the operation.
         unsafe {
             let this = container_of!(slot, Self, slot).as_ptr();
             let word = this.cast::<Joiner>();
@@ -206,8 +206,8 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: only unpinned fields are moved.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: this call has exclusive access until the joiner is published. The operation is pinned and started once; the
-        // slot is left or released before it completes.
+        // SAFETY: this call has exclusive access until the joiner is published without `STARTING`. The operation is pinned and
+        // started once; the slot is left or released before it completes.
         unsafe {
             let (Some(task), Some(receiver)) = (&(*this).task, &(*this).receiver) else {
                 return Transfer::none();
@@ -222,28 +222,30 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             let starting = word.map_addr(|address| address | STARTING);
             if let Err(seen) = joiner.compare_exchange(ptr::null_mut(), starting, AcqRel, Acquire) {
                 drop(token);
-                // Otherwise another join waits for it, or the claim was dropped.
+                // If not done, another join waits, or the claim was dropped: this one stops.
                 return Self::finish(this, seen == DONE);
             }
+            // A stop that reaches the child as well is ignored, so that its result is not lost.
             if let Some(around) = around {
                 let (context, solo) = (around.context.as_ref(), task.solo());
                 let is = |one: ErasedStopToken, other: ErasedStopToken| one.stop_possible() && one.is_same(&other);
                 (*this).reached = if is(context.token, solo.outer) {
                     Some(solo.outer)
                 } else {
-                    // The child was bound in another scope, or this is another one. A stop of the task reaches both.
+                    // The child was started in another scope of the task. A stop of the task reaches both.
                     let token = context.reaching_token();
                     is(token, solo.reaching).then_some(token)
                 };
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }
-            // Later raises are told by the link.
+            // The link tells later raises only.
             if let Some(level) = level {
                 task.raise(level);
             }
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
             let waits = listening || (*this).ignores_stop();
             let next = if waits { word } else { ptr::null_mut() };
+            // Fails if the child has ended, or if the callback or the claim removed the joiner.
             match joiner.compare_exchange(starting, next, AcqRel, Acquire) {
                 Ok(_) if waits => Transfer::none(),
                 Ok(_) => Self::finish(this, false),

@@ -37,14 +37,15 @@ use crate::{Panic, Priority, Transfer};
 #[repr(C)]
 pub(in crate::task) struct Solo {
     unit: Unit,
-    /// Stops the child. Linked to the task's token if there is a parent, until the child has ended or was let go.
+    /// Stops the child. Linked to the parent's token, if any, until the child has ended or was disclaimed.
     relay: Relay,
-    /// Whether the link is to be ended. The thread that clears the flag ends it.
+    /// Whether the link is to be ended. Cleared by a `Relaxed` swap, which publishes nothing: the thread that clears it ends the
+    /// link.
     is_linked: AtomicBool,
-    /// One for the link, until it is over, and one for the run. Decremented with acquire and release. The thread that decrements it
-    /// to zero settles the result.
+    /// One for the run, and one for the link until it is over. Decremented with `AcqRel`, so the later end sees the writes of the
+    /// earlier one, and settles the result.
     ends: AtomicU8,
-    /// The child's context, made of the task's or of none.
+    /// The child's context, made of the parent's if there is one.
     context: Context,
     /// The task-local values that the child inherits, until it has ended.
     locals: Cell<Locals>,
@@ -58,10 +59,10 @@ pub(in crate::task) struct Solo {
     scope: Option<NonNull<ContextScope>>,
     /// Ties the child to its parent. `None` for a detached child. Written before the child is started.
     tether: Option<NonNull<Tether<Solo>>>,
-    /// Whether the tether has its reference. Accessed by the thread that polls the parent, or frees it.
+    /// Whether the tether owns its reference. Accessed by the thread that polls or frees the parent.
     has_tether: Cell<bool>,
-    /// Whether the tether is to be untied. The first thread that swaps it does so: in the end of the child, in the drop of the
-    /// claim, or in the end of the parent.
+    /// Whether the tether is to be untied. Cleared by `AcqRel` swaps that pair with each other: the child's end loosens the tether,
+    /// the claim's drop unties it. An abandoning parent clears the flag with `Relaxed`, and keeps the tether.
     is_tied: AtomicBool,
     counted: Counted,
     /// The token that the relay is linked to. Only compared once the link is over.
@@ -70,9 +71,9 @@ pub(in crate::task) struct Solo {
     reaching: ErasedStopToken,
     /// Raises the child with its parent, until the child has ended.
     link: Link,
-    /// Discards the result. Returns the panic, if the result is one or its destructor panics.
+    /// Discards the result. Returns its panic, or that of its destructor.
     discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
-    /// The party that the result belongs to: see [`word`].
+    /// The party that owns the result: see [`word`], with writers and orderings.
     joiner: AtomicPtr<Joiner>,
 }
 
@@ -138,7 +139,7 @@ impl SoloRef {
 impl Solo {
     /// # Safety
     ///
-    /// `frame` is that of such a child, which was started and not freed.
+    /// `frame` is that of a single child, started and not freed.
     unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Solo {
         // SAFETY: the caller's promise; the unit is the first field of the tail.
         unsafe { Header::unit(frame).cast::<Solo>().as_ref() }
@@ -159,7 +160,7 @@ impl Solo {
             }
             solo.unit.end_with_handle();
             drop(solo.locals.take());
-            // The source of the stop may be destroyed once the end is visible.
+            // Unlinked first: the outer source may be destroyed once the end is visible.
             solo.unlink().and(Solo::one_end(NonNull::from(solo)))
         }
     }
@@ -168,10 +169,10 @@ impl Solo {
     ///
     /// # Safety
     ///
-    /// The parent, if there is one, is not done before this returns.
+    /// The parent, if any, is not done before this returns.
     unsafe fn unlink(&self) -> Transfer {
         if self.is_linked.swap(false, Relaxed) {
-            // SAFETY: the flag lets one thread end it. The relay is alive until the end was settled, which waits for this.
+            // SAFETY: the swap succeeds once. The relay is alive until the end was settled, which waits for the link.
             unsafe { Relay::end(NonNull::from(&self.relay)) }
         } else {
             Transfer::none()
@@ -182,9 +183,9 @@ impl Solo {
     ///
     /// # Safety
     ///
-    /// `relay` is that of such a child.
+    /// `relay` is that of a single child.
     unsafe fn unlinked(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the run's reference and the scope stay until the end was settled, which waits for this.
+        // SAFETY: the caller's promise. The run's reference and the scope last until the end was settled, which waits for this.
         unsafe {
             let solo = container_of!(relay, Solo, relay);
             if let Some(scope) = solo.as_ref().scope {
@@ -194,20 +195,21 @@ impl Solo {
         }
     }
 
+    /// Counts the end of the link or of the run. The later one settles the result.
+    ///
     /// # Safety
     ///
-    /// The link or the run has ended; each calls this once. The child may be freed when this returns.
+    /// Each of the two calls this once. The child may be freed when this returns.
     unsafe fn one_end(this: NonNull<Solo>) -> Transfer {
         // SAFETY: the run holds a reference until its end was settled.
         let solo = unsafe { this.as_ref() };
         if solo.ends.fetch_sub(1, AcqRel) != 1 {
             return Transfer::none();
         }
-        // Before the parent can be done.
+        // Everything that the parent lists is removed before `settle`, after which the parent can be done.
         solo.link.leave();
         if let Some(tether) = solo.tether {
-            // SAFETY: the parent is not done before this child has ended. The run still holds a reference when that of the link
-            // is released.
+            // SAFETY: the parent is not done yet. The run still holds a reference when the link's is released.
             unsafe {
                 solo.counted.unlink(solo.unit.parent());
                 if solo.is_tied.swap(false, AcqRel) {
@@ -216,21 +218,23 @@ impl Solo {
                 Header::release(solo.frame);
             }
         }
-        // SAFETY: the child is done, and uses nothing around it but its parent.
+        // SAFETY: the run and the link have ended.
         unsafe { Solo::settle(solo) }
     }
 
+    /// Passes the result to its owner, or discards it, and releases the run's reference.
+    ///
     /// # Safety
     ///
-    /// The child is done, and uses nothing around it but its parent.
+    /// The run and the link have ended. Called once.
     unsafe fn settle(solo: &Solo) -> Transfer {
         let (frame, parent) = (solo.frame, solo.parent);
-        // SAFETY: the run holds a reference.
+        // SAFETY: the run's reference is released last. `word` says which party owns the result.
         unsafe {
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
                 Solo::drop_result(frame);
-                // The parent may have begun to wait meanwhile.
+                // The parent may have changed `GONE` to `ORPHAN` meanwhile.
                 let seen = solo.joiner.swap(OVER, AcqRel);
                 Header::release(frame);
                 return match parent {
@@ -249,6 +253,8 @@ impl Solo {
         }
     }
 
+    /// Discards the result, and reports a panic.
+    ///
     /// # Safety
     ///
     /// The frame is done, and the caller owns its result.
@@ -267,9 +273,8 @@ impl Solo {
         }
     }
 
-    /// Gives the result up. With `counted` the parent has counted an await, which the end of the child releases. Returns
-    /// `false` if there is nothing to wait for: the child has ended and the claim owns the result, or the parent gave it up
-    /// before.
+    /// Leaves the result to the end of the child, which discards it. With `counted` that end also ends an await of the parent.
+    /// Returns `false` if the child has ended, or the parent has disclaimed the result before.
     fn disclaim(&self, counted: bool) -> bool {
         let gone = if counted { ORPHAN } else { GONE };
         let mut seen = self.joiner.load(Acquire);
@@ -288,7 +293,7 @@ impl Solo {
         false
     }
 
-    /// Unties the child from its parent. If it was abandoned, or is ending on another thread, the frame does that later.
+    /// Unties the child from its parent. The frame does it later if the child is being abandoned, or is ending on another thread.
     ///
     /// # Safety
     ///
@@ -297,10 +302,10 @@ impl Solo {
         let was_tied = self.is_tied.swap(false, AcqRel);
         if let Some(tether) = self.tether
             && self.has_tether.get()
-            // SAFETY: the tether was not untied, so its block is alive.
+            // SAFETY: `has_tether` says that the tether was not untied, so its block is alive.
             && (was_tied || unsafe { Tether::is_loose(tether) })
         {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller polls the parent, and `has_tether` says that the tether owns its reference.
             unsafe { Tether::untie(tether) };
         }
     }
@@ -309,9 +314,9 @@ impl Solo {
     ///
     /// # Safety
     ///
-    /// `link` is that of such a child, and listed.
+    /// `link` is that of a single child, and listed.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        // SAFETY: the caller's promise: the child has not ended, and the link holds a reference.
+        // SAFETY: the caller's promise. A listed link holds a reference.
         Some(unsafe { ToRaise::strand(container_of!(link, Solo, link).as_ref().frame) })
     }
 }
@@ -319,7 +324,7 @@ impl Solo {
 // SAFETY: `release` drops one reference to the child's frame.
 unsafe impl Tethered for Solo {
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
-        // SAFETY: the tether holds a reference, and the caller polls the parent.
+        // SAFETY: the tether holds a reference. The caller polls the parent, whose await is counted before the end can release it.
         unsafe {
             let solo = this.as_ref();
             solo.is_tied.store(false, Relaxed);
@@ -333,7 +338,7 @@ unsafe impl Tethered for Solo {
     }
 
     unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the tether owns a reference, and does not use the child afterwards.
         unsafe {
             this.as_ref().has_tether.set(false);
             Header::release(this.as_ref().frame);

@@ -18,7 +18,7 @@ use crate::task::frame::{FrameSuccessor, Header, Home, Polling, Tracker};
 use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit, raising};
 use crate::{Completion, Panic};
 
-/// The frame of such a child.
+/// The frame of a single child.
 type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
 
 /// The parameters of a child's start.
@@ -27,9 +27,7 @@ pub(in crate::task) struct ChildStart<A> {
     pub(in crate::task) allocator: A,
 }
 
-/// Starts a single child.
-///
-/// With `polling` it is a child of the frame that this thread polls, which waits for it; otherwise it is detached.
+/// Starts a single child: of the frame `polling`, which waits for it, or detached.
 pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
@@ -42,7 +40,7 @@ where
 {
     /// # Safety
     ///
-    /// The frame is done, and its result has this type, belongs to the caller, and was not taken.
+    /// The frame is done. The caller owns its result, which has this type and was not taken.
     unsafe fn discard<T>(frame: NonNull<Header>) -> Option<Panic> {
         // SAFETY: the caller's promise.
         match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
@@ -51,6 +49,7 @@ where
         }
     }
 
+    // A detached child inherits nothing.
     let parent = polling.map(Polling::frame);
     let (unit, locals, context, scope, reaching) = match polling {
         Some(polling) => {
@@ -91,11 +90,12 @@ where
         joiner: AtomicPtr::new(ptr::null_mut()),
     };
     let frame = SoloFrame::<F, T, Cx>::make(Plain(future), start.allocator, solo)?;
-    // SAFETY: the frame is new and not shared; its tail is pinned. Links are removed before the parent's frame, or the scope
-    // whose token is linked, has ended.
+    // SAFETY: the frame is new and not shared; its tail is pinned. `one_end` and `unlinked` remove the links before the parent's
+    // frame, or the scope whose token is linked, has ended.
     unsafe {
         let place = SoloFrame::<F, T, Cx>::tail(frame).as_ptr();
         (*place).frame = frame;
+        // First the steps that can fail, while no other party knows the child.
         if let Some(polling) = polling {
             match Tether::tie(NonNull::new_unchecked(place), polling) {
                 Ok(tether) => {
@@ -120,7 +120,7 @@ where
                 Ok(context) => context,
                 Err(error) => {
                     if let (Some(parent), Some(tether)) = (parent, (*place).tether) {
-                        // The frame was not started, and is freed whatever its references.
+                        // Frees the block alone: the tether has no reference yet.
                         Header::free_block(parent, tether.cast());
                     }
                     Header::release(frame);
@@ -134,27 +134,28 @@ where
         let successor = FrameSuccessor::operation(frame.cast(), Solo::complete);
         mem::forget(Header::begin(frame, context, unit, successor));
         if let Some(polling) = polling {
-            // One reference for the link that raises it, and one for the tether.
+            // One reference for the link that raises the child, and one for the tether.
             Header::count(frame);
             Header::count(frame);
             Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
-            // Later raises are told by the link.
+            // The link tells later raises, but not one since the context was made.
             match polling.level() {
                 Some(level) if Some(level) > inherited => raising::raise(frame, level),
                 _ => {}
             }
+            // The scope, if any, is kept until `unlinked`.
             polling.context().enter();
             Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
             Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
         }
-        // From here on the parent waits for it.
+        // `set_name` needs a parent that ends after the child, which holds from here on.
         if let Some(name) = (*place).place.as_mut().and_then(|own| own.take_name()) {
             unit.as_ref().set_name(name);
         }
         if parent.is_none() {
             Tracker::queue_first(frame);
         }
-        // One reference for the claim; the first is that of the run.
+        // One reference for the claim; the run has the first.
         Header::count(frame);
         let claim = ChildClaim::new(SoloRef(frame));
         Header::enqueue(frame).run();

@@ -1,13 +1,13 @@
-//! The word that says which party the result of a single child belongs to.
+//! The word that names the owner of a single child's result.
 //!
 //! | value | meaning |
 //! |---|---|
 //! | null | the child runs, and no party waits |
-//! | a [`Joiner`], with `STARTING` | the child runs, and the joiner begins to wait. A party that removes it here has nothing else to do: the joiner's start notices |
-//! | a joiner | the child runs, and the joiner waits. The party that removes it here completes it |
+//! | a [`Joiner`], with `STARTING` | the child runs, and the joiner begins to wait. Its start notices a removal |
+//! | a joiner | the child runs, and the joiner waits. The removing party completes it |
 //! | `DONE` | the child has ended; the result is in the frame, and belongs to the [`ChildClaim`](super::claim::ChildClaim) |
 //! | `TAKEN` | the child has ended; the result belongs to the joiner that waited |
-//! | `GONE` | no party will ask: the end of the child discards the result |
+//! | `GONE` | the result was disclaimed: the end of the child discards it |
 //! | `ORPHAN` | like `GONE`; the end also ends the await that the parent has counted |
 //! | `OVER` | the child has ended, and its result was discarded |
 //!
@@ -19,11 +19,11 @@
 //! | null, a joiner with `STARTING` | `DONE` | the end of the child |
 //! | a joiner | `TAKEN` | the end of the child, which completes the joiner |
 //! | null, a joiner | `GONE`, `ORPHAN` | the claim, when it is dropped |
-//! | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is gone |
+//! | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is dropped |
 //! | `GONE`, `ORPHAN` | `OVER` | the end of the child, after the result was discarded |
 //!
-//! Every change acquires and releases. A party that finds `DONE` sees the result, and a party that completes a joiner sees what the
-//! joiner's start wrote.
+//! Every change is `AcqRel`, and every load acquires: a party that finds `DONE` sees the result, and a party that completes a joiner
+//! sees the writes of the joiner's start.
 
 use core::ptr::{self, NonNull};
 
