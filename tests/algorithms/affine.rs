@@ -259,44 +259,6 @@ fn a_stop_before_the_start_reaches_the_child() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let value = census.value();
-    let kept = with_loop(|there| sync_wait(just(value).continues_on(there).affine()).unwrap());
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn borrows_from_the_caller() {
-    let words = ["a".to_owned(), "bc".to_owned()];
-    let length = with_loop(|there| sync_wait(just(&words[1]).continues_on(there).affine().then(String::len)).unwrap());
-    assert_eq!(length, 2);
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let value = census.value();
-    let run_loop = RunLoop::new();
-    let mut slot = WaitSlot::new();
-    let work = just_from(move || drop(value))
-        .continues_on(run_loop.scheduler())
-        .affine();
-    drop(prepare(work, &mut slot));
-    assert_eq!((run_loop.run_ready(), census.alive()), (0, 0));
-}
-
-#[test]
-fn does_not_allocate() {
-    let run_loop = RunLoop::new();
-    let work = just(1).continues_on(run_loop.scheduler()).affine();
-    let (value, allocated) = allocations(|| run_loop.run_until(work).unwrap());
-    assert_eq!((value, allocated), (1, 0));
-}
-
-#[test]
 fn a_million_rounds_take_constant_stack() {
     with_stack(SMALL_STACK, || {
         let mut left = ROUNDS;
@@ -313,20 +275,6 @@ fn a_million_rounds_take_constant_stack() {
             .affine();
         assert_eq!(affine_of(&round), Completes::OnStartScheduler);
         let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let mut left = ROUNDS;
-        let round = just(1).continues_on(run_loop.scheduler()).affine();
-        let last = run_loop.run_until(round.repeat_until(|_| {
             left -= 1;
             left == 0
         }));

@@ -82,15 +82,6 @@ fn for_both_nests(check: impl Fn(&dyn Fn(Boxed<'static>) -> Boxed<'static>, i32)
 }
 
 #[test]
-fn every_channel_passes() {
-    assert_eq!(sync_wait(just(1).boxed()).unwrap(), 1);
-    assert_eq!(sync_wait(just_error::<i32, _>("no").boxed()).err(), Some("no"));
-    assert!(sync_wait(just_stopped::<i32, Infallible>().boxed()).is_stopped());
-    let panics = || just_from(|| -> i32 { panic!("inside") }).boxed();
-    assert_eq!(panic_message(|| sync_wait(panics())), "inside");
-}
-
-#[test]
 fn branches_that_differ_have_one_type() {
     let branch = |n: i32| {
         if n % 2 == 0 {
@@ -101,17 +92,6 @@ fn branches_that_differ_have_one_type() {
     };
     let all = when_all_iter((0..4).map(branch));
     assert_eq!(sync_wait(all).unwrap(), [0, 10, 2, 30]);
-}
-
-#[test]
-fn moves_what_cannot_be_copied_and_borrows_from_the_caller() {
-    let census = Census::new();
-    let kept = sync_wait(just(census.value()).boxed()).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    let word = "borrowed".to_owned();
-    let length: BoxedSender<'_, usize, Infallible> = just(&word).then(|word| word.len()).boxed();
-    assert_eq!(sync_wait(length).unwrap(), 8);
 }
 
 #[test]
@@ -181,19 +161,6 @@ fn the_inside_is_destroyed_before_it_completes() {
 
 fn census_of(value: &Counted) -> String {
     format!("{value:?}")
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let child = || {
-        let value = census.value();
-        just_from(move || panic!("called with {value:?}")).boxed()
-    };
-    drop(child());
-    let mut slot = WaitSlot::new();
-    drop(prepare(child().boxed(), &mut slot));
-    assert_eq!(census.alive(), 0);
 }
 
 #[test]
@@ -594,31 +561,4 @@ fn an_operation_that_panics_when_it_is_destroyed_ends_the_process() {
         let _ = sync_wait(Hostile::new(Trick::OperationPanics, &Census::new()).boxed());
     });
     assert!(said.contains("panicked inside a job"), "{said}");
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).let_value(|x| just(x + 1).boxed().boxed());
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 2);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let mut left = ROUNDS;
-        let round = just(()).let_value(|()| run_loop.scheduler().schedule().then(|()| 1).boxed());
-        let last = run_loop.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
 }

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::*;
-use bowline::Completes;
 use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::InplaceStopSource;
@@ -87,26 +86,6 @@ fn the_function_sees_the_value() {
     };
     assert_eq!(sync_wait(just(vec![1, 2, 3]).bulk(3, add)).unwrap(), [1, 2, 3]);
     assert_eq!(sum.load(Ordering::SeqCst), 6);
-}
-
-#[test]
-fn is_not_called_for_the_rest() {
-    let failed = just_error::<i32, _>("no");
-    assert_eq!(sync_wait(failed.bulk(3, |_, _| panic!("called"))).err(), Some("no"));
-    assert_eq!(
-        sync_wait(failed.bulk_chunked(3, |_, _| panic!("called"))).err(),
-        Some("no")
-    );
-    let stopped = just_stopped::<i32, &str>();
-    assert!(sync_wait(stopped.bulk(3, |_, _| panic!("called"))).is_stopped());
-    assert!(sync_wait(stopped.bulk_chunked(3, |_, _| panic!("called"))).is_stopped());
-    let visits = Visits::new(3);
-    let panicked = just_panic::<i32, &str>("first");
-    let indices = panicked.clone().bulk(3, |index, _| visits.visit(index));
-    assert_eq!(panic_message(|| sync_wait(indices)), "first");
-    let chunks = panicked.bulk_chunked(3, |range, _| visits.visit_all(range));
-    assert_eq!(panic_message(|| sync_wait(chunks)), "first");
-    assert_eq!(visits.total(), 0);
 }
 
 #[test]
@@ -215,74 +194,6 @@ fn the_function_and_a_value_that_is_not_handed_on_are_dropped_before_the_complet
         .write_env(WithStopToken(source.token()));
     let stopped = stopped.then(|_| 1).upon_stopped(|| census.alive());
     assert_eq!(sync_wait(stopped).unwrap(), 0);
-}
-
-#[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let kept = sync_wait(just(census.value()).bulk(2, |_, _| ()).bulk_chunked(2, |_, _| ())).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let mut slot = WaitSlot::new();
-    let work = just(census.value())
-        .bulk(3, |_, _| panic!("called"))
-        .bulk_chunked(3, |_, _| panic!("called"));
-    drop(prepare(work, &mut slot));
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn completes_where_the_sender_does() {
-    assert_eq!(completes(&just(1).bulk(1, |_, _| ())), Completes::OnStartScheduler);
-    assert_eq!(
-        completes(&just(1).bulk_chunked(1, |_, _| ())),
-        Completes::OnStartScheduler
-    );
-    assert_eq!(completes(&never::<(), ()>().bulk(1, |_, ()| ())), Completes::Anywhere);
-}
-
-#[test]
-fn does_not_allocate() {
-    let (value, allocated) = allocations(|| {
-        let work = just(1)
-            .bulk(10, |_, _| ())
-            .bulk_unchunked(10, |_, _| ())
-            .bulk_chunked(10, |_, _| ());
-        sync_wait(work).unwrap()
-    });
-    assert_eq!((value, allocated), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let calls = AtomicUsize::new(0);
-        let count = |_: usize, _: &i32| {
-            calls.fetch_add(1, Ordering::Relaxed);
-        };
-        let round = just(1)
-            .bulk(1, count)
-            .bulk_chunked(1, |range, value| count(range.start, value));
-        assert_eq!(sync_wait(round.repeat_until(million())).unwrap(), 1);
-        assert_eq!(calls.into_inner(), 2 * ROUNDS);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let there = run_loop.scheduler().schedule();
-        let round = there.bulk(2, |_, ()| ()).bulk_chunked(2, |_, ()| ());
-        let last: Outcome<(), Infallible> = run_loop.run_until(round.repeat_until(million()));
-        assert_eq!(last, Outcome::Value(()));
-    });
 }
 
 /// On a pool, where the work is shared.

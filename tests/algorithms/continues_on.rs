@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::common::touchy::Touchy;
 use crate::common::*;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop};
+use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 
 #[test]
@@ -54,20 +54,6 @@ fn the_sender_is_destroyed_before_the_hop_and_its_value_is_moved() {
 }
 
 #[test]
-fn borrows_from_the_caller() {
-    let data = [1, 2, 3];
-    let sum = with_loop(|there| {
-        sync_wait(
-            just(&data[..])
-                .continues_on(there)
-                .then(|data| data.iter().sum::<i32>()),
-        )
-        .unwrap()
-    });
-    assert_eq!(sum, 6);
-}
-
-#[test]
 fn a_stop_during_the_hop_drops_the_value_before_it_completes_stopped() {
     let census = Census::new();
     let value = census.value();
@@ -97,53 +83,6 @@ fn an_error_or_a_panic_is_not_lost_to_a_stop() {
     let panics = just_from(|| panic!("here")).continues_on(run_loop.scheduler());
     let panics = panics.write_env(WithStopToken(source.token()));
     assert_eq!(panic_message(|| run_loop.run_until(panics)), "here");
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let value = census.value();
-    let run_loop = RunLoop::new();
-    let mut slot = WaitSlot::new();
-    drop(prepare(
-        just_from(move || drop(value)).continues_on(run_loop.scheduler()),
-        &mut slot,
-    ));
-    assert_eq!((run_loop.run_ready(), census.alive()), (0, 0));
-}
-
-#[test]
-fn does_not_allocate() {
-    let run_loop = RunLoop::new();
-    let (value, allocated) = allocations(|| run_loop.run_until(just(1).continues_on(run_loop.scheduler())).unwrap());
-    assert_eq!((value, allocated), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).continues_on(InlineScheduler).continues_on(InlineScheduler);
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let mut left = ROUNDS;
-        let round = just(1).continues_on(run_loop.scheduler());
-        let last = run_loop.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! untouched. Behaviour that is an algorithm's own is tested in the file of its name.
 
 use std::marker::PhantomPinned;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -316,14 +316,14 @@ impl<C: Counts, R: Receiver<Token<C>, Token<C>>> Operation for SourceOperation<C
 type Later<C> = ContinuesOn<Source<C>, RunLoopScheduler<'static>>;
 
 /// How a sender completed, how many tokens arrived, and how many were alive at that moment; the text of a panic.
-type Ended = (Channel, usize, usize, Option<&'static str>);
+type Ended = (Channel, usize, usize, Option<String>);
 
 /// Runs a sender to its end.
 fn run<S>(run_loop: &'static RunLoop, tally: &Tally, sender: S) -> Ended
 where
     S: Sender<Value: Tokens, Error: Tokens>,
 {
-    match catch_unwind(AssertUnwindSafe(|| run_loop.run_until(sender))) {
+    match Panic::catch(|| run_loop.run_until(sender)) {
         Ok(outcome) => {
             let channel = match &outcome {
                 Outcome::Value(_) => Value,
@@ -332,10 +332,7 @@ where
             };
             (channel, outcome.tokens(), tally.alive(), None)
         }
-        Err(payload) => {
-            let text = payload.downcast::<&'static str>().expect("a panic of the table");
-            (Panicked, 0, tally.alive(), Some(*text))
-        }
+        Err(panic) => (Panicked, 0, tally.alive(), panic.message().map(str::to_owned)),
     }
 }
 
@@ -366,7 +363,7 @@ fn every_channel<I, S>(
         let sender = make(input(&tally, from, run_loop), Function::new(&tally, run_loop));
         let (channel, arrived, alive, text) = run(run_loop, &tally, sender);
         assert_eq!(channel, to, "after {from:?}");
-        assert_eq!(text, (to == Panicked).then_some(INPUT), "after {from:?}");
+        assert_eq!(text.as_deref(), (to == Panicked).then_some(INPUT), "after {from:?}");
         assert_eq!(tally.calls.load(SeqCst), calls, "calls after {from:?}");
         assert_eq!(alive, arrived, "tokens that are left after {from:?}");
         assert_eq!(tally.alive(), 0, "after {from:?}");
@@ -406,7 +403,7 @@ where
         let sender = make(now(&tally, from, run_loop), Function::new(&tally, run_loop));
         let (channel, _, alive, text) = run(run_loop, &tally, sender);
         let first = if from == Panicked { INPUT } else { FUNCTION };
-        assert_eq!((channel, text), (Panicked, Some(first)), "after {from:?}");
+        assert_eq!((channel, text.as_deref()), (Panicked, Some(first)), "after {from:?}");
         assert_eq!(tally.calls.load(SeqCst), 1, "after {from:?}");
         assert_eq!(alive, 0, "tokens that are left after {from:?}");
     }
@@ -500,10 +497,12 @@ fn allocates<I, S>(
                 let sender = make(input(&tally, from, run_loop), Function::new(&tally, run_loop));
                 drop(run_loop.run_until(sender));
             });
-            assert!(
-                round == 0 || allocated == times,
-                "{allocated} allocations after {from:?}"
-            );
+            let right = if from == Value {
+                allocated == times
+            } else {
+                allocated <= times
+            };
+            assert!(round == 0 || right, "{allocated} allocations after {from:?}");
         }
     }
 }
@@ -656,19 +655,19 @@ adaptors! {
 
     let_value (calls borrows clones lazy): |input, f| input.let_value(move |value| just(f.call(value)).infallible_into());
         Value 1, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
-    second_of_let_value (calls borrows clones lazy): |input, f| {
+    second_of_let_value (borrows clones lazy): |input, f| {
         just(()).infallible_into().let_value(move |()| f.call(input))
     };
         Value 1, Error 1, Stopped 1, Panicked 1; allocates_nothing; Inline Anywhere
     let_error (calls borrows clones lazy): |input, f| input.let_error(move |error| just_error::<_, ()>(()).upon_error(move |()| f.call(error)));
         Value 0, Value 1, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
-    second_of_let_error (calls borrows clones lazy): |input, f| just_error(()).let_error(move |()| f.call(input));
+    second_of_let_error (borrows clones lazy): |input, f| just_error(()).let_error(move |()| f.call(input));
         Value 1, Error 1, Stopped 1, Panicked 1; allocates_nothing; Inline Anywhere
     let_stopped (calls borrows clones lazy): |input, f| {
         input.let_stopped(move || just(f.call(f.token())).infallible_into())
     };
         Value 0, Error 0, Value 1, Panicked 0; allocates_nothing; Inline Anywhere
-    second_of_let_stopped (calls borrows clones lazy): |input, f| just_stopped().let_stopped(move || f.call(input));
+    second_of_let_stopped (borrows clones lazy): |input, f| just_stopped().let_stopped(move || f.call(input));
         Value 1, Error 1, Stopped 1, Panicked 1; allocates_nothing; Inline Anywhere
     first_of_sequence (borrows clones lazy): |input, f| input.sequence(just(f).infallible_into().then(|f| f.token()));
         Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
@@ -678,13 +677,13 @@ adaptors! {
         Value 1, Error 1, Stopped 1, Panicked 1; allocates_nothing; Inline Anywhere
 
     repeat_until (calls borrows clones lazy): |input, f| input.repeat_until(move |_| f.call(true));
-        Value 1, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
+        Value 1, Error 0, Stopped 0, Panicked 0; allocates_nothing; OnStartScheduler Anywhere
     repeat_n (borrows clones lazy): |input, _f| input.repeat_n(1);
-        Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
+        Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; OnStartScheduler Anywhere
     retry (borrows clones lazy): |input, _f| input.upon_error(|error| error).retry();
-        Value 0, Value 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
+        Value 0, Value 0, Stopped 0, Panicked 0; allocates_nothing; OnStartScheduler Anywhere
     retry_if (calls borrows clones lazy): |input, f| input.retry_if(move |_| f.call(false));
-        Value 0, Error 1, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
+        Value 0, Error 1, Stopped 0, Panicked 0; allocates_nothing; OnStartScheduler Anywhere
 
     when_all (borrows clones lazy): |input, f| when_all((input, just(f).infallible_into().then(|f| f.token())));
         Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere
@@ -756,7 +755,7 @@ fn a_factory_completes<S>(
     } else {
         (channel, None)
     };
-    assert_eq!((ended, text), expected);
+    assert_eq!((ended, text.as_deref()), expected);
     assert_eq!(tally.calls.load(SeqCst), calls);
     assert_eq!(alive, arrived, "tokens that are left");
     assert_eq!(tally.alive(), 0);

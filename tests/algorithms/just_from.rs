@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::common::*;
-use bowline::Completes;
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
@@ -24,47 +23,9 @@ fn calls_the_function_once_and_only_when_started() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let value = census.value();
-    let kept = sync_wait(just_from(move || value)).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn borrows_from_the_caller() {
-    let mut log = vec![1];
-    sync_wait(just_from(|| log.push(2))).unwrap();
-    assert_eq!(log, [1, 2]);
-}
-
-#[test]
 fn the_function_need_not_be_send_where_nothing_crosses_threads() {
     let shared = Rc::new(5);
     assert_eq!(sync_wait(just_from(|| *shared)).unwrap(), 5);
-}
-
-#[test]
-fn a_panic_of_the_function_arrives() {
-    assert_eq!(
-        panic_message(|| sync_wait(just_from(|| -> i32 { panic!("in just_from") }))),
-        "in just_from"
-    );
-}
-
-#[test]
-fn a_panic_drops_what_was_captured() {
-    let census = Census::new();
-    let value = census.value();
-    panic_message(|| {
-        sync_wait(just_from(move || {
-            let _value = &value;
-            panic!("boom");
-        }))
-    });
-    assert_eq!(census.alive(), 0);
 }
 
 #[test]
@@ -76,21 +37,6 @@ fn ignores_a_stop() {
 }
 
 #[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let value = census.value();
-    let mut slot = WaitSlot::new();
-    drop(prepare(
-        just_from(move || {
-            let _value = &value;
-            panic!("called");
-        }),
-        &mut slot,
-    ));
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
 fn runs_on_the_thread_that_starts_it() {
     with_loop(|scheduler| {
         let there = sync_wait(starts_on(scheduler, just_from(|| thread::current().id()))).unwrap();
@@ -98,21 +44,4 @@ fn runs_on_the_thread_that_starts_it() {
     });
     let here = sync_wait(just_from(|| thread::current().id())).unwrap();
     assert_eq!(here, thread::current().id());
-}
-
-#[test]
-fn completes_inline() {
-    assert_eq!(completes(&just_from(|| 1)), Completes::Inline);
-}
-
-#[test]
-fn does_not_allocate() {
-    assert_eq!(allocations(|| sync_wait(just_from(|| 1)).unwrap()), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        assert_eq!(sync_wait(just_from(|| 7).repeat_until(million())).unwrap(), 7);
-    });
 }

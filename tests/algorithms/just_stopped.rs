@@ -1,9 +1,6 @@
 //! `just_stopped`: a sender that completes stopped.
 
-use std::convert::Infallible;
-
 use crate::common::*;
-use bowline::Completes;
 use bowline::prelude::*;
 
 #[test]
@@ -25,32 +22,4 @@ fn a_copy_needs_no_copy_of_the_types() {
     let copy = sender;
     assert!(sync_wait(copy).is_stopped());
     assert!(sync_wait(sender).is_stopped());
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let mut slot = WaitSlot::new();
-    drop(prepare(
-        just_stopped::<(), Infallible>().upon_stopped(|| panic!("called")),
-        &mut slot,
-    ));
-}
-
-#[test]
-fn completes_inline() {
-    assert_eq!(completes(&just_stopped::<(), ()>()), Completes::Inline);
-}
-
-#[test]
-fn does_not_allocate() {
-    let (outcome, allocated) = allocations(|| sync_wait(just_stopped::<i32, i32>()));
-    assert_eq!((outcome, allocated), (Outcome::Stopped, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let round = just_stopped::<i32, Infallible>().upon_stopped(|| 7);
-        assert_eq!(sync_wait(round.repeat_until(million())).unwrap(), 7);
-    });
 }

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use crate::common::touchy::Touchy;
 use crate::common::*;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::StopSource;
 
 #[test]
@@ -46,23 +45,6 @@ fn the_environment_inside_has_the_scheduler() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let value = census.value();
-    let kept = with_loop(|there| sync_wait(just(value).on(there)).unwrap());
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn borrows_from_the_caller() {
-    let words = ["a".to_owned(), "bc".to_owned()];
-    let work = just_from(|| words.iter().map(String::len).sum::<usize>());
-    assert_eq!(with_loop(|there| sync_wait(work.on(there)).unwrap()), 3);
-}
-
-#[test]
 fn a_stop_before_its_turn_leaves_it_unstarted_and_comes_back() {
     with_loop(|there| {
         let source = StopSource::new();
@@ -84,53 +66,6 @@ fn the_way_back_is_not_stopped() {
             .on(there)
             .write_env(WithStopToken(source.token()));
         assert!(sync_wait(work).unwrap());
-    });
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let value = census.value();
-    let run_loop = RunLoop::new();
-    let mut slot = WaitSlot::new();
-    drop(prepare(
-        just_from(move || drop(value)).on(run_loop.scheduler()),
-        &mut slot,
-    ));
-    assert_eq!((run_loop.run_ready(), census.alive()), (0, 0));
-}
-
-#[test]
-fn does_not_allocate() {
-    let run_loop = RunLoop::new();
-    let (value, allocated) = allocations(|| run_loop.run_until(just(1).on(run_loop.scheduler())).unwrap());
-    assert_eq!((value, allocated), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).on(InlineScheduler).write_env(WithScheduler(InlineScheduler));
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let mut left = ROUNDS;
-        let round = just(1).on(run_loop.scheduler());
-        let last = run_loop.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
     });
 }
 

@@ -4,7 +4,7 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
-use bowline::{Completes, EmptyEnv, Query};
+use bowline::{EmptyEnv, Query};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Depth(u32);
@@ -79,23 +79,6 @@ fn a_query_of_ones_own_combines_what_it_finds() {
     assert_eq!(census.alive(), 0);
 }
 
-struct Broken(#[allow(dead_code, reason = "dropped with the query")] Counted);
-
-impl Query for Broken {
-    type Answer = ();
-
-    fn ask<E: Env>(self, _: &E) {
-        panic!("in the query");
-    }
-}
-
-#[test]
-fn a_panic_of_the_query_arrives_and_drops_it() {
-    let census = Census::new();
-    let message = panic_message(|| sync_wait(read_env(Broken(census.value()))));
-    assert_eq!((message.as_str(), census.alive()), ("in the query", 0));
-}
-
 #[test]
 fn a_panic_of_the_clone_arrives() {
     struct Unclonable;
@@ -118,19 +101,6 @@ fn reads_the_environment_of_the_receiver_itself() {
     let (receiver, reports) = Record::in_env(EmptyEnv);
     submit(depth(), receiver);
     assert!(matches!(reports.recv().unwrap(), Recorded::Value(None)));
-}
-
-#[test]
-fn dropped_unstarted_it_asks_nothing() {
-    let census = Census::new();
-    let mut slot = WaitSlot::new();
-    drop(prepare(read_env(Broken(census.value())), &mut slot));
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn completes_inline() {
-    assert_eq!(completes(&depth()), Completes::Inline);
 }
 
 #[test]

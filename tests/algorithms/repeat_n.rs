@@ -70,14 +70,6 @@ fn a_panic_of_the_clone_arrives() {
 }
 
 #[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let count = AtomicUsize::new(0);
-    let mut slot = WaitSlot::new();
-    drop(prepare(just_from(|| count.fetch_add(1, SeqCst)).repeat_n(3), &mut slot));
-    assert_eq!(count.into_inner(), 0);
-}
-
-#[test]
 fn a_stop_is_seen_between_two_rounds_and_not_after_the_last() {
     for (rounds, ran, stopped) in [(10, 3, true), (3, 3, false)] {
         let source = StopSource::new();

@@ -1,6 +1,5 @@
 //! `repeat_until`: repeats until a value satisfies a predicate.
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use crate::common::*;
@@ -37,18 +36,6 @@ fn an_error_a_stop_or_a_panic_of_a_round_ends_the_loop() {
 }
 
 #[test]
-fn the_predicate_is_not_called_for_an_error_a_stop_or_a_panic() {
-    let called = |_: &i32| -> bool { panic!("called") };
-    assert_eq!(
-        sync_wait(just_error::<i32, _>("no").repeat_until(called)).err(),
-        Some("no")
-    );
-    assert!(sync_wait(just_stopped::<i32, Infallible>().repeat_until(called)).is_stopped());
-    let panics = just_from(|| -> i32 { panic!("first") }).repeat_until(called);
-    assert_eq!(panic_message(|| sync_wait(panics)), "first");
-}
-
-#[test]
 fn values_that_cannot_be_copied_are_dropped_between_rounds() {
     let census = Census::new();
     let most = AtomicUsize::new(0);
@@ -61,18 +48,6 @@ fn values_that_cannot_be_copied_are_dropped_between_rounds() {
     let last = sync_wait(work).unwrap();
     assert_eq!((most.into_inner(), census.alive()), (1, 1));
     drop(last);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn a_panic_of_the_predicate_arrives_and_drops_what_was_captured() {
-    let census = Census::new();
-    let captured = census.value();
-    let work = just_from(|| census.value()).repeat_until(move |_| {
-        let _captured = &captured;
-        panic!("in the predicate")
-    });
-    assert_eq!(panic_message(|| sync_wait(work)), "in the predicate");
     assert_eq!(census.alive(), 0);
 }
 
@@ -111,19 +86,6 @@ fn a_panic_of_the_clone_arrives_from_the_first_and_from_a_later_round() {
         assert_eq!(panic_message(|| run_loop.run_until(later)), "no more clones");
         assert_eq!(rounds, clones);
     }
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let captured = census.value();
-    let mut slot = WaitSlot::new();
-    let work = just_from(|| panic!("called")).repeat_until(move |()| {
-        let _captured = &captured;
-        panic!("called")
-    });
-    drop(prepare(work, &mut slot));
-    assert_eq!(census.alive(), 0);
 }
 
 #[test]

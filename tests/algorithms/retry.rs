@@ -65,18 +65,6 @@ fn errors_that_cannot_be_copied_are_dropped_between_tries() {
 }
 
 #[test]
-fn a_panic_of_the_predicate_arrives_and_drops_what_was_captured() {
-    let census = Census::new();
-    let captured = census.value();
-    let work = just_error::<(), _>("no").retry_if(move |_| {
-        let _captured = &captured;
-        panic!("in the predicate")
-    });
-    assert_eq!(panic_message(|| sync_wait(work)), "in the predicate");
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
 fn a_panic_of_the_clone_arrives() {
     struct Unclonable;
     impl Clone for Unclonable {
@@ -89,22 +77,6 @@ fn a_panic_of_the_clone_arrives() {
         panic_message(|| sync_wait(just(Unclonable).retry_if(|_| false))),
         "in clone"
     );
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let captured = census.value();
-    let tries = AtomicUsize::new(0);
-    let mut slot = WaitSlot::new();
-    let work = succeeds_at(&tries, 4).retry_if(move |_| {
-        let _captured = &captured;
-        true
-    });
-    drop(prepare(work, &mut slot));
-    let mut slot = WaitSlot::new();
-    drop(prepare(succeeds_at(&tries, 4).retry(), &mut slot));
-    assert_eq!((census.alive(), tries.load(SeqCst)), (0, 0));
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::sync::Mutex;
 
 use crate::common::*;
 use bowline::prelude::*;
-use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 use bowline::{Completes, EmptyEnv, Operation, Panic, Transfer};
 
@@ -161,22 +160,6 @@ fn the_value_of_the_first_is_dropped_before_the_second_runs() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let kept = sync_wait(just(()).sequence(just(census.value()))).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn borrows_from_the_caller() {
-    let log = Mutex::new(Vec::new());
-    sync_wait(just_from(|| log.lock().unwrap().push(1)).sequence(just_from(|| log.lock().unwrap().push(2)))).unwrap();
-    assert_eq!(log.into_inner().unwrap(), [1, 2]);
-}
-
-#[test]
 fn an_error_a_stop_or_a_panic_of_the_first_leaves_the_second_unconnected() {
     let log = Mutex::new(Vec::new());
     let second = || Noted::<0> {
@@ -189,15 +172,6 @@ fn an_error_a_stop_or_a_panic_of_the_first_leaves_the_second_unconnected() {
     let panics = just_from(|| panic!("first")).sequence(second());
     assert_eq!(panic_message(|| sync_wait(panics)), "first");
     assert_eq!(log.into_inner().unwrap(), [""; 0]);
-}
-
-#[test]
-fn every_completion_of_the_second_arrives() {
-    let failed = just(()).infallible_into().sequence(just_error::<i32, _>("no"));
-    assert_eq!(sync_wait(failed).err(), Some("no"));
-    assert!(sync_wait(just(()).sequence(just_stopped::<i32, _>())).is_stopped());
-    let panics = just(()).sequence(just_from(|| panic!("second")));
-    assert_eq!(panic_message(|| sync_wait(panics)), "second");
 }
 
 #[test]
@@ -232,38 +206,4 @@ fn a_stop_before_the_start_reaches_the_first() {
         .sequence(second)
         .write_env(WithStopToken(source.token()));
     assert!(sync_wait(work).is_stopped());
-}
-
-#[test]
-fn does_not_allocate() {
-    let (value, allocated) = allocations(|| sync_wait(just(1).sequence(just(2))).unwrap());
-    assert_eq!((value, allocated), (2, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).sequence(just(2).sequence(just(3)));
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 3);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let scheduler = run_loop.scheduler();
-        let mut left = ROUNDS;
-        let round = scheduler.schedule().sequence(scheduler.schedule());
-        let last = run_loop.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert!(last.is_value());
-    });
 }

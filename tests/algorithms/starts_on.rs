@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::*;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop};
+use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 
 #[test]
@@ -45,23 +45,6 @@ fn every_completion_passes() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let value = census.value();
-    let kept = with_loop(|there| sync_wait(starts_on(there, just(value))).unwrap());
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn borrows_from_the_caller() {
-    let words = ["a".to_owned(), "bc".to_owned()];
-    let work = just_from(|| words.iter().map(String::len).sum::<usize>());
-    assert_eq!(with_loop(|there| sync_wait(starts_on(there, work)).unwrap()), 3);
-}
-
-#[test]
 fn a_stop_before_its_turn_leaves_it_unstarted() {
     let source = StopSource::new();
     let run_loop = RunLoop::new();
@@ -83,51 +66,4 @@ fn the_scheduler_is_dropped_before_the_completion() {
     let handle = Arc::new(());
     let work = starts_on(HandleScheduler(handle.clone()), just(())).then(|()| Arc::strong_count(&handle));
     assert_eq!(sync_wait(work).unwrap(), 1);
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let value = census.value();
-    let run_loop = RunLoop::new();
-    let mut slot = WaitSlot::new();
-    drop(prepare(
-        starts_on(run_loop.scheduler(), just_from(move || drop(value))),
-        &mut slot,
-    ));
-    assert_eq!((run_loop.run_ready(), census.alive()), (0, 0));
-}
-
-#[test]
-fn does_not_allocate() {
-    let run_loop = RunLoop::new();
-    let (value, allocated) = allocations(|| run_loop.run_until(starts_on(run_loop.scheduler(), just(1))).unwrap());
-    assert_eq!((value, allocated), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).starts_on(InlineScheduler).starts_on(InlineScheduler);
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let mut left = ROUNDS;
-        let round = just(1).starts_on(run_loop.scheduler());
-        let last = run_loop.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
 }

@@ -126,28 +126,6 @@ fn the_triggers_stop_does_not_leave_it() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied_and_borrows_from_the_caller() {
-    let census = Census::new();
-    let kept = sync_wait(just(census.value()).stop_when(just(census.value()))).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    let word = "borrowed".to_owned();
-    assert_eq!(sync_wait(just(&word).stop_when(just(&word))).unwrap(), "borrowed");
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let child = || {
-        let value = census.value();
-        just_from(move || panic!("called with {value:?}"))
-    };
-    let mut slot = WaitSlot::new();
-    drop(prepare(child().stop_when(child()), &mut slot));
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
 fn sender_trigger_and_stop_race_on_several_threads() {
     with_loop(|a| {
         with_loop(|b| {
@@ -160,41 +138,5 @@ fn sender_trigger_and_stop_race_on_several_threads() {
                 assert!(matches!(outcome, Outcome::Value(1) | Outcome::Stopped));
             }
         });
-    });
-}
-
-#[test]
-fn does_not_allocate() {
-    let (value, allocated) = allocations(|| sync_wait(just(1).stop_when(never::<(), Infallible>())).unwrap());
-    assert_eq!((value, allocated), (1, 0));
-    let (outcome, allocated) = allocations(|| sync_wait(never::<(), Infallible>().stop_when(just(()))));
-    assert_eq!((outcome.is_stopped(), allocated), (true, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).stop_when(just(2)).stop_when(never::<(), Infallible>());
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let mut left = ROUNDS;
-        let trigger = run_loop.scheduler().schedule();
-        let round = never::<i32, Infallible>().stop_when(trigger).upon_stopped(|| 1);
-        let last = run_loop.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
     });
 }

@@ -61,39 +61,6 @@ fn the_rest_of_the_environment_is_seen() {
 }
 
 #[test]
-fn every_completion_passes() {
-    assert_eq!(sync_wait(just(1).unstoppable()), Outcome::Value(1));
-    assert_eq!(sync_wait(just_error::<(), _>("no").unstoppable()), Outcome::Error("no"));
-    assert!(sync_wait(just_stopped::<(), ()>().unstoppable()).is_stopped());
-    assert_eq!(
-        panic_message(|| sync_wait(just_panic::<(), ()>("first").unstoppable())),
-        "first"
-    );
-}
-
-#[test]
-fn moves_what_cannot_be_copied_and_borrows() {
-    let census = Census::new();
-    let kept = sync_wait(just(census.value()).unstoppable()).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-    let text = "borrowed".to_owned();
-    assert_eq!(sync_wait(just(&text).unstoppable()).unwrap(), "borrowed");
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let mut slot = WaitSlot::new();
-    drop(prepare(
-        just(census.value()).then(|_| panic!("called")).unstoppable(),
-        &mut slot,
-    ));
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
 fn completes_where_the_sender_does() {
     assert_eq!(completes(&just(1).unstoppable()), Completes::Inline);
     assert_eq!(
@@ -101,25 +68,4 @@ fn completes_where_the_sender_does() {
         Completes::OnStartScheduler
     );
     assert_eq!(completes(&never::<(), ()>().unstoppable()), Completes::Anywhere);
-}
-
-#[test]
-fn does_not_allocate() {
-    assert_eq!(allocations(|| sync_wait(just(1).unstoppable()).unwrap()), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        assert_eq!(sync_wait(just(1).unstoppable().repeat_until(million())).unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let round = run_loop.scheduler().schedule().unstoppable();
-        assert_eq!(run_loop.run_until(round.repeat_until(million())), Outcome::Value(()));
-    });
 }

@@ -245,21 +245,6 @@ fn children_see_the_environment_around_it() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied_and_borrows_from_the_caller() {
-    let census = Census::new();
-    let words = ["a".to_owned(), "b".to_owned()];
-    let all = when_all((just(census.value()), just(&words).then(|words| words.concat())));
-    let (kept, joined) = sync_wait(all).unwrap();
-    assert_eq!((joined.as_str(), census.alive()), ("ab", 1));
-    drop(kept);
-    let (kept, other) = (census.value(), census.value());
-    let [kept, other] = sync_wait(when_all([just(kept), just(other)])).unwrap();
-    assert_eq!(census.alive(), 2);
-    drop((kept, other));
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
 fn values_of_a_whole_that_failed_are_dropped() {
     let census = Census::new();
     let value = || just(census.value()).infallible_into();
@@ -279,20 +264,6 @@ fn a_childs_operation_is_destroyed_when_it_completes() {
     });
     let second = run_loop.scheduler().schedule().then(|()| census.alive());
     assert_eq!(run_loop.run_until(when_all((first, second))).unwrap(), (1, 0));
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let child = || {
-        let value = census.value();
-        just_from(move || panic!("called with {value:?}"))
-    };
-    let mut slot = WaitSlot::new();
-    drop(prepare(when_all((child(), child())), &mut slot));
-    let mut slot = WaitSlot::new();
-    drop(prepare(when_all([child()]), &mut slot));
-    assert_eq!(census.alive(), 0);
 }
 
 #[test]
@@ -356,19 +327,6 @@ fn does_not_allocate() {
         run_loop.run_until(when_all((never::<(), &str>(), failing)))
     });
     assert_eq!((outcome.err(), allocated), (Some("failed"), 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = when_all((just(1), when_all([just(2), just(3)]), when_all(())));
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), (1, [2, 3], ()));
-    });
 }
 
 #[test]

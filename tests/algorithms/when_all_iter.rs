@@ -191,13 +191,6 @@ fn moves_what_cannot_be_copied_and_drops_the_values_of_a_whole_that_failed() {
 }
 
 #[test]
-fn borrows_from_the_caller() {
-    let words = ["one".to_owned(), "three".to_owned()];
-    let lengths = when_all_iter(words.iter().map(|word| just_from(move || word.len())));
-    assert_eq!(sync_wait(lengths).unwrap(), [3, 5]);
-}
-
-#[test]
 fn dropped_unstarted_it_runs_nothing() {
     let census = Census::new();
     let value = census.value();
@@ -229,19 +222,6 @@ fn allocates_twice_whatever_the_length() {
     assert_eq!(allocated, 0);
     let (_, allocated) = allocations(|| sync_wait(when_all_iter((0..10).map(|_| just_stopped::<(), ()>()))));
     assert_eq!(allocated, 1);
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = when_all_iter((0..2).map(just));
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), [0, 1]);
-    });
 }
 
 #[test]

@@ -238,13 +238,6 @@ fn moves_what_cannot_be_copied_and_drops_what_lost() {
 }
 
 #[test]
-fn borrows_from_the_caller() {
-    let word = "borrowed".to_owned();
-    let race = when_any((just(&word).then(|word| word.as_str()), never()));
-    assert_eq!(sync_wait(race).unwrap(), "borrowed");
-}
-
-#[test]
 fn dropped_unstarted_it_runs_nothing() {
     let census = Census::new();
     let child = || {
@@ -291,19 +284,6 @@ fn does_not_allocate_but_once_for_an_iterator() {
         let (winner, allocated) = allocations(|| sync_wait(when_any_iter((0..length).map(just))).unwrap());
         assert_eq!((winner, allocated), (0, 1));
     }
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = when_any((never(), when_any([just(1), just(2)])));
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::*;
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop};
+use bowline::scheduler::InlineScheduler;
 use bowline::stop::{InplaceStopSource, StopSource};
 use bowline::{Completes, Query};
 
@@ -57,18 +57,6 @@ fn what_is_written_is_seen_inside_only() {
 }
 
 #[test]
-fn every_completion_passes() {
-    assert_eq!(sync_wait(just(1).write_env(With(Depth(1)))), Outcome::Value(1));
-    assert_eq!(
-        sync_wait(just_error::<(), _>("no").write_env(With(Depth(1)))),
-        Outcome::Error("no")
-    );
-    assert!(sync_wait(just_stopped::<(), ()>().write_env(With(Depth(1)))).is_stopped());
-    let panicked = just_panic::<(), ()>("first").write_env(With(Depth(1)));
-    assert_eq!(panic_message(|| sync_wait(panicked)), "first");
-}
-
-#[test]
 fn the_token_that_was_written_hides_the_one_outside() {
     let (inner, outer) = (InplaceStopSource::new(), InplaceStopSource::new());
     outer.request_stop();
@@ -112,17 +100,6 @@ fn with_scheduler_and_with_env_are_short_for_it() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied_and_borrows() {
-    let census = Census::new();
-    let kept = sync_wait(just(census.value()).write_env(With(Depth(1)))).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-    let text = "borrowed".to_owned();
-    assert_eq!(sync_wait(just(&text).write_env(With(Depth(1)))).unwrap(), "borrowed");
-}
-
-#[test]
 fn what_was_written_is_dropped_before_the_completion() {
     let value = Arc::new(());
     let count = || Arc::strong_count(&value);
@@ -134,17 +111,6 @@ fn what_was_written_is_dropped_before_the_completion() {
     assert_eq!(sync_wait(stopped.upon_stopped(count)).unwrap(), 1);
     panic_message(|| sync_wait(just_panic::<(), ()>("boom").write_env(written())));
     assert_eq!(count(), 1);
-}
-
-#[test]
-fn dropped_unstarted_it_runs_nothing() {
-    let census = Census::new();
-    let mut slot = WaitSlot::new();
-    let work = just(census.value())
-        .then(|_| panic!("called"))
-        .write_env(With(Depth(1)));
-    drop(prepare(work, &mut slot));
-    assert_eq!(census.alive(), 0);
 }
 
 #[test]
@@ -174,21 +140,4 @@ fn does_not_allocate() {
         sync_wait(work.write_env(WithStopToken(source.token()))).unwrap()
     });
     assert_eq!((value, allocated), (1, 0));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let round = read_env(Get::<Depth>::new()).write_env(With(Depth(1)));
-        assert_eq!(sync_wait(round.repeat_until(million())).unwrap(), Some(Depth(1)));
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let run_loop = RunLoop::new();
-        let round = run_loop.scheduler().schedule().write_env(With(Depth(1)));
-        assert_eq!(run_loop.run_until(round.repeat_until(million())), Outcome::Value(()));
-    });
 }
