@@ -9,15 +9,6 @@ use bowline::prelude::*;
 use bowline::scheduler::RunLoop;
 use bowline::stop::{InplaceStopSource, StopSource};
 
-/// Returns a sender that completes only by a stop, and records that.
-fn until_stopped(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
-    let stopped = stopped.clone();
-    never().let_stopped(move || {
-        stopped.store(true, SeqCst);
-        just_stopped()
-    })
-}
-
 #[test]
 fn starts_before_anyone_waits() {
     let started = Arc::new(AtomicBool::new(false));
@@ -49,19 +40,9 @@ fn every_channel_arrives() {
 }
 
 #[test]
-fn moves_what_cannot_be_copied() {
-    let census = Census::new();
-    let running = just(census.value()).ensure_started();
-    let kept = sync_wait(running).unwrap();
-    assert_eq!(census.alive(), 1);
-    drop(kept);
-    assert_eq!(census.alive(), 0);
-}
-
-#[test]
 fn dropping_it_asks_the_sender_to_stop() {
     let stopped = Arc::new(AtomicBool::new(false));
-    let running = until_stopped(&stopped).ensure_started();
+    let running = notes_its_stop(&stopped).ensure_started();
     assert!(!stopped.load(SeqCst));
     drop(running);
     assert!(stopped.load(SeqCst));
@@ -70,7 +51,7 @@ fn dropping_it_asks_the_sender_to_stop() {
 #[test]
 fn dropping_what_was_made_of_it_unstarted_asks_the_sender_to_stop() {
     let stopped = Arc::new(AtomicBool::new(false));
-    let running = until_stopped(&stopped).ensure_started();
+    let running = notes_its_stop(&stopped).ensure_started();
     let mut slot = WaitSlot::new();
     let prepared = prepare(running.then(|_| panic!("called")), &mut slot);
     assert!(!stopped.load(SeqCst));
@@ -111,7 +92,7 @@ fn a_receiver_that_is_stopped_leaves_at_once_and_stops_the_sender() {
     let left = Arc::new(AtomicBool::new(false));
     let flag = left.clone();
     start_detached(
-        until_stopped(&stopped)
+        notes_its_stop(&stopped)
             .ensure_started()
             .then(|_| ())
             .upon_stopped(move || flag.store(true, SeqCst))
@@ -128,11 +109,11 @@ fn a_receiver_that_is_stopped_before_or_during_its_start_leaves() {
     let source = InplaceStopSource::new();
     let stopped = Arc::new(AtomicBool::new(false));
     let request = just_from(|| source.request_stop());
-    let running = until_stopped(&stopped).ensure_started();
+    let running = notes_its_stop(&stopped).ensure_started();
     let during = when_all((running, request)).write_env(WithStopToken(source.token()));
     assert!(sync_wait(during).is_stopped());
     assert!(stopped.swap(false, SeqCst));
-    let running = until_stopped(&stopped).ensure_started();
+    let running = notes_its_stop(&stopped).ensure_started();
     assert!(sync_wait(running.write_env(WithStopToken(source.token()))).is_stopped());
     assert!(stopped.load(SeqCst));
 }
@@ -155,37 +136,4 @@ fn dropping_it_races_with_the_completion() {
         LOOP.finish();
     });
     assert_eq!(census.alive(), 0);
-}
-
-#[test]
-fn allocates_once() {
-    let (value, allocated) = allocations(|| sync_wait(just(7).then(|x| x + 1).ensure_started()).unwrap());
-    assert_eq!((value, allocated), (8, 1));
-}
-
-#[test]
-fn a_million_rounds_take_constant_stack() {
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(1).let_value(|x| just(x).ensure_started());
-        let last = sync_wait(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    static LOOP: RunLoop = RunLoop::new();
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(()).let_value(|()| LOOP.scheduler().schedule().then(|()| 1).ensure_started());
-        let last = LOOP.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
-    });
 }

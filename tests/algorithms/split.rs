@@ -23,15 +23,6 @@ fn counted_run(
         .then(move |()| runs.fetch_add(1, SeqCst) + 1)
 }
 
-/// Returns a sender that completes only by a stop, and records that.
-fn until_stopped(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
-    let stopped = stopped.clone();
-    never().let_stopped(move || {
-        stopped.store(true, SeqCst);
-        just_stopped()
-    })
-}
-
 #[test]
 fn many_receivers_share_one_run() {
     static LOOP: RunLoop = RunLoop::new();
@@ -140,7 +131,7 @@ fn a_receiver_that_is_stopped_before_its_start_does_not_begin_the_run() {
 #[test]
 fn the_sender_is_asked_to_stop_when_the_last_handle_and_receiver_are_gone() {
     let stopped = Arc::new(AtomicBool::new(false));
-    let shared = until_stopped(&stopped).split();
+    let shared = notes_its_stop(&stopped).split();
     let handle = shared.clone();
     let source = StopSource::new();
     start_detached(shared.clone().write_env(WithStopToken(source.token())).then(|_| ()));
@@ -154,7 +145,7 @@ fn the_sender_is_asked_to_stop_when_the_last_handle_and_receiver_are_gone() {
 
     // The reverse: the receiver is the last.
     let stopped = Arc::new(AtomicBool::new(false));
-    let shared = until_stopped(&stopped).split();
+    let shared = notes_its_stop(&stopped).split();
     let source = StopSource::new();
     start_detached(shared.clone().write_env(WithStopToken(source.token())).then(|_| ()));
     drop(shared);
@@ -209,7 +200,7 @@ fn a_handle_keeps_its_part_of_a_nest_that_is_dropped() {
     // A run that has begun is not destroyed but asked to stop.
     static LOOP: RunLoop = RunLoop::new();
     let stopped = Arc::default();
-    let running = until_stopped(&stopped).split();
+    let running = notes_its_stop(&stopped).split();
     let (record, seen) = Record::in_env(EmptyEnv);
     let source = StopSource::new();
     submit(running.clone().write_env(WithStopToken(source.token())), record);
@@ -349,19 +340,5 @@ fn a_million_rounds_take_constant_stack() {
             left == 0
         }));
         assert_eq!(last.unwrap(), (1, 2));
-    });
-}
-
-#[test]
-fn a_million_rounds_on_a_run_loop_take_constant_stack() {
-    static LOOP: RunLoop = RunLoop::new();
-    with_stack(SMALL_STACK, || {
-        let mut left = ROUNDS;
-        let round = just(()).let_value(|()| LOOP.scheduler().schedule().then(|()| 1).split());
-        let last = LOOP.run_until(round.repeat_until(|_| {
-            left -= 1;
-            left == 0
-        }));
-        assert_eq!(last.unwrap(), 1);
     });
 }

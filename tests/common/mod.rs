@@ -7,20 +7,21 @@ pub mod tasks;
 pub mod touchy;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::panic::Location;
 use std::path::Path;
 use std::pin::Pin;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use bowline::scheduler::{PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, ThreadPool};
 use bowline::task::{self, Report};
-use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from};
+use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_from, just_stopped, never};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -578,4 +579,38 @@ impl Drop for Bomb {
     fn drop(&mut self) {
         panic!("a destructor panics");
     }
+}
+
+/// A sender that completes only when it is asked to stop, and sets the flag then.
+pub fn notes_its_stop(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
+    let stopped = stopped.clone();
+    never().let_stopped(move || {
+        stopped.store(true, Ordering::SeqCst);
+        just_stopped()
+    })
+}
+
+/// Returns a pool whose threads are counted until they end.
+pub fn census_pool(workers: usize, census: &Census) -> ThreadPool {
+    thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
+    let counted = census.clone();
+    ThreadPool::builder()
+        .threads(workers)
+        .on_start(move |_| PRESENT.with(|present| *present.borrow_mut() = Some(counted.value())))
+        .build()
+        .expect("a pool")
+}
+
+/// The numbers of jobs, in the order in which they ran.
+pub type Order = Arc<Mutex<Vec<usize>>>;
+
+/// Returns a job that adds its number to the order.
+pub fn note(order: &Order, n: usize) -> impl FnOnce() + Send + 'static {
+    let order = order.clone();
+    move || lock(&order).push(n)
+}
+
+/// Takes the numbers that were noted.
+pub fn taken(order: Order) -> Vec<usize> {
+    std::mem::take(&mut lock(&order))
 }

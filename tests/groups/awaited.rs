@@ -15,7 +15,7 @@ use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, ThreadPool};
 use bowline::task::{LocalTask, SenderFuture, Task, TaskFuture};
 
-use crate::common::tasks::{everywhere, hops};
+use crate::common::tasks::{begin, everywhere, hops};
 use crate::common::{self, Bomb, Census, Counted, Watchdog, XorShift, lock, thread};
 
 /// Returns a child that ends only by a stop.
@@ -26,22 +26,11 @@ fn waiting(kept: Counted) -> Task<()> {
     })
 }
 
-/// Polls a future once, and asserts that it is pending.
-async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
-    let mut future = Box::pin(future);
-    poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending());
-        Poll::Ready(())
-    })
-    .await;
-    future
-}
-
 /// Begins children, forgets some, and ends.
 async fn leaves_behind(census: Census, children: usize) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
     for number in 0..children {
-        let child = begun(waiting(census.value()).into_future()).await;
+        let child = begin(waiting(census.value()).into_future()).await;
         match number % 3 {
             0 => kept.push(child),
             _ => left.push(child),
@@ -86,7 +75,7 @@ fn a_local_child_too() {
             let _kept = kept;
             std::future::pending::<()>().await;
         });
-        common::forget(begun(child.into_future()).await);
+        common::forget(begin(child.into_future()).await);
     });
     RunLoop::new().run_until(task).unwrap();
     assert_eq!(census.alive(), 0);
@@ -101,7 +90,7 @@ fn so_are_the_children_of_those() {
             let _kept = kept;
             match depth {
                 0 => std::future::pending::<()>().await,
-                _ => common::forget(begun(chain(depth - 1, &census).into_future()).await),
+                _ => common::forget(begin(chain(depth - 1, &census).into_future()).await),
             }
             std::future::pending::<()>().await;
         })
@@ -112,7 +101,7 @@ fn so_are_the_children_of_those() {
         let census = Census::new();
         let inner = census.clone();
         let task = Task::new(async move {
-            common::forget(begun(chain(20, &inner).into_future()).await);
+            common::forget(begin(chain(20, &inner).into_future()).await);
         });
         task.await.unwrap();
         assert_eq!(census.alive(), 0);
@@ -126,7 +115,7 @@ fn a_child_in_the_result_of_its_task_is_stopped_with_that() {
     everywhere(|| async {
         let census = Census::new();
         let value = census.value();
-        let outer = Task::new(async move { begun(waiting(value).into_future()).await });
+        let outer = Task::new(async move { begin(waiting(value).into_future()).await });
         let child: Pin<Box<TaskFuture<(), Infallible>>> = outer.await.unwrap();
         assert_eq!(census.alive(), 0);
         drop(child);
@@ -156,7 +145,7 @@ fn many_that_end_in_any_order() {
                             value
                         }),
                     };
-                    children.push(begun(child.into_future()).await);
+                    children.push(begin(child.into_future()).await);
                     for _ in 0..random.below(4) {
                         let mut child = children.swap_remove(random.below(children.len() as u64) as usize);
                         let ready = poll_fn(|cx| Poll::Ready(child.as_mut().poll(cx).is_ready())).await;
@@ -168,7 +157,7 @@ fn many_that_end_in_any_order() {
                         }
                     }
                     if children.is_empty() {
-                        children.push(begun(waiting_for_good(inner.value()).into_future()).await);
+                        children.push(begin(waiting_for_good(inner.value()).into_future()).await);
                     }
                 }
                 // The forgotten ones have no result, so nothing leaks.
@@ -216,10 +205,10 @@ fn children_that_are_dropped_elsewhere_do_not_pile_up() {
     let counting = Counting(frames.clone());
     let task = Task::new(async move {
         let census = Census::new();
-        let oldest = begun(waiting(census.value()).into_future()).await;
+        let oldest = begin(waiting(census.value()).into_future()).await;
         for _ in 0..1000 {
             let child = Task::new_in(std::future::pending::<()>(), counting.clone());
-            let child = begun(child.into_future()).await;
+            let child = begin(child.into_future()).await;
             thread::scope(|scope| {
                 scope.spawn(move || drop(child));
             });
@@ -260,7 +249,7 @@ fn a_result_that_is_left_is_dropped_with_the_task_and_may_panic() {
                 may_leave.wait();
                 Bomb
             });
-            *lock(&filled) = Some(begun(child.into_future()).await);
+            *lock(&filled) = Some(begin(child.into_future()).await);
             // The end of the child wakes this.
             let mut polled = false;
             poll_fn(|_| match std::mem::replace(&mut polled, true) {
@@ -269,7 +258,7 @@ fn a_result_that_is_left_is_dropped_with_the_task_and_may_panic() {
             })
             .await;
             if another {
-                drop(begun(std::pin::pin!(waiting(Census::new().value()).into_future())).await);
+                drop(begin(std::pin::pin!(waiting(Census::new().value()).into_future())).await);
             }
         });
         thread::scope(|scope| {

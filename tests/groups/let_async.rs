@@ -6,18 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::common::everywhere::everywhere;
+use crate::common::tasks::until_stopped;
 use crate::common::{Census, PANIC, forget, panic_message, quiet_panic};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::stop::StopSource;
 use bowline::task::{AsyncLet, LocalTask, Reason, block_on};
 use bowline::task_local;
-
-/// Waits for a stop, and stops.
-async fn until_stopped<T: Send + 'static>() -> T {
-    let Ok(value) = never::<T, Infallible>().await;
-    value
-}
 
 #[test]
 fn each_is_awaited_where_it_is_used() {

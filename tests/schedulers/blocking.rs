@@ -1,6 +1,6 @@
 //! Jobs that block on a worker of a `ThreadPool`: spare threads take over, and unrelated work does not run meanwhile.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::Future;
@@ -1036,18 +1036,6 @@ fn cancel_then_block(how: &str, blocks: Blocks, workers: usize, began_before: bo
 }
 
 // The end of the pool.
-
-thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
-
-/// Returns a pool whose threads are counted until they end.
-fn census_pool(workers: usize, census: &Census) -> ThreadPool {
-    let counted = census.clone();
-    ThreadPool::builder()
-        .threads(workers)
-        .on_start(move |_| PRESENT.with(|present| *present.borrow_mut() = Some(counted.value())))
-        .build()
-        .unwrap()
-}
 
 #[test]
 fn the_drop_waits_for_a_thread_without_a_place_and_ends_the_spare_ones() {

@@ -1,7 +1,7 @@
 //! `ThreadPool`: scheduling, waiting, allocations, stack. Priorities, building and the end have files of their own.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 
 use crate::common::*;
 use bowline::Completes;
@@ -13,17 +13,6 @@ use bowline::stop::{InplaceStopSource, StopSource};
 const MANY: usize = if cfg!(sanitized) { 1_000 } else { 10_000 };
 /// Fewer than the possible spare threads: each job waits for one that runs only after it has begun to wait.
 const DEEP: usize = if cfg!(sanitized) { 100 } else { 400 };
-
-type Order = Arc<Mutex<Vec<usize>>>;
-
-fn note(order: &Order, n: usize) -> impl FnOnce() + Send + 'static {
-    let order = order.clone();
-    move || lock(&order).push(n)
-}
-
-fn taken(order: Order) -> Vec<usize> {
-    std::mem::take(&mut lock(&order))
-}
 
 #[test]
 fn work_runs_on_the_pools_threads() {

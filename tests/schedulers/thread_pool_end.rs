@@ -1,6 +1,5 @@
 //! The end of a `ThreadPool`: every accepted job runs exactly once, and all threads end.
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,18 +12,6 @@ use bowline::{EmptyEnv, Operation, Panic, Transfer};
 
 /// Smaller where everything is slower.
 const MANY: usize = if cfg!(sanitized) { 300 } else { 3_000 };
-
-thread_local!(static PRESENT: RefCell<Option<Counted>> = const { RefCell::new(None) });
-
-/// Returns a pool whose threads are counted until they end.
-fn census_pool(workers: usize, census: &Census) -> ThreadPool {
-    let counted = census.clone();
-    ThreadPool::builder()
-        .threads(workers)
-        .on_start(move |_| PRESENT.with(|present| *present.borrow_mut() = Some(counted.value())))
-        .build()
-        .unwrap()
-}
 
 /// Waits for threads that are about to end.
 fn until_gone(census: &Census) {

@@ -4,24 +4,13 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 
 use crate::common::*;
 use Priority::{Background, Default, UserInitiated, UserInteractive, Utility};
 use bowline::prelude::*;
 use bowline::scheduler::{PoolSchedule, PoolScheduler, ThreadPool};
 use bowline::{EmptyEnv, Operation, Panic, Transfer};
-
-type Order = Arc<Mutex<Vec<usize>>>;
-
-fn note(order: &Order, n: usize) -> impl FnOnce() + Send + 'static {
-    let order = order.clone();
-    move || lock(&order).push(n)
-}
-
-fn taken(order: Order) -> Vec<usize> {
-    std::mem::take(&mut lock(&order))
-}
 
 // Higher first.
 

@@ -10,15 +10,6 @@ use bowline::scheduler::RunLoop;
 use bowline::stop::StopSource;
 use bowline::task::Task;
 
-/// Returns a sender that completes only by a stop, and records that.
-fn until_stopped(stopped: &Arc<AtomicBool>) -> impl Sender<Value = i32, Error = Infallible> + Send + use<> {
-    let stopped = stopped.clone();
-    never().let_stopped(move || {
-        stopped.store(true, SeqCst);
-        just_stopped()
-    })
-}
-
 #[test]
 fn the_work_starts_at_once_and_the_result_is_kept() {
     let scope = CountingScope::new();
@@ -110,7 +101,7 @@ fn dropping_it_asks_the_work_to_stop_and_leaves_the_scope_alone() {
         let stopped = Arc::new(AtomicBool::new(false));
         let others = Arc::new(AtomicUsize::new(0));
         let other = others.clone();
-        let future = scope.spawn_future(until_stopped(&stopped));
+        let future = scope.spawn_future(notes_its_stop(&stopped));
         let stays =
             scope.spawn_future(starts_on(scheduler.clone(), just(())).then(move |()| other.fetch_add(1, SeqCst)));
         assert!(!stopped.load(SeqCst));
@@ -161,7 +152,7 @@ fn a_receiver_that_is_stopped_leaves_at_once_and_stops_the_work() {
     let stopped = Arc::new(AtomicBool::new(false));
     let source = StopSource::new();
     let (record, ends) = Record::<i32, Infallible>::new();
-    let future = scope.spawn_future(until_stopped(&stopped));
+    let future = scope.spawn_future(notes_its_stop(&stopped));
     submit(future.write_env(WithStopToken(source.token())), record);
     assert!(ends.try_recv().is_err());
     source.request_stop();

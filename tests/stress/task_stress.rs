@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use crate::common::tasks::hops;
 use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
@@ -71,7 +72,7 @@ async fn step(tree: &Tree, seed: u64, depth: u64) -> Result<u64, Error> {
             1
         }
         3 => {
-            yield_now().await;
+            hops(1).await;
             1
         }
         4 => starts_on(tree.away, just_stopped::<u64, Error>())
@@ -143,18 +144,6 @@ async fn step(tree: &Tree, seed: u64, depth: u64) -> Result<u64, Error> {
             1
         }
     })
-}
-
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Polls both until both are ready.

@@ -12,6 +12,7 @@ use bowline::scheduler::{InlineScheduler, PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
 use bowline::task::{self, LocalTask, Reason, SpawnOptions, Task, TaskGroup, TaskRef, TaskState, block_on};
 
+use crate::common::tasks::hops;
 use crate::common::{self, DEEP_STACK, allocations, allocations_so_far, thread, with_stack};
 
 /// A plain function, which is passed nothing.
@@ -26,19 +27,6 @@ fn everywhere<T: Send + 'static>(make: impl Fn() -> Task<T>, check: impl Fn(T)) 
         let pool = ThreadPool::new(threads);
         check(sync_wait(starts_on(pool.scheduler(), make())).unwrap());
     }
-}
-
-/// Suspends once through the queue of the task's scheduler.
-async fn pause() {
-    let mut paused = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut paused, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 const _: () = {
@@ -67,7 +55,7 @@ fn a_task_is_the_same_wherever_it_goes_on() {
     let make = || {
         Task::new(async {
             let first = me();
-            pause().await;
+            hops(1).await;
             let elsewhere = ThreadPool::new(1);
             let Ok(()) = starts_on(elsewhere.scheduler(), just(())).await;
             assert!(!first.is_finished());
@@ -85,7 +73,7 @@ fn a_task_that_is_awaited_directly_is_part_of_the_one_that_awaits_it() {
     let make = || {
         Task::new(async {
             let Ok(inside) = Task::new(async {
-                pause().await;
+                hops(1).await;
                 me()
             })
             .await;
@@ -104,7 +92,7 @@ fn a_child_is_another_one_whose_parent_waits() {
                 starts_on(
                     pool.scheduler(),
                     Task::new(async {
-                        pause().await;
+                        hops(1).await;
                         let me = me();
                         assert_eq!(me.parent().as_ref().map(TaskRef::is_finished), Some(false));
                         me
@@ -290,7 +278,7 @@ fn numbers_are_never_used_twice() {
 fn a_task_that_nobody_asks_about_allocates_nothing_more() {
     let children = || {
         Task::new(async {
-            let Ok(((), ())) = when_all((Task::new(pause()), Task::new(pause()))).await;
+            let Ok(((), ())) = when_all((Task::new(hops(1)), Task::new(hops(1)))).await;
         })
     };
     sync_wait(children()).unwrap();
@@ -383,7 +371,7 @@ fn waiting_child(
         Task::new(async move {
             arrived.send(me()).expect("somebody waits");
             while !go.load(SeqCst) {
-                pause().await;
+                hops(1).await;
             }
         }),
     )
@@ -508,7 +496,7 @@ fn children_of_a_group_are_tasks_with_names() {
                 for number in 0..4 {
                     let options = SpawnOptions::new().name(format!("child {number}"));
                     group.spawn_with(options, async {
-                        pause().await;
+                        hops(1).await;
                         let me = me();
                         assert!(me.name().is_some_and(|name| name.starts_with("child ")));
                         me
@@ -574,7 +562,7 @@ fn a_detached_task_has_no_parent_and_its_handle_knows_it() {
     let make = || {
         Task::new(async {
             let handle = task::detach(async {
-                pause().await;
+                hops(1).await;
                 me()
             });
             let detached = handle.task();
@@ -671,7 +659,7 @@ fn a_dump_names_the_child_that_a_group_waits_for_and_counts_the_others() {
                 let go = go.clone();
                 async move {
                     while !go.load(SeqCst) {
-                        pause().await;
+                        hops(1).await;
                     }
                 }
             };

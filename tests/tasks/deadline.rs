@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture, pending, poll_fn};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
@@ -19,6 +18,7 @@ use futures_util::future::Either;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::common::everywhere::everywhere;
+use crate::common::tasks::begin;
 use crate::common::{
     self, Census, SMALL_STACK, allocations_so_far, hold, panic_message, quiet_panic, thread, with_stack,
 };
@@ -29,17 +29,6 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// Returns a sender that completes only by a stop.
 fn forever() -> bowline::factories::Never<(), Infallible> {
     never()
-}
-
-/// Returns a future that was polled once and is pending.
-async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
-    let mut future = Box::pin(future);
-    poll_fn(|context| {
-        assert!(future.as_mut().poll(context).is_pending());
-        Poll::Ready(())
-    })
-    .await;
-    future
 }
 
 /// Returns the latest instant that can be represented.
@@ -448,8 +437,8 @@ fn with_no_runtime_at_all_it_works_too() {
 fn dropped_half_way_it_does_not_wait_for_its_time() {
     everywhere(|place| {
         let work = Task::new(async {
-            drop(begun(with_timeout(HOUR, forever())).await);
-            drop(begun(with_timeout(HOUR, pending::<()>())).await);
+            drop(begin(with_timeout(HOUR, forever())).await);
+            drop(begin(with_timeout(HOUR, pending::<()>())).await);
         });
         place.run(work).unwrap();
     });
@@ -460,9 +449,9 @@ fn forgotten_it_does_not_keep_the_task() {
     everywhere(|place| {
         let source = StopSource::new();
         let work = Task::new(async {
-            common::forget(begun(with_timeout(HOUR, pending::<()>())).await);
+            common::forget(begin(with_timeout(HOUR, pending::<()>())).await);
             // The await inside is asked to stop, since it will not be polled again.
-            common::forget(begun(with_timeout(HOUR, forever().into_future())).await);
+            common::forget(begin(with_timeout(HOUR, forever().into_future())).await);
         });
         place.run(work.write_env(WithStopToken(source.token()))).unwrap();
     });
@@ -473,8 +462,8 @@ fn forgotten_in_a_scope_it_does_not_keep_that() {
     everywhere(|place| {
         let work = Task::new(async {
             with_timeout(HOUR, async {
-                common::forget(begun(with_timeout(HOUR, pending::<()>())).await);
-                common::forget(begun(with_timeout(HOUR, forever().into_future())).await);
+                common::forget(begin(with_timeout(HOUR, pending::<()>())).await);
+                common::forget(begin(with_timeout(HOUR, forever().into_future())).await);
             })
             .await
         });
@@ -516,7 +505,7 @@ fn what_is_moved_out_in_time_goes_on() {
         let work = Task::new(async {
             let at = Instant::now() + 5 * MILLISECOND;
             let waits = Timer::global().schedule_after(10 * MILLISECOND).into_future();
-            let moved = with_deadline(at, begun(waits)).await;
+            let moved = with_deadline(at, begin(waits)).await;
             // On a busy machine the deadline may have passed before.
             let Ok(moved) = moved else { return true };
             moved.await;
@@ -535,7 +524,7 @@ fn what_is_moved_out_is_cancelled_with_the_task() {
             let source = StopSource::new();
             let canceller = source.clone();
             let work = Task::new(async move {
-                let inner = async { with_timeout(HOUR, begun(forever().into_future())).await.unwrap() };
+                let inner = async { with_timeout(HOUR, begin(forever().into_future())).await.unwrap() };
                 let moved = with_timeout(HOUR, with_timeout(2 * HOUR, inner))
                     .await
                     .unwrap()
@@ -561,7 +550,7 @@ fn what_is_moved_out_and_forgotten_does_not_keep_the_task() {
             let inside = task::shield(async {
                 let _ = forever().await;
             });
-            let moved = with_timeout(HOUR, begun(inside)).await.unwrap();
+            let moved = with_timeout(HOUR, begin(inside)).await.unwrap();
             common::forget(moved);
         });
         assert!(place.run(work).is_value());
@@ -571,7 +560,7 @@ fn what_is_moved_out_and_forgotten_does_not_keep_the_task() {
 #[test]
 fn sent_away_it_may_be_dropped_and_not_polled() {
     everywhere(|place| {
-        let sent = || Task::new(begun(with_timeout(HOUR, pending::<()>())));
+        let sent = || Task::new(begin(with_timeout(HOUR, pending::<()>())));
         drop(place.run(sent()).unwrap());
         let mut sent = place.run(sent()).unwrap();
         let mut context = Context::from_waker(Waker::noop());
@@ -590,7 +579,7 @@ fn dropped_elsewhere_while_it_passes_and_the_task_ends() {
         thread::scope(|scope| {
             scope.spawn(move || drop(sent.recv().expect("it is sent")));
             let work = Task::new(async move {
-                let limited = begun(with_timeout(round * MILLISECOND / 50, pending::<()>())).await;
+                let limited = begin(with_timeout(round * MILLISECOND / 50, pending::<()>())).await;
                 sends.send(limited).expect("somebody drops it");
             });
             sync_wait(starts_on(pool.scheduler(), work)).unwrap();

@@ -9,18 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::everywhere::everywhere;
+use crate::common::tasks::until_stopped;
 use crate::common::{Census, ReportHook, Watchdog, quiet_panic};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::stop::StopSource;
 use bowline::task::{Handle, Reason, Report, SpawnOptions, block_on};
 use bowline::task_local;
-
-/// Waits for a stop, and stops.
-async fn until_stopped<T: Send + 'static>() -> T {
-    let Ok(value) = never::<T, Infallible>().await;
-    value
-}
 
 /// Returns a gate that is closed until it is opened.
 fn gate() -> (async_channel::Sender<()>, async_channel::Receiver<()>) {

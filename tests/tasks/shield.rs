@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture, pending, poll_fn, ready};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
@@ -17,6 +16,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 
 use crate::common::everywhere::everywhere;
+use crate::common::tasks::begin;
 use crate::common::{
     self, Census, ROUNDS, SMALL_STACK, allocations_so_far, hold, panic_message, quiet_panic, with_stack,
 };
@@ -37,17 +37,6 @@ async fn seen() -> (bool, Option<Reason>, Option<Instant>, bool) {
 
 const NOTHING: (bool, Option<Reason>, Option<Instant>, bool) = (false, None, None, false);
 const CANCELLED: (bool, Option<Reason>, Option<Instant>, bool) = (true, Some(Reason::Requested), None, true);
-
-/// Returns a future that was polled once and is pending.
-async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
-    let mut future = Box::pin(future);
-    poll_fn(|context| {
-        assert!(future.as_mut().poll(context).is_pending());
-        Poll::Ready(())
-    })
-    .await;
-    future
-}
 
 #[test]
 fn inside_nothing_is_seen_of_a_cancel_and_afterwards_it_is_seen_again() {
@@ -248,7 +237,7 @@ fn a_shield_that_is_dropped_ends_what_is_inside() {
         let work = Task::new({
             let census = census.clone();
             async move {
-                let inside = begun(shield(async move {
+                let inside = begin(shield(async move {
                     let _inner = inner;
                     Timer::global().schedule_after(HOUR).await;
                 }))
@@ -273,7 +262,7 @@ fn a_shield_does_not_wait_for_what_was_forgotten_inside_and_the_task_does() {
         let work = Task::new(async move {
             shield(async move {
                 let waited = Timer::global().schedule_after(HOUR).upon_stopped(move || drop(value));
-                common::forget(begun(waited.into_future()).await);
+                common::forget(begin(waited.into_future()).await);
             })
             .await;
             seen.alive()
@@ -294,7 +283,7 @@ fn what_was_moved_out_of_a_shield_goes_on_shielded() {
         let source = StopSource::new();
         let canceller = source.clone();
         let work = Task::new(async move {
-            let moved = shield(begun(Timer::global().schedule_after(MILLISECOND).into_future())).await;
+            let moved = shield(begin(Timer::global().schedule_after(MILLISECOND).into_future())).await;
             canceller.request_stop();
             moved.await;
             task::is_cancelled()
@@ -337,7 +326,7 @@ fn sent_to_another_task_it_panics_when_it_is_polled() {
     everywhere(|place| {
         for _ in 0..20 {
             let source = StopSource::new();
-            let work = Task::new(begun(shield(pending::<()>())));
+            let work = Task::new(begin(shield(pending::<()>())));
             let sent = place.run(work.write_env(WithStopToken(source.token()))).unwrap();
             drop(source);
             let other = Task::new(sent);
@@ -357,7 +346,7 @@ fn moved_out_of_the_scope_that_it_began_in_it_goes_on() {
                 Timer::global().schedule_after(MILLISECOND).await;
                 seen().await
             });
-            let moved = shield(task::with_timeout(HOUR, begun(inside)))
+            let moved = shield(task::with_timeout(HOUR, begin(inside)))
                 .await
                 .expect("there is time");
             (moved.await, seen().await)
@@ -384,7 +373,7 @@ fn sent_to_another_task_it_may_be_dropped() {
             let (sends, sent) = mpsc::channel();
             let source = StopSource::new();
             let told = Tell(sends);
-            let work = Task::new(begun(shield(async move {
+            let work = Task::new(begin(shield(async move {
                 let _told = told;
                 pending::<()>().await;
             })));
@@ -523,7 +512,7 @@ fn a_group_that_was_forgotten_inside_does_not_keep_the_shield() {
                     group.try_spawn(child).expect("it is open");
                     pending::<()>().await;
                 });
-                common::forget(begun(group).await);
+                common::forget(begin(group).await);
             })
             .await;
         });

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::common::tasks::hops;
 use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{
@@ -284,25 +285,12 @@ fn the_locals_of_a_child_are_dropped_before_its_parent_goes_on() {
     let task = Task::new(async move {
         let Ok(()) = Task::new(async move {
             let _local = local;
-            yield_now().await;
+            hops(1).await;
         })
         .await;
         census.alive()
     });
     assert_eq!(sync_wait(task).unwrap(), 0);
-}
-
-/// Lets others run first.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 // Laziness.
@@ -475,7 +463,7 @@ fn a_million_turns_take_no_stack() {
     everywhere(|| {
         let task = Task::new(async {
             for _ in 0..ROUNDS {
-                yield_now().await;
+                hops(1).await;
             }
         });
         (task, value(()))
@@ -499,7 +487,7 @@ fn nest(depth: usize, end: End) -> Task<usize, &'static str> {
             match end {
                 End::Value => return Ok(1),
                 End::Yield => {
-                    yield_now().await;
+                    hops(1).await;
                     return Ok(1);
                 }
                 End::Error => return Err("the bottom"),
@@ -611,19 +599,17 @@ fn tasks_are_senders_among_others() {
     let shared = starts_on(InlineScheduler, number(7)).split();
     assert_eq!(sync_wait(when_all((shared.clone(), shared))).unwrap(), (7, 7));
     let mut left = 3;
-    let rounds = just(())
-        .let_value(|()| Task::new(yield_now()))
-        .repeat_until(move |_: &()| {
-            left -= 1;
-            left == 0
-        });
+    let rounds = just(()).let_value(|()| Task::new(hops(1))).repeat_until(move |_: &()| {
+        left -= 1;
+        left == 0
+    });
     sync_wait(rounds).unwrap();
 }
 
 #[test]
 fn a_task_of_when_all_stops_its_siblings_with_an_error() {
     let fails = Task::<(), _>::try_new(async {
-        yield_now().await;
+        hops(1).await;
         Err("no")
     });
     let waits = Task::<(), &'static str>::try_new(async { never().await });
@@ -766,7 +752,7 @@ fn a_task_that_wakes_itself_lets_others_have_a_turn() {
         Task::new(async move {
             for turn in 0..3 {
                 log.lock().unwrap().push((name, turn));
-                yield_now().await;
+                hops(1).await;
             }
         })
     };
@@ -848,7 +834,7 @@ fn a_task_awaits_several_children_and_senders_at_once() {
             let turns = |n: usize| {
                 Task::new(async move {
                     for _ in 0..n {
-                        yield_now().await;
+                        hops(1).await;
                     }
                     n
                 })
@@ -1109,7 +1095,7 @@ fn a_child_that_was_dropped_and_stops_leaves_its_parent_alone() {
             .await;
             signal.set();
             for _ in 0..10 {
-                yield_now().await;
+                hops(1).await;
             }
             3
         }
@@ -1330,7 +1316,7 @@ fn from_task_to_task_is_no_trip() {
     let task = Task::new(async {
         let Ok(value) = Task::new(async {
             let Ok(value) = Task::new(async {
-                yield_now().await;
+                hops(1).await;
                 1
             })
             .await;
@@ -1364,7 +1350,7 @@ fn a_task_that_is_run_elsewhere_begins_and_ends_there_and_its_parent_is_back() {
     let child = || {
         Task::new(async {
             let first = thread::current().id();
-            yield_now().await;
+            hops(1).await;
             (first, thread::current().id())
         })
     };
@@ -1410,7 +1396,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
                 let Ok(_) = just(()).repeat_n(3).await;
                 let Ok(_) = just_stopped::<(), Infallible>().stopped_as_option().await;
                 let _ = just_error::<(), _>(1).await;
-                yield_now().await;
+                hops(1).await;
             }
         }))
     });
@@ -1419,7 +1405,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
     let (outcome, count) = allocations(|| {
         sync_wait(Task::new(async {
             for _ in 0..100 {
-                let Ok(()) = Task::new(async { yield_now().await }).await;
+                let Ok(()) = Task::new(async { hops(1).await }).await;
             }
         }))
     });
@@ -1445,7 +1431,7 @@ fn a_task_in_a_pool_allocates_nothing_when_it_is_resumed() {
                     before = crew.so_far();
                 }
                 scheduler.schedule().await;
-                yield_now().await;
+                hops(1).await;
             }
             crew.so_far() - before
         })

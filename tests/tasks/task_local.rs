@@ -15,6 +15,7 @@ use bowline::task::{self, LocalTask, SpawnOptions, Task, TaskGroup, block_on};
 use bowline::task_local;
 use futures_util::future::{Either, select};
 
+use crate::common::tasks::hops;
 use crate::common::{
     Census, Counted, SMALL_STACK, allocations, allocations_so_far, hold, lock, panic_message, quiet_panic, thread,
     with_stack,
@@ -42,19 +43,6 @@ fn everywhere<T: Send + 'static>(make: impl Fn() -> Task<T>, check: impl Fn(T)) 
     }
 }
 
-/// Suspends once through the queue of the task's scheduler.
-async fn pause() {
-    let mut paused = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut paused, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -80,7 +68,7 @@ fn it_is_still_seen_after_the_task_was_suspended() {
             let mut seen = Vec::new();
             for _ in 0..3 {
                 seen.push(number());
-                pause().await;
+                hops(1).await;
             }
             let elsewhere = ThreadPool::new(1);
             let Ok(()) = starts_on(elsewhere.scheduler(), just(())).await;
@@ -143,12 +131,12 @@ fn tasks_that_are_awaited_see_it_directly_and_in_senders() {
     let make = || {
         Task::new(NUMBER.scope(1, async {
             let Ok(directly) = Task::new(async {
-                pause().await;
+                hops(1).await;
                 number()
             })
             .await;
             let Ok(in_a_sender) = Task::new(async {
-                pause().await;
+                hops(1).await;
                 number()
             })
             .then(|seen| (seen, number()))
@@ -183,7 +171,7 @@ fn what_a_child_binds_its_parent_does_not_see() {
     let make = || {
         Task::new(NUMBER.scope(1, async {
             let child = Task::new(NUMBER.scope(2, async {
-                pause().await;
+                hops(1).await;
                 number()
             }));
             let mut child = pin!(child.into_future());
@@ -212,7 +200,7 @@ fn two_scopes_that_are_polled_by_turns_do_not_mix() {
                 let mut seen = Vec::new();
                 for _ in 0..times {
                     seen.push(number());
-                    pause().await;
+                    hops(1).await;
                 }
                 seen
             }
@@ -291,7 +279,7 @@ fn plain_code_binds_for_a_call() {
     let make = || {
         Task::new(NUMBER.scope(1, async {
             let called = NUMBER.sync_scope(2, || (number(), TEXT.sync_scope(String::new(), number)));
-            pause().await;
+            hops(1).await;
             (called, number())
         }))
     };
@@ -322,7 +310,7 @@ fn a_scope_that_begins_in_a_call_keeps_what_was_bound_there() {
             let value = value.clone();
             Task::new(async move {
                 let mut scope = pin!(NUMBER.scope(1, async {
-                    pause().await;
+                    hops(1).await;
                     (number(), KEPT.with(Arc::strong_count).is_some())
                 }));
                 let first = poll_fn(|context| {
@@ -347,7 +335,7 @@ fn a_task_that_is_polled_in_a_call_sees_what_it_saw_before() {
             let mut child = pin!(
                 Task::new(async {
                     let first = number();
-                    pause().await;
+                    hops(1).await;
                     (first, number())
                 })
                 .into_future()
@@ -362,7 +350,7 @@ fn a_task_that_is_polled_in_a_call_sees_what_it_saw_before() {
 fn it_works_in_executors_of_other_crates() {
     let future = NUMBER.scope(1, async {
         let first = number();
-        pause().await;
+        hops(1).await;
         (first, number())
     });
     assert_eq!(pollster::block_on(future), (Some(1), Some(1)));
@@ -372,7 +360,7 @@ fn it_works_in_executors_of_other_crates() {
 #[test]
 fn outside_of_a_task_it_is_seen_while_the_future_is_polled() {
     let mut inner = pin!(NUMBER.scope(2, async {
-        pause().await;
+        hops(1).await;
         number()
     }));
     let mut outer = pin!(NUMBER.scope(
@@ -391,7 +379,7 @@ fn outside_of_a_task_it_is_seen_while_the_future_is_polled() {
 fn local_tasks_have_them_too() {
     let task = LocalTask::new(NUMBER.scope(1, async {
         let kept = Rc::new(Cell::new(0));
-        pause().await;
+        hops(1).await;
         kept.set(number().unwrap_or_default());
         kept.get()
     }));
@@ -414,7 +402,7 @@ fn destructors_of_the_future_see_it_too() {
         let looks = Looks(seen.clone());
         async move {
             let _looks = looks;
-            pause().await;
+            hops(1).await;
         }
     };
     // It runs to its end; it is dropped in flight, in a task; and outside of one.
@@ -527,7 +515,7 @@ fn reading_allocates_nothing_and_a_binding_is_one_allocation() {
 fn scopes_nest_three_thousand_deep_in_a_small_stack() {
     fn nest(depth: u32) -> Task<Option<usize>> {
         Task::new(NUMBER.scope(depth, async move {
-            pause().await;
+            hops(1).await;
             if depth == 0 {
                 return TEXT.with(String::len);
             }
@@ -555,7 +543,7 @@ fn many_threads_read_one_binding() {
                     let mut seen = 0;
                     for _ in 0..20 {
                         seen += TEXT.with(String::len).unwrap_or_default();
-                        pause().await;
+                        hops(1).await;
                     }
                     seen
                 }),
@@ -589,7 +577,7 @@ fn children_of_a_group_see_what_is_bound_around_it() {
             task::group(async |group| {
                 for _ in 0..10 {
                     group.spawn(async {
-                        pause().await;
+                        hops(1).await;
                         (number(), TEXT.get())
                     });
                 }
@@ -617,7 +605,7 @@ fn a_child_of_a_group_rebinds_for_itself_alone() {
             task::group(async |group| {
                 for child in 10..14 {
                     group.spawn(NUMBER.scope(child, async move {
-                        pause().await;
+                        hops(1).await;
                         assert_eq!(number(), Some(child));
                     }));
                 }
@@ -639,7 +627,7 @@ fn a_child_that_is_bound_to_a_variable_sees_what_is_bound_where_it_is_started() 
             let seen = KEPT
                 .scope(Arc::new(counted.value()), async {
                     let child = task::let_async(async {
-                        pause().await;
+                        hops(1).await;
                         (KEPT.get().is_some(), number())
                     });
                     // Later bindings are not visible to the child.
@@ -664,7 +652,7 @@ fn a_detached_task_sees_nothing_unless_it_is_told_to() {
                     Arc::new(counted.value()),
                     NUMBER.scope(1, async {
                         let look = || async {
-                            pause().await;
+                            hops(1).await;
                             (number(), KEPT.get().is_some())
                         };
                         let told = SpawnOptions::new().inherit_locals();
@@ -717,7 +705,7 @@ fn a_scope_that_is_taken_out_of_the_one_it_began_in_goes_on() {
         Task::new(async move {
             let kept = Arc::new(counted.value());
             let mut inner = Box::pin(NUMBER.scope(1, async {
-                pause().await;
+                hops(1).await;
                 (number(), KEPT.get().is_some())
             }));
             KEPT.scope(
