@@ -5,16 +5,14 @@ use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use loom::thread;
 
-use crate::support::{Ended, World, explore};
+use crate::support::{Ended, World, explore, race};
 
 /// Covers `start` delivering a completion that came before its return, and the trip delivering a later one. The scheduler is
 /// inline, so the delivering thread tells the two apart.
 #[test]
 fn either_start_or_the_trip_delivers() {
     for (completion, expected) in [(true, Ended::Value(6)), (false, Ended::Error("failed"))] {
-        explore(3, &["start", "the trip"], move |seen| {
-            let world = World::default();
-            let (root, report) = world.root();
+        race(3, &["start", "the trip"], move |world, root, report| {
             let work = if completion {
                 world.remote(6)
             } else {
@@ -23,7 +21,7 @@ fn either_start_or_the_trip_delivers() {
             submit(work.affine().write_env(WithScheduler(InlineScheduler)), root);
             world.end();
             assert_eq!(report.get(), expected);
-            seen.note(if report.here() { "start" } else { "the trip" });
+            if report.here() { "start" } else { "the trip" }
         });
     }
 }

@@ -6,25 +6,13 @@ use std::task::Poll;
 
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
-use bowline::stop::StopSource;
-use bowline::task::{SenderFuture, Task};
+use bowline::task::SenderFuture;
 
-use crate::support::{Ended, Root, Stoppable, Watched, World, explore};
-use crate::task::{Failure, task};
+use crate::support::{Ended, Stoppable, Watched, race};
+use crate::task::{Failure, begin_and_stop, task};
 
 fn awaited(sender: Stoppable) -> SenderFuture<Stoppable> {
     SenderFuture::new(sender)
-}
-
-/// Starts a task on this thread, with a stop that another thread requests.
-fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
-    let source = StopSource::new();
-    let token = source.token();
-    world.threads.spawn(move || {
-        source.request_stop();
-    });
-    let env = (WithScheduler(InlineScheduler), WithStopToken(token));
-    submit(task.write_env(env.0).write_env(env.1), root);
 }
 
 /// Polls a future once, and drops it.
@@ -42,17 +30,15 @@ pub(crate) async fn begin_and_drop<F: Future>(future: F) {
 /// Covers the completion coming first, and the stop, which is passed on to the awaited operation.
 #[test]
 fn the_stop_of_the_task_races_with_the_completion() {
-    explore(2, &["completed", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["completed", "stopped"], |world, root, report| {
         let sender = world.stoppable(6);
-        begin(&world, task(awaited(sender)), root);
+        begin_and_stop(&world, task(awaited(sender)), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "completed",
             Ended::Stopped => "stopped",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -60,45 +46,39 @@ fn the_stop_of_the_task_races_with_the_completion() {
 /// afterwards, and the task continues.
 #[test]
 fn the_drop_races_with_the_completion_and_the_stop_of_the_task() {
-    explore(1, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["went on"], |world, root, report| {
         let (sender, value) = (world.stoppable(6), world.census.value(7));
         let inside = async move {
             begin_and_drop(awaited(sender)).await;
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note("went on");
+        "went on"
     });
 }
 
 /// The await has no completion of its own: it is stopped once, by the drop or by the task.
 #[test]
 fn the_drop_races_with_the_stop_of_the_task() {
-    explore(2, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["went on"], |world, root, report| {
         let value = world.census.value(7);
         let inside = async move {
             begin_and_drop(SenderFuture::new(never::<Watched, Failure>())).await;
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note("went on");
+        "went on"
     });
 }
 
 /// A suspended child is dropped in a later poll, on either thread, while its own await completes.
 #[test]
 fn the_drop_of_a_child_races_with_what_it_awaits() {
-    explore(2, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["went on"], |world, root, report| {
         let (leaf, other, value) = (world.stoppable(6), world.remote(5), world.census.value(7));
         let inside = async move {
             let mut child = Some(Box::pin(task(awaited(leaf)).into_future()));
@@ -122,7 +102,7 @@ fn the_drop_of_a_child_races_with_what_it_awaits() {
         submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note("went on");
+        "went on"
     });
 }
 
@@ -161,9 +141,7 @@ pub(crate) async fn begin_and_give_at_once<F: Future>(future: F, take: impl FnOn
 /// completes the task, whose future has already ended.
 #[test]
 fn the_drop_of_an_await_elsewhere_races_with_its_completion() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (sender, value, threads) = (world.stoppable(6), world.census.value(7), world.threads.clone());
         let inside = async move {
             begin_and_give(awaited(sender), move |sender| threads.spawn(move || drop(sender))).await;
@@ -172,16 +150,14 @@ fn the_drop_of_an_await_elsewhere_races_with_its_completion() {
         submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// A child in flight is dropped by another thread, which stops it and awaits it there, while it completes.
 #[test]
 fn the_drop_of_a_child_elsewhere_races_with_its_completion() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
         let inside = async move {
             let child = task(SenderFuture::new(remote)).into_future();
@@ -191,6 +167,6 @@ fn the_drop_of_a_child_elsewhere_races_with_its_completion() {
         submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }

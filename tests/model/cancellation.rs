@@ -14,26 +14,12 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, Timer};
 use bowline::stop::StopSource;
-use bowline::task::{self, DeadlineExceeded, SenderFuture, Task};
+use bowline::task::{self, DeadlineExceeded, SenderFuture};
 use loom::thread;
 
 use crate::awaits::begin_and_give;
-use crate::support::{Ended, Root, Watched, World, explore};
-use crate::task::{Failure, Sendable, awaited, task};
-
-/// Starts a task on this thread, with a stop that another thread requests.
-fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
-    let source = StopSource::new();
-    let token = source.token();
-    world.threads.spawn(move || {
-        source.request_stop();
-    });
-    submit(
-        task.write_env(WithScheduler(InlineScheduler))
-            .write_env(WithStopToken(token)),
-        root,
-    );
-}
+use crate::support::{Ended, Watched, World, explore, race};
+use crate::task::{Failure, Sendable, awaited, begin, begin_and_stop, task};
 
 /// A handler that counts its calls and touches a watched value. The value is dropped after the call, or when no call can come.
 struct Handler {
@@ -69,33 +55,35 @@ fn forever() -> impl Future<Output = ()> + Send {
 /// once, by the cancelling thread, or not at all. The operation returns its value.
 #[test]
 fn the_installation_of_a_handler_races_with_the_cancel() {
-    explore(2, &["at once", "by who cancels", "not called"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let (handler, calls) = Handler::new(&world);
-        let here = thread::current().id();
-        let called_here = Arc::new(AtomicUsize::new(0));
-        let operation = awaited(world.remote(6));
-        let inside = {
-            let called_here = called_here.clone();
-            let handle = move || {
-                if thread::current().id() == here {
-                    called_here.store(1, SeqCst);
-                }
-                handler.call();
+    race(
+        2,
+        &["at once", "by who cancels", "not called"],
+        |world, root, report| {
+            let (handler, calls) = Handler::new(&world);
+            let here = thread::current().id();
+            let called_here = Arc::new(AtomicUsize::new(0));
+            let operation = awaited(world.remote(6));
+            let inside = {
+                let called_here = called_here.clone();
+                let handle = move || {
+                    if thread::current().id() == here {
+                        called_here.store(1, SeqCst);
+                    }
+                    handler.call();
+                };
+                async move { task::with_cancellation_handler(handle, operation).await }
             };
-            async move { task::with_cancellation_handler(handle, operation).await }
-        };
-        begin(&world, task(inside), root);
-        world.end();
-        assert_eq!(report.get(), Ended::Value(6));
-        seen.note(match (calls.load(SeqCst), called_here.load(SeqCst)) {
-            (1, 1) => "at once",
-            (1, 0) => "by who cancels",
-            (0, 0) => "not called",
-            other => panic!("{other:?}"),
-        });
-    });
+            begin_and_stop(&world, task(inside), root);
+            world.end();
+            assert_eq!(report.get(), Ended::Value(6));
+            match (calls.load(SeqCst), called_here.load(SeqCst)) {
+                (1, 1) => "at once",
+                (1, 0) => "by who cancels",
+                (0, 0) => "not called",
+                other => panic!("{other:?}"),
+            }
+        },
+    );
 }
 
 /// A handler that records its start and its return, and yields in between.
@@ -139,67 +127,69 @@ impl Call {
 /// The operation ends, and the poll removes the handler, while another thread calls it: the task continues after its return.
 #[test]
 fn a_task_goes_on_when_its_handler_has_returned() {
-    explore(2, &["called here", "called there", "not called"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let (call, value) = (Call::default(), world.census.value(7));
-        let (handler, over) = (call.handler(&world), call.clone());
-        let inside = async move {
-            // Suspends once, so that a cancellation can arrive in between.
-            let mut polled = false;
-            let operation = poll_fn(move |context| {
-                if std::mem::replace(&mut polled, true) {
-                    return Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                Poll::Pending
-            });
-            task::with_cancellation_handler(handler, operation).await;
-            over.is_over();
-            Ok(value)
-        };
-        begin(&world, task(inside), root);
-        world.end();
-        assert_eq!(report.get(), Ended::Value(7));
-        call.is_over();
-        seen.note(call.by());
-    });
+    race(
+        2,
+        &["called here", "called there", "not called"],
+        |world, root, report| {
+            let (call, value) = (Call::default(), world.census.value(7));
+            let (handler, over) = (call.handler(&world), call.clone());
+            let inside = async move {
+                // Suspends once, so that a cancellation can arrive in between.
+                let mut polled = false;
+                let operation = poll_fn(move |context| {
+                    if std::mem::replace(&mut polled, true) {
+                        return Poll::Ready(());
+                    }
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                });
+                task::with_cancellation_handler(handler, operation).await;
+                over.is_over();
+                Ok(value)
+            };
+            begin_and_stop(&world, task(inside), root);
+            world.end();
+            assert_eq!(report.get(), Ended::Value(7));
+            call.is_over();
+            call.by()
+        },
+    );
 }
 
 /// The future is dropped in the poll while another thread calls its handler. The drop does not block, and the task finishes
 /// after the handler has returned.
 #[test]
 fn a_task_is_done_when_a_handler_that_was_dropped_has_returned() {
-    explore(2, &["called here", "called there", "not called"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let (call, value) = (Call::default(), world.census.value(7));
-        let (handler, over) = (call.handler(&world), call.clone());
-        let inner = task(async move {
-            let handled = task::with_cancellation_handler(handler, forever());
-            begin_and_give(handled, drop).await;
-            Ok(value)
-        });
-        let outer = task(async move {
-            let value = inner.await;
-            over.is_over();
-            value
-        });
-        begin(&world, outer, root);
-        world.end();
-        assert_eq!(report.get(), Ended::Value(7));
-        call.is_over();
-        seen.note(call.by());
-    });
+    race(
+        2,
+        &["called here", "called there", "not called"],
+        |world, root, report| {
+            let (call, value) = (Call::default(), world.census.value(7));
+            let (handler, over) = (call.handler(&world), call.clone());
+            let inner = task(async move {
+                let handled = task::with_cancellation_handler(handler, forever());
+                begin_and_give(handled, drop).await;
+                Ok(value)
+            });
+            let outer = task(async move {
+                let value = inner.await;
+                over.is_over();
+                value
+            });
+            begin_and_stop(&world, outer, root);
+            world.end();
+            assert_eq!(report.get(), Ended::Value(7));
+            call.is_over();
+            call.by()
+        },
+    );
 }
 
 /// The cancellation stops the operation before it has reached the handler: the task, which removes the handler, calls it. It is
 /// called exactly once.
 #[test]
 fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
-    explore(2, &["cancelled", "not cancelled"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["cancelled", "not cancelled"], |world, root, report| {
         let (call, remote) = (Call::default(), world.stoppable(6));
         let (handler, over) = (call.handler(&world), call.clone());
         let inside = async move {
@@ -210,13 +200,13 @@ fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
             assert!(result.is_some() || called);
             result.ok_or("cancelled")
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
-        seen.note(match (report.get(), call.is_over()) {
+        match (report.get(), call.is_over()) {
             (Ended::Error("cancelled"), true) => "cancelled",
             (Ended::Value(6), _) => "not cancelled",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -224,9 +214,7 @@ fn a_cancel_that_ends_the_operation_races_with_its_way_to_the_handler() {
 /// the stop source afterwards.
 #[test]
 fn the_drop_of_a_handler_elsewhere_races_with_the_cancel_and_the_end_of_the_task() {
-    explore(2, &["called", "not called"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["called", "not called"], |world, root, report| {
         let (handler, calls) = Handler::new(&world);
         let (value, threads) = (world.census.value(7), world.threads.clone());
         let inside = async move {
@@ -234,23 +222,21 @@ fn the_drop_of_a_handler_elsewhere_races_with_the_cancel_and_the_end_of_the_task
             begin_and_give(handled, move |handled| threads.spawn(move || drop(handled))).await;
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if calls.load(SeqCst) == 1 {
+        if calls.load(SeqCst) == 1 {
             "called"
         } else {
             "not called"
-        });
+        }
     });
 }
 
 /// The future is never dropped: the end of the task removes the handler while the task is cancelled.
 #[test]
 fn the_end_of_the_task_races_with_the_cancel_for_a_handler_that_was_forgotten() {
-    explore(2, &["called", "not called"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["called", "not called"], |world, root, report| {
         let calls = Arc::new(AtomicUsize::new(0));
         let value = world.census.value(7);
         let inside = {
@@ -263,14 +249,14 @@ fn the_end_of_the_task_races_with_the_cancel_for_a_handler_that_was_forgotten() 
                 Ok(value)
             }
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(match calls.load(SeqCst) {
+        match calls.load(SeqCst) {
             1 => "called",
             0 => "not called",
             calls => panic!("called {calls} times"),
-        });
+        }
     });
 }
 
@@ -300,7 +286,7 @@ fn a_handler_that_drops_its_future_races_with_the_end_of_the_task() {
                 Ok(value)
             }
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.threads.join();
         assert_eq!(report.get(), Ended::Value(7));
         let left = slot.lock().expect("nobody panicked").take();
@@ -330,39 +316,30 @@ fn timer(world: &World) -> Timer {
     timer
 }
 
-/// Starts a task on this thread, without a stop.
-fn begin_alone(task: Task<Watched, Failure>, root: Root) {
-    submit(task.write_env(WithScheduler(InlineScheduler)), root);
-}
-
 /// Covers the operation ending before the deadline, and being stopped by it.
 #[test]
 fn the_deadline_races_with_the_end_of_the_operation() {
-    explore(1, &["ended", "exceeded"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["ended", "exceeded"], |world, root, report| {
         let (sender, timer) = (world.stoppable(6), timer(&world));
         let inside = async move {
             let limited = task::with_timeout(HOUR, SenderFuture::new(sender)).on(&timer);
             drop(timer);
             limited.await.unwrap_or_else(|DeadlineExceeded| Err("exceeded"))
         };
-        begin_alone(task(inside), root);
+        begin(task(inside), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "ended",
             Ended::Error("exceeded") => "exceeded",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// Covers a cancellation, which stops the task, and the deadline, which is an error: the first one decides.
 #[test]
 fn the_deadline_races_with_the_cancel() {
-    explore(2, &["cancelled", "exceeded"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["cancelled", "exceeded"], |world, root, report| {
         let run_loop = RunLoop::new();
         let timer = Timer::on(&run_loop);
         let limited = task::with_timeout(HOUR, SenderFuture::new(never::<Watched, Failure>())).on(&timer);
@@ -376,20 +353,18 @@ fn the_deadline_races_with_the_cancel() {
         });
         run_loop.run_ready();
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Stopped => "cancelled",
             Ended::Error("exceeded") => "exceeded",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// Another thread drops the future while the deadline passes and while the task ends.
 #[test]
 fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_task() {
-    explore(2, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["went on"], |world, root, report| {
         let (timer, value, threads) = (timer(&world), world.census.value(7), world.threads.clone());
         let inside = async move {
             let limited = task::with_timeout(HOUR, forever()).on(&timer);
@@ -397,10 +372,10 @@ fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_tas
             begin_and_give(limited, move |limited| threads.spawn(move || drop(limited))).await;
             Ok(value)
         };
-        begin_alone(task(inside), root);
+        begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note("went on");
+        "went on"
     });
 }
 
@@ -408,9 +383,7 @@ fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_tas
 /// not report the deadline.
 #[test]
 fn the_expiry_of_a_deadline_races_with_leaving_it() {
-    explore(2, &["cancelled inside", "in time"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["cancelled inside", "in time"], |world, root, report| {
         let (timer, value) = (timer(&world), world.census.value(7));
         let cancelled = Arc::new(AtomicUsize::new(0));
         let noted = cancelled.clone();
@@ -424,23 +397,21 @@ fn the_expiry_of_a_deadline_races_with_leaving_it() {
             assert!(!task::is_cancelled(), "the task itself is not cancelled");
             Ok(value)
         };
-        begin_alone(task(inside), root);
+        begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if cancelled.load(SeqCst) == 1 {
+        if cancelled.load(SeqCst) == 1 {
             "cancelled inside"
         } else {
             "in time"
-        });
+        }
     });
 }
 
 /// The future is sent away and dropped last: the end of the task stops the timer while the deadline passes.
 #[test]
 fn the_end_of_the_task_races_with_a_deadline_that_was_sent_away() {
-    explore(2, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["went on"], |world, root, report| {
         let (timer, value) = (timer(&world), world.census.value(7));
         let slot = Arc::new(Mutex::new(None));
         let kept = slot.clone();
@@ -453,12 +424,12 @@ fn the_end_of_the_task_races_with_a_deadline_that_was_sent_away() {
             .await;
             Ok(value)
         };
-        begin_alone(task(inside), root);
+        begin(task(inside), root);
         world.threads.join();
         assert_eq!(report.get(), Ended::Value(7));
         drop(slot.lock().expect("nobody panicked").take());
         world.end();
-        seen.note("went on");
+        "went on"
     });
 }
 
@@ -485,19 +456,17 @@ where
 /// A sender moved out of a deadline ends only by a stop, which the scope passes on even after it was left.
 #[test]
 fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
-    explore(2, &["stopped", "cancelled before"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["stopped", "cancelled before"], |world, root, report| {
         // The loop is not driven: the scope is left long before its deadline.
         let run_loop = RunLoop::new();
         let timer = Timer::on(&run_loop);
-        begin(&world, task(moved_out(never::<Watched, Failure>(), timer)), root);
+        begin_and_stop(&world, task(moved_out(never::<Watched, Failure>(), timer)), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Stopped => "stopped",
             Ended::Error("cancelled") => "cancelled before",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -505,45 +474,39 @@ fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
 /// ends once, after the last stop was passed on.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_the_cancel() {
-    explore(2, &["ended", "stopped", "cancelled before"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["ended", "stopped", "cancelled before"], |world, root, report| {
         let run_loop = RunLoop::new();
         let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
-        begin(&world, task(moved_out(sender, timer)), root);
+        begin_and_stop(&world, task(moved_out(sender, timer)), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "ended",
             Ended::Stopped => "stopped",
             Ended::Error("cancelled") => "cancelled before",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// A sender moved out of a deadline ends on another thread while the scope is left, and the deadline passes on a third.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_its_expiry() {
-    explore(2, &["ended", "late"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["ended", "late"], |world, root, report| {
         let (sender, timer) = (world.remote(6), timer(&world));
-        begin_alone(task(moved_out(sender, timer)), root);
+        begin(task(moved_out(sender, timer)), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "ended",
             Ended::Error("cancelled") => "late",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// A scope is left while a future begun in it is dropped elsewhere: both memories stay valid until both have finished.
 #[test]
 fn the_end_of_a_scope_races_with_the_drop_of_what_was_sent_out_of_it() {
-    explore(2, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["went on"], |world, root, report| {
         let (handler, calls) = Handler::new(&world);
         // The loop is not driven: the scope is left long before its deadline.
         let run_loop = RunLoop::new();
@@ -558,9 +521,9 @@ fn the_end_of_a_scope_races_with_the_drop_of_what_was_sent_out_of_it() {
             limited.await.map_err(|DeadlineExceeded| "exceeded")?;
             Ok(value)
         };
-        begin_alone(task(inside), root);
+        begin(task(inside), root);
         world.end();
         assert_eq!((report.get(), calls.load(SeqCst)), (Ended::Value(7), 0));
-        seen.note("went on");
+        "went on"
     });
 }

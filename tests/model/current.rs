@@ -15,7 +15,7 @@ use bowline::task::{
 use loom::thread;
 
 use crate::hop::{self, Elsewhere};
-use crate::support::{Ended, Watched, World, explore};
+use crate::support::{Ended, Watched, World, explore, race};
 use crate::task::{Event, Failure, Sendable, awaited, task};
 
 /// A slot for a task's reference to itself. The threads of a model share one system thread, so this orders nothing.
@@ -114,9 +114,7 @@ fn a_tree_is_made_while_a_child_comes_and_goes() {
 /// Two frames of one task, on two threads, each query the current task for the first time.
 #[test]
 fn two_parts_of_a_task_ask_at_once() {
-    explore(2, &["done"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["done"], |world, root, report| {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let part = || {
             let (remote, asked) = (world.remote(3), asked.clone());
@@ -156,7 +154,7 @@ fn two_parts_of_a_task_ask_at_once() {
         assert_eq!(asked.len(), 2);
         assert_eq!(asked[0], asked[1]);
         assert!(asked[0].is_finished());
-        seen.note("done");
+        "done"
     });
 }
 

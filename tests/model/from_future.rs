@@ -11,7 +11,7 @@ use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
 use loom::sync::Mutex;
 
-use crate::support::{Ended, Watched, World, explore};
+use crate::support::{Ended, Watched, World, race};
 
 /// An event that happens once, and its waiters.
 #[derive(Clone, Default)]
@@ -82,21 +82,19 @@ impl Future for Wait {
 /// polls. The scheduler is inline, so a future is polled where it is woken.
 #[test]
 fn a_wake_up_races_with_the_poll() {
-    explore(3, &["before", "while", "after"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["before", "while", "after"], |world, root, report| {
         let event = Event::default();
         let (wait, polls) = Wait::new(&world, &event);
         world.threads.spawn(move || event.happen());
         submit(from_future(wait).write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note(match (polls.load(SeqCst), report.here()) {
+        match (polls.load(SeqCst), report.here()) {
             (1, true) => "before",
             (2, true) => "while",
             (2, false) => "after",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -104,9 +102,7 @@ fn a_wake_up_races_with_the_poll() {
 /// after.
 #[test]
 fn a_wake_up_meets_one_from_inside() {
-    explore(2, &["one poll", "two polls", "three polls"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["one poll", "two polls", "three polls"], |world, root, report| {
         let event = Event::default();
         let (mut wait, polls) = Wait::new(&world, &event);
         wait.restless = true;
@@ -114,21 +110,19 @@ fn a_wake_up_meets_one_from_inside() {
         submit(from_future(wait).write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note(match polls.load(SeqCst) {
+        match polls.load(SeqCst) {
             1 => "one poll",
             2 => "two polls",
             3 => "three polls",
             other => panic!("{other} polls"),
-        });
+        }
     });
 }
 
 /// Covers the stop before the start, while the future waits, and after it has completed, each against the wake-up.
 #[test]
 fn a_stop_races_with_a_wake_up() {
-    explore(2, &["never polled", "stopped", "completed"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["never polled", "stopped", "completed"], |world, root, report| {
         let source = StopSource::new();
         let event = Event::default();
         let (wait, polls) = Wait::new(&world, &event);
@@ -139,21 +133,19 @@ fn a_stop_races_with_a_wake_up() {
         world.threads.spawn(move || event.happen());
         submit(work, root);
         world.end();
-        seen.note(match (report.get(), polls.load(SeqCst)) {
+        match (report.get(), polls.load(SeqCst)) {
             (Ended::Stopped, 0) => "never polled",
             (Ended::Stopped, _) => "stopped",
             (Ended::Value(5), _) => "completed",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// Covers a clone of the waker being used before the completion and after it, by another thread than the completing one.
 #[test]
 fn a_waker_outlives_the_operation() {
-    explore(2, &["polled for it", "too late"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["polled for it", "too late"], |world, root, report| {
         let event = Event::default();
         let (wait, polls) = Wait::new(&world, &event);
         submit(from_future(wait).write_env(WithScheduler(InlineScheduler)), root);
@@ -165,10 +157,10 @@ fn a_waker_outlives_the_operation() {
         event.happen();
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note(match polls.load(SeqCst) {
+        match polls.load(SeqCst) {
             2 => "too late",
             3 => "polled for it",
             other => panic!("{other} polls"),
-        });
+        }
     });
 }

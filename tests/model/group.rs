@@ -10,10 +10,10 @@ use bowline::Completion;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
-use bowline::task::{SenderFuture, Task, TaskGroup, discarding_group, group, try_group};
+use bowline::task::{SenderFuture, TaskGroup, discarding_group, group, try_group};
 
-use crate::support::{Ended, Remote, Root, Stoppable, Watched, World, explore};
-use crate::task::{Failure, Sendable, awaited, task};
+use crate::support::{Ended, Remote, Stoppable, Watched, World, explore, race};
+use crate::task::{Failure, Sendable, awaited, begin, task};
 
 /// Returns a child that ends when the sender completes.
 fn child(remote: Remote<Failure>) -> Sendable<impl Future<Output = Watched>> {
@@ -23,11 +23,6 @@ fn child(remote: Remote<Failure>) -> Sendable<impl Future<Output = Watched>> {
 /// Returns a child that ends when the sender completes, or with the stop.
 fn stoppable(sender: Stoppable) -> Sendable<impl Future<Output = Watched>> {
     Sendable(async move { SenderFuture::new(sender).await.expect("a value") })
-}
-
-/// Starts a task on this thread. It is resumed on the thread that wakes it.
-fn begin(task: Task<Watched, Failure>, root: Root) {
-    submit(task.write_env(WithScheduler(InlineScheduler)), root);
 }
 
 /// Polls a future once, and drops it unless it is ready.
@@ -62,9 +57,7 @@ impl Drop for Flags {
 /// The child ends before the body asks, while it asks, and while it waits.
 #[test]
 fn the_end_of_a_child_races_with_next() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let remote = world.remote(6);
         let body = group(async move |group| {
             group.spawn(child(remote));
@@ -73,16 +66,14 @@ fn the_end_of_a_child_races_with_next() {
         begin(task(async move { Ok(body.await) }), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// Two children end in either order, and each is taken once.
 #[test]
 fn the_ends_of_two_children_race_with_next() {
-    explore(1, &["in order", "the other way round"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["in order", "the other way round"], |world, root, report| {
         let (first, second, sum) = (world.remote(1), world.remote(2), world.census.value(7));
         let order = Arc::new(AtomicUsize::new(0));
         let noted = order.clone();
@@ -98,19 +89,17 @@ fn the_ends_of_two_children_race_with_next() {
         begin(task(async move { Ok(body.await) }), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(match order.load(SeqCst) {
+        match order.load(SeqCst) {
             1 => "in order",
             _ => "the other way round",
-        });
+        }
     });
 }
 
 /// The child ends while the waiter is an operation in another frame than the group's.
 #[test]
 fn the_end_of_a_child_races_with_the_next_of_another() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let remote = world.remote(6);
         let body = group(async move |group: TaskGroup<Watched>| {
             group.spawn(child(remote));
@@ -122,16 +111,14 @@ fn the_end_of_a_child_races_with_the_next_of_another() {
         begin(task(async move { Ok(body.await) }), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// The last of child and body ends the group, and finds the value of the other.
 #[test]
 fn the_last_child_races_with_the_end_of_the_body() {
-    explore(2, &["the body first", "the child first"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["the body first", "the child first"], |world, root, report| {
         let (remote, other) = (world.remote(6), world.remote(7));
         let (flags, ended) = Flags::new();
         let (at_end, is_over) = (Arc::new(AtomicBool::new(false)), ended.clone());
@@ -153,20 +140,18 @@ fn the_last_child_races_with_the_end_of_the_body() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if at_end.load(SeqCst) {
+        if at_end.load(SeqCst) {
             "the child first"
         } else {
             "the body first"
-        });
+        }
     });
 }
 
 /// The last of child and body ends a group that drops results at once.
 #[test]
 fn the_last_discarded_child_races_with_the_end_of_the_body() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (remote, value) = (world.remote(6), world.census.value(7));
         let body = discarding_group(async move |group| {
             group.spawn(Sendable(async move { drop(child(remote).await) }));
@@ -178,16 +163,14 @@ fn the_last_discarded_child_races_with_the_end_of_the_body() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// The child returns its value or is cancelled, and the body learns which.
 #[test]
 fn the_end_of_a_child_races_with_a_cancel() {
-    explore(1, &["cancelled", "ended"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["cancelled", "ended"], |world, root, report| {
         let (sender, value, threads) = (world.stoppable(6), world.census.value(7), world.threads.clone());
         let body = group(async move |group| {
             group.spawn(stoppable(sender));
@@ -197,20 +180,18 @@ fn the_end_of_a_child_races_with_a_cancel() {
         });
         begin(task(async move { Ok(body.await) }), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "ended",
             Ended::Value(7) => "cancelled",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// A cancellation of the task is passed on to the group, and from there to the child, while the child ends.
 #[test]
 fn the_end_of_a_child_races_with_the_stop_of_the_task() {
-    explore(1, &["cancelled", "ended"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["cancelled", "ended"], |world, root, report| {
         let (sender, value) = (world.stoppable(6), world.census.value(7));
         let body = group(async move |group| {
             group.spawn(stoppable(sender));
@@ -229,21 +210,19 @@ fn the_end_of_a_child_races_with_the_stop_of_the_task() {
             root,
         );
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "ended",
             // The child was refused or has stopped, and the task with it.
             Ended::Value(7) | Ended::Stopped => "cancelled",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// A refused child is dropped; an accepted one is awaited, even though the body has ended.
 #[test]
 fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
-    explore(2, &["refused", "spawned"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["refused", "spawned"], |world, root, report| {
         let (held, value, threads) = (world.census.value(6), world.census.value(7), world.threads.clone());
         let (flags, ended) = Flags::new();
         let (refused, noted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -270,16 +249,14 @@ fn a_spawn_from_elsewhere_races_with_the_end_of_the_body() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if refused.load(SeqCst) { "refused" } else { "spawned" });
+        if refused.load(SeqCst) { "refused" } else { "spawned" }
     });
 }
 
 /// A child can always spawn: the group is not over before that child has ended.
 #[test]
 fn a_spawn_from_a_child_races_with_the_end_of_the_body() {
-    explore(2, &["spawned"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["spawned"], |world, root, report| {
         let (first, second, other) = (world.remote(5), world.census.value(6), world.remote(7));
         let (flags, ended) = Flags::new();
         let body = group(async move |group: TaskGroup<()>| {
@@ -302,16 +279,14 @@ fn a_spawn_from_a_child_races_with_the_end_of_the_body() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note("spawned");
+        "spawned"
     });
 }
 
 /// A child fails while the body ends, with a sibling that only a cancellation ends.
 #[test]
 fn the_failure_of_a_child_races_with_the_end_of_the_body() {
-    explore(2, &["failed"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["failed"], |world, root, report| {
         let (remote, other) = (world.remote_of(Completion::Error("failed")), world.remote(7));
         let body = try_group(async move |group| {
             group.spawn(Sendable(async {
@@ -324,16 +299,14 @@ fn the_failure_of_a_child_races_with_the_end_of_the_body() {
         begin(task(body), root);
         world.end();
         assert_eq!(report.get(), Ended::Error("failed"));
-        seen.note("failed");
+        "failed"
     });
 }
 
 /// A child that was assigned to a dropped `next` goes to the next caller.
 #[test]
 fn the_drop_of_next_races_with_the_end_of_a_child() {
-    explore(2, &["dropped", "taken"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["dropped", "taken"], |world, root, report| {
         let remote = world.remote(6);
         let taken = Arc::new(AtomicBool::new(false));
         let noted = taken.clone();
@@ -353,7 +326,7 @@ fn the_drop_of_next_races_with_the_end_of_a_child() {
         begin(task(async move { Ok(body.await) }), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if taken.load(SeqCst) { "taken" } else { "dropped" });
+        if taken.load(SeqCst) { "taken" } else { "dropped" }
     });
 }
 
@@ -400,9 +373,7 @@ fn the_stop_of_a_waiter_races_with_the_end_of_a_child() {
 /// A waiter for room gets it from a child that ends, or is refused by a cancellation.
 #[test]
 fn a_cancel_races_with_room_for_another() {
-    explore(1, &["refused", "spawned"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["refused", "spawned"], |world, root, report| {
         let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
         let (held, spawned) = (world.census.value(5), Arc::new(AtomicBool::new(false)));
         let noted = spawned.clone();
@@ -421,7 +392,7 @@ fn a_cancel_races_with_room_for_another() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if spawned.load(SeqCst) { "spawned" } else { "refused" });
+        if spawned.load(SeqCst) { "spawned" } else { "refused" }
     });
 }
 
@@ -429,9 +400,7 @@ fn a_cancel_races_with_room_for_another() {
 #[test]
 fn giving_up_a_group_races_with_the_end_of_its_child() {
     for leaked in [false, true] {
-        explore(2, &["here", "there"], move |seen| {
-            let world = World::default();
-            let (root, report) = world.root();
+        race(2, &["here", "there"], move |world, root, report| {
             let (remote, value) = (world.remote(6), world.census.value(7));
             let (flags, ended) = Flags::new();
             let inner = task(async move {
@@ -460,7 +429,7 @@ fn giving_up_a_group_races_with_the_end_of_its_child() {
             begin(outer, root);
             world.end();
             assert_eq!(report.get(), Ended::Value(7));
-            seen.note(if report.here() { "here" } else { "there" });
+            if report.here() { "here" } else { "there" }
         });
     }
 }

@@ -13,13 +13,8 @@ use bowline::task_local;
 use loom::thread;
 
 use crate::awaits::begin_and_give;
-use crate::support::{Ended, Root, Watched, World, explore};
-use crate::task::{Failure, Sendable, awaited, task};
-
-/// Starts a task on this thread, without a stop.
-fn begin(task: Task<Watched, Failure>, root: Root) {
-    submit(task.write_env(WithScheduler(InlineScheduler)), root);
-}
+use crate::support::{Ended, Root, Watched, World, race};
+use crate::task::{Failure, Sendable, awaited, begin, task};
 
 /// Starts a task on this thread, with a stop that another thread requests.
 fn begin_and_stop(world: &World, task: Task<Watched, Failure>, root: Root) {
@@ -85,9 +80,7 @@ fn forever() -> impl Future<Output = ()> + Send {
 /// with the last user.
 #[test]
 fn the_last_user_of_a_scope_races_with_leaving_it() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         let (remote, value, dropped) = (world.remote(6), world.census.value(7), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
@@ -98,16 +91,14 @@ fn the_last_user_of_a_scope_races_with_leaving_it() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
 /// An operation moved out of the scope, and awaited outside, ends on another thread while the scope is left.
 #[test]
 fn what_is_moved_out_of_a_scope_races_with_leaving_it() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         let (remote, dropped) = (world.remote(6), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
@@ -126,16 +117,14 @@ fn what_is_moved_out_of_a_scope_races_with_leaving_it() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
 /// The future of a scope is dropped on another thread while the frame ends.
 #[test]
 fn the_drop_of_a_scope_elsewhere_races_with_the_end_of_the_frame() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         let (value, threads, dropped) = (world.census.value(7), world.threads.clone(), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
@@ -146,16 +135,14 @@ fn the_drop_of_a_scope_elsewhere_races_with_the_end_of_the_frame() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
 /// The future of a scope is dropped on another thread while an operation inside completes on a third.
 #[test]
 fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_frame() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
         let dropped = Dropped::default();
         let bound = dropped.bound(&world);
@@ -167,7 +154,7 @@ fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_fra
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
@@ -175,9 +162,7 @@ fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_fra
 /// is left.
 #[test]
 fn a_child_frame_in_a_scope_races_with_leaving_it() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (remote, value, dropped) = (world.remote(6), world.census.value(7), Dropped::default());
         let bound = dropped.bound(&world);
         let child = task(async move {
@@ -192,7 +177,7 @@ fn a_child_frame_in_a_scope_races_with_leaving_it() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
@@ -200,9 +185,7 @@ fn a_child_frame_in_a_scope_races_with_leaving_it() {
 /// over.
 #[test]
 fn a_stop_that_is_passed_on_to_a_group_races_with_the_end_of_its_scope_and_of_the_frame() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (value, dropped) = (world.census.value(7), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
@@ -213,16 +196,14 @@ fn a_stop_that_is_passed_on_to_a_group_races_with_the_end_of_its_scope_and_of_th
         begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
 /// A single child, awaited by its parent, ends while the stop of the task is passed on to it.
 #[test]
 fn a_stop_that_is_passed_on_to_a_child_races_with_the_end_of_its_scope_and_of_the_frame() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (value, dropped) = (world.census.value(7), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
@@ -236,16 +217,14 @@ fn a_stop_that_is_passed_on_to_a_child_races_with_the_end_of_its_scope_and_of_th
         begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
 /// An await is dropped in flight inside the scope while the stop of the task is passed on to it.
 #[test]
 fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_the_frame() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (value, dropped) = (world.census.value(7), Dropped::default());
         let bound = dropped.bound(&world);
         let inside = async move {
@@ -257,16 +236,14 @@ fn a_stop_that_is_passed_on_to_an_await_races_with_the_end_of_its_scope_and_of_t
         world.end();
         // An await that was stopped before it began stops the task.
         assert!(matches!(report.get(), Ended::Value(7) | Ended::Stopped));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }
 
 /// A child's scope, inside a scope of its parent, outlives both: its future is dropped on another thread while they end.
 #[test]
 fn the_drop_of_a_scope_in_that_of_the_parent_races_with_the_ends_of_both_frames() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (value, threads, dropped) = (world.census.value(7), world.threads.clone(), Dropped::default());
         let (inner, outer) = (world.census.value(2), dropped.bound(&world));
         let bound = Bound {
@@ -281,6 +258,6 @@ fn the_drop_of_a_scope_in_that_of_the_parent_races_with_the_ends_of_both_frames(
         begin(task(BOUND.scope(outer, child.into_future())), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if dropped.here() { "here" } else { "there" });
+        if dropped.here() { "here" } else { "there" }
     });
 }

@@ -20,13 +20,8 @@ use bowline::{Operation, Receiver, Transfer};
 use loom::thread::{self, ThreadId};
 
 use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
-use crate::support::{Ended, Root, Watched, World, explore};
-use crate::task::{Failure, Sendable, awaited, task};
-
-/// Starts a task on this thread. It is resumed on the thread that wakes it.
-fn begin(task: Task<Watched, Failure>, root: Root) {
-    submit(task.write_env(WithScheduler(InlineScheduler)), root);
-}
+use crate::support::{Ended, Watched, World, race};
+use crate::task::{Failure, Sendable, awaited, begin, task};
 
 /// A sender that completes inside `start` without declaring so: its await needs a block.
 struct Here(World);
@@ -104,9 +99,7 @@ impl Counting {
 /// after, when the next await gets another chunk.
 #[test]
 fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
-    explore(2, &["its place", "another chunk"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["its place", "another chunk"], |world, root, report| {
         let (memory, threads, value) = (Counting::default(), world.threads.clone(), world.census.value(7));
         let awaits = world.clone();
         let inside = async move {
@@ -126,21 +119,19 @@ fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
         submit(memory.task(inside).write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(match memory.end().0 {
+        match memory.end().0 {
             // The frame and its chunk.
             2 => "its place",
             3 | 4 => "another chunk",
             other => panic!("{other} chunks"),
-        });
+        }
     });
 }
 
 /// The block below another one ends on another thread, while the upper one ends here and pops both, or only itself.
 #[test]
 fn the_end_of_a_block_elsewhere_races_with_that_of_the_one_on_top_of_it() {
-    explore(2, &["here first", "there first"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here first", "there first"], |world, root, report| {
         let (memory, threads, value) = (Counting::default(), world.threads.clone(), world.census.value(7));
         let (awaits, ended) = (world.clone(), Arc::new(AtomicBool::new(false)));
         let first = Arc::new(AtomicBool::new(false));
@@ -165,11 +156,11 @@ fn the_end_of_a_block_elsewhere_races_with_that_of_the_one_on_top_of_it() {
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         memory.end();
-        seen.note(if first.load(SeqCst) {
+        if first.load(SeqCst) {
             "here first"
         } else {
             "there first"
-        });
+        }
     });
 }
 
@@ -195,9 +186,7 @@ impl<F: Future + Unpin> Future for Both<F> {
 /// destroyed once, before the task is done.
 #[test]
 fn the_completion_of_an_orphan_races_with_the_next_await_and_the_end_of_the_frame() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         let (remote, value, awaits) = (world.remote(6), world.census.value(7), world.clone());
         let alive = world.census.clone();
         let inner = task(async move {
@@ -214,7 +203,7 @@ fn the_completion_of_an_orphan_races_with_the_next_await_and_the_end_of_the_fram
         begin(outer, root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -239,9 +228,7 @@ impl Drop for Noted {
 /// destroying the operation.
 #[test]
 fn the_drop_of_an_await_elsewhere_races_with_its_completion_and_the_end_of_the_frame() {
-    explore(2, &["the future", "here", "the completion"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["the future", "here", "the completion"], |world, root, report| {
         let (value, threads, by) = (world.census.value(7), world.threads.clone(), Arc::default());
         let note = Arc::<Mutex<Option<ThreadId>>>::clone(&by);
         let dropper = Arc::new(Mutex::new(None));
@@ -261,11 +248,11 @@ fn the_drop_of_an_await_elsewhere_races_with_its_completion_and_the_end_of_the_f
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         let by = by.lock().expect("nobody panicked").expect("it was dropped");
-        seen.note(match by {
+        match by {
             by if by == thread::current().id() => "here",
             by if Some(by) == *dropper.lock().expect("nobody panicked") => "the future",
             _ => "the completion",
-        });
+        }
     });
 }
 
@@ -273,47 +260,47 @@ fn the_drop_of_an_await_elsewhere_races_with_its_completion_and_the_end_of_the_f
 /// left in it. Covers that being the waker, the future, and the completion, which polls the frame.
 #[test]
 fn the_last_reference_of_a_frame_destroys_what_is_left_in_it() {
-    explore(2, &["the waker", "the future", "the completion"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let (memory, value, threads) = (Counting::default(), world.census.value(7), world.threads.clone());
-        let (remote, waker, dropper) = (world.remote(6), Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
-        let (kept, noted) = (waker.clone(), dropper.clone());
-        let inside = async move {
-            let mut remote = Some(awaited(remote));
-            poll_fn(move |context| {
-                let mut remote = remote.take().expect("polled once");
-                let _ = Pin::new(&mut remote).poll(context);
-                *kept.lock().expect("nobody panicked") = Some(context.waker().clone());
-                let noted = noted.clone();
-                threads.spawn(move || {
-                    *noted.lock().expect("nobody panicked") = Some(thread::current().id());
-                    drop(remote);
-                });
-                Poll::Ready(())
-            })
-            .await;
-            Ok(value)
-        };
-        submit(memory.task(inside).write_env(WithScheduler(InlineScheduler)), root);
-        drop(waker.lock().expect("nobody panicked").take());
-        world.end();
-        assert_eq!(report.get(), Ended::Value(7));
-        seen.note(match memory.end().1 {
-            by if by == thread::current().id() => "the waker",
-            by if Some(by) == *dropper.lock().expect("nobody panicked") => "the future",
-            _ => "the completion",
-        });
-    });
+    race(
+        2,
+        &["the waker", "the future", "the completion"],
+        |world, root, report| {
+            let (memory, value, threads) = (Counting::default(), world.census.value(7), world.threads.clone());
+            let (remote, waker, dropper) = (world.remote(6), Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+            let (kept, noted) = (waker.clone(), dropper.clone());
+            let inside = async move {
+                let mut remote = Some(awaited(remote));
+                poll_fn(move |context| {
+                    let mut remote = remote.take().expect("polled once");
+                    let _ = Pin::new(&mut remote).poll(context);
+                    *kept.lock().expect("nobody panicked") = Some(context.waker().clone());
+                    let noted = noted.clone();
+                    threads.spawn(move || {
+                        *noted.lock().expect("nobody panicked") = Some(thread::current().id());
+                        drop(remote);
+                    });
+                    Poll::Ready(())
+                })
+                .await;
+                Ok(value)
+            };
+            submit(memory.task(inside).write_env(WithScheduler(InlineScheduler)), root);
+            drop(waker.lock().expect("nobody panicked").take());
+            world.end();
+            assert_eq!(report.get(), Ended::Value(7));
+            match memory.end().1 {
+                by if by == thread::current().id() => "the waker",
+                by if Some(by) == *dropper.lock().expect("nobody panicked") => "the future",
+                _ => "the completion",
+            }
+        },
+    );
 }
 
 /// A future is begun, sent away and dropped on another thread, all within the poll in which the frame counts it. Neither the
 /// reference count nor the await count is read before it is final.
 #[test]
 fn what_is_begun_in_a_poll_is_over_before_the_poll_is() {
-    explore(2, &["in the poll", "later"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["in the poll", "later"], |world, root, report| {
         let (value, threads) = (world.census.value(7), world.threads.clone());
         let ended = loom::sync::Arc::new(loom::sync::atomic::AtomicBool::new(false));
         let early = Arc::new(AtomicBool::new(false));
@@ -334,7 +321,7 @@ fn what_is_begun_in_a_poll_is_over_before_the_poll_is() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if early.load(SeqCst) { "in the poll" } else { "later" });
+        if early.load(SeqCst) { "in the poll" } else { "later" }
     });
 }
 
@@ -370,9 +357,7 @@ impl Drop for AwaitsWhenDropped {
 #[test]
 fn the_destructor_of_an_orphan_awaits_in_the_same_frame() {
     for keeps in [false, true] {
-        explore(2, &["done"], move |seen| {
-            let world = World::default();
-            let (root, report) = world.root();
+        race(2, &["done"], move |world, root, report| {
             let (value, awaits, drops) = (world.census.value(7), world.clone(), Arc::<AtomicUsize>::default());
             let kept = Arc::<Mutex<Vec<_>>>::default();
             let held = AwaitsWhenDropped {
@@ -399,7 +384,7 @@ fn the_destructor_of_an_orphan_awaits_in_the_same_frame() {
             assert_eq!((report.get(), drops.load(SeqCst)), (Ended::Value(7), 1));
             kept.lock().expect("nobody panicked").clear();
             world.end();
-            seen.note("done");
+            "done"
         });
     }
 }

@@ -8,35 +8,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::scheduler::{InlineScheduler, RunLoop, Timer};
-use bowline::stop::StopSource;
-use bowline::task::{self, DeadlineExceeded, SenderFuture, Task, TaskGroup, group};
+use bowline::scheduler::{RunLoop, Timer};
+use bowline::task::{self, DeadlineExceeded, SenderFuture, TaskGroup, group};
 
-use crate::support::{Ended, Root, Watched, World, explore};
-use crate::task::{Failure, Sendable, awaited, task};
-
-/// Starts a task on this thread, with a stop that another thread requests.
-fn begin(world: &World, task: Task<Watched, Failure>, root: Root) {
-    let source = StopSource::new();
-    let token = source.token();
-    world.threads.spawn(move || {
-        source.request_stop();
-    });
-    submit(
-        task.write_env(WithScheduler(InlineScheduler))
-            .write_env(WithStopToken(token)),
-        root,
-    );
-}
+use crate::support::{Ended, race};
+use crate::task::{Sendable, awaited, begin_and_stop, task};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A stop passes through a scope to an await inside, while that completes on another thread and the scope is left.
 #[test]
 fn a_stop_through_two_relays_races_with_the_end_of_both() {
-    explore(1, &["completed", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["completed", "stopped"], |world, root, report| {
         // The deadline does not pass.
         let run_loop = RunLoop::new();
         let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
@@ -45,13 +28,13 @@ fn a_stop_through_two_relays_races_with_the_end_of_both() {
             drop(timer);
             limited.await.unwrap_or_else(|DeadlineExceeded| Err("exceeded"))
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "completed",
             Ended::Stopped => "stopped",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -59,9 +42,7 @@ fn a_stop_through_two_relays_races_with_the_end_of_both() {
 /// memory afterwards.
 #[test]
 fn a_stop_races_with_the_end_of_an_empty_scope() {
-    explore(3, &["cancelled", "in time"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["cancelled", "in time"], |world, root, report| {
         let run_loop = RunLoop::new();
         let (timer, value) = (Timer::on(&run_loop), world.census.value(7));
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -72,19 +53,17 @@ fn a_stop_races_with_the_end_of_an_empty_scope() {
             noted.store(limited.await.map_err(|DeadlineExceeded| "exceeded")?, SeqCst);
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if cancelled.load(SeqCst) { "cancelled" } else { "in time" });
+        if cancelled.load(SeqCst) { "cancelled" } else { "in time" }
     });
 }
 
 /// A stop is passed on to a group and from there to its child, while the child, the group and the task end.
 #[test]
 fn a_stop_races_with_the_end_of_a_group() {
-    explore(2, &["refused", "spawned"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["refused", "spawned"], |world, root, report| {
         let (value, held) = (world.census.value(7), world.census.value(1));
         let spawned = Arc::new(AtomicBool::new(false));
         let noted = spawned.clone();
@@ -96,19 +75,17 @@ fn a_stop_races_with_the_end_of_a_group() {
             .await;
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if spawned.load(SeqCst) { "spawned" } else { "refused" });
+        if spawned.load(SeqCst) { "spawned" } else { "refused" }
     });
 }
 
 /// A stop is passed on to a single child that ends meanwhile, before its parent.
 #[test]
 fn a_stop_races_with_the_end_of_a_child() {
-    explore(2, &["cancelled", "in time"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["cancelled", "in time"], |world, root, report| {
         let (value, cancelled) = (world.census.value(7), Arc::new(AtomicBool::new(false)));
         let noted = cancelled.clone();
         let inside = async move {
@@ -116,10 +93,10 @@ fn a_stop_races_with_the_end_of_a_child() {
             noted.store(child.await, SeqCst);
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if cancelled.load(SeqCst) { "cancelled" } else { "in time" });
+        if cancelled.load(SeqCst) { "cancelled" } else { "in time" }
     });
 }
 
@@ -127,9 +104,7 @@ fn a_stop_races_with_the_end_of_a_child() {
 /// stopped. It is part of the task, which is not done before it.
 #[test]
 fn a_stop_races_with_the_completion_and_the_drop_of_a_foreign_await() {
-    explore(1, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["here", "there"], |world, root, report| {
         let (sender, value) = (world.stoppable(6), world.census.value(7));
         let inside = async move {
             let mut sender = Some(SenderFuture::new(sender.stopped_as_option()));
@@ -142,10 +117,10 @@ fn a_stop_races_with_the_completion_and_the_drop_of_a_foreign_await() {
             .await;
             Ok(value)
         };
-        begin(&world, task(inside), root);
+        begin_and_stop(&world, task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -153,20 +128,18 @@ fn a_stop_races_with_the_completion_and_the_drop_of_a_foreign_await() {
 /// resumes once.
 #[test]
 fn a_stop_races_with_a_child_that_comes_back() {
-    explore(1, &["completed", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["completed", "stopped"], |world, root, report| {
         let (remote, sender) = (world.remote(1), world.stoppable(6));
         let child = task(async move {
             drop(awaited(remote).await?);
             SenderFuture::new(sender).await
         });
-        begin(&world, task(async move { child.await }), root);
+        begin_and_stop(&world, task(async move { child.await }), root);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "completed",
             Ended::Stopped => "stopped",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }

@@ -9,7 +9,7 @@ use bowline::scope::{Kind, Scope, WithStop, WithoutStop};
 use bowline::stop::StopSource;
 use bowline::{Completion, Panic};
 
-use crate::support::{Ended, Root, World, explore, explore_both_ways};
+use crate::support::{Ended, Root, World, explore, explore_both_ways, race};
 
 /// Returns work that ends on a thread of its own.
 fn remote(world: &World) -> impl Sender<Value = (), Error = Infallible> + use<> {
@@ -62,9 +62,7 @@ fn spawning_races_with_closing() {
 /// dropped meanwhile.
 #[test]
 fn the_last_association_races_with_the_join() {
-    explore(3, &["at once", "later"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["at once", "later"], |world, root, report| {
         let scope = CountingScope::new();
         let written = loom::sync::Arc::new(world.census.value(4));
         let work = written.clone();
@@ -74,45 +72,45 @@ fn the_last_association_races_with_the_join() {
         drop(scope);
         world.end();
         assert_eq!(report.get(), Ended::Value(0));
-        seen.note(if report.here() { "at once" } else { "later" });
+        if report.here() { "at once" } else { "later" }
     });
 }
 
 /// Covers either of two being the last to end, and both ending before a join.
 #[test]
 fn two_associations_end_while_somebody_joins() {
-    explore(2, &["at once", "by the first", "by the second"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let scope = SimpleCountingScope::new();
-        let by = Arc::new(Mutex::new(Vec::new()));
-        for number in 0..2 {
-            let by = by.clone();
-            assert!(scope.spawn(remote(&world).then(move |()| {
-                let end = (number, loom::thread::current().id());
-                by.lock().expect("nobody panicked").push(end);
-            })));
-        }
-        join(&scope, root);
-        world.end();
-        assert_eq!(report.get(), Ended::Value(0));
-        let by = by.lock().expect("nobody panicked");
-        let last = by.iter().find(|(_, thread)| report.by(*thread));
-        seen.note(match last {
-            None => "at once",
-            Some((0, _)) => "by the first",
-            Some(_) => "by the second",
-        });
-    });
+    race(
+        2,
+        &["at once", "by the first", "by the second"],
+        |world, root, report| {
+            let scope = SimpleCountingScope::new();
+            let by = Arc::new(Mutex::new(Vec::new()));
+            for number in 0..2 {
+                let by = by.clone();
+                assert!(scope.spawn(remote(&world).then(move |()| {
+                    let end = (number, loom::thread::current().id());
+                    by.lock().expect("nobody panicked").push(end);
+                })));
+            }
+            join(&scope, root);
+            world.end();
+            assert_eq!(report.get(), Ended::Value(0));
+            let by = by.lock().expect("nobody panicked");
+            let last = by.iter().find(|(_, thread)| report.by(*thread));
+            match last {
+                None => "at once",
+                Some((0, _)) => "by the first",
+                Some(_) => "by the second",
+            }
+        },
+    );
 }
 
 /// Covers work coming while the last one ends and a join starts. It is accepted and awaited, or refused because the scope is
 /// joined already.
 #[test]
 fn spawning_races_with_the_end_that_a_join_waits_for() {
-    explore(3, &["taken", "refused"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["taken", "refused"], |world, root, report| {
         let scope = SimpleCountingScope::new();
         let held = scope.associate(just(()));
         let written = loom::sync::Arc::new(world.census.value(4));
@@ -124,16 +122,14 @@ fn spawning_races_with_the_end_that_a_join_waits_for() {
         drop(scope);
         world.end();
         assert_eq!(report.get(), Ended::Value(0));
-        seen.note(if taken { "taken" } else { "refused" });
+        if taken { "taken" } else { "refused" }
     });
 }
 
 /// Covers a join leaving before the last work has ended, when the scope stays open, and after, when it is joined.
 #[test]
 fn leaving_a_join_races_with_the_last_association() {
-    explore(3, &["left", "joined"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["left", "joined"], |world, root, report| {
         let scope = SimpleCountingScope::new();
         let held = scope.associate(just(()));
         let source = StopSource::new();
@@ -143,11 +139,11 @@ fn leaving_a_join_races_with_the_last_association() {
         assert!(source.request_stop());
         world.end();
         let open = scope.spawn(just(()));
-        seen.note(match (report.get(), open) {
+        match (report.get(), open) {
             (Ended::Stopped, true) => "left",
             (Ended::Value(0), false) => "joined",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -211,9 +207,7 @@ fn an_end_that_a_join_waits_for_is_not_the_last() {
 /// Covers the work of a future ending normally, and because the future was dropped. The scope is notified in both cases.
 #[test]
 fn dropping_a_future_races_with_its_completion() {
-    explore(2, &["completed", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["completed", "stopped"], |world, root, report| {
         let scope = Scope::<WithStop>::new();
         let ended = Arc::new(Mutex::new(None));
         let note = |end: &'static str| {
@@ -236,7 +230,7 @@ fn dropping_a_future_races_with_its_completion() {
         join(&scope, root);
         world.end();
         assert_eq!(report.get(), Ended::Value(0));
-        seen.note(ended.lock().expect("nobody panicked").expect("it ended"));
+        ended.lock().expect("nobody panicked").expect("it ended")
     });
 }
 
@@ -259,28 +253,24 @@ fn waiting_for_a_future_races_with_its_completion() {
 /// Covers an associated sender completing before the scope's stop, and because of it.
 #[test]
 fn a_stop_of_the_scope_races_with_the_completion() {
-    explore(3, &["stopped", "completed"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["stopped", "completed"], |world, root, report| {
         let scope = CountingScope::new();
         submit(scope.associate(world.stoppable(4)), root);
         assert!(scope.request_stop());
         drop(scope);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Stopped => "stopped",
             Ended::Value(4) => "completed",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// Covers the receiver's stop and the scope's coming together, before the completion and after.
 #[test]
 fn two_stops_race_with_the_completion() {
-    explore(2, &["stopped", "completed"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["stopped", "completed"], |world, root, report| {
         let scope = CountingScope::new();
         let source = StopSource::new();
         let work = scope
@@ -291,20 +281,18 @@ fn two_stops_race_with_the_completion() {
         // The last handle is dropped, which is a stop.
         drop(scope);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Stopped => "stopped",
             Ended::Value(4) => "completed",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// Covers either of two panics being the first. Both joins receive one.
 #[test]
 fn two_panics_race_for_the_joins() {
-    explore(2, &["the first", "the second"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["the first", "the second"], |world, root, report| {
         let scope = SimpleCountingScope::new();
         for payload in ["the first", "the second"] {
             let panic = Completion::Panicked(Panic::new(Box::new(payload)));
@@ -319,10 +307,10 @@ fn two_panics_race_for_the_joins() {
         assert_eq!(report.get(), Ended::Panicked);
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sync_wait(scope.join())));
         let payload = unwound.expect_err("it unwinds").downcast::<String>().expect("a copy");
-        seen.note(if *payload == "the first" {
+        if *payload == "the first" {
             "the first"
         } else {
             "the second"
-        });
+        }
     });
 }

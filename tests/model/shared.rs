@@ -3,7 +3,7 @@
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
-use crate::support::{Ended, Watched, World, explore};
+use crate::support::{Ended, Watched, World, explore, race};
 
 /// Covers a second receiver coming before the completion, which delivers to it, and after, when it finds the result.
 #[test]
@@ -102,31 +102,31 @@ fn one_receiver_leaves_and_the_next_comes_late() {
 /// Covers a stop before and after the start of the only receiver of a run that never ends by itself. The stop is never lost.
 #[test]
 fn a_stop_while_it_starts_is_not_lost() {
-    explore(3, &["on this thread", "on the stopping thread"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let source = StopSource::new();
-        let forever = never::<Watched, &'static str>().split();
-        let receive = forever.write_env(WithStopToken(source.token()));
-        world.threads.spawn(move || assert!(source.request_stop()));
-        submit(receive, root);
-        world.end();
-        assert_eq!(report.get(), Ended::Stopped);
-        seen.note(if report.here() {
-            "on this thread"
-        } else {
-            "on the stopping thread"
-        });
-    });
+    race(
+        3,
+        &["on this thread", "on the stopping thread"],
+        |world, root, report| {
+            let source = StopSource::new();
+            let forever = never::<Watched, &'static str>().split();
+            let receive = forever.write_env(WithStopToken(source.token()));
+            world.threads.spawn(move || assert!(source.request_stop()));
+            submit(receive, root);
+            world.end();
+            assert_eq!(report.get(), Ended::Stopped);
+            if report.here() {
+                "on this thread"
+            } else {
+                "on the stopping thread"
+            }
+        },
+    );
 }
 
 /// Covers a stop before the start of the only receiver, when nothing runs. Also after it, when the run is stopped too, and
 /// after the completion.
 #[test]
 fn a_receiver_is_stopped_while_it_starts() {
-    explore(3, &["never ran", "left", "too late"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["never ran", "left", "too late"], |world, root, report| {
         let source = StopSource::new();
         let ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let work = just_from({
@@ -143,12 +143,12 @@ fn a_receiver_is_stopped_while_it_starts() {
         submit(receive, root);
         world.end();
         let ran = ran.load(std::sync::atomic::Ordering::SeqCst);
-        seen.note(match (report.get(), ran) {
+        match (report.get(), ran) {
             (Ended::Stopped, false) => "never ran",
             (Ended::Stopped, true) => "left",
             (Ended::Value(4), true) => "too late",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -183,9 +183,7 @@ fn dropping_the_handle_races_with_the_completion() {
 /// Covers the two handles of a run being dropped by two threads while it completes.
 #[test]
 fn the_last_of_two_handles_to_go_stops_the_run() {
-    explore(2, &["completed", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["completed", "stopped"], |world, root, report| {
         let source = StopSource::new();
         let ended = std::sync::Arc::new(std::sync::Mutex::new(None));
         let note = |end: &'static str| {
@@ -214,39 +212,35 @@ fn the_last_of_two_handles_to_go_stops_the_run() {
             (report.get(), ended),
             (Ended::Stopped, _) | (Ended::Value(4), "completed")
         ));
-        seen.note(ended);
+        ended
     });
 }
 
 /// Covers the receiver of `ensure_started` coming before the completion and after. The value is moved, not cloned.
 #[test]
 fn what_was_started_completes_before_or_after_it_is_waited_for() {
-    explore(3, &["before", "after"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["before", "after"], |world, root, report| {
         let started = world.remote(4).then(|value| (value,)).ensure_started();
         submit(started.then(|(value,)| value), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(4));
-        seen.note(if report.here() { "before" } else { "after" });
+        if report.here() { "before" } else { "after" }
     });
 }
 
 /// Covers the receiver of `ensure_started` stopped before the completion, which stops the run too, and after.
 #[test]
 fn a_stop_of_who_waits_races_with_the_completion() {
-    explore(3, &["stopped", "completed"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["stopped", "completed"], |world, root, report| {
         let source = StopSource::new();
         let started = world.stoppable(4).ensure_started();
         submit(started.write_env(WithStopToken(source.token())), root);
         assert!(source.request_stop());
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Stopped => "stopped",
             Ended::Value(4) => "completed",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }

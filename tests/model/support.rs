@@ -74,6 +74,20 @@ pub fn explore_both_ways(
     seen.compare(expected);
 }
 
+/// Explores a race between two parties: a sender that is started with the root, and whatever else the model runs in its
+/// world. The model ends the world, and returns the outcome.
+pub fn race(
+    interruptions: usize,
+    expected: &[&'static str],
+    model: impl Fn(World, Root, Report) -> &'static str + Send + Sync + 'static,
+) {
+    explore(interruptions, expected, move |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        seen.note(model(world, root, report));
+    });
+}
+
 /// The order in which threads are spawned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Order {

@@ -17,7 +17,7 @@ use bowline::stop::StopSource;
 use bowline::task::{FromEnv, InAllocator, Providing, SenderFuture, Task};
 use loom::thread;
 
-use crate::support::{Ended, Remote, Root, Watched, World, explore};
+use crate::support::{Ended, Remote, Root, Watched, World, explore, race};
 
 /// A wrapper that is `Send`: the threads of a model share one system thread, and `loom` watches what they share.
 pub struct Sendable<F>(pub F);
@@ -63,17 +63,26 @@ async fn touching<F: Future>(local: Watched, future: F) -> F::Output {
 }
 
 /// Starts a task on this thread. It is resumed on the thread that wakes it.
-fn begin(task: Task<Watched, Failure>, root: Root) {
+pub fn begin(task: Task<Watched, Failure>, root: Root) {
     submit(task.write_env(WithScheduler(InlineScheduler)), root);
+}
+
+/// Starts a task on this thread, with a stop that another thread requests.
+pub fn begin_and_stop(world: &World, task: Task<Watched, Failure>, root: Root) {
+    let source = StopSource::new();
+    let token = source.token();
+    world.threads.spawn(move || {
+        source.request_stop();
+    });
+    let env = (WithScheduler(InlineScheduler), WithStopToken(token));
+    submit(task.write_env(env.0).write_env(env.1), root);
 }
 
 /// Covers the completion coming during `start`, and after it, for a value and for an error.
 #[test]
 fn a_completion_races_with_the_return_of_start() {
     for (value, expected) in [(true, Ended::Value(6)), (false, Ended::Error("failed"))] {
-        explore(3, &["start", "the completion"], move |seen| {
-            let world = World::default();
-            let (root, report) = world.root();
+        race(3, &["start", "the completion"], move |world, root, report| {
             let remote = if value {
                 world.remote(6)
             } else {
@@ -84,7 +93,7 @@ fn a_completion_races_with_the_return_of_start() {
             begin(task(touching(local, awaited(remote))), root);
             world.end();
             assert_eq!(report.get(), expected);
-            seen.note(if report.here() { "start" } else { "the completion" });
+            if report.here() { "start" } else { "the completion" }
         });
     }
 }
@@ -92,9 +101,7 @@ fn a_completion_races_with_the_return_of_start() {
 /// Covers a stop during `start`, and after it; the task does not resume.
 #[test]
 fn a_stopped_completion_races_with_the_return_of_start() {
-    explore(3, &["start", "the completion"], move |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["start", "the completion"], move |world, root, report| {
         let remote = world.remote_of(Completion::Stopped);
         let local = world.census.value(1);
         let inside = async move {
@@ -106,16 +113,14 @@ fn a_stopped_completion_races_with_the_return_of_start() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Stopped);
-        seen.note(if report.here() { "start" } else { "the completion" });
+        if report.here() { "start" } else { "the completion" }
     });
 }
 
 /// Covers a child completing on another thread early and late. Its parent, held or not, resumes there.
 #[test]
 fn a_child_that_completes_elsewhere_resumes_its_parent() {
-    explore(3, &["here", "there"], move |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], move |world, root, report| {
         let remote = world.remote(6);
         let local = world.census.value(1);
         let (inner, outer) = (world.census.value(2), local);
@@ -123,7 +128,7 @@ fn a_child_that_completes_elsewhere_resumes_its_parent() {
         begin(task(touching(outer, child.into_future())), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -182,9 +187,7 @@ impl Event {
 /// Covers the event happening before the first poll, during it, and after it.
 #[test]
 fn a_wake_up_races_with_the_poll() {
-    explore(3, &["before", "while", "after"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["before", "while", "after"], |world, root, report| {
         let event = Event::default();
         let polls = Arc::new(AtomicUsize::new(0));
         world.threads.spawn({
@@ -205,12 +208,12 @@ fn a_wake_up_races_with_the_poll() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note(match (polls.load(SeqCst), report.here()) {
+        match (polls.load(SeqCst), report.here()) {
             (1, true) => "before",
             (2, true) => "while",
             (2, false) => "after",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -218,9 +221,7 @@ fn a_wake_up_races_with_the_poll() {
 /// thread, and on the waking one.
 #[test]
 fn a_wake_up_races_with_completion_and_with_the_drop_of_a_waker() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         let (value, threads) = (world.census.value(5), world.threads.clone());
         let mut polled = false;
         let inside = async move {
@@ -239,7 +240,7 @@ fn a_wake_up_races_with_completion_and_with_the_drop_of_a_waker() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -247,9 +248,7 @@ fn a_wake_up_races_with_completion_and_with_the_drop_of_a_waker() {
 /// memory.
 #[test]
 fn wakers_outlive_the_task() {
-    explore(3, &["done"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["done"], |world, root, report| {
         let (value, threads) = (world.census.value(5), world.threads.clone());
         let inside = async move {
             let mut polled = false;
@@ -269,16 +268,14 @@ fn wakers_outlive_the_task() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note("done");
+        "done"
     });
 }
 
 /// A child that is ready at once is woken by wakers that outlive it; otherwise its parent frees its memory with the result.
 #[test]
 fn wakers_outlive_a_child_that_is_ready_at_once() {
-    explore(2, &["done"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["done"], |world, root, report| {
         let (value, threads) = (world.census.value(5), world.threads.clone());
         let child = task(async move {
             poll_fn(|context| {
@@ -293,16 +290,14 @@ fn wakers_outlive_a_child_that_is_ready_at_once() {
         begin(task(async move { child.await }), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note("done");
+        "done"
     });
 }
 
 /// Covers the sender completing first, and the stop coming first.
 #[test]
 fn a_stop_races_with_the_completion() {
-    explore(2, &["value", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["value", "stopped"], |world, root, report| {
         let source = StopSource::new();
         let sender = world.stoppable(6);
         let local = world.census.value(1);
@@ -320,11 +315,11 @@ fn a_stop_races_with_the_completion() {
             root,
         );
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(6) => "value",
             Ended::Stopped => "stopped",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -332,9 +327,7 @@ fn a_stop_races_with_the_completion() {
 /// find it done before the notification. Covers the parent ending on each of the three threads.
 #[test]
 fn a_child_completes_while_its_parent_is_polled() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let event = Event::default();
         let (remote, census) = (world.remote(1), world.census.clone());
         world.threads.spawn({
@@ -363,7 +356,7 @@ fn a_child_completes_while_its_parent_is_polled() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -452,9 +445,7 @@ impl FromEnv for Kept {
 /// afterwards.
 #[test]
 fn a_context_of_its_own_goes_before_its_task_completes() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (remote, given, census) = (world.remote(6), Kept(world.census.value(1)), world.census.clone());
         let inside = async move {
             let outside = census.alive();
@@ -477,7 +468,7 @@ fn a_context_of_its_own_goes_before_its_task_completes() {
         );
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -560,9 +551,7 @@ impl World {
 /// access happens before.
 #[test]
 fn the_memory_goes_with_the_last_waker() {
-    explore(3, &["done"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["done"], |world, root, report| {
         let (value, threads) = (world.census.value(5), world.threads.clone());
         let inside = async move {
             poll_fn(|context| {
@@ -578,16 +567,14 @@ fn the_memory_goes_with_the_last_waker() {
         submit(task.write_env(WithScheduler(InlineScheduler)), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note("done");
+        "done"
     });
 }
 
 /// A task that stops drops a child that is busy on another thread. It is done after that child, which frees itself.
 #[test]
 fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (remote, stops) = (world.remote(6), world.remote_of(Completion::Stopped));
         let child = world.task_in_memory(async move { awaited(remote).await });
         let inside = async move {
@@ -602,16 +589,14 @@ fn a_child_that_a_stopped_task_let_go_of_frees_itself() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Stopped);
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// A stopped task drops a busy child while another thread drops a waker of the child, which has no owner and is not done.
 #[test]
 fn a_child_that_a_stopped_task_let_go_of_outlives_its_waker() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (stops, threads) = (world.remote_of(Completion::Stopped), world.threads.clone());
         let child = world.task_in_memory(poll_fn(move |context| {
             let waker = context.waker().clone();
@@ -630,6 +615,6 @@ fn a_child_that_a_stopped_task_let_go_of_outlives_its_waker() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Stopped);
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }

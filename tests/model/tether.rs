@@ -12,13 +12,8 @@ use bowline::stop::StopSource;
 use bowline::task::{self, AsyncLet, Task, TaskFuture, TaskGroup, discarding_group, group, supervised_group};
 
 use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
-use crate::support::{Ended, Root, Watched, World, explore};
-use crate::task::{Event, Failure, Sendable, awaited, task};
-
-/// Starts a task on this thread. It is resumed on the thread that wakes it.
-fn begin(task: Task<Watched, Failure>, root: Root) {
-    submit(task.write_env(WithScheduler(InlineScheduler)), root);
-}
+use crate::support::{Ended, Root, Watched, World, explore, race};
+use crate::task::{Event, Failure, Sendable, awaited, begin, task};
 
 /// Starts a task, and asserts that its child is destroyed when it is done.
 fn begin_parent(parent: Task<Watched, Failure>, gone: Arc<AtomicBool>, root: Root) {
@@ -66,26 +61,22 @@ fn with_child(world: &World, root: Root, take: impl FnOnce(AsyncLet<Watched>) + 
 /// The claim is dropped in the parent's poll, and the parent ends, while the child ends on another thread.
 #[test]
 fn the_drop_of_a_claim_races_with_the_end_of_the_child() {
-    explore(3, &["the child first", "the parent first"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["the child first", "the parent first"], |world, root, report| {
         with_child(&world, root, drop);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() {
+        if report.here() {
             "the child first"
         } else {
             "the parent first"
-        });
+        }
     });
 }
 
 /// The claim is dropped while its await is in flight, and the child ends on another thread: one of the two drops the result.
 #[test]
 fn the_drop_of_a_claim_that_is_awaited_races_with_the_end_of_the_child() {
-    explore(2, &["the child first", "the parent first"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["the child first", "the parent first"], |world, root, report| {
         let (future, gone) = child(&world);
         let value = world.census.value(7);
         let parent = task(async move {
@@ -95,34 +86,30 @@ fn the_drop_of_a_claim_that_is_awaited_races_with_the_end_of_the_child() {
         begin_parent(parent, gone, root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() {
+        if report.here() {
             "the child first"
         } else {
             "the parent first"
-        });
+        }
     });
 }
 
 /// The claim is dropped on another thread, while the child ends on a second one and the parent on a third.
 #[test]
 fn the_drop_of_a_claim_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let threads = world.threads.clone();
         with_child(&world, root, move |claim| threads.spawn(move || drop(claim)));
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// The claim is forgotten, so the end of the parent stops the child and waits for it, while the child ends.
 #[test]
 fn the_end_of_the_parent_races_with_the_end_of_a_child_that_was_forgotten() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         // The forgotten claim owns the result, so the result is not a watched one.
         let (remote, value, gone) = (world.remote(6), world.census.value(7), Arc::new(AtomicBool::new(false)));
         let flag = Flag(gone.clone());
@@ -136,7 +123,7 @@ fn the_end_of_the_parent_races_with_the_end_of_a_child_that_was_forgotten() {
         begin_parent(parent, gone, root);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -184,36 +171,30 @@ fn with_child_task(world: &World, root: Root, take: impl FnOnce(Pin<Box<TaskFutu
 /// The future of a child task is forgotten, so the end of the parent stops the child, while that ends.
 #[test]
 fn the_end_of_the_parent_races_with_the_end_of_a_child_task_that_was_forgotten() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         with_child_task(&world, root, std::mem::forget);
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// The future of a child task is dropped on another thread, while the child ends on a second one and the parent on a third.
 #[test]
 fn the_drop_of_a_child_task_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let threads = world.threads.clone();
         with_child_task(&world, root, move |child| threads.spawn(move || drop(child)));
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// The future of a child task outlives the parent, which ends while the child does.
 #[test]
 fn a_child_task_whose_future_outlives_the_parent_is_done() {
-    explore(3, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["here", "there"], |world, root, report| {
         let slot = Arc::new(std::sync::Mutex::new(None));
         let kept = slot.clone();
         with_child_task(&world, root, move |child| {
@@ -223,7 +204,7 @@ fn a_child_task_whose_future_outlives_the_parent_is_done() {
         assert_eq!(report.get(), Ended::Value(7));
         drop(slot.lock().expect("no thread panicked").take());
         world.end();
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
@@ -231,9 +212,7 @@ fn a_child_task_whose_future_outlives_the_parent_is_done() {
 /// same.
 #[test]
 fn the_await_of_a_child_races_with_its_end_and_the_stop() {
-    explore(1, &["as it was", "cancelled"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(1, &["as it was", "cancelled"], |world, root, report| {
         let (remote, source, cancelled) = (world.remote(6), StopSource::new(), Arc::new(AtomicBool::new(false)));
         let noted = cancelled.clone();
         let inside = async move {
@@ -254,11 +233,11 @@ fn the_await_of_a_child_races_with_its_end_and_the_stop() {
         );
         world.end();
         assert_eq!(report.get(), Ended::Value(6));
-        seen.note(if cancelled.load(SeqCst) {
+        if cancelled.load(SeqCst) {
             "cancelled"
         } else {
             "as it was"
-        });
+        }
     });
 }
 
@@ -298,9 +277,7 @@ async fn caught<F: Future>(future: F, panics: Arc<AtomicUsize>) -> Option<F::Out
 #[test]
 fn the_panic_of_a_child_races_with_the_poll_of_the_body() {
     for discards in [false, true] {
-        explore(3, &["here", "there"], move |seen| {
-            let world = World::default();
-            let (root, report) = world.root();
+        race(3, &["here", "there"], move |world, root, report| {
             let (first, value, delivered) = (panicking(&world), world.census.value(7), Arc::default());
             let counted = Arc::<AtomicUsize>::clone(&delivered);
             let inside = async move {
@@ -319,7 +296,7 @@ fn the_panic_of_a_child_races_with_the_poll_of_the_body() {
             begin(task(inside), root);
             world.end();
             assert_eq!((report.get(), delivered.load(SeqCst)), (Ended::Value(7), 1));
-            seen.note(if report.here() { "here" } else { "there" });
+            if report.here() { "here" } else { "there" }
         });
     }
 }
@@ -328,9 +305,7 @@ fn the_panic_of_a_child_races_with_the_poll_of_the_body() {
 /// dropped.
 #[test]
 fn the_panic_of_a_child_races_with_the_end_of_the_body() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (first, other, value) = (panicking(&world), world.remote(5), world.census.value(7));
         let delivered = Arc::<AtomicUsize>::default();
         let counted = delivered.clone();
@@ -345,16 +320,14 @@ fn the_panic_of_a_child_races_with_the_end_of_the_body() {
         begin(task(inside), root);
         world.end();
         assert_eq!((report.get(), delivered.load(SeqCst)), (Ended::Value(7), 1));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }
 
 /// Another task takes the panic of a child out of the group, or is too late. The panic is delivered once.
 #[test]
 fn the_panic_of_a_child_goes_to_one_of_two() {
-    explore(2, &["the body", "the other"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["the body", "the other"], |world, root, report| {
         let (other, asked) = world.root();
         let (first, value, event) = (panicking(&world), world.census.value(7), Event::default());
         let threads = world.threads.clone();
@@ -378,11 +351,11 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
         begin(task(inside), root);
         world.end();
         assert_eq!((report.get(), asked.get()), (Ended::Value(7), Ended::Error("asked")));
-        seen.note(match (delivered.load(SeqCst), taken.load(SeqCst)) {
+        match (delivered.load(SeqCst), taken.load(SeqCst)) {
             (1, 0) => "the body",
             (0, 1) => "the other",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
@@ -390,9 +363,7 @@ fn the_panic_of_a_child_goes_to_one_of_two() {
 /// which waits for an event that never comes.
 #[test]
 fn the_panic_of_a_child_that_was_given_to_an_await_which_is_dropped_goes_to_the_body() {
-    explore(2, &["the body", "the other"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["the body", "the other"], |world, root, report| {
         let (other, asked) = world.root();
         let (first, value, event) = (panicking(&world), world.census.value(7), Event::default());
         let threads = world.threads.clone();
@@ -417,20 +388,18 @@ fn the_panic_of_a_child_that_was_given_to_an_await_which_is_dropped_goes_to_the_
         begin(task(inside), root);
         world.end();
         assert_eq!((report.get(), asked.get()), (Ended::Value(7), Ended::Error("asked")));
-        seen.note(match (delivered.load(SeqCst), taken.load(SeqCst)) {
+        match (delivered.load(SeqCst), taken.load(SeqCst)) {
             (1, 0) => "the body",
             (0, 1) => "the other",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// In a supervised group the body continues.
 #[test]
 fn the_panic_of_a_supervised_child_races_with_the_end_of_the_body() {
-    explore(2, &["went on"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["went on"], |world, root, report| {
         let (first, other) = (panicking(&world), world.remote(5));
         let inside = async move {
             supervised_group(async move |group: TaskGroup<()>| {
@@ -442,16 +411,14 @@ fn the_panic_of_a_supervised_child_races_with_the_end_of_the_body() {
         begin(task(inside), root);
         world.end();
         assert_eq!(report.get(), Ended::Value(5));
-        seen.note("went on");
+        "went on"
     });
 }
 
 /// The future of a group is dropped on another thread, while its child ends on a second one and the frame on a third.
 #[test]
 fn the_drop_of_a_group_elsewhere_races_with_the_ends_of_its_child_and_of_the_frame() {
-    explore(2, &["here", "there"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["here", "there"], |world, root, report| {
         let (future, gone) = child(&world);
         let (value, threads) = (world.census.value(7), world.threads.clone());
         let parent = task(async move {
@@ -472,6 +439,6 @@ fn the_drop_of_a_group_elsewhere_races_with_the_ends_of_its_child_and_of_the_fra
         );
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
-        seen.note(if report.here() { "here" } else { "there" });
+        if report.here() { "here" } else { "there" }
     });
 }

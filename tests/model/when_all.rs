@@ -6,14 +6,12 @@ use bowline::Completion;
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
-use crate::support::{Ended, World, explore};
+use crate::support::{Ended, World, explore, race};
 
 /// Covers either child being the last: the whole completes on its thread.
 #[test]
 fn the_last_child_ends_the_whole() {
-    explore(3, &["the first child", "the second child"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["the first child", "the second child"], |world, root, report| {
         let second = Arc::new(Mutex::new(None));
         let both = when_all((
             world.remote(1),
@@ -29,11 +27,11 @@ fn the_last_child_ends_the_whole() {
         world.end();
         assert_eq!(report.get(), Ended::Value(3));
         let second = second.lock().expect("nobody panicked").expect("it completed");
-        seen.note(if report.by(second) {
+        if report.by(second) {
             "the second child"
         } else {
             "the first child"
-        });
+        }
     });
 }
 
@@ -41,9 +39,7 @@ fn the_last_child_ends_the_whole() {
 /// has ended.
 #[test]
 fn an_error_stops_a_sibling_that_may_complete_all_the_same() {
-    explore(3, &["stopped", "completed"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["stopped", "completed"], |world, root, report| {
         let sibling = Arc::new(Mutex::new(None));
         let note = |ended| {
             let sibling = sibling.clone();
@@ -67,12 +63,10 @@ fn an_error_stops_a_sibling_that_may_complete_all_the_same() {
         submit(all, root);
         world.end();
         assert_eq!(report.get(), Ended::Error("failed"));
-        seen.note(
-            sibling
-                .lock()
-                .expect("nobody panicked")
-                .expect("it ended before the whole"),
-        );
+        sibling
+            .lock()
+            .expect("nobody panicked")
+            .expect("it ended before the whole")
     });
 }
 
@@ -101,42 +95,46 @@ fn one_of_two_errors_is_reported() {
 /// completes once, and is not touched afterwards.
 #[test]
 fn a_stop_from_outside_races_with_the_countdown() {
-    explore(2, &["values", "stopped here", "stopped by a child"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let source = StopSource::new();
-        let all = when_all((world.stoppable(1), world.stoppable(2))).write_env(WithStopToken(source.token()));
-        submit(all, root);
-        assert!(source.request_stop());
-        drop(source);
-        world.end();
-        seen.note(match report.get() {
-            Ended::Value(3) => "values",
-            Ended::Stopped if report.here() => "stopped here",
-            Ended::Stopped => "stopped by a child",
-            other => panic!("{other:?}"),
-        });
-    });
+    race(
+        2,
+        &["values", "stopped here", "stopped by a child"],
+        |world, root, report| {
+            let source = StopSource::new();
+            let all = when_all((world.stoppable(1), world.stoppable(2))).write_env(WithStopToken(source.token()));
+            submit(all, root);
+            assert!(source.request_stop());
+            drop(source);
+            world.end();
+            match report.get() {
+                Ended::Value(3) => "values",
+                Ended::Stopped if report.here() => "stopped here",
+                Ended::Stopped => "stopped by a child",
+                other => panic!("{other:?}"),
+            }
+        },
+    );
 }
 
 /// Covers the whole ending on the stopping thread and on a child's, while the stop and a failure stop the same sibling. The
 /// stop never hides the error.
 #[test]
 fn a_stop_from_outside_meets_a_failure() {
-    explore(2, &["on a child's thread", "on the stopping thread"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
-        let source = StopSource::new();
-        let all = when_all((world.remote_of(Completion::Error("failed")), world.stoppable(2)));
-        submit(all.write_env(WithStopToken(source.token())), root);
-        assert!(source.request_stop());
-        drop(source);
-        world.end();
-        assert_eq!(report.get(), Ended::Error("failed"));
-        seen.note(if report.here() {
-            "on the stopping thread"
-        } else {
-            "on a child's thread"
-        });
-    });
+    race(
+        2,
+        &["on a child's thread", "on the stopping thread"],
+        |world, root, report| {
+            let source = StopSource::new();
+            let all = when_all((world.remote_of(Completion::Error("failed")), world.stoppable(2)));
+            submit(all.write_env(WithStopToken(source.token())), root);
+            assert!(source.request_stop());
+            drop(source);
+            world.end();
+            assert_eq!(report.get(), Ended::Error("failed"));
+            if report.here() {
+                "on the stopping thread"
+            } else {
+                "on a child's thread"
+            }
+        },
+    );
 }

@@ -3,34 +3,30 @@
 use bowline::prelude::*;
 use bowline::stop::StopSource;
 
-use crate::support::{Ended, World, explore};
+use crate::support::{Ended, race};
 
 /// Covers the given token's stop coming too late, and ending the work on the stopping thread. The source is dropped
 /// meanwhile: the slot keeps the registry alive.
 #[test]
 fn a_stop_of_the_given_token_races_with_the_completion() {
-    explore(3, &["value", "stopped"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(3, &["value", "stopped"], |world, root, report| {
         let source = StopSource::new();
         submit(world.stoppable(4).with_stop_token(source.token()), root);
         assert!(source.request_stop());
         drop(source);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Value(4) => "value",
             Ended::Stopped if report.here() => "stopped",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
 
 /// Covers both tokens stopping at once, before the completion and after.
 #[test]
 fn two_stops_race_with_the_completion() {
-    explore(2, &["stopped", "value"], |seen| {
-        let world = World::default();
-        let (root, report) = world.root();
+    race(2, &["stopped", "value"], |world, root, report| {
         let (given, outer) = (StopSource::new(), StopSource::new());
         let work = world
             .stoppable(4)
@@ -41,10 +37,10 @@ fn two_stops_race_with_the_completion() {
         assert!(given.request_stop());
         drop(given);
         world.end();
-        seen.note(match report.get() {
+        match report.get() {
             Ended::Stopped => "stopped",
             Ended::Value(4) => "value",
             other => panic!("{other:?}"),
-        });
+        }
     });
 }
