@@ -1,7 +1,7 @@
 //! Children that are set aside: busy, in no queue, and run when the poll at the bottom of the stack has returned.
 //!
-//! They form a ring by the links of their jobs. `child` of the parent points at the last of them, whose `next` is the first. The ring
-//! belongs to the thread that polls the parent.
+//! They form an intrusive ring by the links of their jobs. `child` of the parent points at the last one, whose `next` is
+//! the first. Only the thread that polls the parent accesses the ring.
 
 use core::ptr::{self, NonNull};
 
@@ -15,7 +15,7 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// The caller is what this frame's poll is running. The child is busy, and in no queue.
+    /// The caller polls this frame. The child is busy and in no queue.
     pub(super) unsafe fn set_aside(this: NonNull<Header>, child: NonNull<Header>) {
         let first = match NonNull::new(header_of(this).child.replace(child.as_ptr())) {
             Some(last) => {
@@ -28,7 +28,7 @@ impl Header {
         header_of(child).set_next(first);
     }
 
-    /// The sibling that is to run after this one, or the first.
+    /// Returns the next frame of the ring.
     pub(super) fn next(&self) -> *mut Header {
         self.entry.job().next().cast()
     }
@@ -37,7 +37,7 @@ impl Header {
         self.entry.job().set_next(sibling.cast());
     }
 
-    /// Takes the first of the children that were set aside.
+    /// Removes the first of the children that were set aside.
     #[inline]
     pub(super) fn take_child(&self) -> Option<NonNull<Header>> {
         let last = NonNull::new(self.child.get())?;
@@ -50,16 +50,17 @@ impl Header {
         NonNull::new(first)
     }
 
-    /// Takes a child out of those that were set aside. `false` where it is not one of them: it runs, or has run.
+    /// Removes a child from the ring. Returns `false` if it was not set aside.
     ///
     /// # Safety
     ///
-    /// The caller is what the parent's poll is running.
+    /// The caller polls the parent.
     pub(super) unsafe fn recall(parent: NonNull<Header>, child: NonNull<Header>) -> bool {
         let parent = header_of(parent);
         let Some(last) = NonNull::new(parent.child.get()) else {
             return false;
         };
+        // The ring is singly linked, so the predecessor is searched for.
         let mut before = last;
         loop {
             let at = header_of(before).next();
@@ -83,17 +84,17 @@ impl Header {
     }
 }
 
-/// Hands over the children that polls on this stack have set aside: the thread is about to block.
+/// Returns the children that the polls on this stack have set aside, because the thread is about to block.
 ///
 /// # Safety
 ///
-/// The frame is the one that this thread polls.
+/// The calling thread polls the frame.
 pub(super) unsafe fn publish(frame: *const ()) -> Transfer {
     let mut resumed = Transfer::none();
     let mut at = NonNull::new(frame.cast::<Header>().cast_mut());
     while let Some(frame) = at {
         let header = header_of(frame);
-        // SAFETY: the frame is polled by this thread, and so are those that it is nested in.
+        // SAFETY: this thread polls the frame, and those that it is nested in.
         resumed.append(unsafe { publish_children(frame) });
         at = match header.nested.get() {
             0 => None,
@@ -103,6 +104,8 @@ pub(super) unsafe fn publish(frame: *const ()) -> Transfer {
     resumed
 }
 
+/// Returns the jobs of the children that a frame has set aside.
+///
 /// # Safety
 ///
 /// The calling thread polls the frame, or holds it.
@@ -110,10 +113,10 @@ pub(super) unsafe fn publish(frame: *const ()) -> Transfer {
 pub(super) unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
     let mut resumed = Transfer::none();
     while let Some(child) = header_of(frame).take_child() {
-        // SAFETY: it is busy, and in no queue. Its parent counts it, and learns of its end.
+        // SAFETY: a child that was set aside is busy and in no queue. Its parent counts it until it ends.
         unsafe {
             if header_of(child).flags.replace(Flag::Polled, false) {
-                // It waits for children of its own, which are set aside as well.
+                // The child was polled already, and waits for children that it has set aside itself.
                 resumed.append(publish_children(child));
                 resumed.append(suspend(child));
             } else {

@@ -1,12 +1,11 @@
-//! The children that a frame awaits: those that were pending when they were polled by the frame's future.
+//! The children that a frame awaits and that were pending in their first poll.
 //!
-//! A future can be forgotten or sent away while the child that it awaits goes on, and the frame is not done before that child is.
-//! So the frame keeps a list of such children, with a reference of each. When its future is gone, it stops those that are left.
+//! A future can be forgotten or sent away while its child continues, and the frame is not done before that child. So the
+//! frame keeps an intrusive list of such children, with a reference to each, and stops those that are left after its
+//! future.
 //!
-//! # Who may touch it
-//!
-//! The list, with the links in the children, belongs to the thread that polls the parent. A future that is dropped elsewhere
-//! leaves its child in the list, where the parent finds that it is done.
+//! Only the thread that polls the parent accesses the list and its links. A future that is dropped elsewhere leaves its
+//! child in the list, until the parent finds that the child is done.
 
 use core::ptr::{self, NonNull};
 
@@ -14,32 +13,34 @@ use super::state::Holding;
 use super::{Header, header_of};
 use crate::{Panic, Transfer};
 
-/// How many children of the list are looked at when another one is added. Two, so that those that are done do not pile up.
+/// How many children are examined when another one is added. Two, so that children that are done do not pile up.
 const LOOKED_AT: usize = 2;
 
 impl Header {
-    /// Adds a child that is pending. The list gets a reference of it.
+    /// Adds a pending child to the list, with a reference.
     ///
     /// # Safety
     ///
-    /// The caller is what this frame's poll is running. The child is busy, in no queue and in no list.
+    /// The caller polls this frame. The child is busy, in no queue and in no list.
     #[inline]
     pub(super) unsafe fn tie(this: NonNull<Header>, child: NonNull<Header>) {
         let (header, inner) = (header_of(this), header_of(child));
-        // Applied when the child's poll is over.
+        // Applied at the end of the child's poll.
         inner.add_pending(0, 1);
         match NonNull::new(header.awaited.get()) {
             None => {
                 header.awaited.set(child.as_ptr());
                 inner.next_sibling.set(child.as_ptr());
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller polls the parent.
                 unsafe { inner.set_previous_sibling(child.as_ptr()) };
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller polls the parent, and `first` is from its list.
             Some(first) => unsafe { Header::tie_last(this, first, child) },
         }
     }
 
+    /// Adds a child to a list that is not empty, and removes children that are done.
+    ///
     /// # Safety
     ///
     /// As for [`tie`](Header::tie). `first` is the first of the list.
@@ -47,7 +48,7 @@ impl Header {
     unsafe fn tie_last(this: NonNull<Header>, first: NonNull<Header>, child: NonNull<Header>) {
         let (after, inner) = (header_of(first), header_of(child));
         inner.next_sibling.set(first.as_ptr());
-        // SAFETY: the caller polls the parent, and the list has a reference of each.
+        // SAFETY: the caller polls the parent, and the list holds a reference to each child.
         unsafe {
             let last = after.previous_sibling();
             after.set_previous_sibling(child.as_ptr());
@@ -61,7 +62,7 @@ impl Header {
             };
             let at = header_of(first);
             if at.state.is_done() {
-                // SAFETY: the caller's promise, and as above.
+                // SAFETY: the caller polls the parent. `untie` passes on the reference of the list.
                 unsafe {
                     Header::untie(this, first);
                     Header::let_go(first);
@@ -72,11 +73,11 @@ impl Header {
         }
     }
 
-    /// Takes a child out of the list, if it is in it. Then the caller has the reference that the list had.
+    /// Removes a child, and passes the list's reference to the caller. Returns `false` if the child is not in the list.
     ///
     /// # Safety
     ///
-    /// The calling thread polls this frame, which is the child's parent. The caller has a reference of the child, or the list has.
+    /// The calling thread polls this frame, the parent of the child. The caller or the list holds a reference to the child.
     #[inline]
     pub(in crate::task) unsafe fn untie(this: NonNull<Header>, child: NonNull<Header>) -> bool {
         let (header, inner) = (header_of(this), header_of(child));
@@ -88,7 +89,7 @@ impl Header {
             header.awaited.set(ptr::null_mut());
             return true;
         }
-        // SAFETY: the list has a reference of each.
+        // SAFETY: the list holds a reference to each child.
         unsafe {
             let previous = inner.previous_sibling();
             (*previous).next_sibling.set(next);
@@ -100,14 +101,14 @@ impl Header {
         true
     }
 
-    /// Stops the children that are left: the future of this frame is gone.
+    /// Stops the children that are left, after the future of this frame was dropped.
     ///
     /// # Safety
     ///
     /// The caller polls this frame. None of the children is set aside.
     pub(super) unsafe fn stop_awaited(this: NonNull<Header>, resumed: &mut Transfer) {
         while let Some(child) = NonNull::new(header_of(this).awaited.get()) {
-            // SAFETY: the caller's promise. The list has a reference, which is given up here.
+            // SAFETY: the caller polls this frame. The list's reference keeps the child alive until it is released here.
             unsafe {
                 Header::untie(this, child);
                 if !header_of(child).state.is_done() {
@@ -119,14 +120,14 @@ impl Header {
         }
     }
 
-    /// Gives up the reference of the list.
+    /// Releases the reference of the list.
     ///
     /// # Safety
     ///
-    /// The caller has it.
+    /// The caller holds it.
     unsafe fn let_go(child: NonNull<Header>) {
-        // What panics in a destructor was reported by the hook, and no code is left that could be told.
-        // SAFETY: the caller's promise. A child that was listed was started.
+        // The panic hook has reported a panic of a destructor, and no party is left to receive it.
+        // SAFETY: the caller's promise. A child in the list was started.
         drop(Panic::catch(|| unsafe { Header::release_started(child) }));
     }
 }

@@ -1,4 +1,4 @@
-//! The blocks of a frame: its memory, with the allocator of the frame.
+//! The blocks of a frame: its memory and its allocator together.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -6,23 +6,23 @@ use core::ptr::NonNull;
 use super::memory::{BlockHead, ChunkSource};
 use super::{Header, header_of};
 
-/// The allocator of a frame.
+/// The allocator of a frame, which is alive as long as this is used.
 pub(super) struct FrameSource(pub(super) NonNull<Header>);
 
 impl ChunkSource for FrameSource {
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: whoever makes a source has the frame.
+        // SAFETY: the frame is alive while a source of it is used.
         unsafe { Header::allocate(self.0, layout) }
     }
 
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the memory is from this source and unused.
         unsafe { Header::deallocate(self.0, memory, layout) };
     }
 }
 
 impl Header {
-    /// Allocates from the allocator that the frame is from, if that has memory.
+    /// Allocates from the frame's allocator. `None` if that has no memory.
     ///
     /// # Safety
     ///
@@ -32,24 +32,24 @@ impl Header {
         unsafe { (this.as_ref().vtable.allocate)(this, layout) }
     }
 
-    /// Gives such memory back.
+    /// Deallocates memory of the frame's allocator.
     ///
     /// # Safety
     ///
-    /// It is from this frame, of this layout, and not used any more.
+    /// The memory was allocated from this frame with this layout, and is unused.
     pub(in crate::task) unsafe fn deallocate(this: NonNull<Header>, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame outlives its memory; the layout is the one of the allocation.
         unsafe { (this.as_ref().vtable.deallocate)(this, memory, layout) };
     }
 
-    /// Ends a block that the frame's poll has no use for any more.
+    /// Ends a block.
     ///
     /// # Safety
     ///
-    /// The caller is what this frame's poll is running, or holds a reference and is not. The content was destroyed.
+    /// The content was destroyed. The caller polls the frame, or holds a reference and does not poll it.
     #[inline]
     pub(in crate::task) unsafe fn free_block(this: NonNull<Header>, content: NonNull<()>) {
-        // SAFETY: the caller's promise. The memory belongs to the polling thread alone.
+        // SAFETY: the polling thread owns the memory. Any other thread may mark a block, which the reference keeps alive.
         unsafe {
             if Header::is_current(this) {
                 header_of(this).memory.free(content, &FrameSource(this));
@@ -59,14 +59,14 @@ impl Header {
         }
     }
 
-    /// Ends a block, with the reference of the future that it was for. The frame may be gone when this returns.
+    /// Ends a block, and releases the reference of its future. The frame may be freed when this returns.
     ///
     /// # Safety
     ///
     /// As for [`free_block`](Header::free_block) and [`unhold`](Header::unhold).
     #[inline]
     pub(in crate::task) unsafe fn release_block(this: NonNull<Header>, content: NonNull<()>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: as for `free_block`. The reference is released last, so the frame is alive until then.
         unsafe {
             if Header::is_current(this) {
                 header_of(this).memory.free(content, &FrameSource(this));
@@ -78,7 +78,7 @@ impl Header {
         }
     }
 
-    /// Gives the frame's memory back, with what is left in it to be destroyed.
+    /// Destroys the blocks that were left to the frame, and deallocates its memory.
     ///
     /// # Safety
     ///
@@ -87,7 +87,7 @@ impl Header {
     pub(in crate::task) unsafe fn release_memory(this: NonNull<Header>) {
         let header = header_of(this);
         if header.memory.is_used() {
-            // SAFETY: the caller's promise.
+            // SAFETY: a thread that frees the frame has exclusive access.
             unsafe { header.memory.release(&FrameSource(this)) };
         }
     }

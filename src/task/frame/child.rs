@@ -1,7 +1,7 @@
-//! Awaiting a child: a frame that is polled in the poll of its parent.
+//! Awaiting a child: a frame that is polled inside the poll of its parent.
 //!
-//! A child that is ready at once is cheapest when it is polled inside the poll of its parent. So a few frames are polled inside one
-//! another. A child beyond that is [set aside](super::aside).
+//! A nested poll is cheapest for a child that is ready at once. A child beyond [`NESTED_POLLS`] is [set
+//! aside](super::aside).
 
 use core::ptr::NonNull;
 
@@ -12,13 +12,13 @@ use super::{FrameSuccessor, Header, Polling, header_of};
 use crate::Transfer;
 use crate::sender::current;
 
-/// How many frames are polled inside one another before they are polled in turn.
+/// How many frames are polled inside one another before a child is set aside.
 const NESTED_POLLS: u8 = 4;
 
-/// What a first poll has come to.
+/// The outcome of a child's first poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::task) enum Polled {
-    /// It waits for something.
+    /// The child waits for something.
     Pending,
     /// The result is in the frame.
     Done,
@@ -27,11 +27,11 @@ pub(in crate::task) enum Polled {
 }
 
 impl Header {
-    /// Starts a child, and polls it right here. While that is pending, this frame waits for it.
+    /// Starts a child, and polls it on this stack. While the child is pending, this frame waits for it.
     ///
     /// # Safety
     ///
-    /// The child was not started. There is room for its result.
+    /// The child was not started. `room` is valid for a write of its result.
     #[inline]
     pub(in crate::task) unsafe fn await_child(
         polling: Polling<'_>,
@@ -42,40 +42,40 @@ impl Header {
         let (header, inner) = (header_of(this), header_of(child));
         let nested = header.nested.get() + 1;
         let poll = current::poll();
+        // A child with its own context may have another home, so it is not polled here.
         let Some(poll) = poll.filter(|_| nested != NESTED_POLLS && inner.vtable.adopt.is_none()) else {
-            // SAFETY: by the caller's promise.
+            // SAFETY: this thread polls the frame, and the caller promises that the child was not started.
             unsafe { Header::await_later(this, child) };
             return Polled::Pending;
         };
-        // No other thread knows it.
         inner.nested.set(nested);
         inner.placement.set(header.placement.get());
         inner.tracker.set(header.tracker.get());
         inner.set_successor(FrameSuccessor::parent(this));
         inner.state.begin();
+        // The child uses the context until it is done.
         let placement = polling.placement();
         placement.enter();
         poll.change_frame(child.as_ptr().cast());
-        // SAFETY: it is busy, and polled by this thread; there is room. It does not unwind.
+        // SAFETY: this thread made the child busy. The caller promises the room. `poll_here` does not unwind.
         let polled = unsafe { (inner.vtable.poll_here)(child, room) };
         poll.change_frame(this.as_ptr().cast());
         if polled == Polled::Gone {
             placement.exit();
             return Polled::Gone;
         }
-        // SAFETY: as above.
+        // SAFETY: this thread polls both frames.
         unsafe { Header::settle(this, child, polled == Polled::Done) }
     }
 
-    /// Sets a child aside, to run when the poll is over, and makes this frame wait for it.
+    /// Sets a child aside, and makes this frame wait for it.
     ///
     /// # Safety
     ///
-    /// As for [`await_child`](Header::await_child).
+    /// The caller polls this frame. The child was not started.
     #[cold]
     unsafe fn await_later(this: NonNull<Header>, child: NonNull<Header>) {
-        // SAFETY: the caller's promise. The context is valid until this frame is done, or its scope is left; both wait for the
-        // child.
+        // SAFETY: the context is valid while it has users; `begin_in` enters the child as one.
         unsafe {
             header_of(this).add_pending(1, 0);
             let (placement, tracker) = (Header::placement(this), Header::tracker(this));
@@ -90,11 +90,11 @@ impl Header {
         }
     }
 
-    /// Whether a frame that has a result leaves nothing behind, and is known to its owner alone.
+    /// Returns whether a frame with a result has nothing in flight, and is known to its owner alone.
     ///
     /// # Safety
     ///
-    /// The caller polls it.
+    /// The caller polls the frame.
     #[inline]
     pub(in crate::task) unsafe fn is_alone(this: NonNull<Header>) -> bool {
         let header = header_of(this);
@@ -105,7 +105,7 @@ impl Header {
             && !header.memory.has_blocks()
     }
 
-    /// Ends the turn of a child that was polled by its parent and waits, or is known to others. Its end wakes the parent.
+    /// Ends the first poll of a child that waits, or that other threads know. The end of the child wakes the parent.
     ///
     /// # Safety
     ///
@@ -113,10 +113,12 @@ impl Header {
     #[inline(never)]
     unsafe fn settle(this: NonNull<Header>, child: NonNull<Header>, done: bool) -> Polled {
         let (header, inner) = (header_of(this), header_of(child));
+        // The parent counts the child as an await before another thread can end it.
         header.add_pending(1, 0);
+        // A child that set children aside stays busy: the run loop polls those first.
         if !inner.child.get().is_null() {
             inner.flags.set(Flag::Polled, !done);
-            // SAFETY: it is busy, and in no queue.
+            // SAFETY: the child is busy and in no queue; this thread polls its parent.
             unsafe {
                 Header::tie(this, child);
                 Header::set_aside(this, child);
@@ -124,7 +126,7 @@ impl Header {
             return Polled::Pending;
         }
         let mut resumed = Transfer::none();
-        // SAFETY: it is busy, and polled by this thread; its owner is being polled, and waits for what this returns.
+        // SAFETY: this thread polls the busy child. Its owner is the future being polled, which waits for this call.
         let polled = unsafe {
             if done && finish(child, true, &mut resumed) {
                 header.add_pending(-1, 0);
@@ -135,41 +137,43 @@ impl Header {
                 Polled::Pending
             }
         };
-        // SAFETY: the caller polls it.
+        // SAFETY: the caller polls this frame.
         unsafe { Polling::new(this) }.resume_later(resumed);
         polled
     }
 
-    /// Ends a child that is not awaited any more, if it is not done: its future is dropped where it runs, by the thread that
-    /// polls it. The parent is not done before that. Nothing waits here, so of a chain of tasks the outer futures are dropped
-    /// before the inner ones.
+    /// Stops a child that is not awaited any more. The thread that polls it drops its future; the parent is done after
+    /// that. Nothing blocks, so in a chain of tasks the outer futures are dropped before the inner ones.
     ///
     /// # Safety
     ///
-    /// The caller owns the child, which was started, and gives up its reference next.
+    /// The caller owns the child, which was started, and releases its reference next.
     #[cold]
     pub(in crate::task) unsafe fn abandon(child: NonNull<Header>) {
+        // Only the thread that polls the parent may access its lists.
         let parent =
             NonNull::new(header_of(child).whom().cast::<Header>()).filter(|parent| Header::is_current(*parent));
-        // SAFETY: the caller's promise: a child whose parent is polled by this thread was set aside by that poll, or not at all.
-        // What was recalled is busy, and in no queue.
+        // SAFETY: the owner's reference keeps the child alive. `untie` and `recall` run only if this thread polls the
+        // parent. A recalled child is busy and in no queue.
         unsafe {
             let tied = parent.is_some_and(|parent| Header::untie(parent, child));
             let held = if tied { Holding::Reference } else { Holding::Nothing };
             if Header::is_done(child) && !tied {
                 return;
             }
+            // A child that was not set aside runs elsewhere, or waits: a wake makes its polling thread drop the future.
             let Some(parent) = parent.filter(|parent| Header::recall(*parent, child)) else {
                 Header::stop(child);
                 return Header::wake(child, held, |_| false).run();
             };
-            // The reference of the list was not applied yet.
+            // The list's reference is still pending in the child.
             header_of(child).add_pending(0, -i16::from(tied));
             if header_of(child).nested.get() == 0 {
-                // It was never polled. Its owner frees it as one that was not started.
+                // The child was never polled. Its owner frees it like one that was not started.
                 Header::unbegin(child);
                 return header_of(parent).add_pending(-1, 0);
             }
+            // It was polled inside its parent: its next turn drops the future.
             Header::stop(child);
             header_of(child).flags.set(Flag::Polled, false);
             Header::enqueue(child).run();

@@ -1,4 +1,4 @@
-//! The end of a poll: the frame suspends, or finishes when nothing that its future began is in flight.
+//! The end of a poll: the frame suspends, or finishes once everything that its future began has ended.
 
 use core::ptr::NonNull;
 
@@ -12,26 +12,25 @@ use crate::Transfer;
 ///
 /// # Safety
 ///
-/// The frame is busy, and the caller polls it. It may be gone when this returns.
+/// The frame is busy, and the caller polls it. It may be freed when this returns.
 #[inline]
 pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller polls the frame.
     unsafe { header.memory.sweep_some() };
     if header.flags.has(Flag::Requeued) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller polls the frame, which is busy.
         return unsafe { requeue(frame) };
     }
     match header.state.suspend(header.pending.take()) {
         Suspend::Idle => Transfer::none(),
-        // It was woken meanwhile, and gets in line again.
-        // SAFETY: it is still busy, so its context is valid; it is in no queue.
+        // The frame was woken during the poll.
+        // SAFETY: it is still busy and in no queue, so its context is valid.
         Suspend::Enqueue => unsafe { Header::enqueue_in(Header::placement(frame), frame) },
     }
 }
 
-/// Ends the poll of a frame that is polled again in its next turn. The frame stays busy. So if nothing else has changed, this
-/// takes no atomic operation but those of the queue.
+/// Ends the poll of a frame that runs again in its next turn. The frame stays busy, which saves a write of the state word.
 ///
 /// # Safety
 ///
@@ -41,32 +40,33 @@ unsafe fn requeue(frame: NonNull<Header>) -> Transfer {
     header.flags.set(Flag::Requeued, false);
     header.turns.set(header.turns.get().wrapping_add(1));
     header.state.requeue(header.pending.take());
-    // SAFETY: it is busy, so its context is valid; it is in no queue.
+    // SAFETY: the frame is busy and in no queue, so its context is valid.
     unsafe { Header::enqueue_in(Header::placement(frame), frame) }
 }
 
-/// Ends the poll of a frame whose result is there, unless something that it began is in flight: then it is not done.
+/// Finishes a frame that has a result. Returns `false` if something that the frame began is in flight; then it is not done.
 ///
 /// # Safety
 ///
-/// As for [`suspend`]. `owner_waits` says that the owner neither wakes the frame nor gives up its reference before the frame is
-/// done. The frame is not the current one.
+/// As for [`suspend`]. The frame is not the current one. With `owner_waits` the owner neither wakes the frame nor releases
+/// its reference before the frame is done.
 pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
     let leave_scope = |scope: Option<NonNull<ContextScope>>| {
         if let Some(scope) = scope {
-            // SAFETY: the frame was a user of the scope, whose frame waits for this one.
+            // SAFETY: the frame is a user of the scope until this call, which keeps the scope alive.
             unsafe { scope.as_ref() }.exit();
         }
     };
     let header = header_of(frame);
-    // Read before the context goes.
+    // The scope is read before `leave` drops the context.
     // SAFETY: the frame is not done, so its context is valid.
     let scope = unsafe { Header::placement(frame).as_ref() }.scope;
     let is_plain = !has_left(header) && header.vtable.leave.is_none() && scope.is_none();
-    // SAFETY: by the caller's promise.
+    // SAFETY: this function asks for the same as `leave`.
     if !is_plain && !unsafe { leave(frame, resumed) } {
         return false;
     }
+    // The plain store is cheaper than the read-modify-write below, and most frames are private.
     let pending = header.pending.get();
     if owner_waits && header.state.try_finish_private(pending) {
         leave_scope(scope);
@@ -77,22 +77,22 @@ pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: 
         assert!(is_plain, "an await began when the future was gone");
         return false;
     }
-    // From here on its owner may free the frame.
+    // The frame is done: from here on its owner may free it.
     leave_scope(scope);
     if finish == Finish::Free {
-        // SAFETY: the owner has given its reference up, and that was the last.
+        // SAFETY: `Free` says that no reference is left.
         unsafe { free(frame) };
     }
     true
 }
 
-/// Whether the future has left something that may be in flight: blocks, or children that it awaited.
+/// Returns whether the future left something that may be in flight: blocks, or children that it awaited.
 #[inline]
 fn has_left(header: &Header) -> bool {
     header.memory.has_blocks() || !header.awaited.get().is_null()
 }
 
-/// Ends what a frame has besides its result: its blocks, and its own context. `false` where something that it began is in flight.
+/// Ends everything of a frame but its result: its blocks and its own context. Returns `false` if something is in flight.
 ///
 /// # Safety
 ///
@@ -101,33 +101,33 @@ fn has_left(header: &Header) -> bool {
 unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
     if has_left(header) && !header.flags.replace(Flag::Ending, true) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller polls the frame; the flag makes this the only call.
         unsafe { end(frame, resumed) };
     }
     if header.state.has_awaits(header.pending.get()) {
         return false;
     }
     if header.memory.has_blocks() {
-        // All that was left in flight has ended, and goes before the task is done.
-        // SAFETY: by the caller's promise.
+        // No await is left, so every block is the frame's to destroy. That happens before the frame is done.
+        // SAFETY: the caller polls the frame.
         unsafe { header.memory.sweep() };
     }
     if let Some(leave) = header.vtable.leave {
-        // SAFETY: by the caller's promise. Nothing that was awaited is left, and nothing comes: the future is gone.
+        // SAFETY: the caller polls the frame. No await is left, and without a future none begins, so the context is unused.
         unsafe { leave(frame) };
     }
     true
 }
 
-/// Asks what the future left in flight to stop.
+/// Asks everything that the future left in flight to stop.
 ///
 /// # Safety
 ///
-/// As for [`finish`]. It is called once.
+/// As for [`finish`]; this is called once.
 #[cold]
 unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
     let header = header_of(frame);
-    // SAFETY: by the caller's promise. Children that were set aside have begun to run, or are about to.
+    // SAFETY: the caller polls the frame. `run` has taken all children that were set aside.
     unsafe {
         let polling = Polling::new(frame);
         header.memory.abandon(polling, |transfer| resumed.append(transfer));

@@ -1,4 +1,4 @@
-//! The flags of a frame that belong to its polling thread.
+//! The flags of a frame that only its polling thread accesses.
 
 use core::cell::Cell;
 
@@ -8,11 +8,11 @@ pub(super) struct Flags(Cell<u8>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Flag {
-    /// The frame was polled inside its parent, and waits for a child that is to run. Its next turn does not poll it.
+    /// The frame was polled inside its parent, and waits for a child that it set aside. Its next turn does not poll it.
     Polled = 1,
-    /// The future is gone, and what it left in flight was asked to stop.
+    /// The future was dropped, and everything that it left in flight was asked to stop.
     Ending = 2,
-    /// The frame is queued again when the poll is over: see [`Polling::requeue`](super::Polling::requeue).
+    /// The frame is queued again after the poll: see [`Polling::requeue`](super::Polling::requeue).
     Requeued = 4,
     /// The successor is an operation. Written before the frame is shared.
     Operation = 8,

@@ -1,10 +1,10 @@
 //! The scheduler of a frame, and the queue in which the frame waits for it.
 //!
-//! The queue of a [`Home`] is the scheduler's own if [`Scheduler::native`] answers with one. Otherwise it is a hop, which the
-//! layer `running` makes: one schedule operation that all frames of a strand share.
+//! The queue of a [`Home`] is the scheduler's own, if [`Scheduler::native`] returns one. Otherwise it is a hop of the layer
+//! `running`: one schedule operation that all frames of a strand share.
 //!
-//! The scheduler is asked once for each home. It is pinned in an operation, or in the frame of a child, until the task is
-//! done. So the borrow of its answer lasts as long as the home is used, and a later, different answer has no effect.
+//! Each home asks its scheduler once. The scheduler is pinned in an operation, or in the frame of a child, until the task
+//! is done. So the borrow of its answer lasts as long as the home is used, and a later, different answer has no effect.
 
 use core::mem;
 use core::ptr::NonNull;
@@ -15,13 +15,12 @@ use crate::sender::env::EnvDoor;
 use crate::sender::native::RawNative;
 use crate::{Priority, Scheduler, Transfer};
 
-/// Where a task runs. The tasks that it starts, on the same scheduler, have a copy of it.
+/// Where a task runs. The tasks that it starts on the same scheduler have a copy.
 ///
-/// The scheduler and the queue are valid, and stay where they are, for as long as a home is used: the contract of the
-/// functions that make one.
+/// The scheduler and the queue are valid, and do not move, while a home is used: the contract of its constructors.
 #[derive(Clone, Copy)]
 pub(in crate::task) struct Home {
-    /// Where frames wait. The handle is the scheduler, a part of it, or a hop.
+    /// The queue of the frames. Its handle is the scheduler, a part of it, or a hop.
     queue: RawNative,
     locality: Locality,
     scheduler: NonNull<()>,
@@ -29,23 +28,25 @@ pub(in crate::task) struct Home {
     own: unsafe fn(NonNull<()>) -> TaskScheduler<'static>,
 }
 
-/// How it is found out whether a thread is at home.
+/// How to find out whether a thread is at home.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Locality {
-    /// The scheduler is the inline one: every thread is.
+    /// Every thread is: the scheduler is the inline one.
     Anywhere,
     /// The workers of the pool at this address are.
     Pool(usize),
-    /// The queue is asked.
+    /// The queue knows.
     Queue,
-    /// The queue is a hop: no thread is.
+    /// No thread is: the queue is a hop.
     Hop,
 }
 
 impl Home {
+    /// Creates a home.
+    ///
     /// # Safety
     ///
-    /// The scheduler stays where it is for as long as the home is used.
+    /// The scheduler is valid, and does not move, while the home is used.
     #[inline]
     unsafe fn new<S: Scheduler>(scheduler: &S, queue: RawNative, locality: Locality) -> Self {
         Home {
@@ -56,34 +57,34 @@ impl Home {
         }
     }
 
-    /// The home of tasks on a scheduler that has a queue for them, or `None`.
+    /// Creates the home of tasks on a scheduler that has a queue for them, or returns `None`.
     ///
     /// # Safety
     ///
-    /// The scheduler stays where it is for as long as the home is used.
+    /// The scheduler is valid, and does not move, while the home is used.
     #[inline]
     pub(in crate::task) unsafe fn of_queue<S: Scheduler>(scheduler: &S) -> Option<Self> {
         let queue = scheduler.native()?.raw();
-        // SAFETY: the scheduler is borrowed, and so is its queue.
+        // SAFETY: the scheduler is borrowed here, and so is its queue.
         let locality = match unsafe { queue.pool() } {
             _ if queue.is_inline() => Locality::Anywhere,
             0 => Locality::Queue,
             pool => Locality::Pool(pool),
         };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller's promise.
         Some(unsafe { Home::new(scheduler, queue, locality) })
     }
 
-    /// Nowhere in particular.
+    /// Creates the home of tasks that run on any thread.
     #[inline]
     pub(in crate::task) fn anywhere() -> Self {
         let scheduler = const { &InlineScheduler };
         let queue = RawNative::of(NonNull::from(scheduler));
-        // SAFETY: it is a constant.
+        // SAFETY: the scheduler is a constant.
         unsafe { Home::new(scheduler, queue, Locality::Anywhere) }
     }
 
-    /// The global pool.
+    /// Returns the home of tasks on the global pool.
     pub(in crate::task) fn global_pool() -> Self {
         #[cfg(not(loom))]
         {
@@ -91,7 +92,7 @@ impl Home {
             use crate::sync::OnceLock;
             static SCHEDULER: OnceLock<PoolScheduler> = OnceLock::new();
             let scheduler = SCHEDULER.get_or_init(|| ThreadPool::global().scheduler());
-            // SAFETY: it is a static, and a pool has a queue.
+            // SAFETY: the scheduler is a static.
             unsafe { Home::of_queue(scheduler) }.unwrap_or_else(Home::anywhere)
         }
         // A model has no global pool.
@@ -99,41 +100,41 @@ impl Home {
         Home::anywhere()
     }
 
-    /// The home behind the door of an environment: that of the task whose scheduler is that of the environment.
+    /// Returns the home of the task behind an environment, if both have the same scheduler.
     ///
     /// # Safety
     ///
-    /// It is used only until the receiver completes that gave the environment.
+    /// The home is not used after the receiver of that environment has completed.
     #[inline]
     pub(in crate::task) unsafe fn behind(door: &EnvDoor<'_>) -> Option<Self> {
-        // SAFETY: by the caller's promise; what is there is a home.
+        // SAFETY: a door refers to a `Home`, which is valid until that completion.
         unsafe { door.home().map(|home| *home.cast().as_ref()) }
     }
 
-    /// The home of tasks on a scheduler that has no queue: frames wait in a hop.
+    /// Creates the home of tasks on a scheduler without a queue: frames wait in a hop.
     ///
     /// # Safety
     ///
-    /// The scheduler and the hop stay where they are for as long as the home is used.
+    /// The scheduler and the hop are valid, and do not move, while the home is used.
     pub(in crate::task) unsafe fn of_hop<S: Scheduler>(scheduler: &S, hop: RawNative) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Home::new(scheduler, hop, Locality::Hop) }
     }
 
-    /// The hop that frames wait in, if the scheduler has no queue.
+    /// Returns the hop that frames wait in, if the scheduler has no queue.
     #[inline]
     pub(in crate::task) fn hop(&self) -> Option<NonNull<()>> {
         (self.locality == Locality::Hop).then(|| self.queue.handle())
     }
 
-    /// Whether a frame waits in a queue until a driver of the scheduler takes it. Otherwise a frame that is resumed is where it
-    /// belongs: on the inline scheduler, or at the end of its hop.
+    /// Returns whether frames wait in a queue until a driver of the scheduler takes them. Otherwise a resumed frame is at
+    /// home: on the inline scheduler, or at the end of its hop.
     #[inline]
     pub(in crate::task) fn has_queue(&self) -> bool {
         matches!(self.locality, Locality::Pool(_) | Locality::Queue)
     }
 
-    /// Whether the calling thread runs the work of the scheduler.
+    /// Returns whether the calling thread runs the work of the scheduler.
     #[inline]
     pub(in crate::task) fn is_here(&self) -> bool {
         if let Locality::Pool(pool) = self.locality {
@@ -147,7 +148,7 @@ impl Home {
         }
     }
 
-    /// Whether a schedule sender leads to the queue in which frames wait, and at the priority of that queue.
+    /// Returns whether a schedule sender leads to this queue, at the priority of this queue.
     #[inline]
     pub(in crate::task) fn is_target_of(&self, schedule: &PoolSchedule) -> bool {
         let (identity, priority) = schedule.target();
@@ -155,20 +156,20 @@ impl Home {
         self.locality == Locality::Pool(identity[0]) && unsafe { self.queue.is_target(identity, priority) }
     }
 
-    /// Whether it is a pool all of whose threads are at work, as far as can be told.
+    /// Returns whether this is a pool whose threads all seem busy.
     pub(in crate::task) fn is_busy_pool(&self) -> bool {
         // SAFETY: the queue is valid while the home is used.
         matches!(self.locality, Locality::Pool(_)) && unsafe { self.queue.is_busy() }
     }
 
-    /// A scheduler for what asks.
+    /// Returns a clone of the scheduler.
     ///
     /// # Safety
     ///
-    /// It is not used once what the scheduler borrows is gone.
+    /// The clone is not used after the borrows of the scheduler have ended.
     #[inline]
     pub(in crate::task) unsafe fn scheduler(&self) -> TaskScheduler<'static> {
-        // SAFETY: the scheduler is valid while the home is used.
+        // SAFETY: the scheduler is valid while the home is used. The lifetime is the caller's promise.
         unsafe { (self.own)(self.scheduler) }
     }
 
@@ -176,30 +177,31 @@ impl Home {
     ///
     /// # Safety
     ///
-    /// The entry is that of a frame that is busy and in no queue, and whose home this is. It may run before this returns.
+    /// The entry is that of a busy frame in no queue, whose home this is. The frame may run before this returns.
     #[inline]
     pub(in crate::task) unsafe fn enqueue(self, entry: NonNull<Entry>) -> Transfer {
-        // SAFETY: by the caller's promise. The job is the first field of an entry.
+        // SAFETY: the queue is valid while the home is used. The job is the first field of an entry.
         unsafe { self.queue.enqueue(entry.cast()) }
     }
 
-    /// Makes a queued frame at least that urgent.
+    /// Raises a queued frame to at least this level.
     ///
     /// # Safety
     ///
-    /// The entry is that of a frame which was queued here, or is about to be and says so. It is not resumed before this
-    /// returns.
+    /// The entry is that of a frame that was queued here, or is marked as coming, and is not resumed before this returns.
     pub(in crate::task) unsafe fn raise(self, entry: NonNull<Entry>, level: Priority) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the queue is valid while the home is used, and the entry while the frame is not resumed.
         unsafe { self.queue.raise(entry.cast(), level) }
     }
 }
 
+/// Clones a type-erased scheduler.
+///
 /// # Safety
 ///
-/// It is a scheduler of this type. The result is not used once what the scheduler borrows is gone.
+/// The pointer is to a valid `S`. The clone is not used after the borrows of that scheduler have ended.
 unsafe fn own<S: Scheduler>(scheduler: NonNull<()>) -> TaskScheduler<'static> {
-    // SAFETY: by the caller's promise. The types differ in their lifetime alone, for which the caller answers.
+    // SAFETY: the pointer is to an `S`. The types differ in their lifetime alone, for which the caller answers.
     unsafe {
         let scheduler = TaskScheduler::new_unchecked(scheduler.cast::<S>().as_ref().clone());
         mem::transmute::<TaskScheduler<'_>, TaskScheduler<'static>>(scheduler)

@@ -1,4 +1,4 @@
-//! References of a frame: its owner's and others, the result that goes to the owner, and the end of the memory.
+//! The references to a frame: the owner's and others, the result that the owner takes, and freeing.
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -9,23 +9,23 @@ use crate::Panic;
 use crate::sync::per_thread;
 
 impl Header {
-    /// Whether the result is in the frame, and nothing that it began is in flight.
+    /// Returns whether the frame is done: it has a result, and nothing that it began is in flight.
     ///
     /// # Safety
     ///
     /// The caller owns the frame.
     pub(in crate::task) unsafe fn is_done(this: NonNull<Header>) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the owner's reference keeps the frame alive.
         unsafe { this.as_ref() }.state.is_done()
     }
 
-    /// Whether this is the frame that the child's end will wake.
+    /// Returns whether this frame is the one that the end of `child` wakes.
     ///
     /// # Safety
     ///
     /// The caller owns the child, which was started.
     pub(in crate::task) unsafe fn is_parent(this: NonNull<Header>, child: NonNull<Header>) -> bool {
-        // SAFETY: the caller's promise. It does not change once the child was started.
+        // SAFETY: the owner's reference keeps the child alive. Its successor does not change after the start.
         unsafe { child.as_ref() }.whom() == this.as_ptr().cast()
     }
 
@@ -33,92 +33,93 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// The caller has a reference, or keeps another party that does.
+    /// The caller holds a reference, or keeps its holder alive.
     pub(in crate::task) unsafe fn count(this: NonNull<Header>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: that reference keeps the frame alive.
         unsafe { this.as_ref() }.state.add_reference();
     }
 
-    /// Gives up the owner's reference. A frame that runs goes on running, and its parent is not done before it is.
+    /// Releases the owner's reference. A frame that runs continues, and its parent is not done before it.
     ///
     /// # Safety
     ///
-    /// The caller is the owner, and uses the frame no more.
+    /// The caller is the owner, and does not use the frame afterwards.
     pub(in crate::task) unsafe fn release(this: NonNull<Header>) {
-        // The strand does not change once there is one. The context does, and another thread may be polling the frame.
+        // The tracker tells whether the frame was started: unlike the placement, the polling thread never changes it.
         if header_of(this).tracker.get().is_null() {
-            // SAFETY: it was not started, so no other thread knows it.
+            // SAFETY: a frame that was not started is not shared.
             unsafe { free(this) };
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller holds the owner's reference.
             unsafe { Header::release_started(this) };
         }
     }
 
-    /// Gives up a reference of a frame that was started.
+    /// Releases a reference to a frame that was started.
     ///
     /// # Safety
     ///
-    /// The caller has it, and uses the frame no more.
+    /// The caller holds the reference, and does not use the frame afterwards.
     pub(super) unsafe fn release_started(this: NonNull<Header>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's reference keeps the frame alive.
         if unsafe { this.as_ref() }.state.release_reference() {
-            // SAFETY: that was the last reference of a frame that is done.
+            // SAFETY: that was the last reference to a frame that is done.
             unsafe { free(this) };
         }
     }
 
-    /// Gives such a reference up. The frame may be gone when this returns.
+    /// Releases a reference that [`hold`](super::Polling::hold) added. The frame may be freed when this returns.
     ///
     /// # Safety
     ///
-    /// The caller has the reference, and does not use the frame any more.
+    /// As for [`release_started`](Header::release_started).
     #[inline]
     pub(in crate::task) unsafe fn unhold(this: NonNull<Header>) {
         if Header::is_current(this) {
             header_of(this).add_pending(0, -1);
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller holds the reference.
             unsafe { Header::release_started(this) };
         }
     }
 
-    /// Takes the result out, and gives up the owner's reference.
+    /// Takes the result, and releases the owner's reference.
     ///
     /// # Safety
     ///
-    /// The frame is done, the caller is its owner, and uses it no more; `T` is the type of its result.
+    /// The frame is done, with a result of type `T` that was not taken. The caller owns the frame, and does not use it
+    /// afterwards.
     #[inline]
     pub(in crate::task) unsafe fn take<T>(this: NonNull<Header>) -> T {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function asks for the same; the one reference is the owner's.
         unsafe { Header::take_with(this, 1) }
     }
 
-    /// [`take`](Header::take) for a child, in the poll of the frame that awaits it.
+    /// Takes the result of a child, in the poll of the frame that awaits it.
     ///
     /// # Safety
     ///
-    /// As for `take`. The caller is what the poll of `parent` is running.
+    /// As for [`take`](Header::take). The calling thread polls `parent`.
     #[inline]
     pub(in crate::task) unsafe fn take_awaited<T>(parent: NonNull<Header>, this: NonNull<Header>) -> T {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the child and polls `parent`. A child that was tied passes on the reference of the list.
         unsafe {
             let tied = Header::is_parent(parent, this) && Header::untie(parent, this);
             Header::take_with(this, 1 + usize::from(tied))
         }
     }
 
-    /// Takes the result out, and gives up so many references.
+    /// Takes the result, and releases this many references.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Header::take). The caller has the references.
+    /// As for [`take`](Header::take). The caller holds the references.
     #[inline]
     pub(super) unsafe fn take_with<T>(this: NonNull<Header>, references: usize) -> T {
         let header = header_of(this);
         let mut result = MaybeUninit::<T>::uninit();
         let is_last = header.state.is_owned_by(references);
-        // SAFETY: the caller's promise.
+        // SAFETY: `take` initializes `result` from a frame that is done, and frees a frame without other references.
         unsafe {
             (header.vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), is_last);
             if !is_last {
@@ -130,14 +131,14 @@ impl Header {
         }
     }
 
-    /// Takes the result out, and leaves the frame.
+    /// Takes the result, and keeps the owner's reference.
     ///
     /// # Safety
     ///
-    /// The frame is done, the caller is its owner, and the result was not taken; `T` is the type of that.
+    /// The frame is done, with a result of type `T` that was not taken. The caller owns the frame.
     pub(in crate::task) unsafe fn take_result<T>(this: NonNull<Header>) -> T {
         let mut result = MaybeUninit::<T>::uninit();
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame is done, so `take` initializes `result`.
         unsafe {
             (header_of(this).vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), false);
             result.assume_init()
@@ -145,23 +146,22 @@ impl Header {
     }
 }
 
-/// How many frames are freed inside one another before they wait for each other.
+/// How many frames are freed inside one another before the next ones wait.
 const NESTED_FREES: usize = 16;
 
 per_thread! {
-    /// How many frames this thread is freeing, inside one another; and those that wait until the innermost is.
+    /// The number of frames that this thread frees inside one another, and the list of those that wait.
     static FREEING: Cell<(usize, *mut Header)> = Cell::new((0, ptr::null_mut()));
 }
 
-/// Frees a frame, with its future or result. A few frames that are inside one another are freed one inside the other, as
-/// everything in Rust is. Where they go deeper, those further in wait for those further out, which they may: they borrow
-/// nothing.
+/// Frees a frame, with its future or result. Dropping that may free further frames, recursively. Beyond [`NESTED_FREES`]
+/// levels they wait in a list instead, which is sound: they borrow nothing.
 ///
 /// # Safety
 ///
-/// No other thread uses the frame any more.
+/// No other thread uses the frame.
 pub(super) unsafe fn free(frame: NonNull<Header>) {
-    /// One level less, also when a destructor unwinds.
+    /// Removes one level, also when a destructor unwinds.
     struct Level;
     impl Drop for Level {
         fn drop(&mut self) {
@@ -170,6 +170,7 @@ pub(super) unsafe fn free(frame: NonNull<Header>) {
     }
 
     let (nested, waiting) = FREEING.with(Cell::get);
+    // A waiting frame is linked by `child`, which a frame that is done does not use.
     if nested > NESTED_FREES {
         header_of(frame).child.set(waiting);
         FREEING.with(|freeing| freeing.set((nested, frame.as_ptr())));
@@ -177,16 +178,17 @@ pub(super) unsafe fn free(frame: NonNull<Header>) {
     }
     FREEING.with(|freeing| freeing.set((nested + 1, waiting)));
     let _level = Level;
+    // The deepest level frees the frames that come to wait.
     if nested < NESTED_FREES {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has exclusive access to the frame.
         unsafe { (header_of(frame).vtable.free)(frame) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller has exclusive access to the frame.
         unsafe { free_all(frame) };
     }
 }
 
-/// Frees a frame, and those that come to wait meanwhile. Goes on with the first panic when all of them are gone.
+/// Frees a frame, and those that come to wait meanwhile. Then resumes the first panic.
 ///
 /// # Safety
 ///
@@ -195,7 +197,7 @@ pub(super) unsafe fn free(frame: NonNull<Header>) {
 unsafe fn free_all(mut frame: NonNull<Header>) {
     let mut panicked = None;
     loop {
-        // SAFETY: by the caller's promise; and what waits is freed here.
+        // SAFETY: the caller has exclusive access to `frame`; `free` had it to each frame in the list.
         if let Err(payload) = Panic::catch(|| unsafe { (header_of(frame).vtable.free)(frame) }) {
             panicked.get_or_insert(payload);
         }

@@ -8,25 +8,25 @@ use crate::{Priority, Transfer};
 
 /// Where frames are queued, how urgent they are, and the scope that they are in.
 ///
-/// The first field of a context, so that a pointer to a placement is a pointer to its context as well. The frame layer reads
-/// nothing else of the context.
+/// The first field of a context, so a pointer to it is a pointer to the context. The frame layer reads nothing else of
+/// that.
 #[derive(Clone, Copy)]
 pub(in crate::task) struct Placement {
     pub(in crate::task) home: Home,
-    /// The priority that the environment asks for, if it does.
+    /// The priority that the environment asks for, if any.
     pub(in crate::task) priority: Option<Priority>,
     /// The innermost scope of the frame. Valid as long as the context is.
     pub(in crate::task) scope: Option<NonNull<ContextScope>>,
 }
 
 impl Placement {
-    /// Whether the calling thread runs the work of the scheduler.
+    /// Returns whether the calling thread runs the work of the scheduler.
     #[inline]
     pub(in crate::task) fn is_here(&self) -> bool {
         self.home.is_here()
     }
 
-    /// Adds a user of the context, which calls [`exit`](Placement::exit) when it has ended.
+    /// Adds a user of the context, which calls [`exit`](Placement::exit) when it ends.
     #[inline]
     pub(in crate::task) fn enter(&self) {
         if let Some(scope) = self.scope {
@@ -44,7 +44,7 @@ impl Placement {
         }
     }
 
-    /// The innermost scope, if it is one of this frame.
+    /// Returns the innermost scope, if it belongs to this frame.
     pub(super) fn scope_in(&self, frame: NonNull<Header>) -> Option<&ContextScope> {
         // SAFETY: the scope is valid as long as the context.
         self.scope
@@ -61,7 +61,7 @@ impl Placement {
     pub(super) unsafe fn enqueue(this: NonNull<Placement>, frame: NonNull<Header>) -> Transfer {
         // SAFETY: a frame that is not done has a valid context.
         let Placement { home, priority, .. } = unsafe { *this.as_ptr() };
-        // SAFETY: the caller's promise. The entry is the first field of the frame.
+        // SAFETY: the caller owns the frame, and queues it here once. The entry is the frame's first field.
         unsafe {
             Tracker::queue(frame, priority);
             home.enqueue(frame.cast::<Entry>())

@@ -1,10 +1,10 @@
 //! The run loop: from a frame to the child that it awaits, and back.
 //!
-//! [`Header::resume`] is the job of every frame. It polls the frame, then the child that the frame awaits, then the parent of a
-//! child that is done, until the frame at hand has to wait. So deep chains of awaits take memory, and no stack.
+//! [`Header::resume`] is the job of every frame. It polls the frame, then the child that it awaits, then the parent of a
+//! child that is done. It returns when a frame has to wait. So deep chains of awaits use memory, and no stack.
 //!
-//! Frames between the first one and the one that is polled are *held*: busy, and waiting for their child. A child that finishes while
-//! its parent is held costs its parent no atomic operation.
+//! The frames between the first one and the polled one are *held*: busy, and waiting for their child. So a child that
+//! finishes costs its held parent no atomic operation.
 
 use core::ptr::NonNull;
 
@@ -16,12 +16,11 @@ use super::{FrameSuccessor, Header, Tracker, header_of};
 use crate::sender::current::{self, Poll};
 use crate::{Job, Transfer};
 
-/// How many frames of schedulers that have no queue are polled in the middle of one another.
+/// How many frames of schedulers without a queue are polled inside one another.
 const NESTED_INLINE: u8 = 4;
 
 impl Header {
-    /// Polls a frame, and sees to the plain cases: that it has to wait, and that it is done, and known to its operation
-    /// alone.
+    /// Polls a frame. Handles the common cases here: the frame waits, or is done and known to its operation alone.
     ///
     /// # Safety
     ///
@@ -31,27 +30,28 @@ impl Header {
         let header = header_of(frame);
         if header.entry.is_marked() {
             if header.entry.leads() {
-                // SAFETY: by the caller's promise.
+                // SAFETY: the frame is busy, and was popped: only queued frames lead others.
                 return unsafe { resume_together(frame) };
             }
-            // SAFETY: as above.
+            // SAFETY: the frame is busy, and polled next.
             unsafe { Tracker::dequeue(frame) };
         }
         if !current::may_poll() || header.flags.has(Flag::Polled) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller promises a busy frame in no queue.
             return unsafe { resume_slowly(frame) };
         }
         header.nested.set(0);
         let poll = Poll::new(frame.as_ptr().cast(), publish);
-        // SAFETY: it is busy, and polled by this thread. It does not unwind.
+        // SAFETY: this thread owns the busy frame. The vtable's `poll` does not unwind.
         let done = poll.enter_first(|| unsafe { (header.vtable.poll)(frame) });
         if done || !header.child.get().is_null() {
-            // SAFETY: as above.
+            // SAFETY: the frame is still busy, and this thread has polled it.
             return unsafe { polled(frame, &poll, done) };
         }
         let resumed = poll.into_later();
-        // SAFETY: as above. From here on others may poll it.
+        // SAFETY: the frame is busy, and this thread has polled it. Afterwards another thread may poll or free it.
         let next = unsafe { suspend(frame) };
+        // Nearly always empty: `forget` spares the check of its destructor.
         if resumed.is_none() {
             core::mem::forget(resumed);
             return next;
@@ -60,61 +60,61 @@ impl Header {
     }
 }
 
-/// Goes on after the first poll of a frame that is done, or has set children aside.
+/// Continues after the first poll of a frame that is done, or has set children aside.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue; the caller has polled it.
+/// The frame is busy and in no queue, and the caller has polled it.
 #[inline(never)]
 unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
     let header = header_of(frame);
     let FrameSuccessor { whom, complete } = header.successor();
     if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
         let mut resumed = poll.take_later();
-        // SAFETY: as above. An operation does nothing before it is completed.
+        // SAFETY: the caller polls the busy frame. An operation does nothing before it is completed.
         if unsafe { finish(frame, true, &mut resumed) } {
-            // SAFETY: the operation waits for this.
+            // SAFETY: `whom` of a frame with a completion is its operation, which waits for this call.
             return unsafe { complete(NonNull::new_unchecked(whom)) }.and(resumed);
         }
         poll.keep(resumed);
     }
-    // SAFETY: as above.
+    // SAFETY: the frame is not done, so it is still busy and in no queue.
     unsafe { run(frame, poll, Some(done)) }
 }
 
-/// Resumes a frame where it may not be polled, or was polled inside its parent already.
+/// Resumes a frame where it may not be polled, or that was polled inside its parent already.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue.
+/// The frame is busy and in no queue.
 #[cold]
 #[inline(never)]
 unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
     if !current::may_poll() {
-        // SAFETY: it is busy, so its context is valid.
+        // SAFETY: a busy frame has a valid context.
         if unsafe { Header::placement(frame).as_ref() }.home.has_queue() {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller promises a busy frame in no queue.
             return unsafe { enqueue_together(frame) };
         }
-        // It is where it belongs: it runs here, or, where that is too deep, when the poll beneath is over.
+        // Without a queue the frame is at home on this thread. Beyond the depth limit it runs after the poll below.
         if current::depth() >= NESTED_INLINE {
-            // SAFETY: by the caller's promise.
+            // SAFETY: a busy frame is alive until this job has run.
             return current::run_later(unsafe { Transfer::to(frame.cast::<Job>()) });
         }
     }
     let poll = Poll::new(frame.as_ptr().cast(), publish);
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller promises a busy frame in no queue.
     unsafe { run(frame, &poll, None) }
 }
 
-/// Resumes a frame where it may run: right after what the caller does, or, in the middle of a poll, by its queue.
+/// Resumes a frame that is at home: right after the caller, or by its queue during a poll.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue. It may run, and be gone, before this returns.
+/// The frame is busy and in no queue. It may run, and be freed, before this returns.
 #[inline]
 pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
-    // SAFETY: it is busy, so its context is valid; the rest is the caller's promise.
+    // SAFETY: a busy frame has a valid context, and is alive until it has run.
     unsafe {
         if current::may_poll() || !Header::placement(frame).as_ref().home.has_queue() {
             Transfer::to(frame.cast::<Job>())
@@ -124,21 +124,21 @@ pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
     }
 }
 
-/// Polls a frame, then what it awaits, then what awaits it, for as long as there is something to do.
+/// Polls a frame, then its child or its parent, until a frame has to wait.
 ///
-/// The frames between `base`, which the caller made busy, and the one that is polled are held. When the frame at the bottom has
-/// to wait, all of them are suspended. `polled` is what the first poll has come to, if the caller has seen to that.
+/// The caller made `base` busy. The frames between `base` and the polled one are held, and suspended together when the last
+/// one has to wait. `polled` is the outcome of the first poll, if the caller made it.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue.
+/// The frame is busy and in no queue.
 #[inline(never)]
 unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) -> Transfer {
     let mut frame = base;
-    // Runs when all of this is over.
     let mut resumed = Transfer::none();
     loop {
         let header = header_of(frame);
+        // A frame with `Polled` set was polled by its parent: only its children run.
         let done = match (polled.take(), header.flags.replace(Flag::Polled, false)) {
             (Some(done), _) => done,
             (None, true) => false,
@@ -146,46 +146,49 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
                 header.nested.set(0);
                 poll.set_frame(frame.as_ptr().cast());
                 if !resumed.is_none() {
-                    // Where it is found, should the poll block.
+                    // A poll that blocks publishes the jobs kept here.
                     poll.keep(core::mem::take(&mut resumed));
                 }
-                // SAFETY: it is busy, and polled by this thread. It does not unwind.
+                // SAFETY: this thread owns the busy frame. The vtable's `poll` does not unwind.
                 poll.enter(|| unsafe { (header.vtable.poll)(frame) })
             }
         };
         resumed.append(poll.take_later());
+        // Read before `finish`, after which the frame may be freed.
         let FrameSuccessor { whom, complete } = header.successor();
+        // The first child runs here, in place of its parent; its siblings are returned as jobs.
         if let Some(child) = header.take_child() {
             while let Some(sibling) = header.take_child() {
-                // SAFETY: it is busy, and in no queue.
+                // SAFETY: a child that was set aside is busy and in no queue.
                 resumed.append(unsafe { Transfer::to(sibling.cast::<Job>()) });
             }
             if !done {
                 frame = child;
                 continue;
             }
-            // The future has ended without them. They are stopped below, and run by themselves.
-            // SAFETY: as above.
+            // The future has ended without its children: `finish` stops them, and they run by themselves.
+            // SAFETY: a child that was set aside is busy and in no queue.
             resumed.append(unsafe { Transfer::to(child.cast::<Job>()) });
         }
         let wanders = frame == base && header.vtable.wanders;
-        // An operation does nothing before it is completed. A future that awaits a child may be sent away, and dropped.
+        // An operation waits for its completion. The future that owns a child may be sent away, and dropped.
         let owner_waits = complete.is_some();
-        // SAFETY: it is busy, and polled by this thread. Where it is done it may be gone then.
+        // SAFETY: this thread polls the busy frame, and does not use it after it is done.
         if !done || !unsafe { finish(frame, owner_waits, &mut resumed) } {
-            // SAFETY: the frames from here to the base are held.
+            // SAFETY: this thread holds the frames from this one to the base.
             return unsafe { suspend_all(frame, base, resumed) };
         }
-        // SAFETY: a task that was started has a continuation.
+        // SAFETY: `begin_in` or `await_child` set a successor, which is not null.
         let whom = unsafe { NonNull::new_unchecked(whom) };
         if let Some(complete) = complete {
-            // SAFETY: the operation waits for this.
+            // SAFETY: `whom` of a frame with a completion is its operation, which waits for this call.
             return unsafe { complete(whom) }.and(resumed);
         }
         let parent = whom.cast::<Header>();
+        // The parent of the base is not held: a wake makes it busy. It becomes the new base if it may run here.
         if frame == base {
             let mut here = false;
-            // SAFETY: it counts this child.
+            // SAFETY: the parent counts this child as an await.
             let next = unsafe {
                 Header::end_wait(parent, |placement| {
                     here = (!wanders || placement.is_here()) && current::may_poll();
@@ -195,7 +198,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             if !here {
                 return next.and(resumed);
             }
-            // It is polled right here.
+            // The loop polls the parent itself.
             core::mem::forget(next);
             base = parent;
         } else {
@@ -205,16 +208,16 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
     }
 }
 
-/// Suspends a frame that has to wait, and those that are held for it.
+/// Suspends a frame that has to wait, and the frames that are held for it.
 ///
 /// # Safety
 ///
-/// The frames from this one to the base are busy, and the caller polls them.
+/// The frames from this one to the base are busy, and the caller holds them.
 unsafe fn suspend_all(mut frame: NonNull<Header>, base: NonNull<Header>, mut resumed: Transfer) -> Transfer {
     loop {
-        // Before it is suspended, after which it may be gone.
+        // Read before `suspend`, after which the frame may be freed.
         let above = header_of(frame).whom();
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller holds the frame.
         resumed.append(unsafe { suspend(frame) });
         match NonNull::new(above) {
             Some(parent) if frame != base => frame = parent.cast(),

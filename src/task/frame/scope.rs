@@ -10,41 +10,44 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Relaxed},
 };
 
-/// How a stop outside of a scope reaches what is inside.
+/// How a stop outside of a scope reaches the inside.
 #[derive(Clone, Copy)]
 pub(in crate::task) enum Stops {
-    /// The token is the same.
+    /// The inside sees the same token.
     Same,
-    /// The scope has a source of its own, which passes on the stop of this token.
+    /// The scope has a source of its own, to which the stop of this token is passed on.
     PassedOn(ErasedStopToken),
-    /// Not at all.
+    /// It does not.
     Never,
 }
 
-/// A part of a task that sees another context: a shield, a deadline, or a task-local value. It lives in the memory of its frame,
-/// beside the context, for as long as anything uses that.
+/// A part of a task with another context: a shield, a deadline, or a task-local value. It lives in a block of its frame,
+/// beside the context, until the last user leaves.
 pub(in crate::task) struct ContextScope {
-    /// One for the future that is polled in here, and one for each frame, await, group and scope that began in here and is not
-    /// over. Added with relaxed ordering by a user; subtracted with release, and the last acquires, and ends the scope.
+    /// One for the future inside, and one for each frame, await, group and scope that began inside and has not ended. Users
+    /// add with relaxed ordering, and subtract with acquire-release. The subtraction to zero pairs with all others, and
+    /// ends the scope.
     users: AtomicUsize,
-    /// The frame that this is in.
+    /// The frame whose memory this is in.
     frame: NonNull<Header>,
-    /// The scope around it, of which this is a user. It may be that of another frame: then this has a reference of that frame,
-    /// which may be done before a future that was sent away leaves this scope.
+    /// The scope around this one, which is a user of it. If that is a scope of another frame, this scope holds a reference
+    /// to that frame. The frame may be done before a future that was sent away leaves this scope.
     outer: Option<NonNull<ContextScope>>,
-    /// Something that was awaited inside has stopped. Belongs to the thread that polls the frame.
+    /// Whether something awaited inside has stopped. Accessed by the thread that polls the frame.
     stopped: Cell<bool>,
-    /// How a stop outside reaches the inside. Written before the scope has other users.
+    /// Written before the scope has other users.
     stops: Cell<Stops>,
-    /// Destroys what is beside it, and frees the memory. Returns the scope around it, whose use the caller ends. None where there
-    /// is none, and where something is in flight that does all of that when it is over.
+    /// Destroys the contents of the block, and frees it. Returns the scope around this one, which the caller leaves.
+    /// Returns `None` if there is none, or if something in flight does all of this later.
     end: unsafe fn(NonNull<ContextScope>) -> Option<NonNull<ContextScope>>,
 }
 
 impl ContextScope {
+    /// Creates a scope with one user: its future.
+    ///
     /// # Safety
     ///
-    /// It stays where it is until `end` is called with its address. It is a user of the scope around it, which the caller enters.
+    /// The scope does not move until `end` is called with its address. The caller enters the scope around it.
     pub(in crate::task) unsafe fn new(
         frame: NonNull<Header>,
         outer: Option<NonNull<ContextScope>>,
@@ -60,7 +63,7 @@ impl ContextScope {
         }
     }
 
-    /// Says that the token inside is another than that outside. The caller makes the scope.
+    /// Sets how a stop outside reaches the inside, while the caller sets the scope up.
     pub(in crate::task) fn set_stops(&self, stops: Stops) {
         self.stops.set(stops);
     }
@@ -77,35 +80,35 @@ impl ContextScope {
         self.stopped.get()
     }
 
-    /// The scope around this one, if it is one inside of this frame.
+    /// Returns the scope around this one, if it belongs to this frame.
     pub(in crate::task) fn outer_in(&self, frame: NonNull<Header>) -> Option<&ContextScope> {
-        // SAFETY: this one is a user of it.
+        // SAFETY: this scope is a user of the outer one, and so keeps it alive.
         self.outer
             .map(|outer| unsafe { outer.as_ref() })
             .filter(|outer| outer.frame == frame)
     }
 
-    /// The frame that the scope is in.
+    /// Returns the frame that the scope is in.
     pub(in crate::task) fn frame(&self) -> NonNull<Header> {
         self.frame
     }
 
-    /// Adds a user. The caller is one, or is polled in here.
+    /// Adds a user. The caller is a user, or polled inside.
     pub(in crate::task) fn enter(&self) {
         self.users.fetch_add(1, Relaxed);
     }
 
-    /// Adds a user, unless the scope has none any more. Its memory is alive.
+    /// Adds a user, unless the last one has left. The caller keeps the memory alive.
     pub(in crate::task) fn try_enter(&self) -> bool {
         self.users
             .fetch_update(Relaxed, Relaxed, |users| (users != 0).then_some(users + 1))
             .is_ok()
     }
 
-    /// Enters the scope around it, once, for as long as this one has users.
+    /// Enters the scope around this one, once, until this one ends.
     pub(in crate::task) fn enter_outer(&self) {
         if let Some(outer) = self.outer {
-            // SAFETY: the caller polls the frame in the scope around it, whose frame waits for the one that this is in.
+            // SAFETY: the caller polls its frame in the outer scope, whose frame waits for this one.
             unsafe {
                 outer.as_ref().enter();
                 if outer.as_ref().frame != self.frame {
@@ -115,26 +118,25 @@ impl ContextScope {
         }
     }
 
-    /// The scope around it.
+    /// Returns the scope around this one.
     pub(in crate::task) fn outer(&self) -> Option<NonNull<ContextScope>> {
         self.outer
     }
 
-    /// Ends a use. The scope may be gone when this returns, and those around it.
+    /// Removes a user. This scope, and those around it, may be freed when this returns.
     pub(in crate::task) fn exit(&self) {
-        // SAFETY: the caller was a user, so this is alive.
+        // SAFETY: the caller was a user, so the scope is alive. No reference is due, since the frame is its own.
         unsafe { ContextScope::exit_from(self.frame, Some(NonNull::from(self))) };
     }
 
-    /// Ends the use of a scope by what was in this frame. Where that is another frame than the scope's, gives up the reference
-    /// that the user had.
+    /// Removes a user that was in the frame `inner`. Releases its reference to the scope's frame, if that is another one.
     ///
     /// # Safety
     ///
-    /// There is such a use, and such a reference.
+    /// The caller is that user, and holds that reference.
     pub(in crate::task) unsafe fn exit_from(mut inner: NonNull<Header>, mut at: Option<NonNull<ContextScope>>) {
         while let Some(scope) = at {
-            // SAFETY: the use keeps it alive, and the reference its frame. Each is a user of the one around it.
+            // SAFETY: the user keeps the scope alive, and its reference the frame. Each scope is a user of the next.
             unsafe {
                 let frame = scope.as_ref().frame;
                 at = match scope.as_ref().users.fetch_sub(1, AcqRel) {

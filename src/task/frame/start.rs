@@ -7,42 +7,42 @@ use super::{FrameSuccessor, Header, Placement, Tracker};
 use crate::{Job, Panic, Transfer};
 
 impl Header {
-    /// Makes a frame ready for its first poll, and returns the job for it.
+    /// Prepares a frame for its first poll, and returns its job.
     ///
     /// # Safety
     ///
-    /// The frame was not started. The placement is the first field of a context, and the tracker that of a unit. Both are valid
-    /// until the frame is done. Later layers call `Header::begin`, which asks for those types.
+    /// The frame was not started. The placement is the first field of a context, the tracker that of a unit. Both are valid
+    /// until the frame is done. `Header::begin` of a later layer checks those types.
     pub(in crate::task) unsafe fn begin_in(
         this: NonNull<Header>,
         placement: NonNull<Placement>,
         tracker: NonNull<Tracker>,
         successor: FrameSuccessor,
     ) -> Transfer {
-        // SAFETY: no other thread knows the frame yet.
+        // SAFETY: a frame that was not started is not shared.
         let header = unsafe { this.as_ref() };
         header.tracker.set(tracker.as_ptr());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a valid placement.
         unsafe { placement.as_ref() }.enter();
         let placement = match header.vtable.adopt {
-            // SAFETY: the caller's promise.
+            // SAFETY: the frame was not started, and the placement is valid, by the caller's promise.
             Some(adopt) => unsafe { Header::adopt(this, placement, adopt) },
             None => placement,
         };
         header.placement.set(placement.as_ptr());
         header.set_successor(successor);
         header.state.begin();
-        // SAFETY: the frame stays until it is done, which it is not before it was polled.
+        // SAFETY: the frame is alive until it is done, and so until this job polls it.
         unsafe { Transfer::to(this.cast::<Job>()) }
     }
 
-    /// Takes that back: the frame is not started after all.
+    /// Undoes [`begin_in`](Header::begin_in).
     ///
     /// # Safety
     ///
-    /// It has begun, and was not polled.
+    /// The frame has begun, and was not polled. No other thread knows it.
     pub(in crate::task) unsafe fn unbegin(this: NonNull<Header>) {
-        // SAFETY: no other thread knows the frame.
+        // SAFETY: the frame is not shared, and not done.
         unsafe {
             Header::placement(this).as_ref().exit();
             this.as_ref().placement.set(ptr::null());
@@ -65,14 +65,14 @@ impl Header {
         unsafe { adopt(this, placement) }
     }
 
-    /// Makes a task end with a panic before it has begun.
+    /// Makes a task end with a panic instead of its first poll.
     ///
     /// # Safety
     ///
-    /// It was not started, and is next.
+    /// The frame was not started, and the caller starts it next.
     #[cold]
     pub(in crate::task) unsafe fn fail(this: NonNull<Header>, payload: Panic) {
-        // SAFETY: the caller's promise.
+        // SAFETY: a frame that was not started is not shared.
         unsafe { (this.as_ref().vtable.fail)(this, payload) };
     }
 }

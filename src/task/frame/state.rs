@@ -5,35 +5,36 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Three flags and two counts in one word: who may poll the frame, and what keeps it alive.
+/// Three flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
 ///
 /// | flag | means | set by | cleared by |
 /// |---|---|---|---|
 /// | `BUSY` | a thread polls the frame, or the frame is queued to be polled | the thread that wakes an idle frame | the polling thread, in [`suspend`](FrameState::suspend) |
 /// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` and [`requeue`](FrameState::requeue) |
-/// | `DONE` | the future is gone and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
+/// | `DONE` | the future was dropped, and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
 ///
 /// | count | one for each | the frame |
 /// |---|---|---|
-/// | references | the owner, the list of the parent, each waker, each future that points into the frame's memory | is freed by the last reference of a frame that is done |
-/// | awaits | each operation or child in flight that will wake the frame | is not done before it is zero |
+/// | references | the owner, the list of the parent, each waker, each future that points into the frame's memory | a frame that is done is freed by its last reference |
+/// | awaits | each operation or child in flight that will wake the frame | a frame is not done before the count is zero |
 ///
-/// The polling thread collects its own changes of both counts in [`PendingCounts`] and applies them when the poll is over, in one
-/// step with the flags. What completes, or is dropped, on another thread before that subtracts first. So while the frame is
-/// busy both counts may be too low; only `suspend` and `finish`, which add what is pending, conclude anything from them.
+/// The polling thread collects its own changes of both counts in [`PendingCounts`]. It applies them at the end of the poll,
+/// in one step with the flags. An await that ends on another thread before that subtracts first. So while the frame is busy
+/// both counts may be too low. Only `suspend` and `finish`, which add the pending changes, draw conclusions from them.
 ///
-/// Writers: [`begin`](FrameState::begin) stores with relaxed ordering, before the frame is shared. Every other change is a
-/// read-modify-write that acquires and releases, so a thread that polls sees what was done before each wake, and the thread
-/// that frees sees everything. The one plain store, in `try_finish_private`, is made where no other thread can change the word.
+/// Writers: [`begin`](FrameState::begin) stores with relaxed ordering, before the frame is shared. A new reference is added
+/// with relaxed ordering. `try_finish_private` stores with release, which pairs with the owner's acquire load; no other
+/// thread can change the word then. Every other change is an acquire-release read-modify-write, and pairs with the next
+/// one. So the polling thread sees everything before each wake, and the freeing thread sees everything.
 pub(super) struct FrameState(AtomicUsize);
 
 const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
 const DONE: usize = 4;
 const AWAIT: usize = 8;
-/// The awaits have half of the word, and borrow from the other half while they are below zero.
+/// The awaits occupy the lower half of the word, and borrow from the upper half while they are below zero.
 const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
-/// A count beyond this is the work of code that forgets what it counts.
+/// A count beyond this is the result of leaking: the process aborts before it overflows.
 const MANY: usize = usize::MAX / REFERENCE / 4;
 
 /// Changes of the counts that the polling thread has not applied yet.
@@ -48,7 +49,7 @@ impl PendingCounts {
         PendingCounts { awaits, references }
     }
 
-    /// The same with so many more awaits and references, or fewer. None where that is too many to be noted.
+    /// Adds awaits and references, which may be negative. `None` on overflow.
     #[inline]
     pub(super) fn with(self, awaits: i16, references: i16) -> Option<Self> {
         Some(PendingCounts {
@@ -57,7 +58,7 @@ impl PendingCounts {
         })
     }
 
-    /// What is to be added to the word, which wraps.
+    /// Returns the summand for the state word, which wraps.
     #[inline]
     fn word(self) -> usize {
         let times = |number: i16, unit: usize| (number as isize as usize).wrapping_mul(unit);
@@ -70,35 +71,35 @@ impl PendingCounts {
     }
 }
 
-/// What a waking thread holds, and gives up with the wake.
+/// The count that a waking thread releases with the wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holding {
-    /// Nothing: the caller keeps what it holds.
+    /// The caller keeps what it holds.
     Nothing,
     Reference,
     Await,
 }
 
-/// What a wake came to.
+/// The outcome of a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wake {
     /// The frame was idle and is busy now: the caller queues it.
     Enqueue,
-    /// The frame is busy, or done: there is nothing to do.
+    /// The frame is busy or done, so the caller does nothing.
     Noted,
-    /// The caller gave up the last reference of a frame that is done: it frees the frame.
+    /// The caller released the last reference to a frame that is done, and frees it.
     Free,
 }
 
-/// How a poll ended that left the frame waiting.
+/// The outcome of a poll that left the frame waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Suspend {
     Idle,
-    /// The frame was woken meanwhile. It is still busy: the caller queues it.
+    /// The frame was woken during the poll. It is still busy: the caller queues it.
     Enqueue,
 }
 
-/// Whether a frame whose future is gone is done.
+/// Whether a frame without a future is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// Something that it began is in flight.
@@ -109,18 +110,18 @@ pub(super) enum Finish {
 }
 
 impl FrameState {
-    /// A frame that was not started, with one reference: its owner's.
+    /// Creates the state of a frame that was not started, with the owner's reference.
     pub(super) fn new() -> Self {
         FrameState(AtomicUsize::new(REFERENCE))
     }
 
-    /// Makes a frame busy that no other thread knows.
+    /// Makes a frame busy before it is shared.
     #[inline]
     pub(super) fn begin(&self) {
         self.0.store(REFERENCE | BUSY, Relaxed);
     }
 
-    /// Whether the polling thread and the owner are the only ones that know the frame.
+    /// Returns whether only the polling thread and the owner know the frame.
     #[inline]
     pub(super) fn is_private(&self) -> bool {
         self.0.load(Acquire) == REFERENCE | BUSY
@@ -131,7 +132,7 @@ impl FrameState {
         self.0.load(Acquire) & DONE != 0
     }
 
-    /// Whether a frame is done, and has so many references: the caller's, and no others.
+    /// Returns whether the frame is done, and these references are the only ones.
     #[inline]
     pub(super) fn is_owned_by(&self, references: usize) -> bool {
         self.0.load(Acquire) == (references * REFERENCE) | DONE
@@ -140,17 +141,17 @@ impl FrameState {
     /// Adds a reference. The caller holds one, or polls the frame.
     pub(super) fn add_reference(&self) {
         let state = self.0.fetch_add(REFERENCE, Relaxed);
-        // A count below zero is possible for a moment: awaits may have borrowed.
+        // The quotient is signed: awaits below zero borrow from the references for a moment.
         refuse(state.cast_signed() / REFERENCE.cast_signed() > MANY.cast_signed());
     }
 
-    /// Gives up a reference. `true` for the last one of a frame that is done: the caller frees it.
+    /// Releases a reference. Returns `true` for the last one of a frame that is done: the caller frees it.
     pub(super) fn release_reference(&self) -> bool {
         let is_last = |state: usize| state & DONE != 0 && state / REFERENCE == 1;
         is_last(self.0.load(Acquire)) || is_last(self.0.fetch_sub(REFERENCE, AcqRel))
     }
 
-    /// Wakes the frame, and gives up what the caller holds, in one step.
+    /// Wakes the frame, and releases what the caller holds, in one step.
     #[inline]
     pub(super) fn wake(&self, held: Holding) -> Wake {
         let held = match held {
@@ -193,19 +194,18 @@ impl FrameState {
         }
     }
 
-    /// Applies changes of the counts in the middle of a poll. What they mean is concluded at the end of the poll.
+    /// Applies changes of the counts during a poll. The end of the poll draws the conclusions.
     #[cold]
     pub(super) fn apply(&self, pending: PendingCounts) {
         self.0.fetch_add(pending.word(), AcqRel);
     }
 
-    /// Ends a poll after which the caller queues the frame. The frame stays busy, and the next poll serves the wakes that came so
-    /// far.
+    /// Ends a poll after which the caller queues the frame. It stays busy, and its next poll serves all wakes so far.
     #[inline]
     pub(super) fn requeue(&self, pending: PendingCounts) {
         let pending = pending.word();
         let mut state = self.0.load(Relaxed);
-        // If nothing changes, nothing is written: a wake that is not seen here is found at the end of the next poll.
+        // A wake that this load misses is seen at the end of the next poll. So without a change nothing is written.
         while pending != 0 || state & NOTIFIED != 0 {
             let counted = state.wrapping_add(pending);
             refuse(counted % REFERENCE / AWAIT > MANY);
@@ -216,26 +216,25 @@ impl FrameState {
         }
     }
 
-    /// Whether anything that the frame began is in flight. What is not is over for good: the future is gone.
+    /// Returns whether an await is in flight. Without a future none begins, so `false` is final.
     pub(super) fn has_awaits(&self, pending: PendingCounts) -> bool {
         self.0.load(Acquire).wrapping_add(pending.word()) % REFERENCE / AWAIT != 0
     }
 
-    /// Ends the last poll of a frame, if the polling thread and the owner are the only ones that know it: with the pending changes
-    /// the owner's reference is the only one, nothing is in flight, and the frame was not woken. The owner neither wakes the
-    /// frame nor gives up its reference before it is done.
+    /// Finishes a private frame: with the pending changes the owner's reference is the only one, no await is left, and the
+    /// frame was not woken. The owner neither wakes the frame nor releases its reference before the frame is done.
     #[inline]
     pub(super) fn try_finish_private(&self, pending: PendingCounts) -> bool {
         let is_private = self.0.load(Acquire).wrapping_add(pending.word()) == REFERENCE | BUSY;
         if is_private {
-            // No other thread changes the word, so a store does: the references that are pending to be released are held by this
-            // thread, and an await that another thread ended was subtracted, after which that thread leaves the word alone.
+            // No other thread changes the word, so a store suffices. This thread holds the references that are pending to
+            // be released. A thread that ended an await does not touch the word again.
             self.0.store(REFERENCE | DONE, Release);
         }
         is_private
     }
 
-    /// Ends the last poll of a frame whose future is gone, unless something is in flight.
+    /// Finishes a frame whose future was dropped, unless an await is in flight.
     pub(super) fn finish(&self, pending: PendingCounts) -> Finish {
         let pending = pending.word();
         let mut state = self.0.load(Acquire);

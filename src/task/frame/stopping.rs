@@ -6,15 +6,15 @@ use std::boxed::Box;
 use super::{Polling, frame_of};
 use crate::Panic;
 
-/// The payload that unwinds a poll by a waker of another crate, because what is polled has stopped.
+/// The panic payload that unwinds a poll with a waker of another crate.
 ///
-/// The code that polls with its own waker would not be polled again, and may even block the thread until it was. So the poll
-/// unwinds. The scope or the frame that catches this payload takes it for the stop that it stands for.
+/// A stopped future never wakes such a waker, and its owner may block the thread until it is woken. So the poll unwinds.
+/// The scope or frame that catches this payload treats it as a stop.
 pub(in crate::task) struct Stopping;
 
 impl Stopping {
-    /// Stops the innermost scope of the polled frame, or else the frame. Code that polls with the frame's own waker returns
-    /// pending next.
+    /// Stops the innermost scope of the polled frame, or else the frame. Unwinds unless `waker` is the frame's own; with
+    /// that waker the caller returns pending next.
     pub(in crate::task) fn stop(polling: Polling<'_>, waker: &Waker) {
         if frame_of(waker) != Some(polling.frame()) {
             Stopping::unwind(polling);
@@ -28,7 +28,7 @@ impl Stopping {
         Panic::new(Box::new(Stopping)).resume()
     }
 
-    /// Whether a panic is a stop.
+    /// Returns whether a panic is a stop.
     pub(in crate::task) fn is(payload: &Panic) -> bool {
         payload.is::<Stopping>()
     }

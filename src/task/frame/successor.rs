@@ -1,4 +1,4 @@
-//! What is told that a frame is done: the operation that it was connected to, or the frame that awaits it.
+//! The successor of a frame: the operation or the parent frame that is told when the frame is done.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -6,19 +6,19 @@ use core::ptr::{self, NonNull};
 use super::flags::Flag;
 use super::{Header, Transfer};
 
-/// Who learns that the task is done.
+/// The party that is told when the task is done.
 #[derive(Clone, Copy)]
 pub(in crate::task) struct FrameSuccessor {
-    /// The frame that awaits it; or the operation that it was connected to.
+    /// The parent frame, or the operation that the task was connected to.
     pub(super) whom: *mut (),
-    /// What the operation does then. None for a frame.
+    /// Completes the operation. `None` if the successor is a frame.
     pub(super) complete: Option<Complete>,
 }
 
 type Complete = unsafe fn(NonNull<()>) -> Transfer;
 
 impl FrameSuccessor {
-    /// `complete` is called with `operation` when the task is done.
+    /// Creates the successor of a connected task: `complete` is called with `operation` when the task is done.
     pub(in crate::task) fn operation(operation: NonNull<()>, complete: Complete) -> Self {
         FrameSuccessor {
             whom: operation.as_ptr(),
@@ -34,15 +34,15 @@ impl FrameSuccessor {
     }
 }
 
-/// The successor, as it is in the header. [`Flag::Operation`] says which of the two it is.
+/// The successor as the header stores it. [`Flag::Operation`] tells the two kinds apart.
 ///
 /// | field | of a frame with an operation | of a child |
 /// |---|---|---|
 /// | `whom` | the operation | the parent |
 /// | `second` | its completion | the previous child in the [list](super::awaited) of the parent, or null |
 ///
-/// `whom` and the completion are written before the frame is shared. The link belongs to the thread that polls the parent, so
-/// the thread that polls the child reads the flag, and not the word.
+/// `whom` and the completion are written before the frame is shared. Only the thread that polls the parent accesses the
+/// link. So the thread that polls the child reads the flag instead of the word.
 pub(super) struct SuccessorSlot {
     whom: Cell<*mut ()>,
     second: Cell<Second>,
@@ -55,7 +55,7 @@ union Second {
 }
 
 impl SuccessorSlot {
-    /// Of a frame that was not started: a child without a parent, in no list.
+    /// Creates the slot of a frame that was not started: no parent, in no list.
     #[inline(always)]
     pub(super) fn new() -> Self {
         SuccessorSlot {
@@ -68,7 +68,7 @@ impl SuccessorSlot {
 }
 
 impl Header {
-    /// Says what is told that the frame is done. No other thread knows the frame yet.
+    /// Sets the successor, before the frame is shared.
     #[inline]
     pub(super) fn set_successor(&self, successor: FrameSuccessor) {
         self.successor.whom.set(successor.whom);
@@ -78,7 +78,7 @@ impl Header {
         }
     }
 
-    /// What is told that the frame is done. The caller polls the frame.
+    /// Returns the successor. The caller polls the frame.
     #[inline]
     pub(super) fn successor(&self) -> FrameSuccessor {
         FrameSuccessor {
@@ -86,31 +86,33 @@ impl Header {
             complete: self
                 .flags
                 .has(Flag::Operation)
-                // SAFETY: the flag says that the word is the completion.
+                // SAFETY: `set_successor` sets the flag together with the completion.
                 .then(|| unsafe { self.successor.second.get().complete }),
         }
     }
 
-    /// The operation, or the parent; null before the start.
+    /// Returns the operation or the parent; null before the start.
     #[inline]
     pub(super) fn whom(&self) -> *mut () {
         self.successor.whom.get()
     }
 
-    /// The previous child in the list of the parent.
+    /// Returns the previous child in the list of the parent.
     ///
     /// # Safety
     ///
     /// The frame is a child, and the caller polls its parent.
     #[inline]
     pub(super) unsafe fn previous_sibling(&self) -> *mut Header {
-        // SAFETY: the word of a child is the link.
+        // SAFETY: the second word of a child is the link.
         unsafe { self.successor.second.get().previous }
     }
 
+    /// Sets the link to the previous child.
+    ///
     /// # Safety
     ///
-    /// As for [`previous_sibling`](Header::previous_sibling).
+    /// The frame is a child, and the caller polls its parent.
     #[inline]
     pub(super) unsafe fn set_previous_sibling(&self, previous: *mut Header) {
         self.successor.second.set(Second { previous });

@@ -1,4 +1,4 @@
-//! Frames that wait in the queue of a pool as one entry.
+//! Frames that share one entry in the queue of a pool.
 
 use core::ptr::{self, NonNull};
 
@@ -8,44 +8,47 @@ use crate::scheduler::thread_pool::{Entry, Worker};
 use crate::sender::current::{self, Gathered};
 use crate::{Job, Priority, Transfer};
 
-/// How many frames that were resumed in the middle of a poll wait in the queue of a pool as one.
+/// How many frames that were resumed during a poll share one entry.
 const TOGETHER: u8 = 32;
 
-/// Queues a frame that was resumed in the middle of a poll. Of many, such as the children of a group that is cancelled, a few wait
-/// in the queue as one: they are alike, and all threads of their pool are at work, so none would take one of them now.
+/// Queues a frame that was resumed during a poll. Several such frames, like the children of a cancelled group, share one
+/// entry. They are alike, and every thread of their pool is busy, so no thread would take one of them now.
 ///
-/// Meanwhile they are not raised, as they are about to run.
+/// Frames that share an entry are not raised: they are about to run.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue. It may run, and be gone, before this returns.
+/// The frame is busy and in no queue. It may run, and be freed, before this returns.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
-    // SAFETY: it is busy, so its context is valid.
+    // Only frames of the default level share an entry, because the entry has one level.
+    // SAFETY: a busy frame has a valid context, and the caller has exclusive access.
     let is_plain =
         unsafe { header.child.get().is_null() && !header.flags.has(Flag::Polled) && Polling::new(frame).is_default() };
     if !is_plain || !current::may_gather() {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises a busy frame in no queue.
         return unsafe { Header::enqueue(frame) };
     }
+    // A frame with the same placement joins the gathered ones: they have one home.
     let gathered = current::replace_gathered(None);
     if let Some(Gathered { first, many, .. }) = gathered
         && let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut())
-        // So they have one home, and one level.
         && header_of(leader).placement.get() == header.placement.get()
         && many < TOGETHER
     {
-        // SAFETY: both are busy, in no queue, and this thread's. A frame that is queued has no children set aside.
+        // SAFETY: this thread owns both frames, which are busy and in no queue, and have set no children of their own
+        // aside.
         unsafe { Header::set_aside(leader, frame) };
         let many = many + 1;
         current::replace_gathered(Some(Gathered { first, many, hand_over }));
         return Transfer::none();
     }
-    // SAFETY: they are handed over this once.
+    // The frame starts a new entry, so the gathered ones are queued first.
+    // SAFETY: the gathered frames were taken above, and are queued once.
     let before = gathered.map(|gathered| unsafe { hand_over(gathered.first) });
-    // SAFETY: it is busy, so its context is valid.
+    // SAFETY: a busy frame has a valid context.
     let next = if unsafe { Header::placement(frame).as_ref() }.home.is_busy_pool() {
         current::replace_gathered(Some(Gathered {
             first: frame.as_ptr().cast(),
@@ -54,7 +57,7 @@ pub(super) unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
         }));
         Transfer::none()
     } else {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises a busy frame in no queue.
         unsafe { Header::enqueue(frame) }
     };
     before.unwrap_or_default().and(next)
@@ -64,13 +67,13 @@ pub(super) unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
 ///
 /// # Safety
 ///
-/// It was gathered, with those. All of them may be gone when this returns.
+/// The caller owns the gathered frames. All of them may be freed when this returns.
 unsafe fn hand_over(first: *const ()) -> Transfer {
     let Some(leader) = NonNull::new(first.cast::<Header>().cast_mut()) else {
         return Transfer::none();
     };
     let header = header_of(leader);
-    // SAFETY: it is busy, so its context is valid; it is in no queue, and not tracked. Another thread cannot raise it.
+    // SAFETY: the frame is busy and in no queue, so its context is valid. It is not tracked, so no other thread raises it.
     unsafe {
         if header.child.get().is_null() {
             return Header::enqueue(leader);
@@ -82,22 +85,22 @@ unsafe fn hand_over(first: *const ()) -> Transfer {
     }
 }
 
-/// Resumes a frame that has left its queue. Those that wait behind it are next, and others can take them.
+/// Resumes a frame that has left its queue. Those behind it run next, or are taken by other threads.
 ///
 /// # Safety
 ///
-/// The frame is busy, and in no queue. It was taken out of the queue of a pool.
+/// The frame is busy, and was popped from the queue of a pool.
 #[inline(never)]
 pub(super) unsafe fn resume_together(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     header.entry.set_leads(false);
-    // SAFETY: the frames are busy, and in no queue. Those behind the first are not tracked, so they are not raised.
+    // SAFETY: the frames are busy and in no queue. Those behind the first are not tracked, so no other thread raises them.
     unsafe {
         let mut resumed = Transfer::to(frame.cast::<Job>());
         let Some(last) = NonNull::new(header.child.replace(ptr::null_mut())) else {
             return resumed;
         };
-        // They are linked in a circle, from the last to the first.
+        // The ring of set-aside frames becomes a list of jobs.
         let first = header_of(last).next();
         header_of(last).set_next(ptr::null_mut());
         let others = Transfer::from_raw(first.cast());

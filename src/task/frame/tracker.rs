@@ -1,8 +1,7 @@
 //! The queued frames of a strand that can be raised.
 //!
 //! A strand that was spawned, detached, or bound to a variable is *tracked*: its priority can be raised while it runs. Its
-//! tracker lists the frames that are queued, so that they move up in their queues. Other strands have a null pointer in the
-//! place of a tracker, and pay one load of that.
+//! tracker lists its queued frames, so that they move up in their queues. The target of other strands is null.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -14,9 +13,8 @@ use crate::{Priority, Transfer};
 
 /// The level that a strand was raised to, and its queued frames.
 ///
-/// The first field of a unit, so that a pointer to a tracker is a pointer to its unit as well. `queued` and `many` are
-/// protected by the lock. So a frame in the list is not resumed while another thread raises it, and neither the frame nor its
-/// scheduler is freed meanwhile.
+/// The first field of a unit, so a pointer to a tracker is a pointer to its unit. `queued` and `many` are lock-protected.
+/// So while a thread raises the listed frames, none of them is resumed or freed, nor its scheduler.
 ///
 /// ```text
 ///          queue: linked              resume: unlinked
@@ -24,24 +22,24 @@ use crate::{Priority, Transfer};
 ///                             └─────── raised here, wherever it is ─────┘
 /// ```
 ///
-/// A frame that is coming already has a level. A thread that raises it raises that level, and then waits until the frame was
-/// pushed: if the push read the level before, the frame is moved.
+/// A coming frame has a level already. A raising thread raises that level, and then waits for the push. If the push had
+/// read the level before, the frame is moved.
 pub(in crate::task) struct Tracker {
-    /// The tracker of the strand that is raised for this one: itself, or the strand that this one runs in. Null where the
-    /// strand cannot be raised. Written before the first frame begins.
+    /// The tracker that is raised for this strand: its own, or that of the strand it runs in. Null if the strand cannot be
+    /// raised. Written before the first frame begins.
     target: Cell<*const Tracker>,
-    /// The first of the queued frames, which are linked by [`Header::link`].
+    /// The first of the queued frames, linked by [`Header::link`].
     queued: Cell<*mut Header>,
     /// The number of frames in the list.
     many: Cell<u8>,
-    /// One more than the level that the strand was raised to, or zero. Stored with relaxed ordering under the lock, and loaded
-    /// without it: a load that misses a raise is made by a thread that has linked something, which is told.
+    /// One more than the level that the strand was raised to, or zero. Stored with relaxed ordering under the lock, and
+    /// also loaded without it. A thread whose load misses a raise has linked itself before, so the raising thread finds it.
     raised: AtomicU8,
     lock: SpinLock<()>,
 }
 
-/// The number of frames of one strand that are tracked while they are queued. Frames beyond that keep the level that they were
-/// queued with, since finding a frame in the list takes time.
+/// The number of queued frames that a strand tracks, since a search of the list takes time. Frames beyond it keep the level
+/// that they were queued with.
 const MOST: u8 = 16;
 
 /// Returns the priority with this discriminant.
@@ -67,30 +65,30 @@ impl Tracker {
         }
     }
 
-    /// Sets the tracker of the strand that is raised for this one, or null.
+    /// Sets the tracker that is raised for this strand, or null.
     ///
     /// # Safety
     ///
-    /// No frame of the strand has begun. The target is the first field of a unit, and valid until the strand ends.
+    /// No frame of the strand has begun. The target is the first field of a unit that is valid until the strand ends.
     #[inline]
     pub(in crate::task) unsafe fn set_target(&self, target: *const Tracker) {
         self.target.set(target);
     }
 
-    /// The tracker of the strand that is raised for this one, or null.
+    /// Returns the tracker that is raised for this strand, or null.
     #[inline]
     pub(in crate::task) fn target_ptr(&self) -> *const Tracker {
         self.target.get()
     }
 
-    /// The tracker of the strand that is raised for this one, if it can be raised.
+    /// Returns the tracker that is raised for this strand, if it can be raised.
     #[inline]
     pub(in crate::task) fn target(&self) -> Option<&Tracker> {
-        // SAFETY: valid until the strand ends, by the contract of `set_target`.
+        // SAFETY: by the contract of `set_target` it is valid until the strand ends.
         unsafe { self.target.get().as_ref() }
     }
 
-    /// The level that the strand was raised to.
+    /// Returns the level that the strand was raised to.
     #[inline]
     pub(in crate::task) fn raised(&self) -> Option<Priority> {
         match self.raised.load(Relaxed) {
@@ -103,25 +101,25 @@ impl Tracker {
         self.lock.lock()
     }
 
-    /// The tracker of a frame's strand.
+    /// Returns the tracker of a frame's strand.
     ///
     /// # Safety
     ///
-    /// The frame has started, and is not done before the result is unused.
+    /// The frame has started, and is not done while the result is used.
     #[inline]
     unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Tracker {
-        // SAFETY: the caller's promise. A strand outlives its frames.
+        // SAFETY: the frame is not done, and a strand outlives its frames.
         unsafe { Header::tracker(frame).as_ref() }
     }
 
-    /// Gives a frame that is about to be queued its level, and lists it if its strand is tracked.
+    /// Sets the level of a frame, and lists the frame if its strand is tracked.
     ///
     /// # Safety
     ///
     /// The frame is busy and in no queue, and the caller queues it next.
     #[inline]
     pub(super) unsafe fn queue(frame: NonNull<Header>, given: Option<Priority>) {
-        // SAFETY: the caller's promise: a busy frame is not done.
+        // SAFETY: a busy frame is not done.
         let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
         match own.target() {
             None => {
@@ -132,31 +130,33 @@ impl Tracker {
             Some(_) if header.entry().is_tracked() => {}
             Some(tracker) => {
                 let _lock = tracker.lock();
-                // SAFETY: the lock is held. The rest is the caller's promise.
+                // SAFETY: the lock is held. The caller promises a busy frame in no queue.
                 unsafe { tracker.list(frame, given) };
             }
         }
     }
 
-    /// Gives the first frame of a tracked strand its level, and lists it, before the frame is queued.
+    /// Sets the level of the first frame of a tracked strand, and lists the frame.
     ///
     /// # Safety
     ///
     /// The frame has begun and is in no queue. No other thread knows the strand.
     #[inline]
     pub(in crate::task) unsafe fn queue_first(frame: NonNull<Header>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame has begun, and no other thread knows the strand.
         unsafe {
             let given = Header::placement(frame).as_ref().priority;
             Tracker::of(frame).list(frame, given);
         }
     }
 
+    /// Sets the level of a frame, and links the frame unless the list is full.
+    ///
     /// # Safety
     ///
     /// The lock is held, or no other thread knows the strand. The frame is one of the strand, busy, and in no queue.
     unsafe fn list(&self, frame: NonNull<Header>, given: Option<Priority>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: a busy frame is alive.
         let header = unsafe { frame.as_ref() };
         let entry = header.entry();
         entry.set_level(given.unwrap_or_default());
@@ -175,22 +175,22 @@ impl Tracker {
     ///
     /// # Safety
     ///
-    /// The frame is the first of a tracked strand and in no queue. No other thread can raise it meanwhile.
+    /// The frame is the first of a tracked strand and in no queue. No other thread raises it meanwhile.
     pub(in crate::task) unsafe fn begin_at(frame: NonNull<Header>, level: Priority) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the first frame of a strand is alive until it was queued and polled.
         let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
         own.raised.store(level as u8 + 1, Relaxed);
         header.entry().raise(level);
     }
 
-    /// Unlists a tracked frame that has left its queue. Blocks while another thread raises it.
+    /// Unlinks a tracked frame that has left its queue. Blocks while another thread raises the strand.
     ///
     /// # Safety
     ///
     /// The frame is busy, and about to be polled.
     #[inline(never)]
     pub(super) unsafe fn dequeue(frame: NonNull<Header>) {
-        // SAFETY: the caller's promise: a busy frame is not done.
+        // SAFETY: a busy frame is not done.
         let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
         header.entry().set_tracked(false);
         let Some(tracker) = own.target() else { return };
@@ -219,8 +219,7 @@ impl Tracker {
         self.raised.store(level as u8 + 1, Relaxed);
         let mut at = self.queued.get();
         while let Some(frame) = NonNull::new(at) {
-            // SAFETY: a listed frame is not resumed before the lock is released. So it is alive, with its context and its
-            // scheduler, and it is queued there or about to be.
+            // SAFETY: a listed frame is not resumed before the lock is released. So it, its context and its home are alive.
             unsafe {
                 at = frame.as_ref().link().get();
                 let home = Header::placement(frame).as_ref().home;
@@ -232,7 +231,7 @@ impl Tracker {
 }
 
 impl Polling<'_> {
-    /// Whether the frame has the default level, and was not raised.
+    /// Returns whether the frame has the default level and was not raised.
     pub(super) fn is_default(self) -> bool {
         // SAFETY: the frame is polled, so its strand has not ended.
         let own = unsafe { Tracker::of(self.frame()) };

@@ -12,61 +12,60 @@ use crate::scheduler::thread_pool::EntryKind;
 use crate::sync::atomic::Ordering::Relaxed;
 
 impl Header {
-    /// Queues a frame with its scheduler. It may run, and be gone, before this returns.
+    /// Queues a frame with its scheduler. It may run, and be freed, before this returns.
     ///
     /// # Safety
     ///
-    /// It is busy, and in no queue.
+    /// The frame is busy and in no queue.
     #[inline]
     pub(in crate::task) unsafe fn enqueue(this: NonNull<Header>) -> Transfer {
-        // SAFETY: it is busy, so its context is valid, and the caller polls it or has it to itself.
+        // SAFETY: a busy frame has a valid context. In no queue, it is the calling thread's alone.
         unsafe {
             let aside = match header_of(this).child.get().is_null() {
                 true => Transfer::none(),
-                // They run by themselves: a frame that is queued has none.
+                // A queued frame uses `child` as a link, so its children run by themselves.
                 false => publish_children(this),
             };
             aside.and(Placement::enqueue(Header::placement(this), this))
         }
     }
 
-    /// Queues a child that was spawned. It may run, and be gone, before this returns.
+    /// Queues a child that was spawned. It may run, and be freed, before this returns.
     ///
     /// # Safety
     ///
-    /// It has begun, and is in no queue.
+    /// The frame has begun and is in no queue.
     pub(in crate::task) unsafe fn enqueue_child(this: NonNull<Header>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: a frame that has begun is busy, and in no queue by the caller's promise.
         unsafe {
             this.as_ref().entry.set_kind(EntryKind::Child);
             Header::enqueue(this)
         }
     }
 
-    /// Queues a frame with the scheduler of its context. Out of the way of those that go on where they are.
+    /// Queues a frame with the scheduler of its context. Not inlined: most woken frames continue where they are.
     ///
     /// # Safety
     ///
-    /// As for [`enqueue`](Header::enqueue). It has set no children aside.
+    /// As for [`enqueue`](Header::enqueue). The frame has set no children aside.
     #[inline(never)]
     pub(super) unsafe fn enqueue_in(placement: NonNull<Placement>, this: NonNull<Header>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame is busy and in no queue.
         unsafe { Placement::enqueue(placement, this) }
     }
 
-    /// Wakes the frame, and gives up what the caller holds. The frame may be gone when this returns.
+    /// Wakes the frame, to run here if `here` says so, and releases what the caller holds. The frame may be freed then.
     ///
     /// # Safety
     ///
-    /// The caller holds that, or something else that keeps the frame from being freed.
+    /// The caller holds `held`, or something else that keeps the frame alive.
     #[inline]
     pub(super) unsafe fn wake(this: NonNull<Header>, held: Holding, here: impl FnOnce(&Placement) -> bool) -> Transfer {
-        // SAFETY: by the caller's promise the header is alive.
+        // SAFETY: that keeps the header alive.
         match unsafe { this.as_ref() }.state.wake(held) {
             Wake::Noted => Transfer::none(),
             Wake::Enqueue => {
-                // SAFETY: this call made it busy, so it is not done before it runs, and its context is valid. It is in no
-                // queue.
+                // SAFETY: this call made the frame busy, so it is in no queue and not done. Its context is valid.
                 unsafe {
                     let placement = Header::placement(this);
                     if here(placement.as_ref()) {
@@ -77,30 +76,31 @@ impl Header {
                 }
             }
             Wake::Free => {
-                // SAFETY: that was the last reference.
+                // SAFETY: `Free` says that this was the last reference.
                 unsafe { free(this) };
                 Transfer::none()
             }
         }
     }
 
-    /// Wakes the frame for an await that is over. `here` says whether this is a place where it may run.
+    /// Wakes the frame for an await that has ended.
     ///
     /// # Safety
     ///
-    /// The caller is that await, and counted as one.
+    /// The frame counts the caller as an await.
     pub(in crate::task) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Placement) -> bool) -> Transfer {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller holds that await.
         unsafe { Header::wake(this, Holding::Await, here) }
     }
 
-    /// Wakes the frame for a child that has ended: it goes on when the children are through that were spawned after that.
+    /// Wakes the frame for a child that has ended. It runs after the children that were spawned later.
     ///
     /// # Safety
     ///
-    /// The caller is an await of the frame, and counted as one.
+    /// The frame counts the caller as an await.
     pub(in crate::task) unsafe fn end_wait_for_child(this: NonNull<Header>) -> Transfer {
-        // SAFETY: by the caller's promise. The thread that made it busy has the entry to itself.
+        // SAFETY: the caller holds that await. The closure runs on the thread that made the frame busy, which owns the
+        // entry.
         unsafe {
             Header::end_wait(this, |_| {
                 this.as_ref().entry.set_kind(EntryKind::Parent);
@@ -109,13 +109,13 @@ impl Header {
         }
     }
 
-    /// Wakes the frame, as its waker does, for an await that goes on.
+    /// Wakes the frame, as its waker does, for an await that continues.
     ///
     /// # Safety
     ///
-    /// The caller is that await.
+    /// The frame counts the caller as an await.
     pub(in crate::task) unsafe fn poll_again(this: NonNull<Header>) -> Transfer {
-        // SAFETY: the frame is not done before that is over.
+        // SAFETY: the frame is not done before that await has ended.
         unsafe { Header::wake(this, Holding::Nothing, |_| false) }
     }
 
@@ -123,9 +123,9 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// The frame is not done, or counts the caller.
+    /// The frame is not done, or the caller holds a reference.
     pub(in crate::task) unsafe fn stop(this: NonNull<Header>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: that keeps the frame alive.
         unsafe { this.as_ref() }.stopped.store(true, Relaxed);
     }
 

@@ -7,19 +7,19 @@ use core::task::{RawWaker, RawWakerVTable, Waker};
 use super::Header;
 use super::state::Holding;
 
-/// The waker of a frame, for the length of one poll. It holds no reference: code that keeps it clones it.
+/// Creates the waker of a frame for one poll. It holds no reference; a clone of it does.
 ///
 /// # Safety
 ///
-/// The frame is alive as long as this is used.
+/// The frame is alive as long as the waker is used.
 #[inline]
 pub(in crate::task) unsafe fn waker(frame: NonNull<Header>) -> ManuallyDrop<Waker> {
-    // SAFETY: the functions below keep the contract of a waker; this one is not dropped.
+    // SAFETY: the functions below keep the contract of a waker. This one is never dropped: it holds no reference.
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(frame.as_ptr().cast(), &WAKER)) })
 }
 
-/// The frame whose waker this is, if the calling thread polls that frame. Any other waker is like those of other crates: code
-/// may have kept it, and polls with it wherever it likes.
+/// Returns the frame of a waker, if the calling thread polls that frame. Any other waker is treated like one of another
+/// crate: code may have kept it, and may poll with it anywhere.
 #[inline]
 pub(in crate::task) fn frame_of(waker: &Waker) -> Option<NonNull<Header>> {
     let frame = NonNull::new(waker.data().cast::<Header>().cast_mut())?;
@@ -30,18 +30,18 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, dro
 
 /// # Safety
 ///
-/// The data is a frame to which the caller holds a reference, or which it polls. So for the other functions here.
+/// The data is a frame. The caller holds a reference to it, or polls it. This holds for all functions of the table.
 unsafe fn clone(data: *const ()) -> RawWaker {
-    // SAFETY: the caller's promise.
+    // SAFETY: the frame is alive, by that reference or poll.
     unsafe { Header::count(frame(data)) };
     RawWaker::new(data, &WAKER)
 }
 
 /// # Safety
 ///
-/// As for [`clone`]; the reference is given up.
+/// As for [`clone`]; the reference is released.
 unsafe fn wake(data: *const ()) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller holds the reference that this releases.
     unsafe { Header::wake(frame(data), Holding::Reference, |_| false) }.run();
 }
 
@@ -49,15 +49,15 @@ unsafe fn wake(data: *const ()) {
 ///
 /// As for [`clone`].
 unsafe fn wake_by_ref(data: *const ()) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the frame is alive, by the caller's reference or poll.
     unsafe { Header::wake(frame(data), Holding::Nothing, |_| false) }.run();
 }
 
 /// # Safety
 ///
-/// As for [`clone`]; the reference is given up.
+/// As for [`clone`]; the reference is released.
 unsafe fn drop(data: *const ()) {
-    // SAFETY: the caller's promise. A frame that has a waker was started.
+    // SAFETY: the caller holds the reference. A frame with a waker was started.
     unsafe { Header::release_started(frame(data)) };
 }
 
@@ -65,6 +65,6 @@ unsafe fn drop(data: *const ()) {
 ///
 /// The data is a frame.
 unsafe fn frame(data: *const ()) -> NonNull<Header> {
-    // SAFETY: the caller's promise: it is not null.
+    // SAFETY: a pointer to a frame is not null.
     unsafe { NonNull::new_unchecked(data.cast::<Header>().cast_mut()) }
 }
