@@ -222,10 +222,6 @@ impl GroupCore {
         self.lock().limit
     }
 
-    pub(super) fn why(&self) -> Option<Why> {
-        self.relay.registry().why()
-    }
-
     pub(super) fn is_cancelled(&self) -> bool {
         self.relay.stop_requested()
     }

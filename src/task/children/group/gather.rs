@@ -173,15 +173,16 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
     }
 }
 
+// The policy is not pinned.
+impl<P, T> Unpin for Telling<P, T> {}
+
 impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
     type Output = P;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P> {
-        // SAFETY: `next` is structurally pinned, and not moved.
-        let this = unsafe { self.get_unchecked_mut() };
+        let this = self.get_mut();
         loop {
-            // SAFETY: `next` is structurally pinned.
-            match ready!(unsafe { Pin::new_unchecked(&mut this.next) }.poll(cx)) {
+            match ready!(Pin::new(&mut this.next).poll(cx)) {
                 None => break,
                 Some(Ok((number, result))) => this.tell(number, result),
                 // A stopped child has no number. The loop below finds it.

@@ -31,14 +31,13 @@ impl WaitFuture {
         WaitFuture { core, kind, wait: None }
     }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Waited> {
-        let this = self.get_mut();
-        let wait = this.wait.get_or_insert_with(|| {
-            let (core, kind) = (this.core.clone(), this.kind);
+    fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Waited> {
+        let wait = self.wait.get_or_insert_with(|| {
+            let (core, kind) = (self.core.clone(), self.kind);
             SenderFuture::new(GroupWait { core, kind })
         });
         let Ok(waited) = ready!(Pin::new(wait).poll(cx));
-        this.wait = None;
+        self.wait = None;
         Poll::Ready(waited)
     }
 }
@@ -57,9 +56,8 @@ impl<T> NextFinished<T> {
         }
     }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
-        // SAFETY: `waiting` is structurally pinned, and not moved.
-        let mut waiting = unsafe { self.map_unchecked_mut(|this| &mut this.waiting) };
+    fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
+        let waiting = &mut self.waiting;
         if waiting.wait.is_none() {
             match waiting.core.try_next(Polling::with_waker_of(cx)) {
                 // SAFETY: the child is done and owned; `T` is the children's output.
@@ -72,7 +70,7 @@ impl<T> NextFinished<T> {
                 TryNext::Listen => {}
             }
         }
-        match ready!(waiting.as_mut().poll(cx)) {
+        match ready!(waiting.poll(cx)) {
             // SAFETY: `T` is the children's output.
             Waited::Child(finished) => Poll::Ready(Some(unsafe { finished.take() })),
             _ => Poll::Ready(None),
@@ -104,11 +102,9 @@ impl<T> Next<T> {
 impl<T> Future for Next<T> {
     type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
-        // SAFETY: `0` is structurally pinned.
-        let mut inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
         loop {
-            match ready!(inner.as_mut().poll(cx)) {
+            match ready!(self.0.poll(cx)) {
                 None => return Poll::Ready(None),
                 Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
                 Some(Completion::Panicked(payload)) => payload.resume(),
@@ -133,10 +129,8 @@ impl<T> NextEnded<T> {
 impl<T> Future for NextEnded<T> {
     type Output = Option<Result<T, TaskError>>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // SAFETY: `0` is structurally pinned.
-        let inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        inner.poll(cx).map(|ended| ended.map(TaskError::result))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|ended| ended.map(TaskError::result))
     }
 }
 
@@ -153,12 +147,11 @@ impl WaitForAll {
 impl Future for WaitForAll {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
         if self.0.wait.is_none() && self.0.core.counts().0 == 0 {
             return Poll::Ready(());
         }
-        // SAFETY: `0` is structurally pinned.
-        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx).map(drop)
+        self.0.poll(cx).map(drop)
     }
 }
 
@@ -199,9 +192,7 @@ pub struct TrySpawnWhenReady<F> {
     child: Option<F>,
 }
 
-// SAFETY: the wait may be used on any thread, and the child is `Send`.
-unsafe impl<F: Send> Send for TrySpawnWhenReady<F> {}
-
+// The child is not pinned before it is started.
 impl<F> Unpin for TrySpawnWhenReady<F> {}
 
 impl<F> TrySpawnWhenReady<F> {
@@ -221,7 +212,7 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhen
         let waited = if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
             None
         } else {
-            Some(ready!(Pin::new(&mut this.waiting).poll(cx)))
+            Some(ready!(this.waiting.poll(cx)))
         };
         let Some(child) = this.child.take() else {
             return Poll::Pending;

@@ -118,7 +118,7 @@ impl<T> TaskGroup<T> {
 
     /// Returns why the group was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
-        self.core.why().map(Reason::from)
+        self.core.relay.registry().why().map(Reason::from)
     }
 
     /// Returns whether the group was cancelled: by [`cancel_all`](TaskGroup::cancel_all), by a child's panic, by an error of
