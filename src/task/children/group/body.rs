@@ -127,9 +127,10 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         if !this.poll_body(cx, fails, take_panic) {
             return Poll::Pending;
         }
+        // The children are waited for at the level of this task.
         if !Polling::with(|polling| this.core.close(polling)) {
             this.core.wanted_at(current_level());
-            // The last child wakes the frame.
+            // The last child wakes the frame itself, and any other waker through the group's list.
             let waker = Some(cx.waker()).filter(|waker| !this.core.is_frame(frame::frame_of(waker)));
             if !this.core.is_over(waker) {
                 return Poll::Pending;

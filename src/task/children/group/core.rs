@@ -26,17 +26,16 @@ use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit}
 ///
 /// # References
 ///
-/// `count` has one reference for each handle, one for the tether to the frame, and one for the link to the task's token until
-/// that is over. A closed group has one for all running children together, until the last has ended. While the group is open,
-/// the handle of the body's future keeps it alive.
+/// `count` has one reference for each handle, one for the tether to the frame, and one for the link to the task's token. A closed
+/// group has one for all running children together. While the group is open, the handle of the body's future keeps it alive.
 pub(super) struct GroupCore {
     pub(super) count: Count,
     /// Stops the children. Linked to the task's token.
     pub(super) relay: Relay,
     /// Ties the group to its frame, while `is_tied`. Accessed by the thread that polls the frame.
     pub(super) tether: Cell<Option<NonNull<Tether<GroupCore>>>>,
-    /// Whether the frame has not begun to end, and is to end the group. Cleared by a swap with `AcqRel`: by the group's future
-    /// at its end, or by the frame at its own.
+    /// Whether the frame is still to end the group. Cleared by a swap with `AcqRel`, of the group's future or of the ending frame.
+    /// The two swaps pair with each other, and with the acquire load in `is_here`.
     pub(super) is_tied: AtomicBool,
     pub(super) counted: Counted,
     /// The context of the children.
@@ -55,11 +54,12 @@ pub(super) struct GroupCore {
     /// Raises the children with the task. Listed until no child runs: removed by the last one that ends, or by the party that
     /// finds none.
     pub(super) link: Link,
-    /// A lower bound of the children's levels, as a number. A waiter at a higher level raises them. Lowered under the lock by a
-    /// spawn, and raised by a raise; it only decides whether to take the lock.
+    /// A lower bound of the children's levels, as a number. Written with `Relaxed` under the lock: lowered by a spawn, increased by a
+    /// raise. Read without the lock, only to decide whether a waiter takes it to raise the children.
     pub(super) lowest: AtomicU8,
-    /// Set when a child has panicked since the body last began to wait; the panic may have been taken. Stored under the lock,
-    /// and loaded without it by the thread that polls the body, which the setting thread wakes.
+    /// Whether a child has panicked since the body last began to wait; the panic may have been taken. Set with release under the
+    /// lock by the end of the child, which then wakes the body. Pairs with the acquire load of the polling thread, which clears it
+    /// under the lock.
     pub(super) has_panic: AtomicBool,
     /// Held for a few instructions, and never while user code runs. After its unlock an ended child uses nothing of the group,
     /// unless it was the last of a closed one.
@@ -146,10 +146,11 @@ impl GroupRef {
             state: SpinLock::new(GroupState::new(frame)),
         };
         let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
-        // SAFETY: the group is not shared yet. Links are removed before it is destroyed. The outer source is alive until then:
-        // the frame, or the scope in it, ends the group first.
+        // SAFETY: the group is not shared yet. `unlink`, and `end` or the last child, remove the links before it is destroyed. The
+        // outer source is alive until then: the frame, or the scope in it, ends the group first.
         unsafe {
             let place = core.as_ptr();
+            // Pointers into the group itself, which has its address now.
             (*place).context.token = (*place).relay.token();
             (*place).context.locals = (*place).locals.as_raw();
             (*place).context.around = frame.map(|frame| Awaiter {
@@ -174,7 +175,7 @@ impl GroupRef {
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
                 Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
                 Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
-                // Later raises are told by the link.
+                // Read after the link is listed, which tells later raises.
                 (*place).context.placement.priority = polling.level();
             }
             let level = (*place).context.priority().unwrap_or_default();
@@ -185,13 +186,11 @@ impl GroupRef {
 }
 
 impl GroupCore {
-    /// Returns the number of running children.
-    ///
     /// # Safety
     ///
     /// `node` is that of a group, and linked.
     unsafe fn running(node: NonNull<Counted>) -> usize {
-        // SAFETY: a group that is linked is alive.
+        // SAFETY: the caller's promise. `unlink` precedes the release of the link's reference.
         unsafe { container_of!(node, GroupCore, counted).as_ref() }
             .lock()
             .running
@@ -275,11 +274,11 @@ impl GroupRef {
 
     /// Returns whether this thread polls the group's frame.
     pub(super) fn is_here(&self) -> bool {
-        // A frame that has ended has ended its groups, so another at its address is not mistaken for it.
+        // An ending frame unties its groups, so a later frame at its address is not mistaken for it.
         self.is_tied.load(Acquire) && self.frame == Header::current()
     }
 
-    /// Returns whether a frame is woken when all have ended.
+    /// Returns whether the group is in a task, whose frame is woken when all have ended.
     pub(super) fn has_frame(&self) -> bool {
         self.frame.is_some()
     }

@@ -30,8 +30,7 @@ impl GroupCore {
         own
     }
 
-    /// Closes the group after its body. Returns `true` if all children have ended. `polling` is the frame of the group, if it
-    /// has one.
+    /// Closes the group after its body. Returns `true` if all children have ended.
     pub(super) fn close(&self, polling: Option<Polling<'_>>) -> bool {
         let polling = self.own(polling);
         let mut lock = self.lock();
@@ -56,6 +55,7 @@ impl GroupCore {
         if let Some(polling) = polling {
             polling.count_wait();
         }
+        // The errors of children that ended before the body. Later ones cancel in `lock_to_end`.
         let cancels = lock.errors != 0 && Failure::Error.cancels(lock.phase);
         drop(lock);
         if cancels {
@@ -92,11 +92,11 @@ impl GroupCore {
     ///
     /// The caller has cleared the tie to the frame, which is the group's. The group may be freed when this returns.
     unsafe fn unlink(this: NonNull<GroupCore>, polling: Polling<'_>) {
-        // SAFETY: the link holds a reference until it is over. A tied group has a frame.
+        // SAFETY: the link holds a reference until `unlinked`.
         unsafe {
             let core = this.as_ref();
             core.counted.unlink(core.unit);
-            // Counted before the stop that is being passed on can be over, which releases it.
+            // Counted first: the end of a stop that is being passed on releases it.
             polling.count_wait();
             if Relay::end_now(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) {
                 polling.uncount_wait();
@@ -111,7 +111,7 @@ impl GroupCore {
     ///
     /// `relay` is that of a group.
     pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
-        // SAFETY: the link holds a reference until it is over. The frame has counted an await for this, in `unlink`.
+        // SAFETY: the link holds a reference until `unlinked`. The frame has counted an await for this, in `unlink`.
         unsafe {
             let this = container_of!(relay, GroupCore, relay);
             let frame = this.as_ref().frame;
@@ -129,7 +129,7 @@ impl GroupCore {
     ///
     /// The link is over. Called once.
     unsafe fn unlinked(this: NonNull<GroupCore>) {
-        // SAFETY: the caller's promise. The frame of the scope is not done.
+        // SAFETY: `open_in` entered the scope and added the reference, for the link. The frame of the scope is not done.
         unsafe {
             if let Some(scope) = this.as_ref().scope {
                 scope.as_ref().exit();
@@ -143,7 +143,7 @@ impl GroupCore {
 unsafe impl Tethered for GroupCore {
     /// Abandons the group on behalf of its frame, which waits for the running children.
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer {
-        // SAFETY: the tether holds a reference. The frame has not ended.
+        // SAFETY: the tether holds a reference. The swap makes this the one party that unlinks the group.
         unsafe {
             let core = this.as_ref();
             if !core.is_tied.swap(false, AcqRel) {
@@ -159,7 +159,7 @@ unsafe impl Tethered for GroupCore {
     }
 
     unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the tether owns a reference, and does not use the group afterwards.
         unsafe { GroupCore::release(this) };
     }
 }
@@ -169,17 +169,17 @@ impl GroupRef {
     /// another thread polls it.
     fn untie(&self, body: impl FnOnce(Polling<'_>)) {
         Polling::with(|polling| {
-            // The order matters: once the frame has ended the group, another frame may be at its address.
+            // `is_here` comes first: only the group's own frame may clear the tie.
             if let Some(polling) = polling
                 && self.is_here()
                 && self.is_tied.swap(false, AcqRel)
             {
                 if let Some(tether) = self.tether.take() {
-                    // SAFETY: the caller is inside the frame's poll.
+                    // SAFETY: this thread polls the frame. The swap excludes an abandoned tether.
                     unsafe { Tether::untie(tether) };
                 }
                 body(polling);
-                // SAFETY: the group was tied to this frame, and this is a reference.
+                // SAFETY: the swap cleared the tie to this frame.
                 unsafe { GroupCore::unlink(self.0, polling) };
             }
         });

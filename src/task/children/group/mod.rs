@@ -23,8 +23,7 @@
 //!
 //! # References
 //!
-//! `GroupCore::count` has one reference for each handle, one for the tether to the frame, one for the link to the task's stop token,
-//! and one for all children of a closed group together.
+//! See [`GroupCore`](self::core::GroupCore).
 
 mod body;
 mod child;
@@ -77,7 +76,7 @@ pub use self::task_group::TaskGroup;
 /// task cancels the group with its children; [`cancel_all`](TaskGroup::cancel_all) does not affect the task.
 ///
 /// Outside of a task, in an executor of another crate, the children run on the [global
-/// pool](crate::scheduler::ThreadPool::global), and dropping this future early does not wait for them.
+/// pool](crate::scheduler::ThreadPool::global). Dropping this future early does not wait for them.
 ///
 /// # Panics
 ///

@@ -28,7 +28,7 @@ pub(super) enum TryNext {
 }
 
 impl GroupCore {
-    /// Ends the body, if it waits for something else than a child.
+    /// Ends the body, if a child has panicked and the body waits for something else.
     fn note_panic(&self, lock: &mut GroupState, settled: &mut Settled) {
         if self.policy.supervises || lock.panics == 0 && lock.panic.is_none() {
             return;
@@ -42,7 +42,7 @@ impl GroupCore {
 
     /// Returns whether a child has panicked without the body's knowledge. If not, the body is polled when one panics.
     ///
-    /// `polling` is the frame of the group, if it has one. `watched` belongs to the body, and is `false` at first.
+    /// `watched` belongs to the body, and is `false` at first.
     pub(super) fn has_panic(&self, polling: Option<Polling<'_>>, watched: &mut bool, waker: &Waker) -> bool {
         if self.policy.supervises {
             return false;
@@ -102,7 +102,7 @@ impl GroupCore {
         if !failure.cancels(lock.phase) {
             return lock;
         }
-        // The child is counted until it is removed from the list, so the group stays alive.
+        // The group counts the child until `one_less`, and so stays alive.
         drop(lock);
         resumed.append(self.cancel(Why::SIBLING_FAILED));
         self.lock()
@@ -154,7 +154,8 @@ impl GroupCore {
     ) {
         // SAFETY: the group counts the child.
         let core = unsafe { this.as_ref() };
-        // SAFETY: the caller's promise.
+        // User code runs here, so before the lock.
+        // SAFETY: the child is done, and its group owns the result, of type `T`.
         let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
             Completion::Panicked(payload) => Some(payload),
             Completion::Value(value) => Panic::catch(|| drop(value)).err(),
@@ -162,6 +163,7 @@ impl GroupCore {
         };
         let mut settled = Settled::new();
         let mut lock = core.lock_to_end(failure, resumed);
+        // The group keeps the first panic. A second is user code to drop, after the unlock.
         let second = if lock.panic.is_none() {
             lock.panic = panic;
             None

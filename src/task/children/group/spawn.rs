@@ -137,6 +137,7 @@ impl GroupRef {
                 MemberFrame::<F, T, Cx>::result(frame),
             )
         };
+        // The child's own home and record end first: the group may free the frame below.
         if let Some(place) = &member.place {
             // SAFETY: the child is done, and its frame alive.
             unsafe { place.take_back(frame) };
@@ -146,6 +147,7 @@ impl GroupRef {
             member.unit.end();
             member.core.as_ref()
         };
+        // Decided here, where `T` is known.
         let failure = core.policy.failure(result);
         member.failure.set(failure);
         let mut resumed = Transfer::none();

@@ -121,8 +121,8 @@ impl<T> TaskGroup<T> {
         self.core.relay.registry().why().map(Reason::from)
     }
 
-    /// Returns whether the group was cancelled: by [`cancel_all`](TaskGroup::cancel_all), by a child's panic, by an error of
-    /// the body, or with its task.
+    /// Returns whether the group was cancelled. The causes are [`cancel_all`](TaskGroup::cancel_all), a child's panic, a failure of
+    /// the body or of a child after it, and a cancellation of the task.
     pub fn is_cancelled(&self) -> bool {
         self.core.is_cancelled()
     }
@@ -168,7 +168,7 @@ impl<T: Send + 'static> TaskGroup<T> {
             .spawn::<T, _, InCache>(child.into_future(), Cached, None, None)
     }
 
-    /// Starts a child with a priority, a scheduler, a name, or an allocator of its own.
+    /// Starts a child with options, such as a priority or a scheduler of its own.
     ///
     /// ```
     /// use bowline::prelude::*;

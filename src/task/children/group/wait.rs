@@ -103,7 +103,7 @@ impl GroupWaiter {
     ///
     /// The caller removed the waiter from the list, under the lock.
     pub(super) unsafe fn complete(this: NonNull<GroupWaiter>) -> Transfer {
-        // SAFETY: a waiter is alive until it was completed.
+        // SAFETY: a waiter is alive until it is completed.
         let complete = unsafe { this.as_ref() }.complete;
         // SAFETY: the caller's promise.
         unsafe { complete(this) }
@@ -165,10 +165,10 @@ unsafe impl<R: Receiver<Waited, Infallible>> Send for GroupWaitOperation<R> {}
 impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     /// # Safety
     ///
-    /// `waiter` is that of such an operation, which the caller completes.
+    /// `waiter` is that of such an operation. The caller removed it from the list, or it was never listed.
     unsafe fn complete(waiter: NonNull<GroupWaiter>) -> Transfer {
         let this = waiter.cast::<Self>().as_ptr();
-        // SAFETY: the caller's promise. A running callback loses the race for the waiter, and `leave` waits for it.
+        // SAFETY: the removal makes this the completing party. `leave` waits for a running callback, which finds no waiter.
         unsafe {
             (*this).slot.leave();
             (*this).cancelled.leave();
@@ -178,9 +178,9 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
 
     /// # Safety
     ///
-    /// As for `complete`; and no callback uses the operation any longer.
+    /// The caller is the completing party, and no callback uses the operation.
     unsafe fn finish(this: *mut Self) -> Transfer {
-        // SAFETY: the caller's promise: exclusive access.
+        // SAFETY: the caller has exclusive access.
         let (given, stopped, core, receiver) = unsafe {
             let waiter = &(*this).waiter;
             (
@@ -200,13 +200,13 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
         let waited = match given {
             Given::Nothing => Waited::Nothing,
             Given::Child(child) => Waited::Child(Finished::new(core, child)),
-            // SAFETY: the room was counted for this operation.
+            // SAFETY: the grant counted the place.
             Given::Room => Waited::Room(unsafe { Room::new(core) }),
         };
         receiver.set_value(waited)
     }
 
-    /// Returns whether the stop is ignored, because the children were asked to stop as well, and this waits for them.
+    /// Returns whether the stop is ignored: it reaches the children too, so their ends are near.
     fn ignores_stop(&self, core: &GroupRef) -> bool {
         self.waiter.kind != WaitFor::Room && self.is_reached && core.outer.stop_requested()
     }
@@ -215,7 +215,7 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     ///
     /// `slot` is that of such an operation, which is alive until the slot is released.
     unsafe fn stop_requested(slot: NonNull<StopSlot<WaitToken<R>>>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. After the release, only a callback that removed the waiter uses the operation.
         unsafe {
             let this = container_of!(slot, Self, slot).as_ptr();
             let waits = match &(*this).core {
@@ -234,9 +234,9 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
 
     /// # Safety
     ///
-    /// As for `stop_requested`.
+    /// `slot` is the other slot of such an operation, which is alive until the slot is released.
     unsafe fn group_cancelled(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. After the release, only a callback that removed the waiter uses the operation.
         unsafe {
             let this = container_of!(slot, Self, cancelled).as_ptr();
             let waits = match &(*this).core {
@@ -299,9 +299,11 @@ impl GroupRef {
         let mut lock = self.lock();
         // SAFETY: the caller's promise.
         let this = unsafe { waiter.as_ref() };
+        // The stop callback may have run before the waiter is listed.
         if this.is_stopped() {
             return false;
         }
+        // Checked under the lock, so no grant is missed between the check and the listing.
         let given = match this.kind {
             WaitFor::Next => match lock.pop_finished() {
                 Some(child) => Some(Given::Child(child)),

@@ -3,7 +3,7 @@
 //! [`Solo`] is the tail of the child's frame. [`ChildClaim`] is the right to the result, and [`ChildJoin`] the sender that waits for
 //! it. [`word`] says which party the result belongs to, with every transition.
 //!
-//! The frame has one reference for the run, one for the claim, and, if there is a parent, one for the link that raises it and one for
+//! The frame has one reference for the run and one for the claim. With a parent it has two more: for the link that raises it, and for
 //! the tether. A child with a parent ends twice: when its frame is done, and when its link to the parent's stop token is over. The
 //! later of the two tells the party that waits.
 

@@ -22,7 +22,7 @@
 //! | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is dropped |
 //! | `GONE`, `ORPHAN` | `OVER` | the end of the child, after the result was discarded |
 //!
-//! Every change is `AcqRel`, and every load acquires: a party that finds `DONE` sees the result, and a party that completes a joiner
+//! Every change is `AcqRel`, and every load acquires. So a party that finds `DONE` sees the result. A party that completes a joiner
 //! sees the writes of the joiner's start.
 
 use core::ptr::{self, NonNull};
