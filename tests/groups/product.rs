@@ -320,7 +320,7 @@ type Whole = WriteEnv<Task<()>, WithStopToken<SharedStopToken>>;
 
 #[test]
 fn on_a_run_loop() {
-    product(|task| sync_wait(task));
+    product(sync_wait);
 }
 
 #[test]
