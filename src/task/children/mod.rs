@@ -26,7 +26,7 @@
 //! - A child's frame has its unit, and with it the group's or the single child's part, in its own tail. The owner holds a reference.
 //! - A child may use its group until it has told the group of its end. A closed group counts one reference for all running children.
 //! - The parent's frame counts an await for running children once its body has ended, so it is not done before they are.
-//! - No user code runs under the lock of a group. What follows from a change is collected in a `Settled`, and done after the unlock.
+//! - No user code runs under the lock of a group. A `Settled` collects the consequences of a change until the unlock.
 
 mod error;
 pub(super) mod group;

@@ -96,7 +96,7 @@ impl ChildPlace {
         Ok(NonNull::from(self.context.insert(context)))
     }
 
-    /// Frees the hop, if there is one.
+    /// Frees the child's own hop, if any.
     ///
     /// # Safety
     ///

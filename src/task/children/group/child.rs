@@ -164,7 +164,6 @@ pub(super) struct Finished {
 unsafe impl Send for Finished {}
 
 impl Finished {
-    /// Creates it from a child of the group.
     pub(super) fn new(core: GroupRef, child: EndedChild) -> Self {
         Finished {
             core,
@@ -200,7 +199,7 @@ pub(super) struct Room(GroupRef);
 impl Room {
     /// # Safety
     ///
-    /// The place was counted.
+    /// `GroupState::running` counts the place.
     pub(super) unsafe fn new(core: GroupRef) -> Self {
         Room(core)
     }
@@ -217,7 +216,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut settled = Settled::new();
         let last = self.0.lock().one_less(&mut settled);
-        // SAFETY: the place was counted.
+        // SAFETY: `last` is from `one_less`, once. The place was counted.
         unsafe { GroupCore::settle(self.0.0, &mut settled, last) }.run();
     }
 }

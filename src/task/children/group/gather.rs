@@ -74,7 +74,7 @@ pub struct Gather<P, I, T> {
 
 #[allow(
     clippy::large_enum_variant,
-    reason = "it is a future, and does not move once it is the larger one"
+    reason = "the future does not move once it has the larger variant"
 )]
 enum GatherStage<P, I, T> {
     Unpolled(P, I),

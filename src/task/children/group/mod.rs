@@ -2,7 +2,7 @@
 //!
 //! # Files
 //!
-//! | file | what happens there |
+//! | file | contents |
 //! |---|---|
 //! | `body` | the body runs; then the group waits for its children |
 //! | `core` | the object that handles, children and waiters point at, and its lock |
@@ -12,7 +12,7 @@
 //! | `policy` | whether a failed child cancels its siblings |
 //! | `state` | the lists and counts under the lock |
 //! | `wait`, `next` | operations and futures that wait for a result, for room, or for all children |
-//! | `raise` | the children are raised with the task, or with what waits for them |
+//! | `raise` | the children are raised with the task, or with the parties that wait for them |
 //! | `end` | the body has ended, the last child has ended, the frame ends the group |
 //! | `task_group`, `gather` | the public handle, and policies of joining |
 //!

@@ -19,7 +19,7 @@ use crate::task::children::{InCache, TaskError};
 use crate::task::frame::{Polling, Stopping};
 use crate::task::strand::current_level;
 
-/// A wait in a group. It checks first, and awaits a sender only if it has to wait.
+/// A wait in a group, by a sender that is created lazily.
 struct WaitFuture {
     core: GroupRef,
     kind: WaitFor,

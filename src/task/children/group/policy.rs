@@ -8,7 +8,7 @@ use crate::Completion;
 
 /// The treatment of ended children.
 #[derive(Clone, Copy, Debug)]
-#[allow(unreachable_pub, reason = "it is in the sealed trait of what a group is like")]
+#[allow(unreachable_pub, reason = "it is in the sealed trait `Flavour`")]
 pub struct Policy {
     /// Whether results are dropped at once.
     pub(super) discards: bool,

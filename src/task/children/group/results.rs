@@ -154,7 +154,7 @@ impl GroupCore {
     ) {
         // SAFETY: the group counts the child.
         let core = unsafe { this.as_ref() };
-        // User code runs here, so before the lock.
+        // The destructor is user code, so it runs before the lock is taken.
         // SAFETY: the child is done, and its group owns the result, of type `T`.
         let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
             Completion::Panicked(payload) => Some(payload),
@@ -218,7 +218,7 @@ impl GroupCore {
 }
 
 impl GroupRef {
-    /// Takes the next ended child, or returns what to do about it.
+    /// Takes the next ended child, or returns how to wait for it.
     ///
     /// `polling` is the frame that this thread polls, if the waker is the frame's own. If it is the group's frame, and its stop
     /// reaches the children too, the frame is woken directly.

@@ -15,6 +15,7 @@ use crate::memory::{Linked, List};
 use crate::task::frame::Header;
 use crate::{Panic, Priority, Transfer};
 
+/// The lists and counts of a group.
 pub(super) struct GroupState {
     pub(super) phase: GroupPhase,
     /// The frame of the group, if any.
@@ -39,7 +40,7 @@ pub(super) struct GroupState {
     /// Whether the group's frame waits for the next ended child, and has counted an await for that. The thread that clears the
     /// flag ends the await.
     pub(super) frame_waits: bool,
-    /// Whether the body waits for something else, and is to be ended by a child's panic; counted in the same way.
+    /// Whether the body waits for something else, and is to be ended by a child's panic. Counts an await in the same way.
     pub(super) body_waits: bool,
     /// The wakers of polling code: for results, or for the end if that is not the frame's.
     pub(super) wakers: Vec<Waker>,
@@ -47,11 +48,11 @@ pub(super) struct GroupState {
     pub(super) panic: Option<Panic>,
 }
 
+/// The phase of a group. A closed group still accepts children from running ones.
+///
 /// ```text
 /// Open ──the body has ended──▶ Closed ──no child runs──▶ Over
 /// ```
-///
-/// The phase of a group. A closed group still accepts children from running ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupPhase {
     Open,
@@ -288,7 +289,7 @@ impl GroupState {
         self.ended.take()
     }
 
-    /// Wakes the parties that check for themselves.
+    /// Wakes the frame and the polling parties, which check again.
     #[inline]
     fn wake(&mut self, settled: &mut Settled) {
         if mem::take(&mut self.frame_waits) {
