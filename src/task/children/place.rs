@@ -82,12 +82,12 @@ impl ChildPlace {
             context.locals = locals.as_raw();
         }
         if let Some(scheduler) = &self.requests.scheduler {
-            // SAFETY: the caller's promise: the scheduler is pinned.
+            // SAFETY: this is pinned, and with it the scheduler, until the child is done.
             let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, frame.cast()) });
             context.placement.home = match home {
                 Ok(home) => home?,
                 Err(payload) => {
-                    // SAFETY: the caller's promise: the frame is not started yet.
+                    // SAFETY: the frame is not started yet.
                     unsafe { Header::fail(frame, payload) };
                     Home::anywhere()
                 }
@@ -103,7 +103,7 @@ impl ChildPlace {
     /// The child is done, or was not started, and its frame is alive.
     pub(in crate::task) unsafe fn take_back(&self, frame: NonNull<Header>) {
         if let (Some(_), Some(context)) = (&self.requests.scheduler, &self.context) {
-            // SAFETY: the caller's promise. Only the child used the home.
+            // SAFETY: the child does not run, and only the child used the home.
             unsafe { context.placement.home.take_back(frame.cast(), frame) };
         }
     }

@@ -127,7 +127,7 @@ impl GroupCore {
         if lock.abandoned {
             return false;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the child is done, and listed as running.
         let child = unsafe { lock.end_child(frame) };
         lock.push_finished(child, false, &mut settled);
         core.note_panic(&mut lock, &mut settled);
@@ -145,7 +145,7 @@ impl GroupCore {
     ///
     /// # Safety
     ///
-    /// As for [`keep`](GroupCore::keep); `T` is the child's output.
+    /// The contract of [`keep`](GroupCore::keep); `T` is the child's output.
     pub(super) unsafe fn discard<T>(
         this: NonNull<GroupCore>,
         frame: NonNull<Header>,
@@ -171,7 +171,7 @@ impl GroupCore {
             panic
         };
         core.note_panic(&mut lock, &mut settled);
-        // SAFETY: the caller's promise.
+        // SAFETY: the child is done, and listed as running.
         let child = unsafe { lock.end_child(frame) };
         let last = lock.one_less(&mut settled);
         drop(lock);
@@ -196,14 +196,14 @@ impl GroupCore {
 
     /// # Safety
     ///
-    /// As for [`settle`](GroupCore::settle).
+    /// The contract of [`settle`](GroupCore::settle).
     #[inline(never)]
     unsafe fn settle_now(this: NonNull<GroupCore>, settled: &mut Settled, last: bool) -> Transfer {
         let resumed = settled.complete();
         if !last {
             return resumed;
         }
-        // SAFETY: the children's reference keeps the group alive until here.
+        // SAFETY: `close` added a reference for the children, which this releases.
         unsafe {
             this.as_ref().link.leave();
             let frame = this.as_ref().frame;

@@ -107,7 +107,7 @@ impl GroupRef {
         F: Future<Output = T> + Send + 'static,
         Cx: TaskContext,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has exclusive access to a frame with a future, and owns its one reference.
         unsafe {
             let child = MemberFrame::<F, T, Cx>::take_future(frame);
             Header::release(frame);

@@ -75,7 +75,7 @@ pub(super) struct Queues([List<GroupWaiter>; 3]);
 impl Queues {
     /// # Safety
     ///
-    /// As for [`List::push_back`].
+    /// The contract of [`List::push_back`].
     pub(super) unsafe fn push(&mut self, waiter: NonNull<GroupWaiter>) {
         // SAFETY: the caller's promise.
         unsafe { self.0[waiter.as_ref().kind as usize].push_back(waiter) };
@@ -190,7 +190,7 @@ impl GroupState {
     ///
     /// `frame` is a started child in no list. It is not freed before it was removed.
     pub(super) unsafe fn begin_child(&mut self, frame: NonNull<Header>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the child is in no list, and alive until it is removed.
         unsafe { self.children.push_front(frame.cast()) };
     }
 

@@ -297,7 +297,7 @@ impl GroupRef {
     /// The waiter is pinned, and in no list.
     pub(super) unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> bool {
         let mut lock = self.lock();
-        // SAFETY: the caller's promise.
+        // SAFETY: the waiter is pinned, and alive until it is completed.
         let this = unsafe { waiter.as_ref() };
         // The stop callback may have run before the waiter is listed.
         if this.is_stopped() {
@@ -323,7 +323,7 @@ impl GroupRef {
                 false
             }
             None => {
-                // SAFETY: the caller's promise.
+                // SAFETY: the waiter is pinned, and in no list.
                 unsafe { lock.waiters.push(waiter) };
                 this.begin();
                 true
@@ -338,7 +338,7 @@ impl GroupRef {
     /// The waiter is alive, and of this group.
     pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<GroupWaiter>, given: Option<Given>) -> bool {
         let mut lock = self.lock();
-        // SAFETY: the caller's promise.
+        // SAFETY: the waiter is alive. If it waits, it is in a list of this group.
         unsafe {
             let waits = waiter.as_ref().stop(given);
             if waits {

@@ -259,7 +259,7 @@ impl Solo {
     ///
     /// The frame is done, and the caller owns its result.
     unsafe fn drop_result(frame: NonNull<Header>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame is done and not freed; `discard` was instantiated for its result.
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {

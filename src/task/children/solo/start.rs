@@ -42,7 +42,7 @@ where
     ///
     /// The frame is done. The caller owns its result, which has this type and was not taken.
     unsafe fn discard<T>(frame: NonNull<Header>) -> Option<Panic> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the frame is done, and the caller owns the result.
         match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
             Completion::Panicked(payload) => Some(payload),
             completion => Panic::catch(|| drop(completion)).err(),
