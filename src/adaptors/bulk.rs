@@ -1,3 +1,6 @@
+#[cfg(feature = "std")]
+mod share;
+
 use core::fmt;
 use core::marker::PhantomPinned;
 use core::ops::Range;
@@ -31,7 +34,7 @@ impl<S, F> Bulk<S, F> {
         }
     }
 
-    /// The same, of which workers take one index at a time.
+    /// Makes a sender whose workers take one index at a time.
     #[inline]
     pub(crate) fn unchunked(sender: S, shape: usize, function: F) -> Self {
         Bulk {
@@ -41,11 +44,11 @@ impl<S, F> Bulk<S, F> {
     }
 }
 
-/// The longest piece that a worker takes: what it still calls after a panic elsewhere.
+/// The longest piece that a worker takes: the calls that it still makes after a panic on another worker.
 const LONGEST: usize = 1 << 16;
 
-// SAFETY: `BulkOperation` keeps the promises. Where the work is shared out, it completes on the pool that the sender
-// completed on: that of the start scheduler, unless nothing is promised.
+// SAFETY: `BulkOperation` keeps the promises. Shared calls complete on the pool on which the sender completed. That is the
+// pool of the start scheduler, unless the sender promises nothing: see `share::pool`.
 unsafe impl<S, F> Sender for Bulk<S, F>
 where
     S: Sender,
@@ -90,8 +93,7 @@ impl<S, F> BulkChunked<S, F> {
     }
 }
 
-// SAFETY: `BulkOperation` keeps the promises. Where the work is shared out, it completes on the pool that the sender
-// completed on: that of the start scheduler, unless nothing is promised.
+// SAFETY: see `Bulk`.
 unsafe impl<S, F> Sender for BulkChunked<S, F>
 where
     S: Sender,
@@ -110,12 +112,12 @@ where
     dismantle!(sender);
 }
 
-/// What is called for a piece of the range.
+/// The function of a bulk operation, called for pieces of the range.
 pub trait BulkBody<T>: Send + Sync {
-    /// How long a piece is where nobody shares.
+    /// The length of a piece where the calls are not shared.
     const PIECE: usize;
 
-    /// Calls the function for a piece that is not empty. `false` when a stop came before the last call.
+    /// Calls the function for a piece that is not empty. Returns `false` when a stop came before the last call.
     fn call(&self, piece: Range<usize>, value: &T, token: &impl StopToken) -> bool;
 }
 
@@ -157,15 +159,14 @@ impl<T, F: Fn(Range<usize>, &T) + Send + Sync> BulkBody<T> for EachChunk<F> {
 
 /// The operation of [`Bulk`] and [`BulkChunked`].
 ///
-/// On a worker of a pool it shares the work out (see [`shared`]); elsewhere it calls the function right where the sender
-/// completes.
+/// On a worker of a pool it shares the calls (see [`share`]). Elsewhere it makes them where the sender completes.
 pub struct BulkOperation<S, B, R>
 where
     S: Sender<Value: Send + Sync>,
     B: BulkBody<S::Value>,
     R: Receiver<S::Value, S::Error>,
 {
-    /// `Next` is the value, while the work is shared. Nobody but the last to take part changes it then.
+    /// `Next` is the value, while the calls are shared. Only the last participant changes it then.
     stage: Stage<S, S::Operation<ChildReceiver<Self, 0>>, S::Value>,
     shape: usize,
     /// The longest piece that a worker takes.
@@ -174,7 +175,7 @@ where
     /// Taken for the completion.
     rest: Option<(B, R)>,
     #[cfg(feature = "std")]
-    shared: shared::Shared<<R::Env as Env>::StopToken>,
+    share: share::Share<<R::Env as Env>::StopToken>,
     _pinned: PhantomPinned,
 }
 
@@ -195,12 +196,12 @@ where
             longest,
             rest: Some((body, receiver)),
             #[cfg(feature = "std")]
-            shared: shared::Shared::new(Self::come),
+            share: share::Share::new(Self::come),
             _pinned: PhantomPinned,
         }
     }
 
-    /// Calls the function, or has it called by the workers of a pool. The sender has completed with `value`.
+    /// Makes the calls, here or shared among the workers of a pool. The sender has completed with `value`.
     #[inline]
     fn value(&mut self, value: S::Value) -> Transfer {
         let Some((body, receiver)) = &self.rest else {
@@ -211,7 +212,7 @@ where
         let shape = self.shape;
         #[cfg(feature = "std")]
         if shape > 1
-            && let Some(worker) = shared::pool::<S>(&env)
+            && let Some(worker) = share::pool::<S>(&env)
         {
             drop(env);
             return self.share(worker, value, token);
@@ -233,9 +234,9 @@ where
         self.conclude(called, value)
     }
 
-    /// The function was called for every index, or not for all because of a stop, or it panicked.
+    /// Completes with the value if every index was called, stopped if not, or with the panic.
     ///
-    /// What is not handed on goes before the completion, after which what it borrows may be gone.
+    /// A value that is not passed on is dropped before the completion, which may invalidate what the value borrows.
     #[inline]
     fn conclude(&mut self, called: Result<bool, Panic>, value: S::Value) -> Transfer {
         let completion = match called {
@@ -272,16 +273,15 @@ where
 {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the sender, which is not pinned.
+        // SAFETY: nothing pinned is moved: the sender is not.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: the stage is pinned with this operation, which is not destroyed before the receiver completes. That is
-        // after the child has.
+        // SAFETY: the stage is pinned with this operation, which is alive until the receiver is completed, after the child.
         unsafe { Stage::start_child(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stage), this) }
     }
 }
 
-// SAFETY: the function, the value and the receiver are `Send`, and what several threads use at once, the function and the
-// value, is `Sync`; the child's operation is only destroyed, by its own completion.
+// SAFETY: function, value and receiver are `Send`. Function and value, which several threads use at once, are `Sync`. The
+// child's operation is only destroyed, by its own completion.
 unsafe impl<S, B, R> Parent<0> for BulkOperation<S, B, R>
 where
     S: Sender<Value: Send + Sync>,
@@ -302,7 +302,7 @@ where
 
     #[inline]
     fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the only child has completed, and the work is not shared yet.
+        // SAFETY: the only child has completed, and the calls are not shared yet.
         let this = unsafe { this.alone() };
         match completion {
             Completion::Value(value) => this.value(value),
@@ -324,200 +324,5 @@ where
         f.debug_struct("BulkOperation")
             .field("shape", &self.shape)
             .finish_non_exhaustive()
-    }
-}
-
-/// Sharing the work among the workers of a pool.
-///
-/// The worker on which the sender completes takes part, and so does who takes its invitation, as [`Party`] says. Each
-/// claims pieces of the range until none is left. The last to leave completes the receiver. Nobody waits for anybody.
-#[cfg(feature = "std")]
-mod shared {
-    use super::*;
-    use crate::scheduler::thread_pool::{Party, Worker};
-    use crate::sender::stage::container_of;
-    use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
-    use crate::{Job, Scheduler};
-    use core::cell::UnsafeCell;
-
-    /// The pool among whose workers the work may be shared, by its worker that is here.
-    ///
-    /// What comes after may then find itself on another worker. So the sender must have completed on the pool, and, where
-    /// it says where it completes, the pool must be that of the scheduler that it says it of.
-    #[inline]
-    pub(super) fn pool<'a, S: Sender>(env: &impl Env) -> Option<&'a Worker> {
-        Worker::at_work().filter(|worker| worker.crew() > 1 && stays::<S, _>(env, worker.place()))
-    }
-
-    #[inline]
-    fn stays<S: Sender, N: Env>(env: &N, place: usize) -> bool {
-        !S::COMPLETES.stays_on_scheduler()
-            || !N::Scheduler::PRESENT
-            || Panic::catch(|| env.scheduler().native().is_some_and(|queue| queue.pool() == place))
-                .map_err(Panic::discard)
-                .unwrap_or(false)
-    }
-
-    /// What those who take part share, besides the function and the value.
-    pub(super) struct Shared<K> {
-        party: Party,
-        /// The first index that nobody has claimed. Who moves it on, by a compare and exchange, has claimed what it moved
-        /// over. Set to the end to leave the rest out. It hands nothing over but numbers: what the calls did is handed over
-        /// when those who made them leave the party.
-        next: AtomicUsize,
-        /// Why indices were left out: `NONE_LEFT_OUT`, then perhaps `STOPPED`, then perhaps `PANICKED`. It only grows. Who
-        /// takes it to `PANICKED` leaves its payload in `panic`. Read by the last to leave the party.
-        left_out: AtomicU8,
-        panic: UnsafeCell<Option<Panic>>,
-        /// Written before anybody is invited, dropped before the completion.
-        token: Option<K>,
-    }
-
-    const NONE_LEFT_OUT: u8 = 0;
-    const STOPPED: u8 = 1;
-    const PANICKED: u8 = 2;
-
-    impl<K> Shared<K> {
-        #[inline]
-        pub(super) fn new(come: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
-            Shared {
-                party: Party::new(come),
-                next: AtomicUsize::new(0),
-                left_out: AtomicU8::new(NONE_LEFT_OUT),
-                panic: UnsafeCell::new(None),
-                token: None,
-            }
-        }
-
-        /// Claims the next piece.
-        ///
-        /// Pieces are short at the beginning and at the end, so that indices that cost much there are spread, and longer
-        /// between.
-        #[inline]
-        fn claim(&self, shape: usize, longest: usize, crew: usize) -> Option<Range<usize>> {
-            let mut begin = self.next.load(Relaxed);
-            loop {
-                let left = shape - begin;
-                if left == 0 {
-                    return None;
-                }
-                let end = begin + (begin.min(left) / (4 * crew)).clamp(1, longest);
-                match self.next.compare_exchange_weak(begin, end, Relaxed, Relaxed) {
-                    Ok(_) => return Some(begin..end),
-                    Err(now) => begin = now,
-                }
-            }
-        }
-
-        /// Indices were left out: so is the rest.
-        #[cold]
-        fn leave_out(&self, shape: usize, panic: Option<Panic>) {
-            let why = if panic.is_some() { PANICKED } else { STOPPED };
-            self.next.store(shape, Relaxed);
-            if self.left_out.fetch_max(why, Relaxed) < why && panic.is_some() {
-                // SAFETY: one alone takes it to `PANICKED`, and nobody reads before all have left.
-                unsafe { *self.panic.get() = panic };
-            }
-        }
-
-        /// What became of the calls. All have left.
-        fn called(&mut self) -> Result<bool, Panic> {
-            self.token = None;
-            match self.panic.get_mut().take() {
-                Some(payload) => Err(payload),
-                None => Ok(self.left_out.load(Relaxed) == NONE_LEFT_OUT),
-            }
-        }
-    }
-
-    impl<S, B, R> BulkOperation<S, B, R>
-    where
-        S: Sender<Value: Send + Sync>,
-        B: BulkBody<S::Value>,
-        R: Receiver<S::Value, S::Error>,
-    {
-        /// Takes part in a work that begins here, on the thread of the worker.
-        pub(super) fn share(
-            &mut self,
-            worker: &Worker,
-            value: S::Value,
-            token: <R::Env as Env>::StopToken,
-        ) -> Transfer {
-            self.stage.set_kept(Some(value));
-            self.shared.token = Some(token);
-            self.shared.party.begin();
-            // SAFETY: the party has begun with this thread, which holds the invitation.
-            unsafe { Self::take_part(NonNull::from(self), worker) }
-        }
-
-        /// Somebody has taken the invitation.
-        ///
-        /// # Safety
-        ///
-        /// The job is that of the invitation, taken out of a ring.
-        pub(super) unsafe fn come(job: NonNull<Job>) -> Transfer {
-            // SAFETY: the party is a field of what is shared, and that of an operation.
-            let this = unsafe {
-                let shared = container_of!(Party::of(job), Shared<<R::Env as Env>::StopToken>, party);
-                container_of!(shared, Self, shared)
-            };
-            match Worker::current() {
-                // SAFETY: who takes the invitation is a member.
-                Some(worker) => unsafe { Self::take_part(this, worker) },
-                None => unreachable!("only workers take from a ring"),
-            }
-        }
-
-        /// Calls the function for pieces of the range until there are no more.
-        ///
-        /// # Safety
-        ///
-        /// The caller is a member of the party and holds the invitation; the calling thread is that of the worker.
-        unsafe fn take_part(this: NonNull<Self>, worker: &Worker) -> Transfer {
-            // SAFETY: until the caller leaves the party, the operation is alive and not changed, but for its atomics. The
-            // party's address is made from the operation's, which it leads back to.
-            let (operation, value, party) = unsafe {
-                let party = NonNull::new_unchecked(&raw mut (*this.as_ptr()).shared.party);
-                (this.as_ref(), this.as_ref().stage.next(), party)
-            };
-            let (shared, shape) = (&operation.shared, operation.shape);
-            let (Some(value), Some((body, _)), Some(token)) = (value, &operation.rest, &shared.token) else {
-                unreachable!("they were put there before the party began, and are taken when it is over");
-            };
-            let crew = worker.crew();
-            let longest = operation.longest.min(shape / (16 * crew)).max(1);
-            let claim = || shared.claim(shape, longest, crew);
-            let mut invited = None;
-            let called = Panic::catch(|| {
-                let mut next = claim();
-                if next.as_ref().is_some_and(|piece| piece.end < shape) {
-                    // SAFETY: the caller's promise.
-                    invited = unsafe { Party::invite(party, worker) };
-                }
-                while let Some(piece) = next {
-                    if !body.call(piece, value, token) {
-                        return false;
-                    }
-                    next = claim();
-                }
-                true
-            });
-            match called {
-                Ok(true) => {}
-                Ok(false) => shared.leave_out(shape, None),
-                Err(payload) => shared.leave_out(shape, Some(payload)),
-            }
-            // SAFETY: the caller's promise.
-            if !unsafe { Party::leave(party, worker, invited) } {
-                return Transfer::none();
-            }
-            // SAFETY: all have left, so this has exclusive access to the operation.
-            let this = unsafe { &mut *this.as_ptr() };
-            let called = this.shared.called();
-            match this.stage.take_next() {
-                Some(value) => this.conclude(called, value),
-                None => unreachable!("the value was kept until now"),
-            }
-        }
     }
 }
