@@ -23,7 +23,7 @@ impl<S> Affine<S> {
         Affine { sender }
     }
 
-    /// [`connect`](Sender::connect), by whom has made sure that there is a scheduler which cannot fail.
+    /// Connects, for a caller that has checked that the environment has an infallible scheduler.
     #[inline]
     pub(crate) fn operation<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> AffineOperation<S, R>
     where
@@ -40,8 +40,9 @@ impl<S> Affine<S> {
     }
 }
 
-// SAFETY: `AffineOperation` keeps the promises. It completes inline where the sender does, and otherwise on the start
-// scheduler: because the sender stays there, because `start` itself delivers, or because the trip back was made.
+// SAFETY: `AffineOperation` keeps the promises of `Sender`. It completes inline where the sender does, and otherwise on
+// the start scheduler: because the sender stays there, because `start` itself delivers, or because the trip back was
+// made.
 unsafe impl<S> Sender for Affine<S>
 where
     S: Sender,
@@ -82,22 +83,23 @@ where
     S::Value: Send,
     S::Error: Send,
 {
-    /// `Running` points back here; `Next` is connected straight to the receiver, where no trip can be needed.
+    /// `Running` points back at this operation. `Next` is connected to the receiver itself, where no trip is needed.
     stage: Stage<S, S::Operation<ChildReceiver<Self, CHILD>>, S::Operation<R>>,
     /// Connected before the child starts, so that nothing can fail once there is a result to deliver.
     trip: Option<Trip<S, R>>,
     completion: Option<Completion<S::Value, S::Error>>,
     receiver: Option<R>,
-    /// Who delivers: `start`, which is on the scheduler anyway, or the trip.
+    /// The side that delivers: `start`, which runs on the scheduler, or the trip.
     ///
     /// | from | by | to | then |
     /// |---|---|---|---|
-    /// | `STARTING` | `start`, after the child's `start` returned | `STARTED` | `start` touches nothing any more |
-    /// | `STARTING` | the child's completion, on any thread | `COMPLETED` | the completion touches nothing any more |
+    /// | `STARTING` | `start`, after the child's `start` returned | `STARTED` | `start` accesses nothing any more |
+    /// | `STARTING` | the child's completion, on any thread | `COMPLETED` | the completion accesses nothing any more |
     /// | `COMPLETED` | `start` | | `start` delivers |
     /// | `STARTED` | the child's completion | | it starts the trip, which delivers |
     ///
-    /// Each side swaps its own mark in, with acquire and release, and the second to come sees the other's.
+    /// Writers: `start` and the child's completion, each by one swap that acquires and releases. The second swap pairs
+    /// with the first, and returns its mark.
     state: AtomicU8,
     _pinned: PhantomPinned,
 }
@@ -120,21 +122,21 @@ where
 {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the sender and the receiver, which are not pinned.
+        // SAFETY: nothing pinned is moved: sender and receiver are not.
         let this = unsafe { self.get_unchecked_mut() };
         let (Some(sender), Some(receiver)) = (this.stage.take_sender(), this.receiver.take()) else {
             return Transfer::none();
         };
         if S::COMPLETES.stays_on_scheduler() {
-            // SAFETY: the stage is pinned with this operation, and the child is destroyed with that.
+            // SAFETY: the stage is pinned with this operation, and the child is destroyed with it.
             return unsafe { Stage::start_next(NonNull::from(&mut this.stage), sender.connect(receiver)) };
         }
         let parent = NonNull::from(&mut *this);
-        // The scheduler may be a user's, and panic. Nothing was started, and what was made so far is dropped.
+        // The scheduler may be a user's, and panic. Nothing was started then, and sender and trip are dropped.
         let connected = Panic::catch(|| {
             let schedule = receiver.env().scheduler().schedule();
-            // SAFETY: this operation is pinned, and is not destroyed before the receiver is completed, which is after the
-            // trip. A trip whose receiver is dropped finds nothing to deliver.
+            // SAFETY: this operation is pinned, and alive until the receiver is completed, after the trip. A trip whose
+            // receiver is dropped delivers nothing.
             this.trip = Some(schedule.connect(unsafe { ChildReceiver::<Self, TRIP>::new(parent) }));
         });
         if let Err(payload) = connected {
@@ -142,13 +144,14 @@ where
             return receiver.set_panicked(payload);
         }
         this.receiver = Some(receiver);
-        // SAFETY: as for the trip. The stage is pinned with this operation, and the child destroyed in its completion.
+        // SAFETY: this operation is pinned, and alive until the receiver is completed, after the child. The child's
+        // operation is destroyed in its completion.
         let resumed = unsafe {
             let child = sender.connect(ChildReceiver::<Self, CHILD>::new(parent));
             Stage::start(NonNull::new_unchecked(&raw mut (*parent.as_ptr()).stage), child)
         };
-        // SAFETY: until `STARTED` is seen nothing is delivered, so the operation is alive. From `COMPLETED` on the delivery
-        // is left to this thread.
+        // SAFETY: nothing is delivered before the swap, so the operation is alive. After `COMPLETED` this thread
+        // delivers.
         unsafe {
             match (*parent.as_ptr()).state.swap(STARTED, AcqRel) {
                 COMPLETED => resumed.and((*parent.as_ptr()).deliver()),
@@ -165,10 +168,9 @@ where
     S::Error: Send,
     R: Receiver<S::Value, S::Error>,
 {
-    /// Delivers what the child completed with, once.
+    /// Delivers the child's completion, once.
     ///
-    /// A trip that was not made is dropped unstarted, and its receiver, which points here, with it. It finds nothing to
-    /// deliver then, and so does not count as a completion.
+    /// An unstarted trip is dropped with its receiver, which points at this operation. It delivers nothing then.
     fn deliver(&mut self) -> Transfer {
         match (self.completion.take(), self.receiver.take()) {
             (Some(completion), Some(receiver)) => completion.deliver(receiver),
@@ -177,7 +179,7 @@ where
     }
 }
 
-// SAFETY: value, error and receiver are `Send`; the operations are only destroyed or started by one completion each.
+// SAFETY: value, error and receiver are `Send`. Each operation is destroyed or started by one completion only.
 unsafe impl<S, R> Parent<CHILD> for AffineOperation<S, R>
 where
     S: Sender,
@@ -200,8 +202,8 @@ where
     #[inline]
     fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
         let this = this.as_ptr().as_ptr();
-        // SAFETY: until the swap `start` accesses the state alone, and nothing is delivered, so the operation is alive.
-        // From `STARTED` on `start` accesses nothing. The trip is pinned with the operation, and started once.
+        // SAFETY: until the swap `start` accesses only the state, and nothing is delivered, so the operation is alive.
+        // After `STARTED` `start` accesses nothing. The trip is pinned with the operation, and started once.
         unsafe {
             (*this).stage.clear();
             (*this).completion = Some(completion);
@@ -217,7 +219,7 @@ where
     }
 }
 
-// SAFETY: as for the child.
+// SAFETY: see the child; the trip is only destroyed, with the operation.
 unsafe impl<S, R> Parent<TRIP> for AffineOperation<S, R>
 where
     S: Sender,
@@ -227,7 +229,7 @@ where
 {
     type Value = ();
     type Error = <<<R::Env as Env>::Scheduler as Scheduler>::Schedule as Sender>::Error;
-    /// Nothing stops the trip.
+    /// Has no stop token, so the trip is not stopped.
     type Env = EmptyEnv;
 
     #[inline]
@@ -235,12 +237,12 @@ where
         EmptyEnv
     }
 
-    /// What the child completed with is delivered, also when the trip failed: an infallible scheduler has only one way.
-    /// A panic on the way is delivered in its place, unless the child panicked first.
+    /// Delivers the child's completion, also after a trip that failed: an infallible scheduler has only one way. A
+    /// panic on the way replaces it, unless the child panicked.
     #[inline]
     fn child_completed(this: Waiting<Self>, trip: Completion<(), Self::Error>) -> Transfer {
-        // SAFETY: the trip was started after the child had completed. One that is dropped unstarted is dropped by what has
-        // exclusive access, and finds nothing to deliver.
+        // SAFETY: the trip was started after the child had completed. An unstarted one is dropped by the thread with
+        // exclusive access, and delivers nothing.
         let this = unsafe { this.alone() };
         match trip {
             Completion::Panicked(payload) => {
@@ -248,7 +250,7 @@ where
                     this.completion = Some(Completion::Panicked(payload));
                 }
             }
-            // Before the completion, after which nothing that an error borrows need be there.
+            // Dropped before the completion, which may invalidate what the error borrows.
             other => drop(other),
         }
         this.deliver()

@@ -12,21 +12,21 @@ use crate::{Completion, Job, Operation, Receiver, Sender, Transfer};
 /// Sender created by [`Sender::boxed`].
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct BoxedSender<'a, T: Send, E: Send> {
-    /// The box. `None` once it was moved out, to be destroyed.
+    /// The box. `None` once it was moved out to be destroyed.
     inside: Option<NonNull<Header>>,
     start: Start<T, E>,
     _inside: PhantomData<dyn Send + 'a>,
 }
 
-/// Connects and starts what is in a box. Where connecting failed, the completion is returned instead.
+/// Connects and starts the sender in a box. Returns the completion where connecting failed.
 ///
 /// # Safety
 ///
-/// The box is one that has this function, and the caller has exclusive access to it until the operation completes. It
-/// stays alive until then.
+/// The box has this function. The caller has exclusive access to it until the operation completes, and it is alive
+/// until then.
 type Start<T, E> = unsafe fn(NonNull<Header>, PortReceiver<T, E>) -> Result<Transfer, Completion<T, E>>;
 
-// SAFETY: what is inside is `Send`, by the bound of `new`.
+// SAFETY: the sender inside is `Send`, by the bound of `new`.
 unsafe impl<T: Send, E: Send> Send for BoxedSender<'_, T, E> {}
 
 impl<'a, T: Send, E: Send> BoxedSender<'a, T, E> {
@@ -46,8 +46,8 @@ impl<'a, T: Send, E: Send> BoxedSender<'a, T, E> {
 impl<T: Send, E: Send> Drop for BoxedSender<'_, T, E> {
     fn drop(&mut self) {
         if let Some(inside) = self.inside.take() {
-            // SAFETY: a box has one owner. What is in it was not started or has completed. What it borrows outlives
-            // `'a`, and so this drop.
+            // SAFETY: a box has one owner. Its sender was not started, or has completed. What the sender borrows
+            // outlives `'a`, and so this drop.
             unsafe { DropNode::destroy(inside.cast()) };
         }
     }
@@ -55,7 +55,8 @@ impl<T: Send, E: Send> Drop for BoxedSender<'_, T, E> {
 
 crate::opaque!([T: Send, E: Send] BoxedSender<'_, T, E>);
 
-// SAFETY: the operation touches nothing of itself once it has handed a job out, nor after its completion; it is `!Unpin`.
+// SAFETY: the operation is `!Unpin`. It accesses nothing of itself once it has returned a job, nor after its
+// completion.
 unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
     type Value = T;
     type Error = E;
@@ -77,8 +78,8 @@ unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
         Self: 'b,
     {
         if let Some(inside) = self.inside.take() {
-            // SAFETY: a box has one owner, which gives it up. It was not started, since it was not connected. What it
-            // borrows outlives `'a`, and that outlives `'b`.
+            // SAFETY: a box has one owner, which is taken here. The sender was not connected, so not started. What it
+            // borrows outlives `'a`, which outlives `'b`.
             unsafe { list.push(inside.cast()) };
         }
     }
@@ -90,18 +91,18 @@ type Header = Prefix<DropNode>;
 /// A box.
 type Inside<S> = InPlace<S, Running<S>, DropNode>;
 
-/// The operation of what is inside.
+/// The operation of the sender inside.
 type Running<S> = <S as Sender>::Operation<PortReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
 
 /// # Safety
 ///
-/// As for [`Start`].
+/// The contract of [`Start`].
 unsafe fn start<S: Sender<Value: Send, Error: Send>>(
     inside: NonNull<Header>,
     receiver: PortReceiver<S::Value, S::Error>,
 ) -> Result<Transfer, Completion<S::Value, S::Error>> {
     let inside = inside.cast::<Inside<S>>();
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of `Start`: the box is an `Inside<S>`, and the caller has exclusive access.
     unsafe {
         InPlace::connect(inside, |sender| sender.connect(receiver))?;
         Ok(InPlace::start(inside))
@@ -110,9 +111,9 @@ unsafe fn start<S: Sender<Value: Send, Error: Send>>(
 
 /// # Safety
 ///
-/// The node is that of an `Inside<S>` that was leaked by `BoxedSender::new`, and is not used any more.
+/// The node is that of an `Inside<S>` that was leaked by `BoxedSender::new`, and is not used afterwards.
 unsafe fn destroy<S: Sender<Value: Send, Error: Send>>(node: NonNull<DropNode>, list: &mut DropList<'_>) {
-    // SAFETY: the caller's promise; the node comes first in a box.
+    // SAFETY: the node is the first field of a box that was leaked, by the contract.
     let mut inside = unsafe { Box::from_raw(node.cast::<Inside<S>>().as_ptr()) };
     inside.dismantle(list);
 }
@@ -123,9 +124,9 @@ pub struct BoxedOperation<'a, T: Send, E: Send, R: Receiver<T, E>> {
     inside: Option<BoxedSender<'a, T, E>>,
     outside: Outside<T, E, R>,
     completion: Option<Completion<T, E>>,
-    /// Starts the inside.
+    /// Connects and starts the inside.
     begin: Job,
-    /// Destroys the inside and completes.
+    /// Destroys the inside, and completes the receiver.
     end: Job,
     _pinned: PhantomPinned,
 }
@@ -137,8 +138,8 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
     unsafe fn begin(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is a field of an operation.
         let this = unsafe { container_of!(job, Self, begin) }.as_ptr();
-        // SAFETY: nothing runs inside yet, so this job has exclusive access. The operation is pinned, and stays alive
-        // until `end` has run, which the completion of the inside hands out.
+        // SAFETY: nothing runs inside yet, so this job has exclusive access. The operation is pinned, and alive until
+        // `end` has run, which the completion of the inside returns.
         let started = unsafe {
             match &(*this).inside {
                 Some(BoxedSender {
@@ -154,7 +155,7 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
         };
         match started {
             Ok(resumed) => resumed,
-            // SAFETY: the inside was not connected, so this is the one completion, and nothing else has access.
+            // SAFETY: the inside was not connected, so this is the only completion, and this job has exclusive access.
             Err(completion) => unsafe { Self::ended(this, completion) },
         }
     }
@@ -163,7 +164,7 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
     ///
     /// The port is that of an operation whose inside completes, or drops its receiver before it was started.
     unsafe fn complete(port: NonNull<Port<T, E>>, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the port is in a field of an operation, which stays alive until the inside is destroyed.
+        // SAFETY: the port is in a field of an operation, which is alive until the inside is destroyed.
         unsafe {
             let this = container_of!(Outside::<T, E, R>::of_port(port), Self, outside).as_ptr();
             match &(*this).inside {
@@ -175,13 +176,14 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
         }
     }
 
-    /// Hands out the job that destroys the inside and completes.
+    /// Returns the job that destroys the inside and completes.
     ///
     /// # Safety
     ///
     /// The inside has completed, or was not connected, and the caller has exclusive access.
     unsafe fn ended(this: *mut Self, completion: Completion<T, E>) -> Transfer {
-        // SAFETY: the caller's promise. The operation stays alive until `end` has run, once.
+        // SAFETY: the contract of `Start`: the box is an `Inside<S>`, and the caller has exclusive access. The
+        // operation stays alive until `end` has run, once.
         unsafe {
             (*this).completion = Some(completion);
             Transfer::to(NonNull::new_unchecked(&raw mut (*this).end))
@@ -192,7 +194,7 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
     ///
     /// The job is that of an operation whose inside has completed, and runs once.
     unsafe fn end(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, to which nothing else has access any more.
+        // SAFETY: the job is a field of an operation, to which this job has exclusive access.
         let this = unsafe { &mut *container_of!(job, Self, end).as_ptr() };
         this.inside = None;
         match (this.completion.take(), this.outside.receiver.take()) {
@@ -204,9 +206,9 @@ impl<T: Send, E: Send, R: Receiver<T, E>> BoxedOperation<'_, T, E, R> {
 
 impl<T: Send, E: Send, R: Receiver<T, E>> Operation for BoxedOperation<'_, T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
+        // SAFETY: nothing is moved out of the pinned operation.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: the job is pinned with the operation, which stays until `end` has run.
+        // SAFETY: the job is pinned with the operation, which is alive until `end` has run.
         unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).begin)) }
     }
 }

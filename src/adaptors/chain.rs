@@ -9,16 +9,16 @@ use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::Stage;
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
-/// What such an adaptor does when the first sender has completed.
+/// The decision of an adaptor after the first sender has completed.
 pub trait Successor<T, E>: Send {
-    /// The value that comes out in the end.
+    /// The value type of the result.
     type Value;
-    /// The error that comes out in the end.
+    /// The error type of the result.
     type Error;
-    /// What runs second. It is connected to the final receiver.
+    /// The second sender, connected to the final receiver.
     type Sender: Sender<Value = Self::Value, Error = Self::Error>;
 
-    /// The second sender, or what is handed on at once because there is none. It runs user code through
+    /// Returns the second sender, or the completion where there is none. It runs user code through
     /// [`Panic::catch`](crate::Panic::catch).
     #[allow(
         clippy::type_complexity,
@@ -27,16 +27,16 @@ pub trait Successor<T, E>: Send {
     fn follow(self, completion: Completion<T, E>) -> Result<Self::Sender, Completion<Self::Value, Self::Error>>;
 }
 
-/// The sender that a user's function makes, or its panic.
+/// Calls a user's function that makes a sender. Its panic is the completion.
 #[inline]
 pub(super) fn make<N, T, E>(function: impl FnOnce() -> N) -> Result<N, Completion<T, E>> {
     Panic::catch(function).map_err(Completion::Panicked)
 }
 
-/// Runs one sender, destroys its operation, and runs what follows in the same storage.
+/// The operation that runs one sender, destroys it, and runs a second in the same storage.
 ///
-/// The first child points back here. The second gets the receiver itself, so it completes as if it stood alone. Once
-/// either has completed the receiver nothing is touched any more; the type is not `Unpin`.
+/// The first child points back here. The second has the receiver itself. Nothing is accessed after either has completed
+/// the receiver. The type is not `Unpin`.
 pub struct ChainOperation<S, N, R>
 where
     S: Sender,
@@ -49,7 +49,7 @@ where
 
 type FirstOperation<S, N, R> = <S as Sender>::Operation<ChildReceiver<ChainOperation<S, N, R>, 0>>;
 
-/// What the storage holds: the first child with what waits for it, then the second.
+/// The storage: the first child with its successor and receiver, then the second child.
 ///
 /// The tag is a byte of its own, not spare bits of a child: it is read while the first child runs.
 #[repr(u8)]
@@ -60,9 +60,9 @@ where
     R: Receiver<N::Value, N::Error>,
 {
     First {
-        /// In place of the sender, the panic of the user's code that was to make it.
+        /// The panic of the user's code that was to make the first sender.
         child: Stage<S, FirstOperation<S, N, R>, Panic>,
-        /// Taken when the first has completed.
+        /// Taken when the first child has completed.
         rest: Option<(N, R)>,
     },
     Second(<N::Sender as Sender>::Operation<R>),
@@ -85,7 +85,8 @@ where
         }
     }
 
-    /// With a first sender that the user's code has made, or its panic, which the start completes with.
+    /// Makes an operation whose first sender was made by user's code, or panicked. A panic is the completion of the
+    /// start.
     #[inline]
     pub(crate) fn made(first: Result<S, Panic>, successor: N, receiver: R) -> Self {
         ChainOperation {
@@ -109,7 +110,7 @@ where
 {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the sender, which is not pinned.
+        // SAFETY: nothing pinned is moved: the sender is not.
         let this = unsafe { self.get_unchecked_mut() };
         if let Place::First { child, rest } = &mut this.place
             && let Some(payload) = child.take_next()
@@ -120,8 +121,8 @@ where
             };
         }
         let this = NonNull::from(this);
-        // SAFETY: no child runs yet. The stage is pinned with this operation, which is not destroyed before the second
-        // child, or the receiver, completes, which is after the first has.
+        // SAFETY: no child runs yet. The stage is pinned with this operation, which is alive until the receiver is
+        // completed, after the first child.
         unsafe {
             match &mut (*this.as_ptr()).place {
                 Place::First { child, .. } => Stage::start_child(NonNull::from(child), this),
@@ -131,8 +132,7 @@ where
     }
 }
 
-// SAFETY: the successor and the receiver are `Send`; the first child's operation is only destroyed, by its own
-// completion.
+// SAFETY: successor and receiver are `Send`. The first child's operation is only destroyed, by its own completion.
 unsafe impl<S, N, R> Parent<0> for ChainOperation<S, N, R>
 where
     S: Sender,
@@ -167,8 +167,8 @@ where
         };
         match successor.follow(completion) {
             Ok(sender) => {
-                // SAFETY: nothing is left there to be dropped. The second child is pinned with this operation, started once,
-                // and destroyed with it.
+                // SAFETY: the storage holds nothing that is to be dropped. The second child is pinned with this
+                // operation, started once, and destroyed with it.
                 unsafe {
                     ptr::write(&raw mut this.place, Place::Second(sender.connect(receiver)));
                     match &mut this.place {

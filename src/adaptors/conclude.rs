@@ -3,7 +3,7 @@
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender, Transfer};
 
-/// Runs `sender` for its effect, then completes with what was kept.
+/// Runs `sender` for its effect, then delivers the kept completion.
 #[derive(Debug)]
 pub struct Conclude<S, T, E> {
     sender: S,
@@ -16,12 +16,12 @@ struct Kept<T, E> {
     on_stop: OnStop,
 }
 
-/// What a stop of the sender in between does to a value that is kept. Whatever else is kept is delivered in any case.
+/// The effect of a stop of the sender on a kept value. Any other kept completion is delivered in any case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OnStop {
-    /// The value is delivered all the same.
+    /// The value is delivered.
     Deliver,
-    /// The value is dropped, and the whole completes stopped.
+    /// The value is dropped, and the completion is a stop.
     Stop,
 }
 
@@ -73,7 +73,7 @@ impl<T: Send, E: Send, E2, R: Receiver<T, E>> Receiver<(), E2> for ConcludeRecei
         self.kept.completion.deliver(self.receiver)
     }
 
-    /// What runs in between was asked not to fail, at compile time. Where it does all the same, nothing is lost.
+    /// Delivers the kept completion, also after an error: the sender was required not to fail, at compile time.
     #[inline]
     fn set_error(self, error: E2) -> Transfer {
         drop(error);
@@ -84,7 +84,7 @@ impl<T: Send, E: Send, E2, R: Receiver<T, E>> Receiver<(), E2> for ConcludeRecei
     fn set_stopped(self) -> Transfer {
         match (self.kept.on_stop, self.kept.completion) {
             (OnStop::Stop, Completion::Value(value)) => {
-                // Before the completion, after which what it borrows may be gone.
+                // Dropped before the completion, which may invalidate what it borrows.
                 drop(value);
                 self.receiver.set_stopped()
             }
@@ -97,7 +97,7 @@ impl<T: Send, E: Send, E2, R: Receiver<T, E>> Receiver<(), E2> for ConcludeRecei
         match self.kept.completion {
             Completion::Panicked(first) => self.receiver.set_panicked(first),
             kept => {
-                // As above.
+                // Dropped before the completion, which may invalidate what it borrows.
                 drop(kept);
                 self.receiver.set_panicked(payload)
             }

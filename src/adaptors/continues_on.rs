@@ -19,8 +19,8 @@ impl<S, C> ContinuesOn<S, C> {
     }
 }
 
-// SAFETY: a `ChainOperation` keeps the promises. A scheduler that completes inline changes nothing; any other completes
-// where it likes.
+// SAFETY: a `ChainOperation` keeps the promises of `Sender`. A scheduler that completes inline changes nothing. Any
+// other completes on its own threads.
 unsafe impl<S, C> Sender for ContinuesOn<S, C>
 where
     S: Sender,
@@ -50,7 +50,7 @@ where
     dismantle!(sender);
 }
 
-/// The way to the scheduler.
+/// The hop to the scheduler.
 #[derive(Debug)]
 pub struct Hop<C>(C);
 

@@ -18,7 +18,8 @@ impl<S: Sender<Value: Send, Error: Send>> EnsureStarted<S> {
 
 crate::opaque!([S] EnsureStarted<S>);
 
-// SAFETY: a `WaitOperation` touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
+// SAFETY: a `WaitOperation` is `!Unpin`, and accesses nothing of itself once it is in the list, nor after its
+// completion.
 unsafe impl<S> Sender for EnsureStarted<S>
 where
     S: Sender + 'static,
@@ -34,13 +35,13 @@ where
     }
 }
 
-/// The completion itself: there is one handle, so there is one who waits.
+/// Delivery of the completion itself: one handle means one waiter.
 #[derive(Debug)]
 pub struct FetchOnce;
 
 impl<T, E> Fetch<T, E> for FetchOnce {
     unsafe fn fetch(completion: *mut Option<Completion<T, E>>) -> Completion<T, E> {
-        // SAFETY: the completion is there, and nobody else takes it.
+        // SAFETY: the completion was written, and this is the only waiter, by the contract.
         unsafe { (*completion).take() }.unwrap_or(Completion::Stopped)
     }
 }

@@ -28,7 +28,8 @@ impl<S, E> ErrInto<S, E> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S, E> Sender for ErrInto<S, E>
 where
     S: Sender,
@@ -48,7 +49,7 @@ where
     dismantle!(sender);
 }
 
-/// Converts an error, and lets the rest pass.
+/// Converts an error, and passes other completions on.
 #[derive(Debug)]
 pub struct ConvertError<E>(PhantomData<fn() -> E>);
 

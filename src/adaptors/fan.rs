@@ -1,4 +1,4 @@
-//! What every adaptor that runs several children at once has inside: the countdown and the stop.
+//! The core of every adaptor that runs several children at once: the countdown and the stop.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -14,27 +14,27 @@ use crate::{Env, Job, Patched, Transfer, WithStopToken};
 /// The environment of a child: the parent's, with the stop token of the fan.
 pub(crate) type FanEnv<E> = Patched<WithStopToken<InplaceStopToken<'static>>, E>;
 
-/// A countdown of children, and a stop source that they see, linked to the token of the receiver.
+/// A countdown of children, and the stop source that they see, linked to the receiver's token.
 ///
 /// The owner embeds it after the children, so that they are destroyed before the source that they see.
 pub(crate) struct Fan<E: Env> {
-    /// Children that have not completed, plus one while a stop is on its way from the receiver's token. Whoever takes
-    /// it to zero ends the owner.
+    /// The children that have not completed, plus the stops that are being passed on. The decrement to zero ends the
+    /// owner.
     ///
-    /// - A child decrements when it has completed, with release, after it left its result; the last one acquires.
-    /// - The receiver's stop callback increments, unless it is zero: then the owner is ending and waits for the
-    ///   callback to release its slot. The increment keeps the owner, and so the source, alive until the stop has been
-    ///   passed on.
+    /// - A child decrements after it has left its result, with release. The last decrement acquires.
+    /// - A stop callback increments, relaxed, unless the count is zero: the owner is then ending, and waits until the
+    ///   callback has released its slot. The increment keeps the owner, and so the source, alive until the stop has
+    ///   been passed on.
     ///
-    /// So nobody ever waits for a stop to be passed on, and no stop is passed on to a source that is gone.
+    /// So no thread waits for a stop to be passed on, and no stop reaches a source that was destroyed.
     remaining: AtomicUsize,
     source: InplaceStopSource,
     slot: StopSlot<E::StopToken>,
-    /// Passes the stop on, from the loop of whoever requested it: a stop that travels through nested fans does not
-    /// recurse.
+    /// Passes the stop on from the loop of the thread that requested it: a stop that travels through nested fans does
+    /// not recurse.
     job: Job,
     env: E,
-    /// Ends the owner when the stop was the last to go.
+    /// Ends the owner when the countdown has reached zero.
     end: unsafe fn(NonNull<Fan<E>>) -> Transfer,
 }
 
@@ -53,7 +53,7 @@ impl<E: Env> Fan<E> {
         }
     }
 
-    /// How many children there are, where `new` did not know. Called before [`Fan::open`].
+    /// Sets the number of children, before [`Fan::open`].
     pub(crate) fn expect(&self, children: usize) {
         self.remaining.store(children, Relaxed);
     }
@@ -65,14 +65,14 @@ impl<E: Env> Fan<E> {
     ///
     /// # Safety
     ///
-    /// The fan is pinned. It is not gone before [`Fan::close`].
+    /// The fan is pinned, and alive until [`Fan::close`].
     pub(crate) unsafe fn open(this: NonNull<Self>, listen: bool) -> Transfer {
         // SAFETY: the fan is alive.
         let fan = unsafe { this.as_ref() };
         let token = fan.env.stop_token();
         let stopped = if listen {
-            // SAFETY: the slot is pinned with the fan, and left in `close`. A source that the token borrows outlives the
-            // receiver's completion, which comes after that.
+            // SAFETY: the slot is pinned with the fan, and left in `close`. A source that the token borrows outlives
+            // the receiver's completion, which comes after `close`.
             !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) }
         } else {
             token.stop_requested()
@@ -84,29 +84,30 @@ impl<E: Env> Fan<E> {
         }
     }
 
-    /// Asks the children to stop. Called before they start.
+    /// Requests the children's stop, before they start.
     pub(crate) fn stop(&self) -> Transfer {
         self.source.request_stop_later()
     }
 
-    /// What a child sees.
+    /// Returns the environment of a child.
     ///
     /// # Safety
     ///
-    /// It is used only while that child has not completed.
+    /// The result is used only while that child has not completed.
     #[inline]
     pub(crate) unsafe fn env(&self) -> FanEnv<E> {
-        // SAFETY: the source is there while a child has not completed, by the caller's promise.
+        // SAFETY: the source is alive while a child has not completed, and the token is not used longer, by the
+        // contract.
         let token = unsafe { self.source.token().extend() };
         Patched::new(WithStopToken(token), self.env.clone())
     }
 
-    /// A child has completed and left its result. Asks the others to stop, if `stop` says so, before it is counted;
-    /// the last one ends the owner.
+    /// Counts a child that has completed and left its result. Requests the stop of the others first, if `stop` says so.
+    /// The last child ends the owner.
     ///
     /// # Safety
     ///
-    /// The child is counted once. The owner may be gone when this returns.
+    /// The child is counted once. The owner may be destroyed when this returns.
     #[inline]
     pub(crate) unsafe fn child_completed(this: NonNull<Self>, stop: bool) -> Transfer {
         // SAFETY: the owner is alive until this child is counted.
@@ -118,15 +119,15 @@ impl<E: Env> Fan<E> {
         };
         let end = fan.end;
         if fan.remaining.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: that was the last.
+            // SAFETY: the countdown has reached zero, as `end` asks.
             resumed.and(unsafe { end(this) })
         } else {
             resumed
         }
     }
 
-    /// Counts one more, for a stop on its way, unless the owner is ending. It is given back by
-    /// [`Fan::child_completed`].
+    /// Holds the owner for a stop that is being passed on, and returns whether it does: not where the owner is ending.
+    /// [`Fan::child_completed`] releases the hold.
     pub(crate) fn hold(&self) -> bool {
         let mut remaining = self.remaining.load(Relaxed);
         loop {
@@ -143,26 +144,26 @@ impl<E: Env> Fan<E> {
         }
     }
 
-    /// The countdown has reached zero: no stop will be passed on any more.
+    /// Leaves the receiver's token, after the countdown has reached zero. Waits for a callback that is running.
     #[inline]
     pub(crate) fn close(&self) {
         self.slot.leave();
     }
 
-    /// The callback of the receiver's stop token.
+    /// Takes the receiver's stop, and passes it on by a job.
     ///
     /// # Safety
     ///
     /// The slot is that of an open fan.
     unsafe fn stop_requested(slot: NonNull<StopSlot<E::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of a fan, whose owner waits for the slot to be released before it goes.
+        // SAFETY: the slot is a field of a fan, which is alive until the slot is released: `close` waits for that.
         let this = unsafe { container_of!(slot, Self, slot) };
-        // SAFETY: as above.
+        // SAFETY: the fan is alive until the slot is released, below.
         let fan = unsafe { this.as_ref() };
         let held = fan.hold();
         fan.slot.release();
         if held {
-            // SAFETY: the increment keeps the fan until the job has run, which happens once.
+            // SAFETY: the hold keeps the fan alive until the job has run. It runs once, since the callback does.
             unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
         } else {
             Transfer::none()
@@ -171,11 +172,11 @@ impl<E: Env> Fan<E> {
 
     /// # Safety
     ///
-    /// The job is that of a fan on which `stop_requested` counted one more.
+    /// The job is that of a fan that `stop_requested` holds.
     unsafe fn pass_on(job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is a field of a fan.
         let this = unsafe { container_of!(job, Self, job) };
-        // SAFETY: the increment of `stop_requested` keeps the fan, and is taken back like a child that asks for a stop.
+        // SAFETY: the hold of `stop_requested` keeps the fan alive, and is released like a child that asks for a stop.
         unsafe { Self::child_completed(this, true) }
     }
 }

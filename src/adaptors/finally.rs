@@ -20,8 +20,8 @@ impl<S, C> Finally<S, C> {
     }
 }
 
-// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
-// promise holds.
+// SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
+// weaker of their two promises holds.
 unsafe impl<S, C> Sender for Finally<S, C>
 where
     S: Sender,
@@ -42,7 +42,7 @@ where
     dismantle!(sender, cleanup);
 }
 
-/// The clean-up that comes second.
+/// The clean-up as the second sender.
 #[derive(Debug)]
 pub struct Cleanup<C>(C);
 

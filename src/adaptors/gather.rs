@@ -1,4 +1,4 @@
-//! What an adaptor that runs several children at once makes of their completions.
+//! How an adaptor that runs several children at once combines their completions.
 
 use core::convert::Infallible;
 
@@ -8,32 +8,31 @@ use super::verdict::Verdict;
 use crate::Completion;
 
 /// Takes in the completion of a child whose value is a `T` and whose error is an `E`. `INDEX` tells children apart that
-/// count differently; children of one type all have index 0.
+/// count differently. Children of one type all have index 0.
 ///
 /// # Safety
 ///
-/// `child_completed` is called on any thread, by several at once. What it keeps it keeps soundly, and what it leaves may
-/// be taken by another thread.
+/// `child_completed` may be called on any thread, by several at once. `Kept` may be taken by another thread.
 pub unsafe trait Gather<const INDEX: usize, T, E> {
-    /// What the child leaves in its place.
+    /// The result that the child leaves in its place.
     type Kept;
 
-    /// What the child leaves, and whether the others are asked to stop.
+    /// Returns the child's result, and whether the others are to stop.
     fn child_completed(&self, completion: Completion<T, E>) -> (Option<Self::Kept>, bool);
 }
 
-/// Makes the completion of the whole, from what the children left.
+/// The function from the children's results to the completion of the whole.
 pub trait Conclude<K> {
-    /// The value that comes out in the end.
+    /// The value type of the result.
     type Value;
-    /// The error that comes out in the end.
+    /// The error type of the result.
     type Error;
 
-    /// Every child has completed, or there were none.
+    /// Returns the completion. Every child has completed, or there were none.
     fn conclude(&mut self, kept: K) -> Completion<Self::Value, Self::Error>;
 }
 
-/// Every value, or what went wrong: `when_all`.
+/// All values, or the first failure: `when_all`.
 #[derive(Debug)]
 pub struct All<E>(pub(super) Verdict<E>);
 
@@ -62,7 +61,7 @@ where
     }
 }
 
-/// The first value, or what went wrong where there is none: `when_any`.
+/// The first value, or the first failure where there is none: `when_any`.
 #[derive(Debug)]
 pub struct First<T, E>(Race<T, E>);
 
@@ -71,7 +70,7 @@ impl<T, E> First<T, E> {
         First(Race::new())
     }
 
-    /// What is reported, once every child has completed.
+    /// Returns the completion, once every child has completed.
     pub(super) fn take(&mut self) -> Completion<T, E> {
         self.0.take()
     }

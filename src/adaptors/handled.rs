@@ -1,6 +1,6 @@
 use core::convert::Infallible;
 
-/// The error of a sender that nobody listens to for one: none.
+/// The error of a sender whose error would be lost: none.
 ///
 /// [`start_detached`](crate::start_detached), [`finally`](crate::Sender::finally) and the `spawn` of a scope ask for it.
 #[diagnostic::on_unimplemented(

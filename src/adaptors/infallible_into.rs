@@ -29,7 +29,8 @@ impl<S, E> InfallibleInto<S, E> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S, E> Sender for InfallibleInto<S, E>
 where
     S: Sender<Error = Infallible>,
@@ -47,7 +48,7 @@ where
     dismantle!(sender);
 }
 
-/// Gives an error that cannot be another type.
+/// Gives an error that cannot exist another type.
 #[derive(Debug)]
 pub struct Widen<E>(PhantomData<fn() -> E>);
 

@@ -18,7 +18,8 @@ impl<S> IntoOption<S> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S> Sender for IntoOption<S>
 where
     S: Sender,
@@ -36,7 +37,7 @@ where
     dismantle!(sender);
 }
 
-/// Makes an option of everything but a panic.
+/// Maps every completion but a panic to an option.
 #[derive(Debug)]
 pub struct AsOption;
 

@@ -18,7 +18,8 @@ impl<S> IntoOutcome<S> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S> Sender for IntoOutcome<S>
 where
     S: Sender,
@@ -36,7 +37,7 @@ where
     dismantle!(sender);
 }
 
-/// Makes an outcome of everything but a panic.
+/// Maps every completion but a panic to an outcome.
 #[derive(Debug)]
 pub struct AsOutcome;
 

@@ -18,8 +18,8 @@ impl<S, F> LetStopped<S, F> {
     }
 }
 
-// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
-// promise holds.
+// SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
+// weaker of their two promises holds.
 unsafe impl<S, F, N> Sender for LetStopped<S, F>
 where
     S: Sender,
@@ -41,7 +41,7 @@ where
     dismantle!(sender);
 }
 
-/// Calls the function to learn what follows.
+/// The function that makes the second sender.
 #[derive(Debug)]
 pub struct LetStoppedSuccessor<F>(F);
 

@@ -11,14 +11,14 @@ use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
 
-/// Where the children come from, and where they are kept.
+/// The senders of the children, and the storage of their operations.
 pub trait Source {
-    /// What they are.
+    /// The type of a child.
     type Sender: Sender<Value: Send, Error: Send>;
-    /// Storage for one `T` per child, which does not move its contents when it is itself pinned or left alone.
+    /// Storage for one `T` per child. Its contents do not move while it is pinned and not changed.
     type Storage<T>: AsMut<[T]>;
 
-    /// Puts every sender into its place. It may run user code, and panic.
+    /// Moves every sender into its place. It may run user code, and panic.
     fn into_storage<T>(self, place: impl FnMut(Self::Sender) -> T) -> Self::Storage<T>;
 }
 
@@ -54,12 +54,12 @@ type Value<C> = <<C as Source>::Sender as Sender>::Value;
 type Error<C> = <<C as Source>::Sender as Sender>::Error;
 type Kept<C, G> = <G as Gather<0, Value<C>, Error<C>>>::Kept;
 
-/// Makes the completion of the whole, from what the children of a `C` left.
+/// The function from the results of the children of a `C` to the completion of the whole.
 pub trait ConcludeMany<C: Source>: Gather<0, Value<C>, Error<C>> {
-    /// The value that comes out in the end.
+    /// The value type of the result.
     type Value;
 
-    /// Every child has completed, or there were none.
+    /// Returns the completion. Every child has completed, or there were none.
     fn conclude(
         &mut self,
         kept: impl ExactSizeIterator<Item = Option<Kept<C, Self>>>,
@@ -74,14 +74,14 @@ impl<C: Source> ConcludeMany<C> for First<Value<C>, Error<C>> {
     }
 }
 
-/// Starts every child, and completes when all have.
+/// The operation that starts every child, and completes when all have.
 pub struct ManyOperation<C, G, R>
 where
     C: Source,
     G: ConcludeMany<C>,
     R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
-    /// Where they come from, then their places.
+    /// The source of the children, then their places.
     children: Stage<C, C::Storage<Place<C, G, R>>>,
     fan: Fan<R::Env>,
     gather: G,
@@ -89,7 +89,7 @@ where
     _pinned: PhantomPinned,
 }
 
-/// A child's place: its operation, then what it left.
+/// A child's place: its operation, then its result.
 pub(super) struct Place<C, G, R>
 where
     C: Source,
@@ -115,7 +115,7 @@ where
     pub(crate) fn new(source: C, gather: G, receiver: R) -> Self {
         ManyOperation {
             children: Stage::new(source),
-            // SAFETY: `end` expects the fan of this operation. How many children there are is known in `start`.
+            // SAFETY: `end` expects the fan of this operation. `start` sets the number of children.
             fan: unsafe { Fan::new(0, receiver.env(), Self::end) },
             gather,
             receiver: Some(receiver),
@@ -125,16 +125,16 @@ where
 
     /// # Safety
     ///
-    /// The fan is that of an operation whose every child has completed.
+    /// The fan is that of an operation whose children and holds have all been counted.
     unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
-        // SAFETY: the fan is a field of an operation. Every child has completed and no stop is on its way, so this has
-        // exclusive access.
+        // SAFETY: the fan is a field of an operation. Every child has completed and no stop is being passed on, so this
+        // thread has exclusive access.
         let this = unsafe { container_of!(fan, Self, fan).as_mut() };
         this.fan.close();
         this.conclude()
     }
 
-    /// Every child has completed, or there are none.
+    /// Completes the receiver. Every child has completed, or there are none.
     fn conclude(&mut self) -> Transfer {
         let Some(receiver) = self.receiver.take() else {
             return Transfer::none();
@@ -157,7 +157,7 @@ where
     R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the senders, which are not pinned.
+        // SAFETY: nothing pinned is moved: the senders are not.
         let this = unsafe { self.get_unchecked_mut() };
         let owner = NonNull::from(&mut *this);
         let place = |sender| Place {
@@ -171,8 +171,8 @@ where
             Ok(places) => this.children.set_running(places),
             Err(payload) => return Completion::Panicked(payload).deliver_to(this.receiver.take()),
         }
-        // Raw from here on: a child that runs has its place to itself. The countdown keeps the operation, and so the
-        // places, until the last child was started; after that nothing is touched.
+        // Raw pointers from here on: a running child has exclusive access to its place. The countdown keeps the
+        // operation and its places alive until the last child is started. Nothing is accessed after that.
         let (first, count) = match this.children.running().map(AsMut::as_mut) {
             Some(places) if !places.is_empty() => (places.as_mut_ptr(), places.len()),
             _ => return this.conclude(),
@@ -182,8 +182,8 @@ where
         // SAFETY: no child runs yet. The fan is pinned with the operation, and closed in `end`.
         let mut resumed = unsafe { Fan::open(NonNull::new_unchecked(&raw mut (*owner.as_ptr()).fan), listen) };
         for index in 0..count {
-            // SAFETY: the child has not been started, so this has exclusive access to its place, and the operation is
-            // alive until it completes. The stage is pinned there.
+            // SAFETY: the child has not been started, so this thread has exclusive access to its place. The operation
+            // is alive until the child is counted, and the stage is pinned in it.
             resumed.append(unsafe {
                 let place = NonNull::new_unchecked(first.add(index));
                 Stage::start_child(NonNull::new_unchecked(&raw mut (*place.as_ptr()).stage), place)
@@ -193,8 +193,8 @@ where
     }
 }
 
-// SAFETY: values, errors and receiver are `Send`, and the gathering takes completions on any thread, by its promise; a
-// place is touched by its own child alone.
+// SAFETY: values, errors and receiver are `Send`. `Gather` takes completions on any thread, by its contract. A place is
+// accessed by its own child alone.
 unsafe impl<C, G, R> Parent<0> for Place<C, G, R>
 where
     C: Source,
@@ -207,15 +207,15 @@ where
 
     #[inline]
     fn env(this: &Waiting<Self>) -> Self::Env {
-        // SAFETY: the child has not completed, so the owner is alive, and the environment not used after.
+        // SAFETY: the child has not completed, so the owner is alive, and the environment is not used afterwards.
         unsafe { this.parent().owner.as_ref().fan.env() }
     }
 
     #[inline]
     fn child_completed(this: Waiting<Self>, completion: Completion<Value<C>, Error<C>>) -> Transfer {
         let owner = this.parent().owner;
-        // SAFETY: the owner is alive until this child is counted, which happens once. The place is this child's, and its
-        // operation touches nothing of itself any more. `end` expects the owner's fan.
+        // SAFETY: the owner is alive until this child is counted, here and once. The place is this child's, whose
+        // operation accesses nothing of itself any more. `end` expects the owner's fan.
         unsafe {
             let (kept, stop) = owner.as_ref().gather.child_completed(completion);
             (*this.as_ptr().as_ptr()).stage.set_kept(kept);

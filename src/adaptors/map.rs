@@ -2,14 +2,14 @@
 
 use crate::{Completion, Panic, Receiver, Transfer};
 
-/// What such an adaptor does with a completion.
+/// The function of an adaptor from one completion to another.
 pub trait Map<T, E>: Send {
-    /// The value that may come out.
+    /// The value type of the result.
     type Value;
-    /// The error that may come out.
+    /// The error type of the result.
     type Error;
 
-    /// Turns what arrives into what is handed on. It runs user code through [`Panic::catch`].
+    /// Maps a completion. It runs user code through [`Panic::catch`].
     fn map(self, completion: Completion<T, E>) -> Completion<Self::Value, Self::Error>;
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn call<T, U, E>(
     }
 }
 
-/// A receiver that maps the completion and hands it on.
+/// A receiver that maps the completion and passes it on.
 #[derive(Debug)]
 pub struct MapReceiver<M, R> {
     map: M,

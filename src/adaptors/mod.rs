@@ -1,8 +1,8 @@
-//! Algorithms that make one sender of others.
+//! Algorithms that adapt or combine senders.
 //!
-//! One file per algorithm; the shapes that several share are in files of their own: `map` turns one completion into
-//! another, `chain` runs one sender after another, `rounds` one again and again, `fan` several at once, as a `tuple` or
-//! as `many` of one type.
+//! Each algorithm has a file. The shapes that several share have files of their own: `map` turns one completion into
+//! another, `chain` runs one sender after another, and `rounds` repeats one. `fan` runs several at once, as a `tuple`
+//! or as `many` of one type.
 
 mod affine;
 #[cfg(feature = "alloc")]

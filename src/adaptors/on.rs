@@ -21,8 +21,8 @@ impl<S, C> On<S, C> {
     }
 }
 
-// SAFETY: a `ChainOperation` keeps the promises. Its last step completes on the scheduler of the receiver's
-// environment; the way there need not be inline even where the sender is.
+// SAFETY: a `ChainOperation` keeps the promises of `Sender`. Its last step completes on the scheduler of the receiver's
+// environment. It is not inline even where the sender is.
 unsafe impl<S, C> Sender for On<S, C>
 where
     S: Sender + Send,
@@ -55,7 +55,7 @@ where
     dismantle!(sender);
 }
 
-/// The way back, which nothing can stop; or the panic of the user's code that was to tell it.
+/// The way back, which cannot be stopped; or the panic of the environment's scheduler.
 #[derive(Debug)]
 pub struct Back<C>(Result<C, Panic>);
 

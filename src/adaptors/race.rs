@@ -1,4 +1,4 @@
-//! Who was first among several children: the state of `when_any`.
+//! The first of several children: the state of `when_any`.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -7,11 +7,11 @@ use super::verdict::Verdict;
 use crate::Completion;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Takes in the completions of several children, on any threads, and keeps the first value; where there is none, the
-/// first error or panic, else a stop.
+/// The completions of several children, taken on any thread: the first value, or else the first error or panic, or else
+/// a stop.
 pub(crate) struct Race<T, E> {
-    /// Set by the first value, which then owns `winner`. It is read after the countdown of the children, which orders
-    /// everything, so relaxed accesses do.
+    /// Set by the first value, whose thread then writes `winner`. Relaxed: `winner` is read after the countdown of the
+    /// children, whose release and acquire order the accesses.
     won: AtomicBool,
     winner: UnsafeCell<Option<T>>,
     losers: Verdict<E>,
@@ -26,12 +26,13 @@ impl<T, E> Race<T, E> {
         }
     }
 
-    /// Takes a completion in. `true` when the others are to stop: there is a winner, or a panic.
+    /// Takes a completion. Returns `true` when the others are to stop: after a value or a panic.
     pub(crate) fn child_completed(&self, completion: Completion<T, E>) -> bool {
         match completion {
             Completion::Value(value) => {
                 if !self.won.swap(true, Relaxed) {
-                    // SAFETY: whoever sets the flag owns the cell, and it is read only after every child has completed.
+                    // SAFETY: the one thread that sets the flag writes the cell, and it is read only after every child
+                    // has completed.
                     unsafe { *self.winner.get() = Some(value) };
                 }
                 true
@@ -51,7 +52,7 @@ impl<T, E> Race<T, E> {
         }
     }
 
-    /// What is reported, once every child has completed. A panic is never lost to a winner.
+    /// Returns the completion, once every child has completed. A panic precedes a value.
     pub(crate) fn take(&mut self) -> Completion<T, E> {
         match (self.winner.get_mut().take(), self.losers.take()) {
             (_, Some(Completion::Panicked(payload))) => Completion::Panicked(payload),

@@ -19,8 +19,8 @@ impl<S> RepeatN<S> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
-// token between rounds, so it is never `Inline`.
+// SAFETY: a `RoundsOperation` keeps the promises of `Sender`. Every round starts where the one before completed. The
+// loop asks its stop token between rounds, so it is never `Inline`.
 unsafe impl<S> Sender for RepeatN<S>
 where
     S: Sender + Clone + Send,
@@ -38,7 +38,7 @@ where
     dismantle!(sender);
 }
 
-/// The rounds that are left.
+/// The number of rounds that are left.
 #[derive(Debug)]
 pub struct Count(usize);
 

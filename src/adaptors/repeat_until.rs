@@ -19,8 +19,8 @@ impl<S, F> RepeatUntil<S, F> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
-// token between rounds, so it is never `Inline`.
+// SAFETY: a `RoundsOperation` keeps the promises of `Sender`. Every round starts where the one before completed. The
+// loop asks its stop token between rounds, so it is never `Inline`.
 unsafe impl<S, F> Sender for RepeatUntil<S, F>
 where
     S: Sender + Clone + Send,

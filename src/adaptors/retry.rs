@@ -19,8 +19,8 @@ impl<S> Retry<S> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
-// token between rounds, so it is never `Inline`.
+// SAFETY: a `RoundsOperation` keeps the promises of `Sender`. Every round starts where the one before completed. The
+// loop asks its stop token between rounds, so it is never `Inline`.
 unsafe impl<S> Sender for Retry<S>
 where
     S: Sender + Clone + Send,
@@ -38,7 +38,7 @@ where
     dismantle!(sender);
 }
 
-/// Tries again after every error.
+/// Retries after every error.
 #[derive(Debug)]
 pub struct Always;
 
@@ -72,8 +72,8 @@ impl<S, F> RetryIf<S, F> {
     }
 }
 
-// SAFETY: a `RoundsOperation` keeps the promises. Every round starts where the one before completed. The loop asks its stop
-// token between rounds, so it is never `Inline`.
+// SAFETY: a `RoundsOperation` keeps the promises of `Sender`. Every round starts where the one before completed. The
+// loop asks its stop token between rounds, so it is never `Inline`.
 unsafe impl<S, F> Sender for RetryIf<S, F>
 where
     S: Sender + Clone + Send,
@@ -92,7 +92,7 @@ where
     dismantle!(sender);
 }
 
-/// Tries again while the predicate says so.
+/// Retries while the predicate is true.
 #[derive(Debug)]
 pub struct While<F>(F);
 

@@ -11,27 +11,27 @@ use crate::sender::stage::{Stage, container_of};
 use crate::stop::StopToken;
 use crate::{Completion, Env, Job, Operation, Panic, Receiver, Sender, Transfer};
 
-/// What such an adaptor does when a round is over.
+/// The decision of an adaptor after a round.
 pub trait Rounds<T, E>: Send {
-    /// The value that comes out in the end.
+    /// The value type of the result.
     type Value;
-    /// The error that comes out in the end.
+    /// The error type of the result.
     type Error;
 
-    /// Whether there is a first round at all, and what is handed on where there is none.
+    /// Decides on a first round, or the completion where there is none.
     #[inline]
     fn begin(&mut self) -> ControlFlow<Completion<Self::Value, Self::Error>> {
         ControlFlow::Continue(())
     }
 
-    /// Another round, or what is handed on. It runs user code through [`Panic::catch`].
+    /// Decides on another round, or the completion. It runs user code through [`Panic::catch`].
     fn next(&mut self, completion: Completion<T, E>) -> ControlFlow<Completion<Self::Value, Self::Error>>;
 }
 
-/// Clones a sender, runs it, destroys its operation, and again.
+/// The operation that clones a sender, runs the clone, destroys its operation, and repeats.
 ///
-/// A sender that completes inside `start` is run in a loop right there. Any other hands back a job from its completion,
-/// and the driver that runs it starts the next round: constant stack either way.
+/// A sender that completes inside `start` is run in a loop there. The completion of any other returns a job, and the
+/// driver that runs the job starts the next round. The stack is constant either way.
 pub struct RoundsOperation<S, P, R>
 where
     S: Sender + Clone + Send,
@@ -43,7 +43,7 @@ where
     policy: P,
     receiver: Option<R>,
     job: Job,
-    /// Only for a sender that completes inline: where, on the stack of `start`, to note that there is another round.
+    /// For a sender that completes inline: a flag on the stack of `start`, set for another round.
     again: *mut bool,
     _pinned: PhantomPinned,
 }
@@ -70,11 +70,11 @@ where
     ///
     /// The job is that of a started operation, between two rounds.
     unsafe fn run_job(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of an operation, which no round has access to.
+        // SAFETY: the job is a field of an operation. No round is running, so this thread has exclusive access.
         unsafe { container_of!(job, Self, job).as_mut() }.run_round()
     }
 
-    /// Runs a round. The operation is started, and no round is running: that has exclusive access.
+    /// Runs a round. The operation is started, and no round is running.
     #[inline]
     fn run_round(&mut self) -> Transfer {
         let sender = match Panic::catch(|| self.sender.clone()) {
@@ -82,8 +82,8 @@ where
             Err(payload) => return self.hand_on(Completion::Panicked(payload)),
         };
         let this = NonNull::from(self);
-        // SAFETY: the stage is pinned with this operation, which is not destroyed before the receiver completes. That is
-        // after the round, which destroys its operation in its completion.
+        // SAFETY: the stage is pinned with this operation, which is alive until the receiver is completed, after the
+        // round. The round's completion destroys its operation.
         unsafe {
             let round = sender.connect(ChildReceiver::new(this));
             Stage::start(NonNull::new_unchecked(&raw mut (*this.as_ptr()).round), round)
@@ -103,7 +103,7 @@ where
 {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
+        // SAFETY: nothing is moved out of the pinned operation.
         let this = unsafe { self.get_unchecked_mut() };
         if let ControlFlow::Break(completion) = this.policy.begin() {
             return this.hand_on(completion);
@@ -116,7 +116,7 @@ where
         let mut again = true;
         while again {
             again = false;
-            // SAFETY: no round is running, and the operation is alive: the last one asked for another.
+            // SAFETY: no round is running, and the operation is alive: the last round asked for another.
             resumed.append(unsafe {
                 (*this).again = &raw mut again;
                 (*this).run_round()
@@ -158,12 +158,12 @@ where
             _ => return this.hand_on(Completion::Stopped),
         }
         if S::COMPLETES.is_inline() {
-            // SAFETY: `start` is beneath this call on this stack.
+            // SAFETY: `start` is beneath this call on this stack, and so is the flag.
             unsafe { *this.again = true };
             return Transfer::none();
         }
         let this = NonNull::from(this);
-        // SAFETY: the operation stays until a round completes the receiver, and the next begins with this job.
+        // SAFETY: the operation is alive until the receiver is completed, and the next round begins with this job.
         unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).job)) }
     }
 }

@@ -1,8 +1,8 @@
-//! Saying what to write when two types should have been one.
+//! Compile errors that say what to write when two types should be one.
 //!
-//! Each trait comes twice. [`SameError`] and [`SameValue`] hold for two equal types and infer either from the other,
-//! which is what a sender made of others needs. [`ErrorIs`] and [`ValueIs`] infer nothing, so that a method which asks
-//! for one waits until both types are known, and the compiler shows the sentence instead of a mismatch of its own.
+//! Each trait comes twice. [`SameError`] and [`SameValue`] hold for two equal types and infer either from the other, as
+//! a sender that combines others needs. [`ErrorIs`] and [`ValueIs`] infer nothing, so that a method which asks for one
+//! waits until both types are known, and the compiler shows the sentence instead of a mismatch of its own.
 
 /// One error type for senders that end in one place.
 ///
@@ -13,7 +13,7 @@
     note = "convert each with `.err_into::<MyError>()` or `.map_err(..)`; a sender that cannot fail takes any error with `.infallible_into()`"
 )]
 pub trait SameError<A, B> {
-    /// Itself, under the other name.
+    /// Converts to the equal type.
     fn same(error: A) -> B;
 }
 
@@ -43,7 +43,7 @@ impl<E> ErrorIs<E> for E {}
     note = "make them one with `.then(..)`, for example into the variants of an enum"
 )]
 pub trait SameValue<A, B> {
-    /// Itself, under the other name.
+    /// Converts to the equal type.
     fn same(value: A) -> B;
 }
 

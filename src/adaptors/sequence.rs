@@ -18,8 +18,8 @@ impl<A, B> Sequence<A, B> {
     }
 }
 
-// SAFETY: a `ChainOperation` keeps the promises. The second sender starts where the first completed, so what both
-// promise holds.
+// SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
+// weaker of their two promises holds.
 unsafe impl<A, B> Sender for Sequence<A, B>
 where
     A: Sender,
@@ -39,7 +39,7 @@ where
     dismantle!(first, second);
 }
 
-/// The sender that comes second.
+/// The second sender.
 #[derive(Debug)]
 pub struct Second<B>(B);
 

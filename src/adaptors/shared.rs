@@ -1,4 +1,5 @@
-//! One run of a sender on the heap, and those who wait for its result: the state of `split` and `ensure_started`.
+//! One run of a sender on the heap, and the operations that wait for its result: the state of `split` and
+//! `ensure_started`.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -21,38 +22,39 @@ use crate::{Completion, EmptyEnv, Job, Patched, Sender, Transfer, WithStopToken}
 
 /// The state on the heap.
 ///
-/// Two counts keep it. `interested` counts the handles, and the operations that wait with one: when it falls to zero
-/// while the sender runs, the sender is asked to stop. `references` counts one for all of those together, one for the
-/// running sender, and one for a stop on its way: when it falls to zero, the memory goes.
+/// Two counts keep it alive. `interested` counts the handles, and the operations that wait with one. When it falls to
+/// zero while the sender runs, the sender is stopped. `references` counts one for all interested together, one for the
+/// running sender, and one for a stop that is being passed on. When it falls to zero, the memory is freed.
 #[repr(C)]
 pub(super) struct Shared<S: Sender> {
-    /// First, so that a handle finds it without knowing the sender.
+    /// The first field, so that a handle finds it without the sender's type.
     lose_interest: LoseInterest,
     /// Destroys the state.
     node: DropNode,
-    /// Accessed by the thread that starts the sender, then by the completion of the operation; others use the rest of the
-    /// state meanwhile.
+    /// Accessed by the thread that starts the sender, then by the completion of the operation. Other threads use the
+    /// other fields meanwhile.
     operation: InPlace<S, S::Operation<ChildReceiver<Self, 0>>>,
-    /// What the sender sees. It comes after the operation, so that it is dropped after it.
+    /// The stop source of the sender. It is declared after the operation, and so dropped after it.
     source: InplaceStopSource,
-    /// Written by the completion, before the waiters are taken; then only read, or taken by the one handle there is.
+    /// Written by the completion, before the waiters are taken. From then on it is only read, or taken by the only
+    /// handle.
     completion: UnsafeCell<Option<Completion<S::Value, S::Error>>>,
     waiters: SpinLock<Waiters>,
-    /// Whether the first who waits has started the sender. Written once, under the lock of `waiters`; so relaxed.
+    /// Whether the first waiter has started the sender. Relaxed: written once, under the lock of `waiters`.
     begun: AtomicBool,
     interested: Count,
     references: Count,
-    /// Requests the stop of the sender, from the loop of whoever lost the last interest.
+    /// Requests the stop of the sender, from the loop of the thread that released the last interest.
     stop: Job,
 }
 
 /// # Safety
 ///
-/// The pointer is to a [`Shared`] that has this function. One interest is given back.
+/// The pointer is to a [`Shared`] that has this function. One interest is released.
 type LoseInterest = unsafe fn(NonNull<()>) -> Transfer;
 
-// SAFETY: the completion is `Send` by the bounds of `Handle::new`, and handed over through the lock; the operation is only
-// destroyed, by its own completion.
+// SAFETY: the completion is `Send` by the bounds of `Handle::new`, and released and acquired through the lock. The
+// operation is only destroyed, by its own completion.
 unsafe impl<S: Sender> Parent<0> for Shared<S> {
     type Value = S::Value;
     type Error = S::Error;
@@ -73,14 +75,14 @@ unsafe impl<S: Sender> Parent<0> for Shared<S> {
     }
 }
 
-/// One reference to the state, which counts.
+/// One counted reference to the state.
 struct Reference<S: Sender>(NonNull<Shared<S>>);
 
 impl<S: Sender> Deref for Reference<S> {
     type Target = Shared<S>;
 
     fn deref(&self) -> &Shared<S> {
-        // SAFETY: a reference keeps the state.
+        // SAFETY: the reference keeps the state alive.
         unsafe { self.0.as_ref() }
     }
 }
@@ -88,20 +90,21 @@ impl<S: Sender> Deref for Reference<S> {
 impl<S: Sender> Drop for Reference<S> {
     fn drop(&mut self) {
         if self.references.release() {
-            // SAFETY: that was the last. The sender is `'static`, or has run and is gone.
+            // SAFETY: this was the last reference. The sender is `'static`, or has run and was destroyed.
             unsafe { DropNode::destroy(NonNull::new_unchecked(&raw mut (*self.0.as_ptr()).node)) };
         }
     }
 }
 
-/// The run of the sender, with its reference. There is one: of what has set `begun`, then of the sender that runs.
+/// The right to run the sender, with its reference. It is owned by the thread that has set `begun`, then by the running
+/// sender.
 pub struct Run<S: Sender>(Reference<S>);
 
 impl<S: Sender> Run<S> {
     fn start(self) -> Transfer {
         let this = ManuallyDrop::new(self).0.0;
-        // SAFETY: the running sender's reference keeps the memory until it has completed, or was not connected. It is
-        // pinned on the heap.
+        // SAFETY: the reference of the run keeps the memory alive until the sender has completed, or was not connected.
+        // The state is pinned on the heap.
         unsafe {
             let operation = NonNull::new_unchecked(&raw mut (*this.as_ptr()).operation);
             match InPlace::connect(operation, |sender| sender.connect(ChildReceiver::new(this))) {
@@ -114,8 +117,8 @@ impl<S: Sender> Run<S> {
     /// Stores the completion and resumes the waiters. The sender has completed, or was not connected.
     fn complete(self, completion: Completion<S::Value, S::Error>) -> Transfer {
         let Run(shared) = &self;
-        // SAFETY: nothing reads the completion before the waiters are taken, and the operation touches nothing of itself any
-        // more.
+        // SAFETY: no thread reads the completion before the waiters are taken. The operation accesses nothing of itself
+        // any more.
         unsafe {
             InPlace::clear(NonNull::new_unchecked(&raw mut (*shared.0.as_ptr()).operation));
             *shared.completion.get() = Some(completion);
@@ -130,7 +133,7 @@ crate::opaque!([S: Sender] Run<S>);
 impl<S: Sender> Shared<S> {
     /// # Safety
     ///
-    /// The node is that of a state that nothing uses any more.
+    /// The node is that of a state to which the caller has exclusive access, and which is not used afterwards.
     unsafe fn destroy(node: NonNull<DropNode>, list: &mut DropList<'_>) {
         // SAFETY: the node is a field of a state, which was leaked by `Handle::new`.
         let mut this = unsafe { Box::from_raw(container_of!(node, Self, node).as_ptr()) };
@@ -139,14 +142,14 @@ impl<S: Sender> Shared<S> {
 
     /// # Safety
     ///
-    /// As for [`LoseInterest`].
+    /// The contract of [`LoseInterest`].
     unsafe fn lose_interest(this: NonNull<()>) -> Transfer {
         let this = this.cast::<Self>();
-        // SAFETY: the interest is counted until here.
+        // SAFETY: the interest is counted until here, and keeps the state alive.
         if !unsafe { this.as_ref() }.interested.release() {
             return Transfer::none();
         }
-        // That of those who were interested.
+        // The reference that all interested share.
         let shared = Reference(this);
         let waiters = shared.waiters.lock();
         let runs = shared.begun.load(Relaxed) && !waiters.is_over();
@@ -155,7 +158,7 @@ impl<S: Sender> Shared<S> {
             return Transfer::none();
         }
         let this = ManuallyDrop::new(shared).0;
-        // SAFETY: interest does not come back, so the job is handed out once, and the reference goes with it.
+        // SAFETY: interest does not rise from zero, so the job is returned once. The reference passes to it.
         unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*this.as_ptr()).stop)) }
     }
 
@@ -163,7 +166,7 @@ impl<S: Sender> Shared<S> {
     ///
     /// The job is that of a state, with a reference.
     unsafe fn request_stop(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a state. Its reference is given back.
+        // SAFETY: the job is a field of a state. Its reference is released here.
         let shared = Reference(unsafe { container_of!(job, Self, stop) });
         shared.source.request_stop_later()
     }
@@ -171,16 +174,16 @@ impl<S: Sender> Shared<S> {
 
 /// One interest in a shared run.
 ///
-/// It asks nothing of `S`, so that it is `Send` wherever `S` is: of an `async` block that holds one the compiler wants to
-/// know that with the lifetimes in `S` forgotten, and may not see then that it is a sender.
+/// It has no bound on `S`, so that it is `Send` wherever `S` is. For an `async` block that holds a handle, the compiler
+/// checks `Send` with the lifetimes in `S` erased, and cannot prove the bound then.
 pub(super) struct Handle<S> {
     /// A [`Shared<S>`](Shared).
     shared: NonNull<()>,
     _sender: PhantomData<*mut S>,
 }
 
-// SAFETY: the state may be used on any thread: the sender is connected and started by one, value and error are `Send` by
-// the bounds of `new`, and `Sync` where several read them.
+// SAFETY: the state may be used on any thread. One thread connects and starts the sender. Value and error are `Send` by
+// the bounds of `new`, and `Sync` where several threads read them.
 unsafe impl<S: Send> Send for Handle<S> {}
 // SAFETY: through a shared reference a handle is only cloned.
 unsafe impl<S: Send> Sync for Handle<S> {}
@@ -208,11 +211,11 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
 
 impl<S: Sender> Handle<S> {
     fn shared(&self) -> &Shared<S> {
-        // SAFETY: a handle keeps the state.
+        // SAFETY: the handle keeps the state alive.
         unsafe { self.shared.cast().as_ref() }
     }
 
-    /// The run, for the first who asks, under the lock.
+    /// Returns the right to run to the first caller, under the lock.
     fn begin(&self, _: &mut Waiters) -> Option<Run<S>> {
         let shared = self.shared();
         if shared.begun.load(Relaxed) {
@@ -223,22 +226,22 @@ impl<S: Sender> Handle<S> {
         Some(Run(Reference(self.shared.cast())))
     }
 
-    /// Starts the sender, if nothing has yet.
+    /// Starts the sender, unless it was started.
     pub(super) fn start(&self) -> Transfer {
         let run = self.begin(&mut self.shared().waiters.lock());
         run.map_or_else(Transfer::none, Run::start)
     }
 
-    /// Moves the state to `list`, where this is the last handle to a run that has not begun. Else the handle is dropped.
+    /// Moves the state to `list` if this is the last handle, and the run has not begun. Otherwise drops the handle.
     pub(super) fn give_to<'a>(self, list: &mut DropList<'a>)
     where
         S: 'a,
     {
-        // The last handle is this one, so no other can come. Pairs with the release of every other handle that was lost.
+        // This is the last handle, so no other can be made. Pairs with the release of every other handle.
         if self.shared().interested.is_one() && !self.shared().begun.load(Relaxed) {
             let this = ManuallyDrop::new(self).shared.cast::<Shared<S>>();
-            // SAFETY: nothing else uses the state: the reference of this handle is the only one before the run begins.
-            // What the state borrows is what `S` borrows.
+            // SAFETY: this handle has exclusive access: its reference is the only one before the run begins. The state
+            // borrows what `S` borrows.
             unsafe { list.push(NonNull::new_unchecked(&raw mut (*this.as_ptr()).node)) };
         }
     }
@@ -253,10 +256,10 @@ impl<S: Sender> Handle<S> {
 }
 
 impl<S> Handle<S> {
-    /// Gives the interest back, and returns what that resumes.
+    /// Releases the interest, and returns the transfer of that.
     fn give_back(self) -> Transfer {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it is given back this once.
+        // SAFETY: the interest is released once: the handle is not dropped.
         unsafe { this.lose() }
     }
 
@@ -264,14 +267,14 @@ impl<S> Handle<S> {
     ///
     /// The handle is not used afterwards.
     unsafe fn lose(&self) -> Transfer {
-        // SAFETY: the function comes first in what is there; the handle's interest is given back.
+        // SAFETY: the function is the first field of the state, and the handle's interest is released.
         unsafe { self.shared.cast::<LoseInterest>().read()(self.shared) }
     }
 }
 
 impl<S> Drop for Handle<S> {
     fn drop(&mut self) {
-        // SAFETY: this is the end of it.
+        // SAFETY: the handle is being dropped, so it is not used afterwards.
         unsafe { self.lose() }.run();
     }
 }
@@ -282,17 +285,17 @@ impl<S> fmt::Debug for Handle<S> {
     }
 }
 
-/// How a waiter gets the completion.
+/// The way in which a waiter gets the completion.
 pub trait Fetch<T, E> {
-    /// The completion, of which this waiter gets its own.
+    /// Returns this waiter's own completion.
     ///
     /// # Safety
     ///
-    /// The completion is there. Where it is taken, the caller is the only one.
+    /// The completion was written. Where it is taken, the caller is the only waiter.
     unsafe fn fetch(completion: *mut Option<Completion<T, E>>) -> Completion<T, E>;
 }
 
-/// One interest in a shared run, of which the completion is got as `D` says.
+/// One interest in a shared run, whose completion is delivered as `D` says.
 pub struct Interest<S, D> {
     handle: Handle<S>,
     _fetch: PhantomData<fn() -> D>,
@@ -309,8 +312,8 @@ impl<S, D> Interest<S, D> {
 
 crate::opaque!([S, D] Interest<S, D>);
 
-// SAFETY: a handle keeps the state, and so the list. The completion is stored before the waiters are taken, and not changed
-// after that but by what takes it, which is alone. The state may be used on any thread.
+// SAFETY: a handle keeps the state, and so the list, alive. The completion is stored before the waiters are taken.
+// After that only a waiter that is alone takes it. The state may be used on any thread.
 unsafe impl<S: Sender, D: Fetch<S::Value, S::Error>> Awaited for Interest<S, D> {
     type Value = S::Value;
     type Error = S::Error;
@@ -333,7 +336,7 @@ unsafe impl<S: Sender, D: Fetch<S::Value, S::Error>> Awaited for Interest<S, D> 
     }
 
     unsafe fn result(self) -> (Completion<S::Value, S::Error>, Transfer) {
-        // SAFETY: the run is over, so the completion was written; the handle keeps it alive.
+        // SAFETY: the run is over, so the completion was written. The handle keeps it alive.
         let completion = unsafe { D::fetch(self.handle.shared().completion.get()) };
         (completion, self.handle.give_back())
     }

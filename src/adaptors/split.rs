@@ -6,7 +6,7 @@ use crate::{Completion, Panic, Receiver, Sender};
 /// Sender created by [`Sender::split`].
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Split<S> {
-    /// `None` once it was moved out, to be destroyed.
+    /// `None` once it was moved out to be destroyed.
     handle: Option<Handle<S>>,
 }
 
@@ -28,7 +28,8 @@ impl<S: Sender> Clone for Split<S> {
 
 crate::opaque!([S] Split<S>);
 
-// SAFETY: a `WaitOperation` touches nothing once it is in the list, nor after its completion, and is `!Unpin`.
+// SAFETY: a `WaitOperation` is `!Unpin`, and accesses nothing of itself once it is in the list, nor after its
+// completion.
 unsafe impl<S> Sender for Split<S>
 where
     S: Sender + Send + 'static,
@@ -53,13 +54,13 @@ where
     }
 }
 
-/// A clone of the completion.
+/// Delivery of a clone of the completion.
 #[derive(Debug)]
 pub struct FetchClone;
 
 impl<T: Clone, E: Clone> Fetch<T, E> for FetchClone {
     unsafe fn fetch(completion: *mut Option<Completion<T, E>>) -> Completion<T, E> {
-        // SAFETY: the completion is there, and only ever read.
+        // SAFETY: the completion was written, by the contract, and is only read.
         match unsafe { &*completion } {
             Some(Completion::Value(value)) => match Panic::catch(|| value.clone()) {
                 Ok(value) => Completion::Value(value),

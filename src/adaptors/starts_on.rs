@@ -19,8 +19,8 @@ impl<S, C> StartsOn<S, C> {
     }
 }
 
-// SAFETY: a `ChainOperation` keeps the promises. Where the sender completes is relative to the given scheduler, so
-// nothing holds outside but that both complete inline.
+// SAFETY: a `ChainOperation` keeps the promises of `Sender`. The sender's own promise is relative to the given
+// scheduler, so outside only `Inline` of both holds.
 unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
     type Value = S::Value;
     type Error = S::Error;
@@ -46,7 +46,7 @@ unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
     dismantle!(sender);
 }
 
-/// What runs when the scheduler is reached.
+/// The sender that starts once the scheduler is reached.
 #[derive(Debug)]
 pub struct Started<S, C> {
     sender: S,

@@ -20,8 +20,8 @@ impl<S, G> StopWhen<S, G> {
     }
 }
 
-// SAFETY: the operation touches nothing after its second child was started or the last has completed, and is `!Unpin`.
-// Where both children complete inside their `start`, the last one's completion does so inside this `start`.
+// SAFETY: the operation is `!Unpin`, and accesses nothing of itself after its second child was started or the last has
+// completed. Where both children complete inside their `start`, the last completion is inside this `start`.
 unsafe impl<S: Sender, G: Sender> Sender for StopWhen<S, G>
 where
     S::Value: Send,
@@ -39,11 +39,11 @@ where
     dismantle!(sender, trigger);
 }
 
-/// Whichever completes first stops the other; the work's completion counts, and the trigger's panic.
+/// The policy by which the first to complete stops the other. The work's completion counts, and the trigger's panic.
 #[derive(Debug)]
 pub struct EitherStops<T, E>(PhantomData<fn() -> (T, E)>);
 
-// SAFETY: it keeps nothing itself; value and error are `Send`.
+// SAFETY: the type has no state, and value and error are `Send`.
 unsafe impl<T: Send, E: Send> Gather<0, T, E> for EitherStops<T, E> {
     type Kept = Completion<T, E>;
 
@@ -53,7 +53,7 @@ unsafe impl<T: Send, E: Send> Gather<0, T, E> for EitherStops<T, E> {
     }
 }
 
-// SAFETY: it keeps nothing itself; a panic is `Send`.
+// SAFETY: the type has no state, and a panic is `Send`.
 unsafe impl<T, E, U, F> Gather<1, U, F> for EitherStops<T, E> {
     type Kept = Panic;
 
@@ -75,7 +75,7 @@ impl<T, E> Conclude<(Option<Completion<T, E>>, Option<Panic>)> for EitherStops<T
             (Some(panicked @ Completion::Panicked(_)), _) => panicked,
             (_, Some(payload)) => Completion::Panicked(payload),
             (Some(completion), None) => completion,
-            // The work always leaves its completion.
+            // Unreachable: the work always leaves its completion.
             (None, None) => Completion::Stopped,
         }
     }

@@ -17,7 +17,8 @@ impl<S, E> StoppedAsError<S, E> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S, E> Sender for StoppedAsError<S, E>
 where
     S: Sender<Error = E>,
@@ -36,7 +37,7 @@ where
     dismantle!(sender);
 }
 
-/// Makes the given error of a stop.
+/// Maps a stop to the given error.
 #[derive(Debug)]
 pub struct StopAsError<E>(E);
 

@@ -16,7 +16,8 @@ impl<S> StoppedAsOption<S> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S> Sender for StoppedAsOption<S>
 where
     S: Sender,
@@ -34,7 +35,7 @@ where
     dismantle!(sender);
 }
 
-/// Makes `None` of a stop and `Some` of a value.
+/// Maps a stop to `None`, and a value to `Some`.
 #[derive(Debug)]
 pub struct StopAsNone;
 

@@ -28,7 +28,8 @@ impl<S> Timeout<S> {
     }
 }
 
-// SAFETY: the operation touches nothing after its second child was started or the last has completed, and is `!Unpin`.
+// SAFETY: the operation is `!Unpin`, and accesses nothing of itself after its second child was started or the last has
+// completed.
 unsafe impl<S: Sender> Sender for Timeout<S>
 where
     S::Value: Send,
@@ -46,22 +47,22 @@ where
     dismantle!(sender);
 }
 
-/// Why a sender with a [`Timeout`] failed.
+/// The error of a sender with a [`timeout`](Sender::timeout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeoutError<E> {
-    /// The time was up, and the sender stopped.
+    /// The duration had passed, and the sender stopped.
     Elapsed,
     /// The sender failed.
     Inner(E),
 }
 
 impl<E> TimeoutError<E> {
-    /// Whether the time was up.
+    /// Returns whether the duration had passed.
     pub const fn is_elapsed(&self) -> bool {
         matches!(self, TimeoutError::Elapsed)
     }
 
-    /// The sender's error, where there is one.
+    /// Returns the sender's error, if there is one.
     pub fn into_inner(self) -> Option<E> {
         match self {
             TimeoutError::Elapsed => None,
@@ -79,7 +80,7 @@ impl<E: fmt::Display> fmt::Display for TimeoutError<E> {
     }
 }
 
-/// It stands in for the sender's error, so that one's source is its own.
+/// `Inner` shows the sender's error, so its source is that error's source.
 impl<E: Error> Error for TimeoutError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
@@ -89,15 +90,16 @@ impl<E: Error> Error for TimeoutError<E> {
     }
 }
 
-/// Whichever completes first stops the other; the work's completion counts, and a stop is an error when the time was up.
+/// The policy by which the first to complete stops the other. The work's completion counts; a stop after the duration
+/// is an error.
 #[derive(Debug)]
 pub struct TimeLimit<T, E>(PhantomData<fn() -> (T, E)>);
 
-/// The time is up.
+/// A mark that the duration has passed.
 #[derive(Debug)]
 pub struct Elapsed;
 
-// SAFETY: it keeps nothing itself; value and error are `Send`.
+// SAFETY: the type has no state, and value and error are `Send`.
 unsafe impl<T: Send, E: Send> Gather<0, T, E> for TimeLimit<T, E> {
     type Kept = Completion<T, E>;
 
@@ -107,7 +109,7 @@ unsafe impl<T: Send, E: Send> Gather<0, T, E> for TimeLimit<T, E> {
     }
 }
 
-// SAFETY: it keeps nothing itself, and leaves nothing that belongs to a thread.
+// SAFETY: the type has no state, and `Elapsed` is `Send`.
 unsafe impl<T, E> Gather<1, (), Infallible> for TimeLimit<T, E> {
     type Kept = Elapsed;
 
@@ -115,7 +117,7 @@ unsafe impl<T, E> Gather<1, (), Infallible> for TimeLimit<T, E> {
     fn child_completed(&self, completion: Completion<(), Infallible>) -> (Option<Elapsed>, bool) {
         match completion {
             Completion::Value(()) => (Some(Elapsed), true),
-            // Stopped by whoever stops the work, or because that has completed. A timer does not panic.
+            // The receiver was stopped, or the work has completed. A timer neither fails nor panics.
             Completion::Error(_) | Completion::Stopped | Completion::Panicked(_) => (None, false),
         }
     }
@@ -134,7 +136,7 @@ impl<T, E> Conclude<(Option<Completion<T, E>>, Option<Elapsed>)> for TimeLimit<T
             (Some(Completion::Error(error)), _) => Completion::Error(TimeoutError::Inner(error)),
             (Some(Completion::Panicked(payload)), _) => Completion::Panicked(payload),
             (_, Some(Elapsed)) => Completion::Error(TimeoutError::Elapsed),
-            // The work always leaves its completion.
+            // Unreachable: the work always leaves its completion.
             (Some(Completion::Stopped) | None, None) => Completion::Stopped,
         }
     }

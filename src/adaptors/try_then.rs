@@ -18,7 +18,8 @@ impl<S, F> TryThen<S, F> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S, F, U, E> Sender for TryThen<S, F>
 where
     S: Sender,
@@ -39,7 +40,7 @@ where
     dismantle!(sender);
 }
 
-/// Calls the function with a value, and lets the rest pass.
+/// Calls the function with a value, and passes other completions on.
 #[derive(Debug)]
 pub struct TryOnValue<F>(F);
 

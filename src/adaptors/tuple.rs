@@ -11,7 +11,7 @@ use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
 
-/// Where children complete together: inline if all do. Otherwise a stop may end the whole from anywhere.
+/// Returns where children complete together: inline if all do. Otherwise a stop may complete the whole on any thread.
 pub(super) const fn all_inline(children: &[Completes]) -> Completes {
     let mut all = Completes::Inline;
     let mut at = 0;
@@ -25,10 +25,11 @@ pub(super) const fn all_inline(children: &[Completes]) -> Completes {
     }
 }
 
-/// What a child leaves with the adaptor `G`.
+/// The result that a child leaves with the adaptor `G`.
 type Kept<const INDEX: usize, G, S> = <G as Gather<INDEX, <S as Sender>::Value, <S as Sender>::Error>>::Kept;
 
-/// Calls a macro once for every tuple: the operation, then a name for each sender with its place.
+/// Calls a macro once for every length of tuple, with the name of the operation, and a name and an index for each
+/// sender.
 macro_rules! for_each_tuple {
     ($macro:ident) => {
         $macro!(TupleOperation1, [A 0]);
@@ -47,7 +48,7 @@ macro_rules! for_each_tuple {
 }
 pub(super) use for_each_tuple;
 
-/// Writes the operation of a tuple. It starts every child, and completes when all have.
+/// Defines the operation of a tuple, which starts every child, and completes when all have.
 macro_rules! tuple_operation {
     ($operation:ident, [$($S:ident $index:tt),+]) => {
         /// The operation of a tuple.
@@ -57,7 +58,7 @@ macro_rules! tuple_operation {
             G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
-            /// A sender, then its operation, then what it left. Each is touched by its child alone while that runs.
+            /// A sender, then its operation, then its result. A stage is accessed by its running child alone.
             #[allow(clippy::type_complexity, reason = "a tuple of stages, one per child")]
             children: ($(Stage<$S, $S::Operation<ChildReceiver<Self, $index>>, Kept<$index, G, $S>>,)+),
             fan: Fan<R::Env>,
@@ -86,10 +87,10 @@ macro_rules! tuple_operation {
 
             /// # Safety
             ///
-            /// The fan is that of an operation whose every child has completed.
+            /// The fan is that of an operation whose children and holds have all been counted.
             unsafe fn end(fan: NonNull<Fan<R::Env>>) -> Transfer {
-                // SAFETY: the fan is a field of an operation. Every child has completed and no stop is on its way, so this
-                // has exclusive access.
+                // SAFETY: the fan is a field of an operation. Every child has completed and no stop is being passed on,
+                // so this thread has exclusive access.
                 let this = unsafe { container_of!(fan, Self, fan).as_mut() };
                 this.fan.close();
                 match this.receiver.take() {
@@ -110,15 +111,16 @@ macro_rules! tuple_operation {
         {
             #[inline]
             unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-                // SAFETY: nothing is moved but the senders, which are not pinned.
+                // SAFETY: nothing pinned is moved: the senders are not.
                 let this = NonNull::from(unsafe { self.get_unchecked_mut() });
                 let listen = !all_inline(&[$($S::COMPLETES),+]).is_inline();
                 // SAFETY: the fan is pinned with the operation, and closed in `end`.
                 let mut resumed = unsafe { Fan::open(NonNull::new_unchecked(&raw mut (*this.as_ptr()).fan), listen) };
-                // The countdown keeps the operation until the last child was started; after that nothing is touched.
+                // The countdown keeps the operation alive until the last child is started. Nothing is accessed after
+                // that.
                 $(
-                    // SAFETY: the child has not been started, so this has exclusive access to its stage, and the operation
-                    // is alive until it completes. The stage is pinned there.
+                    // SAFETY: the child has not been started, so this thread has exclusive access to its stage. The
+                    // operation is alive until the child is counted, and the stage is pinned in it.
                     resumed.append(unsafe {
                         let stage = NonNull::new_unchecked(&raw mut (*this.as_ptr()).children.$index);
                         Stage::start_child::<Self, $index>(stage, this)
@@ -145,8 +147,8 @@ macro_rules! tuple_operation {
         $(tuple_operation!(@parent $operation, $all, $S $index);)+
     };
     (@parent $operation:ident, [$($All:ident $at:tt)+], $S:ident $index:tt) => {
-        // SAFETY: the receiver is `Send`, and the gathering takes completions on any thread, by its promise; a stage is
-        // touched by its own child alone.
+        // SAFETY: the receiver is `Send`. `Gather` takes completions on any thread, by its contract. A stage is
+        // accessed by its own child alone.
         unsafe impl<G, $($All,)+ R> Parent<$index> for $operation<G, $($All,)+ R>
         where
             $($All: Sender, G: Gather<$at, $All::Value, $All::Error>,)+
@@ -159,7 +161,7 @@ macro_rules! tuple_operation {
 
             #[inline]
             fn env(this: &Waiting<Self>) -> Self::Env {
-                // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
+                // SAFETY: the child has not completed, so the fan is alive, and the environment is not used afterwards.
                 unsafe { this.parent().fan.env() }
             }
 
@@ -168,8 +170,8 @@ macro_rules! tuple_operation {
                 let gather = &this.parent().gather;
                 let (kept, stop) = Gather::<$index, $S::Value, $S::Error>::child_completed(gather, completion);
                 let this = this.as_ptr().as_ptr();
-                // SAFETY: the operation is alive until this child is counted, which happens once. The stage is this child's,
-                // whose operation touches nothing of itself any more. `end` expects this operation's fan.
+                // SAFETY: the operation is alive until this child is counted, here and once. The stage is this child's,
+                // whose operation accesses nothing of itself any more. `end` expects this operation's fan.
                 unsafe {
                     (*this).children.$index.set_kept(kept);
                     Fan::child_completed(NonNull::new_unchecked(&raw mut (*this).fan), stop)

@@ -19,7 +19,7 @@ impl<S> Unstoppable<S> {
     }
 }
 
-// SAFETY: it is a `WriteEnv` under another name.
+// SAFETY: the operation is that of a `WriteEnv`, which keeps the promises.
 unsafe impl<S: Sender> Sender for Unstoppable<S> {
     type Value = S::Value;
     type Error = S::Error;

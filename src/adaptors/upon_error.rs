@@ -19,7 +19,8 @@ impl<S, F> UponError<S, F> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S, F> Sender for UponError<S, F>
 where
     S: Sender,
@@ -38,7 +39,7 @@ where
     dismantle!(sender);
 }
 
-/// Calls the function with an error, and lets the rest pass.
+/// Calls the function with an error, and passes other completions on.
 #[derive(Debug)]
 pub struct OnError<F>(F);
 

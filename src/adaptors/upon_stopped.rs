@@ -17,7 +17,8 @@ impl<S, F> UponStopped<S, F> {
     }
 }
 
-// SAFETY: the operation is the child's, and a `MapReceiver` completes inside the child's completion.
+// SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
+// completion.
 unsafe impl<S, F> Sender for UponStopped<S, F>
 where
     S: Sender,
@@ -37,7 +38,7 @@ where
     dismantle!(sender);
 }
 
-/// Calls the function for a stop, and lets the rest pass.
+/// Calls the function for a stop, and passes other completions on.
 #[derive(Debug)]
 pub struct OnStopped<F>(F);
 

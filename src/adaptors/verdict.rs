@@ -1,4 +1,4 @@
-//! What went wrong among several children, decided by the first that failed.
+//! The failure of several children, decided by the first that failed.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -6,12 +6,11 @@ use core::fmt;
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::{Completion, Panic};
 
-/// Takes in the errors, stops and panics of several children, on any threads, and keeps the one that is reported: the
-/// first panic, else the first error, else a stop.
+/// The failures of several children, taken on any thread: the first panic, or else the first error, or else a stop.
 pub(crate) struct Verdict<E> {
-    /// `PANICKED` is set by the first panic, which then owns `panic`; `FAILED` by the first error, which then owns
-    /// `error`; `STOPPED` by any stop. All is read after the countdown of the children, which orders everything, so
-    /// relaxed accesses do.
+    /// `PANICKED` is set by the first panic, whose thread then writes `panic`. `FAILED` is set by the first error,
+    /// whose thread then writes `error`. `STOPPED` is set by any stop. Relaxed: all is read after the countdown of the
+    /// children, whose release and acquire order the accesses.
     flags: AtomicU8,
     panic: UnsafeCell<Option<Panic>>,
     error: UnsafeCell<Option<E>>,
@@ -30,18 +29,20 @@ impl<E> Verdict<E> {
         }
     }
 
-    /// An error. The first is kept.
+    /// Takes an error, and keeps the first.
     pub(crate) fn error(&self, error: E) {
         if self.flags.fetch_or(FAILED, Relaxed) & FAILED == 0 {
-            // SAFETY: whoever sets the flag owns the cell, and it is read only after every child has completed.
+            // SAFETY: the one thread that sets the flag writes the cell, and it is read only after every child has
+            // completed.
             unsafe { *self.error.get() = Some(error) };
         }
     }
 
-    /// A panic. The first is kept.
+    /// Takes a panic, and keeps the first.
     pub(crate) fn panicked(&self, payload: Panic) {
         if self.flags.fetch_or(PANICKED, Relaxed) & PANICKED == 0 {
-            // SAFETY: as for an error.
+            // SAFETY: the one thread that sets the flag writes the cell, and it is read only after every child has
+            // completed.
             unsafe { *self.panic.get() = Some(payload) };
         }
     }
@@ -51,7 +52,7 @@ impl<E> Verdict<E> {
         self.flags.fetch_or(STOPPED, Relaxed);
     }
 
-    /// What is reported, once every child has completed; `None` when nothing went wrong.
+    /// Returns the failure, once every child has completed; `None` where no child failed.
     pub(crate) fn take<T>(&mut self) -> Option<Completion<T, E>> {
         if let Some(payload) = self.panic.get_mut().take() {
             return Some(Completion::Panicked(payload));

@@ -1,4 +1,4 @@
-//! The operations that wait for one and the same thing: a shared run, or the end of a scope.
+//! The operations that wait for one event: the end of a shared run, or of a scope.
 
 use core::fmt;
 use core::marker::PhantomPinned;
@@ -11,54 +11,54 @@ use crate::stop::StopSlot;
 use crate::sync::SpinLock;
 use crate::{Completion, Env, Job, Operation, Receiver, Transfer};
 
-/// A handle to what operations wait for.
+/// A handle to the event that operations wait for.
 ///
 /// # Safety
 ///
-/// [`waiters`](Awaited::waiters) is the same for as long as one of its waiters has its handle. Once it was
-/// [taken](Waiters::take), [`result`](Awaited::result) may be called, and so it may where [`begin`](Awaited::begin) has
-/// said that it is over. A handle may be used and dropped on any thread.
+/// [`waiters`](Awaited::waiters) returns the same list for as long as one of its waiters has its handle.
+/// [`result`](Awaited::result) may be called once the list was [taken](Waiters::take), or [`begin`](Awaited::begin) has
+/// returned that the event is over. A handle may be used and dropped on any thread.
 pub unsafe trait Awaited: Sized {
-    /// The value that comes out in the end.
+    /// The value type of the result.
     type Value;
-    /// The error that comes out in the end.
+    /// The error type of the result.
     type Error;
-    /// What is to be run by the first who waits.
+    /// The work of the first waiter.
     type Run;
 
-    /// The list of those who wait, in the lock that protects it and their states.
+    /// Returns the list of waiters, in the lock that protects it and their states.
     fn waiters(&self) -> &SpinLock<Waiters>;
 
-    /// An operation starts, and has the lock. Where it has to wait, it gets what it has to run when it does.
+    /// Decides whether a starting operation waits, and with which work. Called under the lock.
     fn begin(&self, waiters: &mut Waiters) -> Begin<Self::Run>;
 
-    /// Runs that, without the lock, when the handle may be gone.
+    /// Runs that work, without the lock. The handle may be destroyed by then.
     fn run(run: Self::Run) -> Transfer;
 
-    /// An operation has left the list, and has the lock.
+    /// Notes that an operation has left the list. Called under the lock.
     fn left(&self, _: &mut Waiters) {}
 
-    /// What came of it, and what giving the handle back resumes.
+    /// Returns the result of the event, and the transfer of releasing the handle.
     ///
     /// # Safety
     ///
-    /// It is over.
+    /// The event is over.
     unsafe fn result(self) -> (Completion<Self::Value, Self::Error>, Transfer);
 
-    /// Gives the handle back, and returns what that resumes.
+    /// Releases the handle, and returns the transfer of that.
     fn give_back(self) -> Transfer;
 }
 
-/// What an operation finds when it starts.
+/// The state of the event when an operation starts.
 #[derive(Debug)]
 pub enum Begin<U> {
-    /// It is over: there is a result.
+    /// The event is over, and has a result.
     Over,
-    /// It has to wait, and perhaps to run something.
+    /// The operation has to wait, and perhaps to run work.
     Wait(Option<U>),
 }
 
-/// The list. Its owner keeps it in a lock, which also protects the states of the waiters.
+/// The list of waiters, protected by its owner's lock, as the states of the waiters are.
 pub struct Waiters {
     /// Oldest first.
     list: List<Waiter>,
@@ -66,17 +66,17 @@ pub struct Waiters {
     over: bool,
 }
 
-/// One that waits, as far as the list knows: a field of a pinned operation.
+/// The node of an operation that waits: a field of that pinned operation.
 struct Waiter {
     links: Links<Waiter>,
     state: WaiterState,
-    /// Delivers what was waited for.
+    /// Delivers the result.
     deliver: Job,
 }
 
 links!(Waiter, links);
 
-/// All of it under the lock. *Over* is what the owner says when it takes everybody out.
+/// The state of a waiter, protected by the lock. *Over* means that the owner has taken all waiters out.
 ///
 /// | from | by | to |
 /// |---|---|---|
@@ -106,34 +106,35 @@ impl Waiters {
         self.list.is_empty()
     }
 
-    /// Whether all waiters were taken out.
+    /// Returns whether all waiters were taken out.
     pub(crate) const fn is_over(&self) -> bool {
         self.over
     }
 
     /// # Safety
     ///
-    /// The waiter is pinned and in no list. It stays valid until it is taken out.
+    /// The waiter is pinned and in no list. It is alive until it is taken out.
     unsafe fn link(&mut self, waiter: NonNull<Waiter>) {
-        // SAFETY: the caller's promise is that of `push_back`. The state is protected by the owner's lock.
+        // SAFETY: the contract is that of `push_back`. The state is protected by the owner's lock, which the caller
+        // holds.
         unsafe {
             (*waiter.as_ptr()).state = WaiterState::Waiting;
             self.list.push_back(waiter);
         }
     }
 
-    /// Takes a waiter out that a stop has come for. Returns `true` where it was in the list: the stop completes it.
+    /// Takes a waiter out because of a stop. Returns `true` if it was in the list: the stop then completes it.
     ///
     /// # Safety
     ///
-    /// The waiter is valid, and of this list.
+    /// The waiter is alive, and of this list.
     unsafe fn leave(&mut self, waiter: NonNull<Waiter>) -> bool {
-        // SAFETY: the waiter is valid, and its state is protected by the owner's lock, as this list is.
+        // SAFETY: the waiter is alive, and its state is protected by the owner's lock, as this list is.
         let state = unsafe { &mut (*waiter.as_ptr()).state };
         match *state {
             WaiterState::Waiting if !self.over => {
                 *state = WaiterState::Left;
-                // SAFETY: it waits, and was not taken out, so it is in the list.
+                // SAFETY: the waiter waits, and was not taken out, so it is in the list.
                 unsafe { self.list.remove(waiter) };
                 true
             }
@@ -145,7 +146,7 @@ impl Waiters {
         }
     }
 
-    /// Takes all waiters out: it is over.
+    /// Takes all waiters out: the event is over.
     pub(crate) const fn take(&mut self) -> Taken {
         self.over = true;
         Taken(self.list.take())
@@ -165,18 +166,19 @@ impl Taken {
     pub(crate) fn deliver(mut self) -> Transfer {
         let mut resumed = Transfer::none();
         while let Some(waiter) = self.0.pop_front() {
-            // SAFETY: the waiter is completed by its job alone, which has not run, so it is valid, and the job is in no list.
+            // SAFETY: the waiter is completed by its job alone, which has not run. So the waiter is alive, and the job
+            // is in no list.
             resumed.append(unsafe { Transfer::to(NonNull::new_unchecked(&raw mut (*waiter.as_ptr()).deliver)) });
         }
         resumed
     }
 }
 
-/// The operation of one who waits.
+/// The operation that waits for an event.
 pub struct WaitOperation<A: Awaited, R: Receiver<A::Value, A::Error>> {
     waiter: Waiter,
     slot: StopSlot<<R::Env as Env>::StopToken>,
-    /// Taken, with the receiver, by what completes: after the slot was released or left.
+    /// Taken, with the receiver, by the side that completes, after the slot was released or left.
     awaited: Option<A>,
     receiver: Option<R>,
     _pinned: PhantomPinned,
@@ -199,17 +201,19 @@ impl<A: Awaited, R: Receiver<A::Value, A::Error>> WaitOperation<A, R> {
 
     /// # Safety
     ///
-    /// The job is that of a waiter that was taken out because it is over.
+    /// The job is that of a waiter that was taken out because the event is over.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a waiter, which is a field of an operation. From now on only this completes it.
+        // SAFETY: the job is a field of a waiter, which is a field of an operation. From here on only this job
+        // completes it.
         unsafe { Self::deliver(container_of!(container_of!(job, Waiter, deliver), Self, waiter)) }
     }
 
     /// # Safety
     ///
-    /// It is over, and the caller completes the operation, but for a stop that looks and goes.
+    /// The event is over, and the caller completes the operation. A stop callback that is running finds that, and does
+    /// nothing.
     unsafe fn deliver(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the slot outlives a stop that is looking. After that this has exclusive access.
+        // SAFETY: `leave` waits for a stop callback that is running. After that this thread has exclusive access.
         let (awaited, receiver) = unsafe {
             this.as_ref().slot.leave();
             ((*this.as_ptr()).awaited.take(), (*this.as_ptr()).receiver.take())
@@ -217,12 +221,12 @@ impl<A: Awaited, R: Receiver<A::Value, A::Error>> WaitOperation<A, R> {
         let (Some(awaited), Some(receiver)) = (awaited, receiver) else {
             return Transfer::none();
         };
-        // SAFETY: it is over, by the caller's promise.
+        // SAFETY: the event is over, by the contract.
         let (completion, resumed) = unsafe { awaited.result() };
         resumed.and(completion.deliver(receiver))
     }
 
-    /// Completes with a stop. The waiter is in no list, and the slot was left, or is released by this.
+    /// Completes stopped. The waiter is in no list, and the slot was left or released.
     fn leave(&mut self) -> Transfer {
         let (awaited, receiver) = (self.awaited.take(), self.receiver.take());
         self.slot.release();
@@ -234,8 +238,8 @@ impl<A: Awaited, R: Receiver<A::Value, A::Error>> WaitOperation<A, R> {
     ///
     /// The slot is that of an operation that is starting or waits.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which waits for the slot to be released before it goes. The handle is
-        // taken only after that. Where the waiter has left the list, this completes the operation.
+        // SAFETY: the slot is a field of an operation, which is alive until the slot is released or left. The handle is
+        // taken only after that. Where the waiter has left the list, this callback completes the operation.
         unsafe {
             let this = container_of!(slot, Self, slot);
             let left = this.as_ref().awaited.as_ref().is_some_and(|awaited| {
@@ -257,20 +261,20 @@ impl<A: Awaited, R: Receiver<A::Value, A::Error>> WaitOperation<A, R> {
 
 impl<A: Awaited, R: Receiver<A::Value, A::Error>> Operation for WaitOperation<A, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
+        // SAFETY: nothing is moved out of the pinned operation.
         let this = NonNull::from(unsafe { self.get_unchecked_mut() });
-        // SAFETY: nothing else has access to the operation yet.
+        // SAFETY: no other thread knows the operation yet.
         let token = match unsafe { (&(*this.as_ptr()).receiver, &(*this.as_ptr()).awaited) } {
             (Some(receiver), Some(_)) => receiver.env().stop_token(),
             _ => return Transfer::none(),
         };
         // SAFETY: the slot is pinned with the operation, and left or released before it completes.
         if !unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) } {
-            // SAFETY: it does not listen, and is in no list.
+            // SAFETY: the operation does not listen, and its waiter is in no list.
             return unsafe { (*this.as_ptr()).leave() };
         }
-        // SAFETY: the operation, with its handle, is alive until it is linked and the lock is given back. It is pinned until
-        // it is out of the list. The state is protected by the lock.
+        // SAFETY: the operation, with its handle, is alive until it is linked and the lock is released. It is pinned
+        // until it has left the list. The state is protected by the lock.
         let begin = unsafe {
             let waiter = NonNull::new_unchecked(&raw mut (*this.as_ptr()).waiter);
             (*this.as_ptr()).awaited.as_ref().and_then(|awaited| {
@@ -288,9 +292,10 @@ impl<A: Awaited, R: Receiver<A::Value, A::Error>> Operation for WaitOperation<A,
         match begin {
             Some(Begin::Wait(None)) => Transfer::none(),
             Some(Begin::Wait(Some(run))) => A::run(run),
-            // SAFETY: it is over, and the waiter in no list.
+            // SAFETY: the event is over, and the waiter is in no list.
             Some(Begin::Over) => unsafe { Self::deliver(this) },
-            // SAFETY: the slot outlives the stop that set `Left`. After that this has exclusive access, and is in no list.
+            // SAFETY: `leave` waits for the stop callback that has set `Left`. After that this thread has exclusive
+            // access, and the waiter is in no list.
             None => unsafe {
                 this.as_ref().slot.leave();
                 (*this.as_ptr()).leave()

@@ -12,7 +12,7 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// Takes a tuple of up to twelve senders, or an array of senders of one type. They need one error type:
 /// [`err_into`](Sender::err_into), [`map_err`](Sender::map_err) and [`infallible_into`](Sender::infallible_into) line
-/// errors up. For a number that is known only at run time there is [`when_all_iter`](crate::when_all_iter).
+/// errors up. [`when_all_iter`](crate::when_all_iter) takes a number that is known only at run time.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -26,21 +26,21 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// # Completions
 ///
-/// The values, after every child has completed. When one fails, the others are asked to stop, and after they have
-/// all ended the first panic is the completion, failing that the first error, failing that a stop. An empty tuple or array completes at once.
+/// The values, after every child has completed. When one fails, the others are stopped. After all have ended, the
+/// completion is the first panic, or else the first error, or else a stop. An empty tuple or array completes at once.
 ///
 /// # Panics
 ///
-/// None of its own. A child's panic stops the others and arrives after they have ended.
+/// A child's panic stops the others, and arrives after they have ended.
 ///
 /// # Cancellation
 ///
-/// A stop of the receiver's token reaches every child. A child that completes with a value all the same has its value
-/// counted: where all do, the whole completes with them.
+/// A stop of the receiver's token reaches every child. A child may still complete with a value. Where all do, the
+/// values are the completion.
 ///
 /// # Stack
 ///
-/// Constant: a child's operation is destroyed, and its value kept in its place, when it completes.
+/// A child's operation is destroyed when it completes, and its value kept in the same place.
 #[inline]
 pub fn when_all<L>(senders: L) -> WhenAll<L>
 where
@@ -49,14 +49,14 @@ where
     WhenAll { senders }
 }
 
-/// The sender that [`when_all`] makes.
+/// Sender created by [`when_all`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct WhenAll<L> {
     senders: L,
 }
 
-// SAFETY: a `ReadyOperation` keeps the promises, and completes inside `start`.
+// SAFETY: a `ReadyOperation` keeps the promises of `Sender`, and completes inside `start`.
 unsafe impl Sender for WhenAll<()> {
     type Value = ();
     type Error = Infallible;
@@ -70,8 +70,8 @@ unsafe impl Sender for WhenAll<()> {
 
 macro_rules! when_all_tuple {
     ($operation:ident, [$First:ident $first:tt $(, $Rest:ident $rest:tt)*]) => {
-        // SAFETY: the operation touches nothing after its last child was started or has completed, and is `!Unpin`.
-        // Where every child completes inside its `start`, the last one's completion does so inside this `start`.
+        // SAFETY: the operation is `!Unpin`, and accesses nothing of itself after its last child was started or has
+        // completed. Where every child completes inside its `start`, the last completion is inside this `start`.
         unsafe impl<$First: Sender, $($Rest: Sender),*> Sender for WhenAll<($First, $($Rest,)*)>
         where
             $First::Value: Send,
@@ -120,8 +120,8 @@ macro_rules! when_all_tuple {
 }
 for_each_tuple!(when_all_tuple);
 
-// SAFETY: a `ManyOperation` keeps the promises. Where every child completes inside its `start`, the last one's
-// completion does so inside this `start`.
+// SAFETY: a `ManyOperation` keeps the promises of `Sender`. Where every child completes inside its `start`, the last
+// completion is inside this `start`.
 unsafe impl<S: Sender<Value: Send, Error: Send>, const N: usize> Sender for WhenAll<[S; N]> {
     type Value = [S::Value; N];
     type Error = S::Error;

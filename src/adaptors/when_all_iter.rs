@@ -16,13 +16,13 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// # Completions
 ///
-/// A `Vec` of the values, after every child has completed. When one fails, the others are asked to stop, and
-/// after they have all ended the first panic is the completion, failing that the first error, failing that a stop. An
-/// empty iterator completes at once.
+/// A `Vec` of the values, after every child has completed. When one fails, the others are stopped. After all have
+/// ended, the completion is the first panic, or else the first error, or else a stop. An empty iterator completes at
+/// once.
 ///
 /// # Panics
 ///
-/// A panic of the iterator is the completion; no child is started then. A child's panic stops the others and arrives
+/// A panic of the iterator is the completion, and no child is started. A child's panic stops the others, and arrives
 /// after they have ended.
 ///
 /// # Cancellation
@@ -31,8 +31,8 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// # Allocation
 ///
-/// Two, whatever the length: one for the operations, when the whole is started, and one for the `Vec` of values. An
-/// iterator that does not know its length makes the first one grow. Nothing is allocated for an empty iterator.
+/// Two, for any length: one for the operations, at the start, and one for the `Vec` of values. An iterator of unknown
+/// length makes the first one grow. Nothing is allocated for an empty iterator.
 ///
 /// # Stack
 ///
@@ -45,15 +45,15 @@ where
     WhenAllIter { senders }
 }
 
-/// The sender that [`when_all_iter`] makes.
+/// Sender created by [`when_all_iter`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct WhenAllIter<I> {
     senders: I,
 }
 
-// SAFETY: a `ManyOperation` keeps the promises. Where every child completes inside its `start`, the last one's
-// completion does so inside this `start`.
+// SAFETY: a `ManyOperation` keeps the promises of `Sender`. Where every child completes inside its `start`, the last
+// completion is inside this `start`.
 unsafe impl<I, S> Sender for WhenAllIter<I>
 where
     I: IntoIterator<Item = S>,

@@ -12,8 +12,8 @@ use crate::{Completes, Completion, Receiver, Sender};
 
 /// Runs several senders at once and completes with the first value, after the others were stopped and have ended.
 ///
-/// Takes a tuple of up to twelve senders, or an array. They need one value type and one error type; an enum does for
-/// values that differ. For a number that is known only at run time there is `when_any_iter`.
+/// Takes a tuple of up to twelve senders, or an array. They need one value type and one error type: an enum holds
+/// values that differ. `when_any_iter` takes a number that is known only at run time.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -25,12 +25,12 @@ use crate::{Completes, Completion, Receiver, Sender};
 /// # Completions
 ///
 /// The first value, after every child has completed; the values of the others are dropped. An error does not end the
-/// race: where no child has a value, the first error is the completion, failing that a stop. With no children at all it
-/// completes stopped.
+/// race. Where no child has a value, the completion is the first error, or else a stop. Without children the completion
+/// is a stop.
 ///
 /// # Panics
 ///
-/// None of its own. A child's panic stops the others and arrives after they have ended, also when there is a winner.
+/// A child's panic stops the others, and arrives after they have ended, even in place of a value.
 ///
 /// # Cancellation
 ///
@@ -43,14 +43,14 @@ where
     WhenAny { senders }
 }
 
-/// The sender that [`when_any`] makes.
+/// Sender created by [`when_any`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct WhenAny<L> {
     senders: L,
 }
 
-// SAFETY: a `ReadyOperation` keeps the promises, and completes inside `start`.
+// SAFETY: a `ReadyOperation` keeps the promises of `Sender`, and completes inside `start`.
 unsafe impl Sender for WhenAny<()> {
     type Value = Infallible;
     type Error = Infallible;
@@ -64,8 +64,8 @@ unsafe impl Sender for WhenAny<()> {
 
 macro_rules! when_any_tuple {
     ($operation:ident, [$First:ident $first:tt $(, $Rest:ident $rest:tt)*]) => {
-        // SAFETY: the operation touches nothing after its last child was started or has completed, and is `!Unpin`.
-        // Where every child completes inside its `start`, the last one's completion does so inside this `start`.
+        // SAFETY: the operation is `!Unpin`, and accesses nothing of itself after its last child was started or has
+        // completed. Where every child completes inside its `start`, the last completion is inside this `start`.
         unsafe impl<$First: Sender, $($Rest: Sender),*> Sender for WhenAny<($First, $($Rest,)*)>
         where
             $First::Value: Send,
@@ -96,8 +96,8 @@ macro_rules! when_any_tuple {
 }
 for_each_tuple!(when_any_tuple);
 
-// SAFETY: a `ManyOperation` keeps the promises. Where every child completes inside its `start`, the last one's
-// completion does so inside this `start`.
+// SAFETY: a `ManyOperation` keeps the promises of `Sender`. Where every child completes inside its `start`, the last
+// completion is inside this `start`.
 unsafe impl<S: Sender<Value: Send, Error: Send>, const N: usize> Sender for WhenAny<[S; N]> {
     type Value = S::Value;
     type Error = S::Error;
@@ -135,7 +135,7 @@ unsafe impl<S: Sender<Value: Send, Error: Send>, const N: usize> Sender for When
 ///
 /// # Panics
 ///
-/// A panic of the iterator is the completion; no child is started then. A child's panic stops the others and arrives
+/// A panic of the iterator is the completion, and no child is started. A child's panic stops the others, and arrives
 /// after they have ended.
 ///
 /// # Cancellation
@@ -144,7 +144,7 @@ unsafe impl<S: Sender<Value: Send, Error: Send>, const N: usize> Sender for When
 ///
 /// # Allocation
 ///
-/// One, for the operations, when the whole is started. An iterator that does not know its length makes it grow.
+/// One, for the operations, at the start. An iterator of unknown length makes it grow.
 ///
 /// # Stack
 ///
@@ -158,7 +158,7 @@ where
     WhenAnyIter { senders }
 }
 
-/// The sender that [`when_any_iter`] makes.
+/// Sender created by [`when_any_iter`].
 #[cfg(feature = "alloc")]
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
@@ -166,7 +166,7 @@ pub struct WhenAnyIter<I> {
     senders: I,
 }
 
-// SAFETY: as for the array.
+// SAFETY: see the array.
 #[cfg(feature = "alloc")]
 unsafe impl<I, S> Sender for WhenAnyIter<I>
 where

@@ -181,7 +181,7 @@ where
     type Env = FanEnv<R::Env>;
 
     fn env(this: &Waiting<Self>) -> FanEnv<R::Env> {
-        // SAFETY: the child has not completed, so the fan is alive, and the environment not used after.
+        // SAFETY: the child has not completed, so the fan is alive, and the environment is not used afterwards.
         unsafe { this.parent().fan.env() }
     }
 

@@ -16,8 +16,8 @@ impl<S, P> WriteEnv<S, P> {
     }
 }
 
-// SAFETY: the operation is the child's, and the receiver completes inside the child's completion. What the child says
-// about its start scheduler is about the one written here, so it does not hold outside.
+// SAFETY: the operation is the child's, and the receiver completes inside the child's completion. The child's promise
+// about its start scheduler refers to the one written here, so it does not hold outside.
 unsafe impl<S: Sender, P: Patch> Sender for WriteEnv<S, P> {
     type Value = S::Value;
     type Error = S::Error;
@@ -47,7 +47,7 @@ pub struct WriteEnvReceiver<P, R> {
 }
 
 impl<P, R> WriteEnvReceiver<P, R> {
-    /// The receiver. What was written goes before the completion, after which what it borrows may be gone.
+    /// Returns the receiver. The patch is dropped before the completion, which may invalidate what the patch borrows.
     #[inline]
     fn into_receiver(self) -> R {
         self.receiver

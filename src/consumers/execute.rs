@@ -15,15 +15,11 @@ use crate::{Scheduler, just_from, starts_on};
 ///
 /// # Completions
 ///
-/// Nobody is told: see [`start_detached`].
+/// Not reported: see [`start_detached`].
 ///
 /// # Panics
 ///
 /// The function's panic has been reported by the panic hook, and ends there.
-///
-/// # Cancellation
-///
-/// None.
 ///
 /// # Allocation
 ///
@@ -31,7 +27,7 @@ use crate::{Scheduler, just_from, starts_on};
 ///
 /// # Stack
 ///
-/// Constant: this is a driver.
+/// This call is a driver.
 pub fn execute<C, F>(scheduler: C, function: F)
 where
     C: Scheduler + 'static,

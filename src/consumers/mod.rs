@@ -1,4 +1,4 @@
-//! Where a sender is started: by blocking for it, or by letting it run on its own.
+//! Functions that start a sender, and block for it or let it run on its own.
 
 #[cfg(feature = "alloc")]
 mod execute;

@@ -12,8 +12,8 @@ use crate::{Completion, EmptyEnv, Job, Outcome, Patched, Receiver, Sender, Trans
 
 /// Connects a sender now, to be started and waited for later.
 ///
-/// What connecting costs is paid here; [`Prepared::wait`] only starts. The slot is where the result will arrive, and
-/// can be used again. Dropping what is prepared runs nothing.
+/// Connecting happens here, and [`Prepared::wait`] only starts. The slot receives the result, and can be used again.
+/// Dropping the [`Prepared`] runs nothing.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -32,7 +32,7 @@ where
     Prepared::new(sender, slot)
 }
 
-/// A sender that is connected and not started. Made by [`prepare`].
+/// A connected sender that is not started, created by [`prepare`].
 #[must_use = "a prepared operation does nothing until it is waited for"]
 pub struct Prepared<'a, S>
 where
@@ -65,12 +65,12 @@ where
         let Prepared { operation, slot } = self;
         let operation = pin!(operation);
         slot.waiting.set(true);
-        // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
+        // SAFETY: the operation is pinned on this stack frame, started once, and dropped after it has completed.
         let start = || unsafe { start(operation) }.run();
         if S::COMPLETES.is_inline() {
             start();
         } else {
-            // SAFETY: the loop is in a slot that this frame alone may drive.
+            // SAFETY: the loop is in the slot, which only this stack frame drives.
             unsafe { slot.run_loop.drive_alone(start, |driver| slot.drive(driver)) };
         }
         // SAFETY: the sender has completed.
@@ -87,30 +87,30 @@ where
     }
 }
 
-/// Where the result of a sender that is waited for arrives, and the run loop that is driven meanwhile.
+/// The place for the result of a sender that is waited for, and the run loop that is driven meanwhile.
 pub struct WaitSlot<T, E> {
     run_loop: RunLoop,
-    /// Written by the completion, before `job` is pushed; read by the waiting thread, after the job has run. A sender
-    /// that promised to complete inside `start` does without the job.
+    /// Written by the completion, before `job` is pushed. Read by the waiting thread, after the job has run. A sender
+    /// that completes inside `start` needs no job.
     completion: UnsafeCell<Option<Completion<T, E>>>,
-    /// Says to the waiting thread, in its own queue, that the sender has completed.
+    /// Tells the waiting thread, through its own queue, that the sender has completed.
     job: UnsafeCell<Job>,
     /// Set by the job. Only the waiting thread accesses it.
     done: Cell<bool>,
-    /// Set by the waiting thread before it starts the operation, and only read from then on. A receiver that goes before
-    /// that, with an operation that was not started, leaves nothing: the slot can still be moved, so its job must not be
-    /// in a queue.
+    /// Set by the waiting thread before it starts the operation, and only read from then on. A receiver that is dropped
+    /// before that, with an unstarted operation, completes nothing. The slot may still move then, so its job must not
+    /// be queued.
     waiting: Cell<bool>,
 }
 
-// SAFETY: what is shared is the completion, which is written once and handed over through the run loop, and the job,
-// which is pushed once. Value and error are `Send`.
+// SAFETY: the completion is written once, and released and acquired through the run loop. The job is pushed once. Value
+// and error are `Send`.
 unsafe impl<T: Send, E: Send> Sync for WaitSlot<T, E> {}
-// SAFETY: as above.
+// SAFETY: see `Sync`.
 unsafe impl<T: Send, E: Send> Send for WaitSlot<T, E> {}
 
 impl<T, E> WaitSlot<T, E> {
-    /// An empty slot.
+    /// Makes an empty slot.
     #[inline]
     pub fn new() -> Self {
         WaitSlot {
@@ -131,7 +131,7 @@ impl<T, E> WaitSlot<T, E> {
         }
     }
 
-    /// Starts `sender`, drives the loop until it has completed, and gives its outcome.
+    /// Starts `sender`, drives the loop until it has completed, and returns its outcome.
     pub(crate) fn wait_on<S>(&self, driver: &Driver<'_>, sender: S) -> Outcome<T, E>
     where
         S: Sender<Value = T, Error = E>,
@@ -140,7 +140,7 @@ impl<T, E> WaitSlot<T, E> {
     {
         let operation = pin!(sender.connect(self.receiver::<S>(driver)));
         self.waiting.set(true);
-        // SAFETY: it is pinned on this frame, started once, and dropped after it has completed.
+        // SAFETY: the operation is pinned on this stack frame, started once, and dropped after it has completed.
         unsafe { start(operation) }.run();
         if !S::COMPLETES.is_inline() {
             self.drive(driver);
@@ -168,7 +168,7 @@ impl<T, E> WaitSlot<T, E> {
     ///
     /// The job is that of a slot, run by the waiting thread.
     unsafe fn completed(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is a field of a slot, which is that of the waiting thread. An `UnsafeCell` has its content's
+        // SAFETY: the job is a field of a slot, alive while its thread waits. An `UnsafeCell` has its content's
         // address.
         unsafe { container_of!(job, Self, job).as_ref() }.done.set(true);
         Transfer::none()
@@ -187,14 +187,14 @@ crate::opaque!([T, E] WaitSlot<T, E>);
 pub(super) struct WaitReceiver<'a, T, E> {
     slot: &'a WaitSlot<T, E>,
     run_loop: &'a RunLoop,
-    /// The sender completes inside `start`, so nobody has to be told.
+    /// Whether the sender completes inside `start`, so that no job is needed.
     inline: bool,
 }
 
 impl<T, E> WaitReceiver<'_, T, E> {
     #[inline]
     fn complete(self, completion: Completion<T, E>) -> Transfer {
-        // Before the push: after it, what the receiver points at may be gone.
+        // Forgotten before the push, after which the slot may be destroyed.
         let this = ManuallyDrop::new(self);
         this.leave(completion);
         Transfer::none()
@@ -202,14 +202,14 @@ impl<T, E> WaitReceiver<'_, T, E> {
 
     #[inline]
     fn leave(&self, completion: Completion<T, E>) {
-        // SAFETY: the receiver completes once, and nobody reads before.
+        // SAFETY: the receiver completes once, and the waiting thread reads after that.
         unsafe { *self.slot.completion.get() = Some(completion) };
         if !self.inline {
-            // The job leads back to the slot, so its address is made from the slot's.
+            // The job leads back to the slot, so its address is derived from the slot's.
             // SAFETY: the job is a field of the slot.
             let job = unsafe { NonNull::from(self.slot).byte_add(mem::offset_of!(WaitSlot<T, E>, job)) }.cast();
-            // SAFETY: pushed once. A thread waits, so the slot stays where it is until the job has run. Nothing of it is
-            // accessed after the push.
+            // SAFETY: the job is pushed once. A thread waits, so the slot is alive and does not move until the job has
+            // run. Nothing of it is accessed after the push.
             unsafe { self.run_loop.push(job) };
         }
     }
@@ -236,7 +236,7 @@ impl<T, E> Drop for WaitReceiver<'_, T, E> {
     }
 }
 
-/// What a caller gets. A receiver that was leaked said nothing, which is a stop.
+/// Converts to the caller's outcome. A leaked receiver has left no completion, which counts as a stop.
 #[inline]
 pub(super) fn into_outcome<T, E>(completion: Option<Completion<T, E>>) -> Outcome<T, E> {
     match completion {

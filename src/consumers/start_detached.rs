@@ -4,9 +4,9 @@ use crate::{EmptyEnv, Panic, Receiver, Sender, Transfer};
 
 /// Starts a sender on the heap and lets it run on its own.
 ///
-/// Nobody is told when it ends: prefer anything that somebody waits for. It cannot fail, since nobody would learn of
-/// it: handle the error first, with [`upon_error`](Sender::upon_error), say. Whatever starting it resumed has run when
-/// this returns.
+/// Its end is not reported: prefer a consumer that waits. The sender cannot fail, since its error would be lost: handle
+/// the error first, for instance with [`upon_error`](Sender::upon_error). All that the start resumed has run when this
+/// returns.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -19,7 +19,7 @@ use crate::{EmptyEnv, Panic, Receiver, Sender, Transfer};
 ///
 /// # Completions
 ///
-/// The value is dropped; a stop passes unseen.
+/// The value is dropped, and a stop ignored.
 ///
 /// # Panics
 ///
@@ -27,7 +27,7 @@ use crate::{EmptyEnv, Panic, Receiver, Sender, Transfer};
 ///
 /// # Cancellation
 ///
-/// None, unless a stop token was written into its environment.
+/// None, unless the sender has a token by [`with_stop_token`](Sender::with_stop_token).
 ///
 /// # Allocation
 ///
@@ -35,7 +35,7 @@ use crate::{EmptyEnv, Panic, Receiver, Sender, Transfer};
 ///
 /// # Stack
 ///
-/// Constant: this is a driver.
+/// This call is a driver.
 pub fn start_detached<S>(sender: S)
 where
     S: Sender<Error: Handled> + 'static,

@@ -7,8 +7,8 @@ use crate::{Completion, Receiver, Sender, Transfer};
 
 /// Connects a sender to a receiver on the heap, and starts it.
 ///
-/// The operation frees itself when it completes, before the receiver is completed. What starting resumed has run when
-/// this returns.
+/// The operation frees itself when it completes, before the receiver is completed. All that the start resumed has run
+/// when this returns.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -44,7 +44,7 @@ use crate::{Completion, Receiver, Sender, Transfer};
 ///
 /// # Completions
 ///
-/// The receiver gets the sender's. A sender that drops its receiver without completing has stopped.
+/// The sender's, at the receiver. A sender that drops its receiver without completing has stopped.
 ///
 /// # Panics
 ///
@@ -60,7 +60,7 @@ use crate::{Completion, Receiver, Sender, Transfer};
 ///
 /// # Stack
 ///
-/// Constant: this is a driver.
+/// This call is a driver.
 pub fn submit<S, R>(sender: S, receiver: R)
 where
     S: Sender + 'static,
@@ -71,7 +71,7 @@ where
         receiver: Some(receiver),
     })));
     // SAFETY: the box is leaked, so it is pinned. Only `complete` frees it, when the operation has completed or was not
-    // made.
+    // connected.
     unsafe {
         let operation = NonNull::new_unchecked(&raw mut (*submitted.as_ptr()).operation);
         match InPlace::connect(operation, |sender| sender.connect(ChildReceiver::new(submitted))) {
@@ -100,9 +100,9 @@ where
     ///
     /// # Safety
     ///
-    /// It was leaked by `submit`, its operation does not run, and nothing uses it any more.
+    /// The memory was leaked by `submit`. Its operation does not run, and the caller has exclusive access.
     unsafe fn complete(this: NonNull<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
-        // SAFETY: the caller's promise.
+        // SAFETY: the memory was leaked from a box by `submit`, by the contract.
         let mut this = unsafe { Box::from_raw(this.as_ptr()) };
         let receiver = this.receiver.take();
         drop(this);
@@ -110,7 +110,7 @@ where
     }
 }
 
-// SAFETY: the receiver is `Send`; the operation is only destroyed, by its own completion.
+// SAFETY: the receiver is `Send`. The operation is only destroyed, by its own completion.
 unsafe impl<S, R> Parent<0> for Submitted<S, R>
 where
     S: Sender,
@@ -131,7 +131,7 @@ where
         if !this.parent().operation.prefix.progress.completes() {
             return Transfer::none();
         }
-        // SAFETY: it was leaked by `submit`; the child has completed, so nothing else uses it.
+        // SAFETY: the memory was leaked by `submit`. The child has completed, so this thread has exclusive access.
         unsafe { Self::complete(this.as_ptr(), completion) }
     }
 }

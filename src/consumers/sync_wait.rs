@@ -5,11 +5,11 @@ use crate::{Outcome, Sender};
 
 /// Starts a sender and blocks until it has completed.
 ///
-/// While it waits it drives a [`RunLoop`](crate::scheduler::RunLoop) of its own, whose scheduler is in the environment. Everything lives on this
-/// stack frame, so the sender may borrow.
+/// The waiting thread drives a [`RunLoop`](crate::scheduler::RunLoop) of its own, whose scheduler is in the
+/// environment. The operation lives on the caller's stack, so the sender may borrow from the caller.
 ///
-/// On a thread of a [`ThreadPool`](crate::scheduler::ThreadPool) it may be used as well: another thread takes the place of
-/// the one that waits, as [`ThreadPool`](crate::scheduler::ThreadPool#blocking) says.
+/// A thread of a [`ThreadPool`](crate::scheduler::ThreadPool#blocking) may call it as well: a spare thread takes its
+/// place while it waits.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -26,16 +26,15 @@ use crate::{Outcome, Sender};
 ///
 /// # Panics
 ///
-/// The sender's panic goes on unwinding from here, after everything has ended.
+/// The sender's panic unwinds from here, after all work has ended.
 ///
 /// # Cancellation
 ///
-/// The environment's token never stops. To stop from outside, write one with
-/// [`write_env`](Sender::write_env)`(`[`WithStopToken`](crate::WithStopToken)`(token))`.
+/// The environment's token never stops. [`with_stop_token`](Sender::with_stop_token) adds one that does.
 ///
 /// # Stack
 ///
-/// Constant: this is a driver.
+/// This call is a driver.
 #[inline]
 pub fn sync_wait<S>(sender: S) -> Outcome<S::Value, S::Error>
 where
@@ -44,8 +43,8 @@ where
     let slot = WaitSlot::new();
     let completion = Prepared::new(sender, &slot).complete();
     if S::COMPLETES.is_inline() {
-        // The loop was never driven and the completion is taken, so there is nothing to drop. Said here, it leaves
-        // nothing of the slot for the optimiser to keep.
+        // The loop was never driven and the completion is taken, so there is nothing to drop. The `forget` lets the
+        // optimiser remove the slot.
         mem::forget(slot);
     }
     into_outcome(completion)

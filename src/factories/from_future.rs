@@ -332,7 +332,7 @@ where
     R: Receiver<F::Output, Infallible>,
 {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved.
+        // SAFETY: nothing is moved out of the pinned operation.
         let this = unsafe { self.get_unchecked_mut() };
         let token = match &this.own.get_mut().receiver {
             Some(receiver) => receiver.env().stop_token(),

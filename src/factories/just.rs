@@ -5,7 +5,7 @@ use core::pin::Pin;
 
 use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
 
-/// A sender of a value that is there already.
+/// Makes a sender that completes with a value.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -17,26 +17,22 @@ use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
 ///
 /// The value, inside `start`.
 ///
-/// # Panics
-///
-/// None: it runs no user code.
-///
 /// # Cancellation
 ///
-/// Ignored: the value is there.
+/// Ignored.
 #[inline]
 pub fn just<T>(value: T) -> Just<T> {
     Just { value }
 }
 
-/// The sender that [`just`] makes.
+/// Sender created by [`just`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Just<T> {
     value: T,
 }
 
-// SAFETY: a `ReadyOperation` keeps the promises, and completes inside `start`.
+// SAFETY: a `ReadyOperation` keeps the promises of `Sender`, and completes inside `start`.
 unsafe impl<T> Sender for Just<T> {
     type Value = T;
     type Error = Infallible;
@@ -49,9 +45,9 @@ unsafe impl<T> Sender for Just<T> {
     }
 }
 
-/// The operation of whatever knows its completion before it starts: `just`, `just_error`, `just_stopped`.
+/// The operation of a sender whose completion is known before the start: `just`, `just_error`, `just_stopped`.
 ///
-/// It completes inside `start`, touches nothing of itself afterwards, and is not `Unpin`.
+/// It completes inside `start`, accesses nothing of itself afterwards, and is not `Unpin`.
 pub struct ReadyOperation<T, E, R> {
     ready: Option<(Completion<T, E>, R)>,
     _pinned: PhantomPinned,

@@ -3,9 +3,9 @@ use core::marker::PhantomData;
 use super::ReadyOperation;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// A sender of an error.
+/// Makes a sender that completes with an error.
 ///
-/// The value type is whatever the place asks for, as it is with `Err`.
+/// The value type is inferred from the use, as with `Err`.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -18,13 +18,9 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// The error, inside `start`.
 ///
-/// # Panics
-///
-/// None: it runs no user code.
-///
 /// # Cancellation
 ///
-/// Ignored: the error is there.
+/// Ignored.
 #[inline]
 pub fn just_error<T, E>(error: E) -> JustError<T, E> {
     JustError {
@@ -33,7 +29,7 @@ pub fn just_error<T, E>(error: E) -> JustError<T, E> {
     }
 }
 
-/// The sender that [`just_error`] makes.
+/// Sender created by [`just_error`].
 #[derive(Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct JustError<T, E> {
@@ -50,7 +46,7 @@ impl<T, E: Clone> Clone for JustError<T, E> {
 
 impl<T, E: Copy> Copy for JustError<T, E> {}
 
-// SAFETY: a `ReadyOperation` keeps the promises, and completes inside `start`.
+// SAFETY: a `ReadyOperation` keeps the promises of `Sender`, and completes inside `start`.
 unsafe impl<T, E> Sender for JustError<T, E> {
     type Value = T;
     type Error = E;

@@ -5,7 +5,7 @@ use core::pin::Pin;
 
 use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 
-/// A sender of what a function returns when it is started.
+/// Makes a sender that calls a function at its start, and completes with the result.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -23,20 +23,20 @@ use crate::{Completes, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// # Cancellation
 ///
-/// Ignored: the function runs.
+/// Ignored: the function is called.
 #[inline]
 pub fn just_from<F: FnOnce() -> T, T>(function: F) -> JustFrom<F> {
     JustFrom { function }
 }
 
-/// The sender that [`just_from`] makes.
+/// Sender created by [`just_from`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct JustFrom<F> {
     function: F,
 }
 
-// SAFETY: the operation completes inside `start` and touches nothing afterwards; it is `!Unpin`.
+// SAFETY: the operation completes inside `start`, accesses nothing of itself afterwards, and is `!Unpin`.
 unsafe impl<F: FnOnce() -> T, T> Sender for JustFrom<F> {
     type Value = T;
     type Error = Infallible;

@@ -3,9 +3,9 @@ use core::marker::PhantomData;
 use super::ReadyOperation;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// A sender that completes stopped.
+/// Makes a sender that completes stopped.
 ///
-/// Value and error type are whatever the place asks for.
+/// Value and error type are inferred from the use.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -17,19 +17,15 @@ use crate::{Completes, Completion, Receiver, Sender};
 ///
 /// Stopped, inside `start`.
 ///
-/// # Panics
-///
-/// None: it runs no user code.
-///
 /// # Cancellation
 ///
-/// Ignored: it stops anyway.
+/// Ignored.
 #[inline]
 pub fn just_stopped<T, E>() -> JustStopped<T, E> {
     JustStopped { _types: PhantomData }
 }
 
-/// The sender that [`just_stopped`] makes.
+/// Sender created by [`just_stopped`].
 #[derive(Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct JustStopped<T, E> {
@@ -45,7 +41,7 @@ impl<T, E> Clone for JustStopped<T, E> {
 
 impl<T, E> Copy for JustStopped<T, E> {}
 
-// SAFETY: a `ReadyOperation` keeps the promises, and completes inside `start`.
+// SAFETY: a `ReadyOperation` keeps the promises of `Sender`, and completes inside `start`.
 unsafe impl<T, E> Sender for JustStopped<T, E> {
     type Value = T;
     type Error = E;

@@ -1,4 +1,4 @@
-//! Senders that begin a piece of work.
+//! Functions that make senders.
 
 #[cfg(feature = "std")]
 pub(crate) mod continuation;

@@ -7,7 +7,7 @@ use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
 use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
 
-/// A sender that completes only when it is asked to stop.
+/// Makes a sender that completes only when it is stopped.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -18,22 +18,18 @@ use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
 ///
 /// # Completions
 ///
-/// Stopped, when the stop is requested; at once where it has been. With a token that cannot stop it never completes,
-/// and whoever waits for it waits for ever.
-///
-/// # Panics
-///
-/// None: it runs no user code.
+/// Stopped, when the stop is requested, or inside `start` where it was before. With a token that cannot stop it never
+/// completes.
 ///
 /// # Cancellation
 ///
-/// It is nothing else. It completes on the thread that requests the stop.
+/// The sender completes on the thread that requests the stop.
 #[inline]
 pub fn never<T, E>() -> Never<T, E> {
     Never { _types: PhantomData }
 }
 
-/// The sender that [`never()`] makes.
+/// Sender created by [`never()`].
 #[derive(Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Never<T, E> {
@@ -49,7 +45,8 @@ impl<T, E> Clone for Never<T, E> {
 
 impl<T, E> Copy for Never<T, E> {}
 
-// SAFETY: the operation touches nothing once its slot is in the list, where the stop may complete it, and is `!Unpin`.
+// SAFETY: the operation is `!Unpin`, and accesses nothing of itself once its slot is registered, when the stop may
+// complete it.
 unsafe impl<T, E> Sender for Never<T, E> {
     type Value = T;
     type Error = E;
@@ -78,8 +75,8 @@ impl<T, E, R: Receiver<T, E>> NeverOperation<T, E, R> {
     ///
     /// The slot is that of a started operation.
     unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
-        // SAFETY: the slot is a field of an operation, which only this callback completes. From the release on nothing of the
-        // operation is touched.
+        // SAFETY: the slot is a field of an operation, which only this callback completes. Nothing of the operation is
+        // accessed after the release.
         let receiver = unsafe {
             let receiver = (*container_of!(slot, Self, slot).as_ptr()).receiver.take();
             slot.as_ref().release();
@@ -91,7 +88,7 @@ impl<T, E, R: Receiver<T, E>> NeverOperation<T, E, R> {
 
 impl<T, E, R: Receiver<T, E>> Operation for NeverOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // SAFETY: nothing pinned is moved: the receiver is not.
         let this = unsafe { self.get_unchecked_mut() };
         let token = match &this.receiver {
             Some(receiver) => receiver.env().stop_token(),
@@ -102,7 +99,7 @@ impl<T, E, R: Receiver<T, E>> Operation for NeverOperation<T, E, R> {
         if unsafe { StopSlot::listen(NonNull::new_unchecked(&raw mut (*this.as_ptr()).slot), token) } {
             return Transfer::none();
         }
-        // SAFETY: the slot is in no list, so nothing else has access to the operation.
+        // SAFETY: the slot is not registered, so no other thread knows the operation.
         Completion::Stopped.deliver_to(unsafe { (*this.as_ptr()).receiver.take() })
     }
 }

@@ -6,9 +6,9 @@ use core::pin::Pin;
 use crate::stop::StopToken;
 use crate::{Completes, Env, Operation, Panic, Receiver, Sender, Transfer};
 
-/// A sender of something that the receiver's environment knows.
+/// Makes a sender that completes with an answer of the receiver's environment.
 ///
-/// A sender's value type is known before its receiver is, so what can be read has a type of its own: a [`Query`].
+/// A sender's value type is known before its receiver is, so each question has a type of its own: a [`Query`].
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -29,11 +29,11 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Sender, Transfer};
 ///
 /// # Panics
 ///
-/// A panic of the query, or of the `Clone` of what it reads, is the completion.
+/// A panic of the query, or of the `Clone` of its answer, is the completion.
 ///
 /// # Cancellation
 ///
-/// Ignored: the answer is there.
+/// Ignored.
 #[inline]
 pub fn read_env<Q: Query>(query: Q) -> ReadEnv<Q> {
     ReadEnv { query }
@@ -41,7 +41,8 @@ pub fn read_env<Q: Query>(query: Q) -> ReadEnv<Q> {
 
 /// A question to an environment.
 ///
-/// [`Get`] reads a value of the user's own, [`StopRequested`] the stop token. Your own query may combine what it finds:
+/// [`Get`] reads a value of the user's own, [`StopRequested`] the stop token. A query of your own may combine several
+/// answers:
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -57,10 +58,10 @@ pub fn read_env<Q: Query>(query: Q) -> ReadEnv<Q> {
 /// assert!(sync_wait(read_env(HasScheduler)).unwrap(), "`sync_wait` offers its run loop");
 /// ```
 pub trait Query {
-    /// What it reads.
+    /// The type of the answer.
     type Answer;
 
-    /// Reads it.
+    /// Asks the environment.
     fn ask<E: Env>(self, env: &E) -> Self::Answer;
 }
 
@@ -68,7 +69,7 @@ pub trait Query {
 pub struct Get<T>(PhantomData<fn() -> T>);
 
 impl<T> Get<T> {
-    /// The query.
+    /// Makes the query.
     pub const fn new() -> Self {
         Get(PhantomData)
     }
@@ -116,14 +117,14 @@ impl Query for StopRequested {
     }
 }
 
-/// The sender that [`read_env`] makes.
+/// Sender created by [`read_env`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct ReadEnv<Q> {
     query: Q,
 }
 
-// SAFETY: the operation completes inside `start` and touches nothing afterwards; it is `!Unpin`.
+// SAFETY: the operation completes inside `start`, accesses nothing of itself afterwards, and is `!Unpin`.
 unsafe impl<Q: Query> Sender for ReadEnv<Q> {
     type Value = Q::Answer;
     type Error = Infallible;

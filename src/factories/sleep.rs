@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::scheduler::{Timer, TimerSchedule};
 use crate::{Receiver, Sender};
 
-/// Sleeps for so long, from the moment it is started or first awaited, by the [global timer](Timer::global).
+/// Sleeps for a duration, from its start or first poll, by the [global timer](Timer::global).
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -21,18 +21,18 @@ use crate::{Receiver, Sender};
 /// assert!(sync_wait(slept).unwrap() >= nap);
 /// ```
 ///
-/// Zero is over at once, though not before it was queued with the timer. A time that is longer than the clock can tell, such
-/// as [`Duration::MAX`], does not end by itself: only a stop ends it.
+/// A duration of zero ends at once, after it was queued with the timer. A duration beyond what the clock can represent,
+/// such as [`Duration::MAX`], never ends: only a stop ends the sleep.
 ///
 /// See [`Sleep`] for the rest.
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(Timer::global().schedule_after(duration))
 }
 
-/// Sleeps until then, by the [global timer](Timer::global).
+/// Sleeps until a moment, by the [global timer](Timer::global).
 ///
-/// A moment that has passed is over at once, though not before it was queued with the timer. One that is further away than
-/// the clock of the timer can tell, which is centuries, does not come: only a stop ends the wait.
+/// A moment that has passed ends the sleep at once, after it was queued with the timer. A moment beyond what the
+/// timer's clock can represent, which is centuries, never comes: only a stop ends the sleep.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -49,30 +49,29 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(Timer::global().schedule_at(deadline))
 }
 
-/// The sender that [`sleep`] and [`sleep_until`] make.
+/// Sender created by [`sleep`] and [`sleep_until`].
 ///
 /// # Completions
 ///
-/// The value, when the time is over and never before. It completes on the thread of the timer; a task that awaits it goes on
-/// where it runs, as after every sender. Stopped, when the stop was requested first.
+/// The value, when the time is over and never before, on the thread of the timer. A task that awaits it continues on
+/// its own scheduler. Stopped, when the stop was requested first.
 ///
 /// # Panics
 ///
-/// None: it runs no user code. The first call in a program starts the thread of the timer, and panics where the system has
-/// none left.
+/// The first call in a program starts the thread of the timer, and panics where the system refuses a thread.
 ///
 /// # Cancellation
 ///
-/// A stop ends the sleep at once. It does not begin where the stop was requested before.
+/// A stop ends the sleep at once. A stop that was requested before prevents its begin.
 ///
 /// # Allocation
 ///
-/// None. Where it is awaited outside of a task there is the one of [`SenderFuture`](crate::task::SenderFuture).
+/// None. An await outside of a task makes the one of [`SenderFuture`](crate::task::SenderFuture).
 #[derive(Clone, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Sleep(TimerSchedule);
 
-// SAFETY: the operation is that of the timer, which keeps the promises.
+// SAFETY: the operation is that of the timer, which keeps the promises of `Sender`.
 unsafe impl Sender for Sleep {
     type Value = ();
     type Error = Infallible;

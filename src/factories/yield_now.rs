@@ -9,9 +9,9 @@ use crate::sender::stage::container_of;
 use crate::stop::StopToken;
 use crate::{Completes, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
-/// Makes way: goes to the end of the queue of the scheduler, and goes on there.
+/// Moves to the end of the scheduler's queue, and continues there.
 ///
-/// It is for work that takes long and awaits nothing that waits: `.await` lets others on the same scheduler run meanwhile.
+/// Long work that awaits nothing else lets other work on its scheduler run by awaiting it.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -40,38 +40,39 @@ use crate::{Completes, Env, Job, Operation, Panic, Receiver, Scheduler, Sender, 
 /// | on the [`InlineScheduler`](crate::scheduler::InlineScheduler) | nothing: there is no queue |
 /// | on a scheduler of your own | what its `schedule` lets run first |
 ///
-/// A pool serves what is more urgent first, so what is less urgent need not have run. With several workers, one that has
-/// nothing to do may take it up at once, since nobody needs the way that is made. A worker that waits for something, and
-/// works meanwhile, takes what is newest first, and so perhaps this.
+/// A pool runs more urgent work first, so less urgent work need not have run. Of several workers, an idle one may take
+/// the yielding work at once, since no other work waits for it. A worker that helps while it waits takes the newest
+/// work first, and so perhaps this.
 ///
 /// # Completions
 ///
-/// The value, on the scheduler of the receiver's environment, which must be there and infallible: otherwise it does not
-/// compile. Stopped, in its turn, when the stop was requested by then, also if that was before it began.
+/// The value, on the scheduler of the receiver's environment. A missing or fallible scheduler is a compile error.
+/// Stopped, in its turn, when the stop was requested by then, even before the start.
 ///
 /// # Panics
 ///
-/// None: it runs no user code. Those of a scheduler of your own pass.
+/// Those of a scheduler of your own pass.
 ///
 /// # Cancellation
 ///
-/// The stop token is asked when its turn has come; the wait for that is not cut short.
+/// The stop token is asked when its turn has come. A stop does not shorten the wait.
 ///
 /// # Allocation
 ///
-/// None: the operation is the queue's node. Where it is awaited outside of a task there is the one of
+/// None: the operation is the queue's node. An await outside of a task makes the one of
 /// [`SenderFuture`](crate::task::SenderFuture).
 #[inline]
 pub fn yield_now() -> YieldNow {
     YieldNow(())
 }
 
-/// The sender that [`yield_now`] makes.
+/// Sender created by [`yield_now`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct YieldNow(());
 
-// SAFETY: the operation is that of the scheduler, which keeps the promises; it completes there.
+// SAFETY: the operation is `!Unpin`, and accesses nothing of itself once it is queued or its schedule operation
+// started. It completes on the scheduler.
 unsafe impl Sender for YieldNow {
     type Value = ();
     type Error = Infallible;
@@ -102,17 +103,17 @@ unsafe impl Sender for YieldNow {
 
 /// The scheduler of a receiver.
 type SchedulerOf<R> = <<R as Receiver<(), Infallible>>::Env as Env>::Scheduler;
-/// The schedule operation of a scheduler without a queue that is known.
+/// The schedule operation of a scheduler whose queue this crate does not know.
 type Scheduled<R> = <<SchedulerOf<R> as Scheduler>::Schedule as Sender>::Operation<YieldReceiver<R>>;
 
 /// The operation of [`YieldNow`].
 ///
-/// Where the scheduler is one of this crate, it waits in the queue of that itself, behind all that is there. Elsewhere the
-/// schedule sender is all there is.
+/// On a scheduler of this crate it waits in the scheduler's queue itself, behind all entries. Elsewhere it uses the
+/// schedule sender.
 pub struct YieldOperation<R: Receiver<(), Infallible>> {
-    /// What waits in the queue.
+    /// The entry in the queue.
     entry: Entry,
-    /// Asked for by the start, and dropped before the completion.
+    /// Set by the start, and dropped before the completion.
     scheduler: Option<SchedulerOf<R>>,
     receiver: Option<R>,
     scheduled: Option<Scheduled<R>>,
@@ -124,9 +125,9 @@ impl<R: Receiver<(), Infallible>> YieldOperation<R> {
     ///
     /// The job is that of a started operation, and runs once.
     unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first of an entry, which is a field of an operation.
+        // SAFETY: the job is the first field of an entry, which is a field of an operation.
         let this = unsafe { container_of!(job.cast::<Entry>(), Self, entry) };
-        // SAFETY: it is out of the queue, so this has exclusive access to the operation.
+        // SAFETY: the entry has left the queue, so this job has exclusive access to the operation.
         let this = unsafe { &mut *this.as_ptr() };
         this.scheduler = None;
         match this.receiver.take() {
@@ -139,24 +140,26 @@ impl<R: Receiver<(), Infallible>> YieldOperation<R> {
 impl<R: Receiver<(), Infallible>> Operation for YieldOperation<R> {
     #[inline]
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: nothing is moved but the receiver, which is not pinned.
+        // SAFETY: nothing pinned is moved: the receiver is not.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
-        // SAFETY: the caller's promise: nothing else uses the operation yet.
+        // SAFETY: no other thread knows the operation before it is queued.
         let Some(receiver) = (unsafe { (*this).receiver.take() }) else {
             return Transfer::none();
         };
-        // The user's code answers before anything is queued.
+        // User code is called before anything is queued.
         let asked = Panic::catch(|| {
             let env = receiver.env();
-            // SAFETY: as above. The scheduler is pinned here until the completion.
+            // SAFETY: no other thread knows the operation before it is queued. The scheduler is pinned here until the
+            // completion.
             let scheduler = unsafe { (*this).scheduler.insert(env.scheduler()) };
             match scheduler.native() {
                 Some(queue) => (Ok(queue.raw()), env.priority()),
                 None => (Err(scheduler.schedule()), None),
             }
         });
-        // SAFETY: the operation is pinned, and stays until the receiver is completed. Nothing of it is touched once the
-        // entry was queued, or the operation inside started. The scheduler, and so its queue, is valid until the entry runs.
+        // SAFETY: the operation is pinned, and alive until the receiver is completed. Nothing of it is accessed once
+        // the entry was queued, or the operation inside started. The scheduler, and so its queue, is alive until the
+        // entry runs.
         unsafe {
             match asked {
                 Ok((Ok(queue), priority)) => {
@@ -194,7 +197,7 @@ impl<R: Receiver<(), Infallible>, E> Receiver<(), E> for YieldReceiver<R> {
         self.0.env()
     }
 
-    /// A scheduler need not look at the token.
+    /// Asks the token, which a scheduler need not do.
     #[inline]
     fn set_value(self, (): ()) -> Transfer {
         if self.0.env().stop_token().stop_requested() {
@@ -204,7 +207,7 @@ impl<R: Receiver<(), Infallible>, E> Receiver<(), E> for YieldReceiver<R> {
         }
     }
 
-    /// The scheduler was asked not to fail, at compile time. Where it does all the same, the work goes on.
+    /// Completes with the value: the scheduler was required not to fail, at compile time.
     fn set_error(self, error: E) -> Transfer {
         drop(error);
         Receiver::<(), E>::set_value(self, ())

@@ -1,8 +1,8 @@
-//! What the calling thread works for: the one notion of the current task.
+//! The task that the calling thread works for: the one notion of the current task.
 //!
-//! A thread works for the task whose frame it polls, and for none while it runs a job, a stop callback or a waker of another
-//! party. Everything that belongs to a task (awaits, groups, scopes, deadlines, task-locals) takes it from here. The layers
-//! beneath tasks only hide it; they do not know what a frame is.
+//! A thread works for the task whose frame it polls, and for none while it runs a job, a stop callback or a waker of
+//! another party. All that belongs to a task (awaits, groups, scopes, deadlines, task-locals) takes it from here. The
+//! layers beneath tasks only hide it: frames are unknown to them.
 
 use core::cell::{Cell, UnsafeCell};
 use core::mem;
@@ -14,17 +14,17 @@ use crate::sync::per_thread;
 /// An entry on a thread's stack: a poll that is under way.
 #[repr(align(8))]
 pub(crate) struct Poll {
-    /// The frame that is polled right now, as the layer of tasks knows it.
+    /// The frame that is being polled, as an address for the layer of tasks.
     frame: Cell<*const ()>,
-    /// How many polls are beneath it on this stack, one in the middle of the other.
+    /// The number of nested polls beneath this one on the stack.
     depth: Cell<u8>,
-    /// What the poll has started, and is run when the poll is over.
+    /// The transfer that runs when the poll is over.
     later: UnsafeCell<Transfer>,
-    /// Hands over the frames that were set aside for the end of the poll, so that others can run them.
+    /// Queues the frames that were set aside for the end of the poll, so that other threads can run them.
     publish: unsafe fn(*const ()) -> Transfer,
 }
 
-/// What a thread is at.
+/// The state of a thread.
 struct Thread {
     /// The frame that the thread works for, or null.
     frame: Cell<*const ()>,
@@ -33,29 +33,29 @@ struct Thread {
     /// | value | the thread | a frame that is resumed here |
     /// |---|---|---|
     /// | null | polls nothing | is polled |
-    /// | a poll | is in the middle of that poll | is queued |
-    /// | a poll, with [`ASIDE`] | runs code of another party in the middle of that poll | is queued |
+    /// | a poll | is inside that poll | is queued |
+    /// | a poll, with [`ASIDE`] | runs code of another party inside that poll | is queued |
     /// | [`ASIDE`] alone | runs code that must not be delayed by a poll | is queued |
     ///
-    /// "Queued" means with its scheduler. A frame whose scheduler has no queue runs at once, up to a depth, and from there on
-    /// when the poll is over.
+    /// "Queued" means with its scheduler. A frame whose scheduler has no queue runs at once, up to a depth, and beyond
+    /// that when the poll is over.
     poll: Cell<*const Poll>,
-    /// The innermost task-local values that synchronous code has bound, as the layer of tasks knows them.
+    /// The innermost task-local values that synchronous code has bound, as an address for the layer of tasks.
     bound: Cell<*const ()>,
-    /// How many stops are being passed on, one inside the other.
+    /// The number of nested stops that are being passed on.
     stops: Cell<u8>,
-    /// What other parties have resumed in the middle of the poll. Handed over when the innermost [`Hidden`] is dropped, and
+    /// The frames that other parties have resumed during the poll. Queued when the innermost [`Hidden`] is dropped, and
     /// before the thread blocks.
     gathered: Cell<Option<Gathered>>,
 }
 
-/// Frames that were resumed by another party in the middle of a poll, and are handed to their scheduler together.
+/// Frames that another party resumed during a poll, to be queued with their scheduler together.
 #[derive(Clone, Copy)]
 pub(crate) struct Gathered {
-    /// The first of them, as the layer of tasks knows it. It knows the others.
+    /// The first frame, as an address for the layer of tasks. The others are linked to it.
     pub(crate) first: *const (),
     pub(crate) many: u8,
-    /// Hands them over.
+    /// Queues them.
     pub(crate) hand_over: unsafe fn(*const ()) -> Transfer,
 }
 
@@ -69,10 +69,10 @@ per_thread! {
     };
 }
 
-/// The lowest bit of an address.
+/// The mark in the lowest bit of an address.
 const ASIDE: usize = 1;
 
-/// How many stops are passed on inside one another before the next waits for its turn.
+/// The greatest number of nested stops that are passed on at once.
 const NESTED_STOPS: u8 = 4;
 
 fn untagged(current: *const Poll) -> *const Poll {
@@ -105,7 +105,7 @@ impl Poll {
         })
     }
 
-    /// [`enter`](Poll::enter) where this thread [may poll](may_poll): it works for no frame.
+    /// Does what [`enter`](Poll::enter) does, on a thread that [may poll](may_poll) and works for no frame.
     #[inline]
     pub(crate) fn enter_first<T>(&self, body: impl FnOnce() -> T) -> T {
         THREAD.with(|thread| {
@@ -118,23 +118,23 @@ impl Poll {
         })
     }
 
-    /// Says which frame is polled now, inside the poll of another. The caller is in the middle of this poll.
+    /// Sets the frame that is polled now, inside the poll of another. The caller runs inside this poll.
     #[inline]
     pub(crate) fn change_frame(&self, frame: *const ()) {
         self.frame.set(frame);
         THREAD.with(|thread| thread.frame.set(frame));
     }
 
-    /// Says which frame is polled next.
+    /// Sets the frame that is polled next.
     #[inline]
     pub(crate) fn set_frame(&self, frame: *const ()) {
         self.frame.set(frame);
     }
 
-    /// Takes what is to be run now that the poll is over.
+    /// Takes the transfer of a poll that is over.
     #[inline]
     pub(crate) fn take_later(&self) -> Transfer {
-        // SAFETY: the cell belongs to the thread that polls, and no reference into it is kept.
+        // SAFETY: the cell belongs to the polling thread, and no reference into it is kept.
         let later = unsafe { &mut *self.later.get() };
         if later.is_none() {
             return Transfer::none();
@@ -142,21 +142,22 @@ impl Poll {
         mem::take(later)
     }
 
-    /// What is to be run now that the poll is over, and no other follows.
+    /// Returns the transfer of a poll that is over, and that no other follows.
     #[inline]
     pub(crate) fn into_later(self) -> Transfer {
         self.later.into_inner()
     }
 
-    /// Keeps something to be run when the poll is over.
+    /// Adds a transfer that runs when the poll is over.
     #[inline]
     pub(crate) fn keep(&self, transfer: Transfer) {
-        // SAFETY: as in `take_later`. Appending runs nothing.
+        // SAFETY: the cell belongs to the polling thread, and no reference into it is kept: appending runs no user
+        // code.
         unsafe { &mut *self.later.get() }.append(transfer);
     }
 }
 
-/// How deep a poll is on top of this entry.
+/// Returns the depth of a poll on top of this entry.
 #[cold]
 fn depth_of(current: *const Poll) -> u8 {
     // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
@@ -166,12 +167,12 @@ fn depth_of(current: *const Poll) -> u8 {
     }
 }
 
-/// How deep another poll would be, on top of those that this thread is in the middle of.
+/// Returns the depth that another poll would have on this thread.
 pub(crate) fn depth() -> u8 {
     depth_of(THREAD.with(|thread| thread.poll.get()))
 }
 
-/// The poll that this thread is in the middle of, if it works for that now.
+/// Returns the innermost poll of this thread, if the thread works for it now.
 #[inline]
 pub(crate) fn poll<'a>() -> Option<&'a Poll> {
     let current = THREAD.with(|thread| thread.poll.get());
@@ -182,37 +183,37 @@ pub(crate) fn poll<'a>() -> Option<&'a Poll> {
     unsafe { current.as_ref() }
 }
 
-/// The frame that this thread works for, or null.
+/// Returns the frame that this thread works for, or null.
 #[inline]
 pub(crate) fn frame() -> *const () {
     THREAD.with(|thread| thread.frame.get())
 }
 
-/// The frame whose poll is the innermost on this stack, whatever the thread works for now; or null.
+/// Returns the frame of the innermost poll on this stack, or null, even where the thread works for none now.
 #[inline]
 pub(crate) fn frame_beneath() -> *const () {
-    // SAFETY: as in `poll`.
+    // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
     match unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         Some(poll) => poll.frame.get(),
         None => ptr::null(),
     }
 }
 
-/// Whether there is something for [`Hidden::from_poll`] to hide.
+/// Returns whether [`Hidden::from_poll`] has something to hide.
 #[inline]
 pub(crate) fn is_seen() -> bool {
     THREAD.with(|thread| !thread.frame.get().is_null() || !thread.bound.get().is_null())
 }
 
-/// Whether frames that are resumed here are polled.
+/// Returns whether frames that are resumed here are polled.
 #[inline]
 pub(crate) fn may_poll() -> bool {
     THREAD.with(|thread| thread.poll.get().is_null())
 }
 
-/// Runs something when the poll is over that this thread is in the middle of. Gives it back where there is none.
+/// Runs a transfer when the innermost poll of this thread is over. Returns the transfer where there is no poll.
 pub(crate) fn run_later(transfer: Transfer) -> Transfer {
-    // SAFETY: as in `poll`.
+    // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
     match unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         Some(poll) => {
             poll.keep(transfer);
@@ -222,18 +223,19 @@ pub(crate) fn run_later(transfer: Transfer) -> Transfer {
     }
 }
 
-/// Whether another party's code runs in the middle of a poll, so that what is [gathered](replace_gathered) is handed over soon.
+/// Returns whether another party's code runs inside a poll, so that [gathered](replace_gathered) frames are queued
+/// soon.
 pub(crate) fn may_gather() -> bool {
     let current = THREAD.with(|thread| thread.poll.get());
     current.addr() & ASIDE != 0 && !untagged(current).is_null()
 }
 
-/// Says what is gathered now, and returns what was. The caller has checked [`may_gather`].
+/// Replaces the gathered frames, and returns the ones before. The caller has checked [`may_gather`].
 pub(crate) fn replace_gathered(gathered: Option<Gathered>) -> Option<Gathered> {
     THREAD.with(|thread| thread.gathered.replace(gathered))
 }
 
-/// Hands over what was gathered. Code of the user is about to run, which may block.
+/// Queues the gathered frames, before user code runs that may block.
 #[inline]
 pub(crate) fn hand_over() {
     if THREAD.with(|thread| thread.gathered.get().is_some()) {
@@ -241,29 +243,29 @@ pub(crate) fn hand_over() {
     }
 }
 
-/// Hands over what was gathered.
+/// Queues the gathered frames.
 #[cold]
 fn hand_over_gathered() -> Transfer {
     match replace_gathered(None) {
-        // SAFETY: they were gathered on this thread, and are handed over this once.
+        // SAFETY: they were gathered on this thread, and are queued once.
         Some(gathered) => unsafe { (gathered.hand_over)(gathered.first) },
         None => Transfer::none(),
     }
 }
 
-/// The innermost task-local values that synchronous code has bound here, or null.
+/// Returns the innermost task-local values that synchronous code has bound on this thread, or null.
 #[inline]
 pub(crate) fn bound() -> *const () {
     THREAD.with(|thread| thread.bound.get())
 }
 
-/// Binds other values; returns those that were bound before.
+/// Binds other values, and returns those that were bound before.
 pub(crate) fn replace_bound(values: *const ()) -> *const () {
     THREAD.with(|thread| thread.bound.replace(values))
 }
 
-/// Passes a stop on, by `pass`, which does not unwind. `None` where so many are being passed on, one inside the other, that
-/// this one has to wait for its turn.
+/// Passes a stop on, by `pass`, which does not unwind. Returns `None` where the nesting limit is reached, and this stop
+/// has to wait for its turn.
 pub(crate) fn pass_stop_on(pass: impl FnOnce() -> Transfer) -> Option<Transfer> {
     THREAD.with(|thread| {
         let stops = thread.stops.get();
@@ -276,7 +278,7 @@ pub(crate) fn pass_stop_on(pass: impl FnOnce() -> Transfer) -> Option<Transfer> 
     })
 }
 
-/// Hides what the calling thread works for, until it is dropped.
+/// A guard that hides the calling thread's task until it is dropped.
 #[must_use = "the task is hidden for as long as this lives"]
 pub(crate) struct Hidden {
     poll: *const Poll,
@@ -297,19 +299,20 @@ impl Hidden {
         })
     }
 
-    /// For a driver, which runs work that is not the caller's and may poll frames.
+    /// Hides the task for a driver, which runs work of others and may poll frames.
     #[inline]
     pub(crate) fn driver() -> Self {
         Hidden::new(|_| ptr::null())
     }
 
-    /// For code of another party in the middle of what this thread does: frames that it resumes are queued.
+    /// Hides the task for code of another party: frames that it resumes are queued.
     #[inline]
     pub(crate) fn aside() -> Self {
         Hidden::new(|poll| poll.map_addr(|address| address | ASIDE))
     }
 
-    /// [`aside`](Hidden::aside) in the middle of a poll. Elsewhere it hides what synchronous code has bound, if that has.
+    /// Does what [`aside`](Hidden::aside) does, inside a poll. Elsewhere it hides the values that synchronous code has
+    /// bound.
     #[inline]
     pub(crate) fn from_poll() -> Option<Self> {
         THREAD.with(
@@ -335,8 +338,8 @@ impl Drop for Hidden {
     }
 }
 
-/// Makes public what only this stack could run, before the thread blocks: frames are queued with their schedulers, and what
-/// has no scheduler runs right here.
+/// Publishes the work that only this stack could run, before the thread blocks. Frames are queued with their
+/// schedulers, and work without a scheduler runs here.
 #[inline]
 pub(crate) fn publish() {
     if !may_poll() || Transfer::is_beneath() {
@@ -347,7 +350,7 @@ pub(crate) fn publish() {
 #[cold]
 fn publish_all() {
     let mut runnable = hand_over_gathered();
-    // SAFETY: as in `poll`.
+    // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
     if let Some(poll) = unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         // SAFETY: the frame is being polled on this stack.
         runnable.append(unsafe { (poll.publish)(poll.frame.get()) }.and(poll.take_later()));

@@ -1,4 +1,4 @@
-/// Fails the build with a sentence that says what to write, where something that a sender needs is not there.
+/// Fails the build with a sentence that says what to write, where a requirement of a sender is not met.
 ///
 /// Called inside `const { .. }` in a `connect`, which is the first place to know the receiver's environment. The error is
 /// shown at the call.

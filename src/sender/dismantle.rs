@@ -1,10 +1,9 @@
 //! Nests of type-erased senders that were never started, destroyed in a loop.
 //!
 //! The depth of such a nest is only known at run time, so drop glue, which recurses, would take stack for each level.
-//! Instead, a box that is destroyed first asks its sender for the boxes that the sender owns directly, with
-//! [`Sender::dismantle`], and destroys those after the sender. Boxes that a sender owns in ways that it does not tell, in
-//! a closure for instance, are destroyed by drop glue: at once, by recursion. Nothing is ever deferred that was merely
-//! dropped while a box was being destroyed.
+//! Instead, a box that is destroyed first takes the boxes that its sender owns directly, with [`Sender::dismantle`],
+//! and destroys those after the sender. Other boxes, in a closure for instance, are destroyed by drop glue, by
+//! recursion. A drop that is not part of this is never deferred.
 
 use core::marker::PhantomData;
 use core::mem;
@@ -13,33 +12,33 @@ use core::ptr::{self, NonNull};
 #[cfg(feature = "alloc")]
 use super::Sender;
 
-/// Type-erased senders that were moved out of the one that is being destroyed, and are destroyed when this is dropped.
+/// Type-erased senders that were moved out of a sender that is being destroyed. Dropping the list destroys them.
 ///
-/// `'a` is invariant, and [`Sender::dismantle`] is generic over it: all that a sender can put here is what it owns, which
-/// lives as long as the sender's type does.
+/// `'a` is invariant, and [`Sender::dismantle`] is generic over it. So a sender can add only what it owns, which is
+/// valid as long as the sender's type.
 pub struct DropList<'a> {
     head: *mut DropNode,
-    /// The last of those that the current sender has added, or null: they are added at the head, in their order.
+    /// The last node that the current sender has added, or null. Nodes are added at the head, in their order.
     added: *mut DropNode,
     _borrowed: PhantomData<fn(&'a ()) -> &'a ()>,
 }
 
-/// The link of something that can wait in a [`DropList`].
+/// The link of an owner that can be in a [`DropList`].
 pub(crate) struct DropNode {
     next: *mut DropNode,
     destroy: Destroy,
 }
 
-/// Adds what the owner of the node owns to the list, and destroys the owner.
+/// Adds the boxes of the node's owner to the list, and destroys the owner.
 ///
 /// # Safety
 ///
-/// The node is that of such an owner, which is used by nothing else any more.
+/// The node is that of an owner that has this function, and to which the caller has exclusive access.
 type Destroy = unsafe fn(NonNull<DropNode>, &mut DropList<'_>);
 
 #[cfg(feature = "alloc")]
 impl DropNode {
-    /// A node of an owner that `destroy` destroys.
+    /// Makes the node of an owner that `destroy` destroys.
     pub(crate) const fn new(destroy: Destroy) -> Self {
         DropNode {
             next: ptr::null_mut(),
@@ -51,27 +50,27 @@ impl DropNode {
     ///
     /// # Safety
     ///
-    /// As for the node's function. What the owner's type borrows is valid until this returns.
+    /// The contract of the node's function. What the owner's type borrows is valid until this returns.
     pub(crate) unsafe fn destroy(this: NonNull<DropNode>) {
         let mut list = DropList {
             head: ptr::null_mut(),
             added: ptr::null_mut(),
             _borrowed: PhantomData,
         };
-        // SAFETY: the caller's promise; the list is dropped before this returns.
+        // SAFETY: the contract is that of `push`; the list is dropped before this returns.
         unsafe { list.push(this) };
     }
 }
 
 #[cfg(feature = "alloc")]
 impl DropList<'_> {
-    /// Adds an owner, behind those that the current sender has added before.
+    /// Adds an owner, after those that the current sender has added before.
     ///
     /// # Safety
     ///
-    /// The node's owner is used by nothing else any more, and what its type borrows outlives `'a`.
+    /// The caller has exclusive access to the node's owner, and what the owner's type borrows outlives `'a`.
     pub(crate) unsafe fn push(&mut self, node: NonNull<DropNode>) {
-        // SAFETY: nodes in the list are alive, and used by the list alone.
+        // SAFETY: nodes in the list are alive, and the list has exclusive access to them.
         unsafe {
             let place = match self.added.as_mut() {
                 Some(added) => &mut added.next,
@@ -82,7 +81,7 @@ impl DropList<'_> {
         self.added = node.as_ptr();
     }
 
-    /// Adds what a sender owns directly.
+    /// Adds the boxes that a sender owns directly.
     pub(crate) fn collect<S: Sender>(&mut self, sender: &mut S) {
         // SAFETY: only the lifetime differs. `dismantle` is generic over it, so it can add nothing but what `S` owns. The
         // owner of a node in this list owned `S`, so what `S` borrows is valid as long as what that owner borrows.
@@ -102,14 +101,14 @@ impl DropList<'_> {
         }
 
         while let Some(node) = NonNull::new(self.head) {
-            // SAFETY: nodes in the list are alive, and used by the list alone. This one leaves it.
+            // SAFETY: nodes in the list are alive, and the list has exclusive access to them. This one leaves it.
             let destroy = unsafe {
                 self.head = node.as_ref().next;
                 node.as_ref().destroy
             };
             self.added = ptr::null_mut();
             let rest = Rest(self);
-            // SAFETY: it was in the list, so nothing else uses it.
+            // SAFETY: it was in the list, which had exclusive access to it.
             unsafe { destroy(node, rest.0) };
             mem::forget(rest);
         }

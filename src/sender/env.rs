@@ -5,15 +5,15 @@ use core::ptr::NonNull;
 use super::{NoScheduler, Priority, Scheduler};
 use crate::stop::{NeverStop, StopToken};
 
-/// What work may ask of the place it runs in: its stop token, its scheduler, and values of the user's own.
+/// The environment of a running sender: its stop token, its scheduler, and values of the user's.
 ///
 /// An environment flows from a receiver to the senders connected to it, against the direction of values. It is a small
 /// handle, asked for with [`Receiver::env`](crate::Receiver::env).
 ///
-/// What comes out of an environment is valid until the receiver it came from completes. The types are generic wherever
-/// an algorithm meets them, so nothing can carry them further.
+/// The parts of an environment are valid until its receiver completes. Their types are generic in every algorithm, so
+/// no algorithm can keep them longer.
 ///
-/// An environment may answer differently each time. Every algorithm takes the answers as they come, and relies on none.
+/// An environment may answer differently each time. No algorithm relies on equal answers.
 pub trait Env: Clone + Send + Sync {
     /// The type of the stop token; [`NeverStop`] where nothing can stop the work.
     type StopToken: StopToken;
@@ -21,20 +21,21 @@ pub trait Env: Clone + Send + Sync {
     /// The type of the scheduler; [`NoScheduler`] where there is none.
     type Scheduler: Scheduler;
 
-    /// How the work learns that it should stop.
+    /// Returns the stop token of the work.
     ///
-    /// It may be a new token each time: an operation asks once, when it is started, and keeps the token it listens to.
+    /// It may be a new token each time. An operation asks once, when it is started, and keeps the token that it listens
+    /// to.
     fn stop_token(&self) -> Self::StopToken;
 
-    /// Where the work was started and should go on.
+    /// Returns the scheduler where the work was started and should continue.
     fn scheduler(&self) -> Self::Scheduler;
 
     /// Shows the user's own value of the type `id` to `found`, where one was written with [`With`].
     ///
-    /// An environment of your own forwards this to the one beneath. [`get`](Env::get) is what asks.
+    /// An environment of your own forwards this to the one beneath. [`get`](Env::get) calls it.
     fn visit(&self, id: TypeId, found: &mut dyn FnMut(&dyn Any));
 
-    /// The user's own value of type `T`, where one was written with [`With`].
+    /// Returns the user's own value of type `T`, if one was added with [`With`].
     #[inline]
     fn get<T: Clone + 'static>(&self) -> Option<T> {
         let mut value = None;
@@ -42,18 +43,18 @@ pub trait Env: Clone + Send + Sync {
         value
     }
 
-    /// How urgent the work is, where somebody said so: the [`Priority`] that [`get`](Env::get) finds.
+    /// Returns the priority of the work, if one was set: the [`Priority`] that [`get`](Env::get) finds.
     ///
-    /// A scheduler asks this each time, so an environment that knows the answer says it here, without a search.
+    /// A scheduler calls this each time, so an environment that has the answer returns it without a search.
     #[inline]
     fn priority(&self) -> Option<Priority> {
         self.get()
     }
 
-    /// Returns what this crate's own environments know beyond the rest of this trait: see [`EnvDoor`].
+    /// Returns what only this crate's environments have: see [`EnvDoor`].
     ///
-    /// A wrapper may forward the answer of the environment inside, unless it answers [`visit`](Env::visit) or
-    /// [`scheduler`](Env::scheduler) itself.
+    /// A wrapper may forward the door of the environment inside, unless it changes [`visit`](Env::visit) or
+    /// [`scheduler`](Env::scheduler).
     #[doc(hidden)]
     #[inline]
     fn door(&self) -> EnvDoor<'_> {
@@ -63,18 +64,18 @@ pub trait Env: Clone + Send + Sync {
 
 /// The sealed door of an environment, valid as long as that environment is borrowed. Opaque: a wrapper can only forward it.
 ///
-/// It borrows the environment, so nothing in it can be kept beyond. An operation that needs what is behind the door until
-/// it completes says so to `awaiting` and `home`, which are unsafe.
+/// The door borrows the environment. An operation that needs its content until it completes uses `awaiting` and `home`,
+/// which are unsafe.
 pub struct EnvDoor<'a> {
-    /// Where the search for a user's value begins, if it can be made in steps.
+    /// The start of the search for a user's value, if the search can be made in steps.
     beneath: Option<Beneath<'a>>,
-    /// The task that awaits what this is the environment of.
+    /// The task that awaits the operation of this environment.
     awaiting: Option<Awaiting>,
-    /// The home of the task whose scheduler is that of this environment: a `Home`.
+    /// The home of the task whose scheduler is this environment's: a `Home`.
     home: Option<NonNull<()>>,
 }
 
-/// The address of a task that awaits something, for the layer that knows tasks.
+/// The addresses of a task that awaits, for the layer that knows tasks.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "tasks need `std`"))]
 pub(crate) struct Awaiting {
@@ -84,13 +85,13 @@ pub(crate) struct Awaiting {
     pub(crate) context: NonNull<()>,
 }
 
-// SAFETY: these are addresses; using them is unsafe.
+// SAFETY: the fields are addresses, which only unsafe code uses.
 unsafe impl Send for Awaiting {}
-// SAFETY: these are addresses; using them is unsafe.
+// SAFETY: the fields are addresses, which only unsafe code uses.
 unsafe impl Sync for Awaiting {}
 
 impl<'a> EnvDoor<'a> {
-    /// The door of an environment that has nothing behind it.
+    /// Makes the door of an environment that has nothing to add.
     #[inline]
     pub(crate) fn closed() -> Self {
         EnvDoor {
@@ -100,7 +101,7 @@ impl<'a> EnvDoor<'a> {
         }
     }
 
-    /// A door behind which a search goes on there.
+    /// Makes a door where the search for a value continues at `beneath`.
     #[inline]
     pub(crate) fn new(beneath: Beneath<'a>) -> Self {
         EnvDoor {
@@ -110,22 +111,22 @@ impl<'a> EnvDoor<'a> {
         }
     }
 
-    /// The same, with the task that awaits.
+    /// Adds the task that awaits.
     ///
     /// # Safety
     ///
-    /// The frame and the context are valid until the receiver completes that the environment is of.
+    /// Frame and context are valid until the environment's receiver completes.
     #[inline]
     pub(crate) unsafe fn awaited_by(mut self, awaiting: Option<Awaiting>) -> Self {
         self.awaiting = awaiting;
         self
     }
 
-    /// The same, with the home of the task.
+    /// Adds the home of the task.
     ///
     /// # Safety
     ///
-    /// The home is a `Home`, and valid until the receiver completes that the environment is of.
+    /// The home is a `Home`, and valid until the environment's receiver completes.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) unsafe fn at_home(mut self, home: NonNull<()>) -> Self {
@@ -133,20 +134,20 @@ impl<'a> EnvDoor<'a> {
         self
     }
 
-    /// The task that awaits what this is the environment of, as addresses.
+    /// Returns the task that awaits the operation of this environment, as addresses.
     ///
     /// # Safety
     ///
-    /// They are used only until the receiver completes that gave the environment. Until then they are valid, by the
-    /// contract of [`awaited_by`](EnvDoor::awaited_by): a user can forward a door, and cannot make one. Nor can a user's
-    /// code keep an environment with a door beyond the completion of its receiver, in safe code: it meets the type as a
-    /// parameter without a lifetime bound, for the length of a call.
+    /// The addresses are used only until the environment's receiver completes. Until then they are valid, by the
+    /// contract of [`awaited_by`](EnvDoor::awaited_by): a user can forward a door, but cannot make one. Nor can safe
+    /// code keep an environment with a door beyond the completion. Its type is a parameter without a lifetime bound,
+    /// alive for one call.
     #[inline]
     pub(crate) unsafe fn awaiting(&self) -> Option<Awaiting> {
         self.awaiting
     }
 
-    /// The home of the task whose scheduler is that of this environment, as the address of a `Home`.
+    /// Returns the home of the task whose scheduler is this environment's, as the address of a `Home`.
     ///
     /// # Safety
     ///
@@ -160,24 +161,24 @@ impl<'a> EnvDoor<'a> {
 
 crate::opaque!([] EnvDoor<'_>);
 
-/// An environment of unknown type, in which the search for a user's value goes on.
+/// An environment of unknown type, in which the search for a user's value continues.
 ///
-/// Boxes may be nested without end, so that search is a loop over these, not a recursion.
+/// Boxes may be nested to any depth, so the search is a loop over these, not a recursion.
 pub(crate) struct Beneath<'a> {
     place: NonNull<()>,
     look: Look,
     _place: PhantomData<&'a ()>,
 }
 
-/// Looks in one environment: shows the value to `found`, or says where to go on.
+/// Looks in one environment: shows the value to `found`, or returns where the search continues.
 ///
-/// It is called with a place that it was made for, and that is valid. What it returns is used only while that is so.
+/// The place is a valid one that the function was made for. The result is used only while the place is valid.
 pub(crate) type Look = unsafe fn(NonNull<()>, TypeId, &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>>;
 
 impl Beneath<'_> {
     /// # Safety
     ///
-    /// `look` may be called with `place` for as long as this lives.
+    /// `look` may be called with `place` for as long as this exists.
     #[inline]
     pub(crate) unsafe fn new(place: NonNull<()>, look: Look) -> Self {
         Beneath {
@@ -189,7 +190,7 @@ impl Beneath<'_> {
 
     /// # Safety
     ///
-    /// It is not used once the place is gone.
+    /// The result is not used once the place is invalid.
     unsafe fn extend(self) -> Beneath<'static> {
         Beneath {
             place: self.place,
@@ -198,18 +199,19 @@ impl Beneath<'_> {
         }
     }
 
-    /// Looks here, and wherever that leads.
+    /// Searches from this environment on.
     pub(crate) fn visit(self, id: TypeId, found: &mut dyn FnMut(&dyn Any)) {
-        // SAFETY: the place is valid while this lives, by the promise of `new`, and so is all that is found from there.
+        // SAFETY: the place is valid while this exists, by the contract of `new`, and so is every place that the search
+        // returns.
         let mut next = Some(unsafe { self.extend() });
         while let Some(beneath) = next {
-            // SAFETY: the promise of `new`.
+            // SAFETY: the contract of `new`.
             next = unsafe { (beneath.look)(beneath.place, id, found) };
         }
     }
 }
 
-/// A [`Look`] into an environment of this type: through its door, or by a plain visit where that is closed.
+/// Looks in an environment of this type: through its door, or by `visit` where the door is closed. It is a [`Look`].
 ///
 /// # Safety
 ///
@@ -219,10 +221,10 @@ pub(crate) unsafe fn look_in<E: Env>(
     id: TypeId,
     found: &mut dyn FnMut(&dyn Any),
 ) -> Option<Beneath<'static>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the place is valid and of this type, by the contract.
     let env = unsafe { place.cast::<E>().as_ref() };
     match env.door().beneath {
-        // SAFETY: the result is used only while the place is valid, and with it the borrow of the environment.
+        // SAFETY: the result is used only while the place, and so the borrow of the environment, is valid.
         Some(beneath) => Some(unsafe { beneath.extend() }),
         None => {
             env.visit(id, found);
@@ -231,7 +233,7 @@ pub(crate) unsafe fn look_in<E: Env>(
     }
 }
 
-/// The environment that knows nothing: no stop, no scheduler, no values.
+/// The empty environment: no stop, no scheduler, no values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmptyEnv;
 
@@ -258,11 +260,11 @@ impl Env for EmptyEnv {
     }
 }
 
-/// A change of one thing in an environment: [`WithStopToken`], [`WithScheduler`] or [`With`].
+/// A change of one entry in an environment: [`WithStopToken`], [`WithScheduler`] or [`With`].
 ///
 /// [`write_env`](crate::Sender::write_env) applies one; [`Patched`] is an environment with one applied.
 pub trait Patch: Clone + Send + Sync + private::Sealed {
-    /// Whether the scheduler is what it changes.
+    /// Whether it changes the scheduler.
     const CHANGES_SCHEDULER: bool;
 
     /// The stop token of a patched `E`.
@@ -270,13 +272,13 @@ pub trait Patch: Clone + Send + Sync + private::Sealed {
     /// The scheduler of a patched `E`.
     type Scheduler<E: Env>: Scheduler;
 
-    /// The stop token: the patch's own, or the one beneath.
+    /// Returns the stop token: the patch's own, or the one beneath.
     fn stop_token<E: Env>(&self, beneath: &E) -> Self::StopToken<E>;
-    /// The scheduler: the patch's own, or the one beneath.
+    /// Returns the scheduler: the patch's own, or the one beneath.
     fn scheduler<E: Env>(&self, beneath: &E) -> Self::Scheduler<E>;
 }
 
-/// Changes the stop token.
+/// A patch that replaces the stop token. [`with_stop_token`](crate::Sender::with_stop_token) adds one instead.
 #[derive(Clone, Copy, Debug)]
 pub struct WithStopToken<K>(pub K);
 
@@ -296,7 +298,7 @@ impl<K: StopToken> Patch for WithStopToken<K> {
     }
 }
 
-/// Changes the scheduler.
+/// A patch that replaces the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct WithScheduler<C>(pub C);
 
@@ -316,11 +318,10 @@ impl<C: Scheduler> Patch for WithScheduler<C> {
     }
 }
 
-/// Adds a value of the user's own, found again by its type.
+/// A patch that adds a value of the user's own, found by its type: see [`with_env`](crate::Sender::with_env).
 ///
-/// Wrap what you add in a type of your own, so that two libraries do not both write a `String`.
-/// Its `Clone` must not panic: an environment is asked for where nobody could be told, so the process ends.
-/// [`read_env`](crate::read_env) alone tells.
+/// Wrap the value in a type of your own, so that two libraries do not both add a `String`. Its `Clone` must not panic:
+/// the process aborts where an environment is asked for. [`read_env`](crate::read_env) alone reports that panic.
 #[derive(Clone, Copy, Debug)]
 pub struct With<V>(pub V);
 
@@ -381,7 +382,7 @@ mod private {
     }
 }
 
-/// An environment with one thing changed and the rest forwarded.
+/// An environment with one entry changed and the rest forwarded.
 #[derive(Clone, Copy, Debug)]
 pub struct Patched<P, E> {
     patch: P,
@@ -389,7 +390,7 @@ pub struct Patched<P, E> {
 }
 
 impl<P: Patch, E: Env> Patched<P, E> {
-    /// `beneath`, changed by `patch`.
+    /// Makes an environment of `beneath`, changed by `patch`.
     #[inline]
     pub fn new(patch: P, beneath: E) -> Self {
         Patched { patch, beneath }
@@ -397,14 +398,14 @@ impl<P: Patch, E: Env> Patched<P, E> {
 
     /// # Safety
     ///
-    /// The place is such an environment.
+    /// The place is a valid `Self`.
     unsafe fn look(place: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the place is valid and of this type, by the contract.
         let this = unsafe { place.cast::<Self>().as_ref() };
         if this.patch.show(id, found) {
             return None;
         }
-        // SAFETY: it is a field, and so valid as long as the whole.
+        // SAFETY: it is a field of this environment, and valid as long as that.
         unsafe { look_in::<E>(NonNull::from(&this.beneath).cast(), id, found) }
     }
 }
@@ -439,7 +440,7 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
     fn door(&self) -> EnvDoor<'_> {
         let door = self.beneath.door();
         EnvDoor {
-            // SAFETY: the place is borrowed for as long as the door.
+            // SAFETY: the environment is borrowed for as long as the door.
             beneath: Some(unsafe { Beneath::new(NonNull::from(self).cast(), Self::look) }),
             awaiting: door.awaiting,
             home: if P::CHANGES_SCHEDULER { None } else { door.home },

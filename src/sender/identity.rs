@@ -1,13 +1,13 @@
 use core::fmt;
 use core::ptr;
 
-/// What tells a scheduler from others of its type, without a comparison of the two.
+/// The identity of a scheduler among those of its type.
 ///
-/// A [`TaskScheduler`](crate::scheduler::TaskScheduler) compares the identities of what it erases. Comparing those with
-/// `==` would call code of theirs with two values that may borrow for different lifetimes.
+/// A [`TaskScheduler`](crate::scheduler::TaskScheduler) compares the identities of the schedulers that it erases.
+/// Comparing those with `==` would pass two values with different lifetimes to user code.
 ///
-/// An identity is that of one scheduler among those of **one type**. It is plain data: comparing two runs no user code.
-/// An [unknown](Identity::UNKNOWN) one equals nothing, not even itself.
+/// Identities are compared among schedulers of **one type**. They are plain data: comparing two runs no user code. An
+/// [unknown](Identity::UNKNOWN) one equals nothing, not even itself.
 ///
 /// ```
 /// use bowline::Identity;
@@ -30,25 +30,25 @@ enum Kind {
 }
 
 impl Identity {
-    /// The identity of a scheduler that does not tell: it equals nothing.
+    /// The identity of a scheduler that has none: it equals nothing.
     pub const UNKNOWN: Identity = Identity(Kind::Unknown);
 
-    /// The identity of a scheduler whose type says it all: it equals every other of its type.
+    /// The identity of a scheduler without state: it equals every other of its type.
     pub const TYPE: Identity = Identity(Kind::Type);
 
-    /// The identity of a scheduler that has a number: it equals those with the same one.
+    /// Returns the identity of a scheduler with a number: it equals those with the same number.
     pub const fn of_number(number: u64) -> Self {
         Identity(Kind::Number(number))
     }
 
-    /// The identity of a scheduler that is a handle to something at this address, which all its clones share.
+    /// Returns the identity of a handle whose clones share an object at this address.
     ///
-    /// Only the address is kept. Once nothing is there any more, something else may come to be at that address.
+    /// Only the address is kept. After the object is freed, another may have the same address.
     pub fn of_address<T: ?Sized>(place: &T) -> Self {
         Identity(Kind::Address(ptr::from_ref(place).addr()))
     }
 
-    /// The identity of a queue of this crate.
+    /// Returns the identity of a queue of this crate.
     pub(crate) const fn of_queue(queue: [usize; 2]) -> Self {
         Identity(Kind::Queue(queue))
     }

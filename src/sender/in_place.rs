@@ -1,7 +1,7 @@
-//! A sender, then the operation that it becomes, in one place whose owner does not know their types.
+//! A sender, then its operation, in one place whose owner does not know their types.
 //!
-//! This is what type-erased boundaries keep inside: a box, the state that `split` shares, the heap operation of `submit`.
-//! [`InPlace`] is the memory, [`Progress`] says what is in it.
+//! Type-erased boundaries have one inside: a box, the state that `split` shares, the heap operation of `submit`.
+//! [`InPlace`] is the memory, and [`Progress`] its state.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomPinned;
@@ -13,7 +13,7 @@ use super::dismantle::DropList;
 use super::progress::{Holds, Progress};
 use super::{Completion, Operation, Panic, Sender, Transfer, start};
 
-/// The part of an [`InPlace`] that does not depend on its types: what its owner needs there, and the progress.
+/// The part of an [`InPlace`] that does not depend on its types: its owner's header, and the progress.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Prefix<H> {
@@ -21,10 +21,10 @@ pub(crate) struct Prefix<H> {
     pub(crate) progress: Progress,
 }
 
-/// Memory for a sender `S`, and then for the operation `O` that it becomes. `H` is its owner's.
+/// Memory for a sender `S`, then for its operation `O`. `H` is its owner's header.
 #[repr(C)]
 pub(crate) struct InPlace<S, O, H = ()> {
-    /// First, so that its address is the place's.
+    /// The first field, so that its address is the place's.
     pub(crate) prefix: Prefix<H>,
     content: UnsafeCell<Content<S, O>>,
     _pinned: PhantomPinned,
@@ -49,8 +49,8 @@ impl<S, O, H> InPlace<S, O, H> {
         }
     }
 
-    /// Connects the sender, in place. A panic of `connect`, or a receiver that it drops, is the completion that is
-    /// returned; where the place holds no sender, that is a stop.
+    /// Connects the sender in place. Returns the completion where `connect` panics or drops its receiver. A place
+    /// without a sender returns a stop.
     ///
     /// # Safety
     ///
@@ -60,12 +60,13 @@ impl<S, O, H> InPlace<S, O, H> {
         this: NonNull<Self>,
         connect: impl FnOnce(S) -> O,
     ) -> Result<(), Completion<T, E>> {
-        // SAFETY: the place is alive, and nothing in the prefix is written but cells.
+        // SAFETY: the place is alive, and only cells of the prefix are written.
         let (progress, content) = unsafe { (&this.as_ref().prefix.progress, this.as_ref().content.get()) };
         if !progress.begins_to_connect() {
             return Err(Completion::Stopped);
         }
-        // SAFETY: the place held a sender, which is moved out: from now on the place counts as empty.
+        // SAFETY: the progress says that the place holds a sender, which is moved out. It says `Connecting` from here
+        // on.
         let sender = unsafe { ManuallyDrop::take(&mut (*content).sender) };
         match Panic::catch(|| connect(sender)) {
             Ok(operation) if progress.has_connected() => {
@@ -84,18 +85,19 @@ impl<S, O, H> InPlace<S, O, H> {
         }
     }
 
-    /// Starts the operation, where the place holds one that was not started.
+    /// Starts the operation, if the place holds one that was not started.
     ///
     /// # Safety
     ///
-    /// The place is pinned, and the caller has exclusive access to it until the operation completes. The place stays
-    /// alive until then.
+    /// The place is pinned. The caller has exclusive access to it until the operation completes, and it is alive until
+    /// then.
     #[inline]
     pub(crate) unsafe fn start(this: NonNull<Self>) -> Transfer
     where
         O: Operation,
     {
-        // SAFETY: the place is alive. The references end here: the operation may complete, and free it, in its start.
+        // SAFETY: the place is alive. The references end here: the start may complete the operation, and free the
+        // place.
         let content = unsafe {
             let this = this.as_ref();
             if !this.prefix.progress.starts() {
@@ -103,19 +105,19 @@ impl<S, O, H> InPlace<S, O, H> {
             }
             this.content.get()
         };
-        // SAFETY: the place holds an operation, by the progress. It is pinned with the place, and started this once. It is
-        // neither moved nor dropped before it has completed, also by the progress.
+        // SAFETY: the place holds an operation, by the progress. It is pinned with the place, and started once. The
+        // progress lets it be dropped only after it has completed.
         unsafe { start(Pin::new_unchecked(&mut *(*content).operation)) }
     }
 
-    /// Destroys what the place holds, unless it runs.
+    /// Destroys the content, unless it is a running operation.
     ///
     /// # Safety
     ///
     /// The caller has exclusive access to the place, unless an operation runs there.
     #[inline]
     pub(crate) unsafe fn clear(this: NonNull<Self>) {
-        // SAFETY: the place is alive, and holds what the progress says. That now says that it is empty.
+        // SAFETY: the place is alive, and the progress names its content. The progress says `Empty` from here on.
         unsafe {
             let content = this.as_ref().content.get();
             match this.as_ref().prefix.progress.clears() {
@@ -126,7 +128,7 @@ impl<S, O, H> InPlace<S, O, H> {
         }
     }
 
-    /// Moves the boxes that the sender owns to `list`, where the place holds a sender.
+    /// Moves the boxes that the sender owns to `list`, if the place holds a sender.
     pub(crate) fn dismantle(&mut self, list: &mut DropList<'_>)
     where
         S: Sender,
@@ -142,7 +144,7 @@ impl<S, O, H> InPlace<S, O, H> {
 impl<S, O, H> Drop for InPlace<S, O, H> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: a value that is dropped is not shared. Where an operation runs, it is left alone.
+        // SAFETY: a value that is dropped is not shared. `clear` leaves a running operation alone.
         unsafe { InPlace::clear(NonNull::from(self)) };
     }
 }

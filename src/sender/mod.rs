@@ -1,4 +1,4 @@
-//! The vocabulary: what a sender, a receiver and an operation are, and what passes between them.
+//! The vocabulary: senders, receivers, operations, and the types that pass between them.
 //!
 //! Nothing here needs `std` or `alloc`.
 

@@ -1,10 +1,10 @@
 //! The sealed door of a scheduler: the queue behind it, where this crate knows that queue.
 //!
-//! A [`Native`] is what [`Scheduler::native`](super::Scheduler::native) answers. It borrows the scheduler, so a wrapper may
-//! forward the answer of the scheduler inside. Only this crate makes one, of a type that implements [`Queue`].
+//! [`Scheduler::native`](super::Scheduler::native) returns a [`Native`]. It borrows the scheduler, so a wrapper may
+//! forward the one of the scheduler inside. Only this crate makes one, of a type that implements [`Queue`].
 //!
-//! The tasks, the erased scheduler and `yield_now` share the one table of functions that is in it. Where the answer is
-//! `None`, the schedule sender is all there is.
+//! Tasks, the erased scheduler and `yield_now` share its table of functions. A scheduler without one is used through
+//! its schedule sender.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -23,7 +23,7 @@ pub struct Native<'a> {
 ///
 /// The handle is a scheduler. A queue may outlive the handle it is reached by.
 pub(crate) trait Queue: Sized {
-    /// Whether a job runs wherever it is enqueued, so that any thread is as good as another.
+    /// Whether a job runs where it is enqueued, so that it may continue on any thread.
     const INLINE: bool = false;
 
     /// Queues a frame of a task.
@@ -35,14 +35,15 @@ pub(crate) trait Queue: Sized {
     /// - The entry is the first field of a frame of a task that is busy.
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer;
 
-    /// Queues any entry behind all that is queued already: what a yield does.
+    /// Queues any entry behind all queued ones, for a yield.
     ///
     /// # Safety
     ///
-    /// The contract of [`enqueue`](Queue::enqueue), but for the frame.
+    /// The contract of [`enqueue`](Queue::enqueue), except for the frame.
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer;
 
-    /// Makes a job that was enqueued by this handle at least that urgent. Does nothing where there are no priorities.
+    /// Raises a job that was enqueued by this handle to at least this priority. Does nothing in a queue without
+    /// priorities.
     ///
     /// # Safety
     ///
@@ -54,29 +55,30 @@ pub(crate) trait Queue: Sized {
         Transfer::none()
     }
 
-    /// Whether the calling thread runs the work of this queue right now. Only asked where there is no [`pool`](Queue::pool).
+    /// Returns whether the calling thread is running the work of this queue. Called only without a
+    /// [`pool`](Queue::pool).
     #[inline]
     fn is_here(&self) -> bool {
         false
     }
 
-    /// The address that tells pools apart, or 0 where the queue is not that of a pool.
+    /// Returns the address that identifies the pool, or 0 where the queue is not a pool's.
     #[inline]
     fn pool(&self) -> usize {
         0
     }
 
-    /// Whether all threads of a pool are at work, as far as can be told: none of them waits for something to be queued.
+    /// Returns whether no thread of the pool is idle, as a hint.
     #[inline]
     fn is_busy(&self) -> bool {
         false
     }
 
-    /// Tells queues of one type apart.
+    /// Returns the identity of the queue among those of one type.
     fn identity(&self) -> [usize; 2];
 
-    /// Whether a schedule sender of the queue with this identity, at this priority, leads to where [`enqueue`](Queue::enqueue)
-    /// does. Only asked where there is a [`pool`](Queue::pool).
+    /// Returns whether a schedule sender of the queue with this identity, at this priority, leads to where
+    /// [`enqueue`](Queue::enqueue) does. Called only with a [`pool`](Queue::pool).
     #[inline]
     fn is_target(&self, identity: [usize; 2], priority: Option<Priority>) -> bool {
         let _ = (identity, priority);
@@ -99,31 +101,31 @@ pub(crate) struct NativeTable {
 
 struct Of<Q>(PhantomData<Q>);
 
-/// The caller of each function passes a pointer that meets the contract of the function of [`Queue`] with that name.
+/// Each function has the contract of the function of [`Queue`] with that name.
 impl<Q: Queue> Of<Q> {
     const TABLE: &'static NativeTable = &NativeTable {
-        // SAFETY: in each, the caller keeps the contract of the function that is called.
+        // SAFETY: the contract is that of the function that is called.
         enqueue: |queue, job| unsafe { Q::enqueue(queue.cast(), job) },
         // SAFETY: see `enqueue`.
         enqueue_last: |queue, job| unsafe { Q::enqueue_last(queue.cast(), job) },
         // SAFETY: see `enqueue`.
         raise: |queue, job, priority| unsafe { Q::raise(queue.cast(), job, priority) },
-        // SAFETY: the pointer is valid.
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
         is_here: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_here(),
-        // SAFETY: the pointer is valid.
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
         pool: |queue| unsafe { queue.cast::<Q>().as_ref() }.pool(),
-        // SAFETY: the pointer is valid.
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
         is_busy: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_busy(),
-        // SAFETY: the pointer is valid.
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
         identity: |queue| unsafe { queue.cast::<Q>().as_ref() }.identity(),
-        // SAFETY: the pointer is valid.
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
         is_target: |queue, identity, priority| unsafe { queue.cast::<Q>().as_ref() }.is_target(identity, priority),
         is_inline: Q::INLINE,
     };
 }
 
 impl<'a> Native<'a> {
-    /// The door of a scheduler that is a handle to a queue.
+    /// Makes the door of a scheduler that is a handle to a queue.
     #[inline]
     pub(crate) fn of<Q: Queue + Sync>(queue: &'a Q) -> Self {
         Native {
@@ -134,7 +136,7 @@ impl<'a> Native<'a> {
 
     /// # Safety
     ///
-    /// The handle is valid, and stays where it is, for `'a`.
+    /// The handle is valid, and does not move, for `'a`.
     #[inline]
     pub(crate) unsafe fn from_raw(raw: RawNative) -> Self {
         Native {
@@ -143,26 +145,26 @@ impl<'a> Native<'a> {
         }
     }
 
-    /// The same door, without the borrow. Using the result is unsafe: its handle may be gone.
+    /// Returns the door without the borrow. Using the result is unsafe: its handle may be invalid.
     #[inline]
     pub(crate) fn raw(&self) -> RawNative {
         self.raw
     }
 
-    /// Whether a job runs wherever it is enqueued.
+    /// Returns whether a job runs where it is enqueued.
     #[cfg(feature = "std")]
     pub(crate) fn is_inline(&self) -> bool {
         self.raw.is_inline()
     }
 
-    /// The address that tells pools apart, or 0 where the queue is not that of a pool.
+    /// Returns the address that identifies the pool, or 0 where the queue is not a pool's.
     #[cfg(feature = "std")]
     pub(crate) fn pool(&self) -> usize {
         // SAFETY: the handle is borrowed.
         unsafe { self.raw.pool() }
     }
 
-    /// Tells the queue from others, among schedulers of one type.
+    /// Returns the identity of the queue among schedulers of one type.
     pub(crate) fn identity(&self) -> Identity {
         // SAFETY: the handle is borrowed.
         Identity::of_queue(unsafe { (self.raw.table.identity)(self.raw.queue) })
@@ -171,10 +173,10 @@ impl<'a> Native<'a> {
 
 crate::opaque!([] Native<'_>);
 
-/// A [`Native`] whose borrow is kept by other means: the handle lives in a pinned operation.
+/// A [`Native`] without the borrow: its handle is in a pinned operation.
 ///
-/// Its functions ask for a valid handle: the one that this was made of was neither moved nor dropped since. That handle
-/// is `Sync`, so they may be called on any thread.
+/// Its functions require a valid handle: the handle was neither moved nor dropped since. A handle is `Sync`, so they
+/// may be called on any thread.
 #[derive(Clone, Copy)]
 pub(crate) struct RawNative {
     queue: NonNull<()>,
@@ -194,7 +196,7 @@ impl RawNative {
         }
     }
 
-    /// The handle.
+    /// Returns the handle.
     #[inline]
     pub(crate) fn handle(self) -> NonNull<()> {
         self.queue
@@ -210,7 +212,7 @@ impl RawNative {
     /// The contract of [`Queue::enqueue`].
     #[inline]
     pub(crate) unsafe fn enqueue(self, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the caller keeps the contract; the table was made for the type of the handle.
+        // SAFETY: the contract is the same, and the table was made for the type of the handle.
         unsafe { (self.table.enqueue)(self.queue, job) }
     }
 
@@ -219,7 +221,7 @@ impl RawNative {
     /// The contract of [`Queue::enqueue_last`].
     #[inline]
     pub(crate) unsafe fn enqueue_last(self, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the caller keeps the contract; the table was made for the type of the handle.
+        // SAFETY: the contract is the same, and the table was made for the type of the handle.
         unsafe { (self.table.enqueue_last)(self.queue, job) }
     }
 
@@ -227,7 +229,7 @@ impl RawNative {
     ///
     /// The contract of [`Queue::raise`].
     pub(crate) unsafe fn raise(self, job: NonNull<Job>, priority: Priority) -> Transfer {
-        // SAFETY: the caller keeps the contract; the table was made for the type of the handle.
+        // SAFETY: the contract is the same, and the table was made for the type of the handle.
         unsafe { (self.table.raise)(self.queue, job, priority) }
     }
 
@@ -236,7 +238,7 @@ impl RawNative {
     /// The handle is valid.
     #[inline]
     pub(crate) unsafe fn is_here(self) -> bool {
-        // SAFETY: the handle is valid, by the caller's promise.
+        // SAFETY: the handle is valid, by the contract.
         unsafe { (self.table.is_here)(self.queue) }
     }
 
@@ -245,7 +247,7 @@ impl RawNative {
     /// The handle is valid.
     #[inline]
     pub(crate) unsafe fn pool(self) -> usize {
-        // SAFETY: the handle is valid, by the caller's promise.
+        // SAFETY: the handle is valid, by the contract.
         unsafe { (self.table.pool)(self.queue) }
     }
 
@@ -253,7 +255,7 @@ impl RawNative {
     ///
     /// The handle is valid.
     pub(crate) unsafe fn is_busy(self) -> bool {
-        // SAFETY: the handle is valid, by the caller's promise.
+        // SAFETY: the handle is valid, by the contract.
         unsafe { (self.table.is_busy)(self.queue) }
     }
 
@@ -262,7 +264,7 @@ impl RawNative {
     /// The handle is valid.
     #[inline]
     pub(crate) unsafe fn is_target(self, identity: [usize; 2], priority: Option<Priority>) -> bool {
-        // SAFETY: the handle is valid, by the caller's promise.
+        // SAFETY: the handle is valid, by the contract.
         unsafe { (self.table.is_target)(self.queue, identity, priority) }
     }
 }

@@ -5,16 +5,16 @@ use core::ptr::NonNull;
 use super::unwind::AbortOnUnwind;
 use super::{Priority, Transfer};
 
-/// A sender connected to its receiver: work that is ready to start, and all the memory it needs.
+/// A sender connected to its receiver: work that is ready to start, and all the memory that it needs.
 ///
 /// An operation is made by [`Sender::connect`](crate::Sender::connect) and may still be moved then. It learns its
-/// address in [`start`](Operation::start); from there on it is pinned and points at itself as it likes. It completes
-/// its receiver exactly once. Dropping an operation that was never started runs nothing.
+/// address in [`start`](Operation::start), where it is pinned: from then on it may point at itself. It completes its
+/// receiver exactly once. Dropping an operation that was never started runs nothing.
 ///
 /// The promises that an operation keeps are those of [`Sender`](crate::Sender#safety), whose `unsafe impl` makes them.
 #[must_use = "an operation does nothing until it is started"]
 pub trait Operation {
-    /// Starts the work and returns what is to be resumed next.
+    /// Starts the work, and returns the jobs to resume next.
     ///
     /// # Safety
     ///
@@ -22,10 +22,10 @@ pub trait Operation {
     /// until one of the receiver's completions has begun.
     unsafe fn start(self: Pin<&mut Self>) -> Transfer;
 
-    /// Says that this has become as urgent as `priority`: where the operation waits in a queue that knows of priorities,
-    /// it moves up. It never moves down, and never runs twice. Elsewhere this does nothing.
+    /// Raises the operation to at least this priority, where it waits in a queue with priorities. It never moves down,
+    /// and never runs twice. Elsewhere this does nothing.
     ///
-    /// It may be called from any thread, any number of times, also while the operation completes; hence a pointer.
+    /// It may be called on any thread, any number of times, and while the operation completes. So it takes a pointer.
     ///
     /// # Safety
     ///
@@ -39,18 +39,17 @@ pub trait Operation {
     }
 }
 
-/// Starts an operation from a driver: a consumer, a waker, or anything else that is not called by a job or by another
-/// operation's `start`. Does not unwind: an operation whose start does aborts the process, since other threads may
-/// already use it.
+/// Starts an operation from a driver: a consumer, a waker, or other code that no job and no `start` calls. An unwind of
+/// the start aborts the process, since other threads may already use the operation.
 ///
 /// # Safety
 ///
-/// As for [`Operation::start`].
+/// The contract of [`Operation::start`].
 #[cfg(feature = "alloc")]
 #[inline]
 pub(crate) unsafe fn start<O: Operation>(operation: Pin<&mut O>) -> Transfer {
     let guard = AbortOnUnwind::new();
-    // SAFETY: the caller's promise is the same.
+    // SAFETY: the contract is the same.
     let resumed = unsafe { operation.start() };
     guard.defuse();
     resumed

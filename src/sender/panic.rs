@@ -8,34 +8,34 @@ mod with_std {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::string::String;
 
-    /// The payload of a panic in user code, on its way to where the work is joined.
+    /// The payload of a panic in user code, on its way to the consumer.
     ///
-    /// A panic is the fourth way to complete, beside a value, an error and a stop. It passes every algorithm untouched
-    /// (`upon_error` and `upon_stopped` never see it) and comes out of [`sync_wait`](crate::sync_wait) by unwinding,
-    /// after everything beside it was stopped and has ended. Without the `std` feature the type is uninhabited.
+    /// A panic is the fourth completion, beside a value, an error and a stop. It passes every algorithm unchanged
+    /// (`upon_error` and `upon_stopped` never see it). [`sync_wait`](crate::sync_wait) resumes it, after its siblings
+    /// were stopped and have ended. Without the `std` feature the type is uninhabited.
     ///
     /// # What is caught, and what aborts
     ///
-    /// A completion runs where nothing can catch a panic: in a job that a thread took from a queue, while other threads go
-    /// on with the rest of the operation. Whatever panics there and is not a closure or a future of yours ends the process,
-    /// with a message that follows the panic's own. Mostly that is a destructor.
+    /// A completion runs where no code can catch a panic: in a job that a thread took from a queue, while other threads
+    /// use the operation. A panic there that is not of a closure or a future of yours aborts the process, with a
+    /// message after the panic's own. Mostly it is a destructor's.
     ///
-    /// | what panics | what becomes of it |
+    /// | what panics | result |
     /// |---|---|
-    /// | a closure, and what it owns or is given, while it runs | caught: the completion is the panic |
+    /// | a closure, and the values that it owns or is given, while it runs | caught: the completion is the panic |
     /// | a future while it is polled, and its locals | caught: the completion is the panic |
     /// | the future of `from_future` when it is dropped | caught: the completion is the panic |
-    /// | `connect` of what is in a box, in `split`, `ensure_started`, `submit` or `start_detached` | caught: the completion is the panic |
+    /// | `connect` of a sender in a box, in `split`, `ensure_started`, `submit` or `start_detached` | caught: the completion is the panic |
     /// | the closure of a stop callback | caught, and reported by the panic hook |
-    /// | the destructor of a sender, or of an operation, that was never started; that of the whole operation that `sync_wait` has waited for | unwinds from there, as anywhere |
-    /// | the destructor of a value or an error that nothing takes: the first value of a `sequence`, what a loser of `when_any` gives, the value of a detached sender, an error that `into_option` or `retry` drops | the process aborts |
-    /// | the destructor of a closure that is not called, since the work completes otherwise, and of what that closure owns | the process aborts |
+    /// | the destructor of a sender, or of an operation, that was never started; that of the whole operation that `sync_wait` has waited for | unwinds from there |
+    /// | the destructor of a value or an error that is dropped on the way: the first value of a `sequence`, the value of a loser of `when_any`, the value of a detached sender, an error that `into_option` or `retry` drops | the process aborts |
+    /// | the destructor of a closure that is not called, and of the values that it owns | the process aborts |
     /// | the destructor of any other operation that has completed | the process aborts |
-    /// | the destructor of a panic's payload that nothing takes | the process aborts |
+    /// | the destructor of a panic's payload that is dropped on the way | the process aborts |
     /// | a completion or the destructor of a receiver of your own, and its environment once the work has started; the `start` of an operation of your own | the process aborts |
     pub struct Panic(Box<dyn Any + Send>);
 
-    // SAFETY: of a shared payload nothing can be seen but its message, and text may be shared.
+    // SAFETY: a shared reference gives access to the message only, which is text.
     unsafe impl Sync for Panic {}
 
     impl Panic {
@@ -46,19 +46,19 @@ mod with_std {
 
         /// Runs `f` and catches its panic.
         ///
-        /// This is how an algorithm calls user code: without `std` it is a plain call.
+        /// Algorithms call user code through this function. Without `std` it is a plain call.
         #[inline]
         pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
-            // Whatever `f` left half-done is either owned by it or reached again only by the code that gets the panic.
+            // State that `f` left half-done is owned by it, or used again only by the code that gets the panic.
             catch_unwind(AssertUnwindSafe(f)).map_err(Panic)
         }
 
-        /// Goes on unwinding with the payload.
+        /// Resumes the panic.
         pub fn resume(self) -> ! {
             resume_unwind(self.0)
         }
 
-        /// The message, where the payload is one.
+        /// Returns the message, if the payload is text.
         pub fn message(&self) -> Option<&str> {
             if let Some(message) = self.0.downcast_ref::<&'static str>() {
                 Some(message)
@@ -67,24 +67,24 @@ mod with_std {
             }
         }
 
-        /// Whether the payload is of this type.
+        /// Returns whether the payload is of this type.
         pub(crate) fn is<T: Any>(&self) -> bool {
             self.0.is::<T>()
         }
 
-        /// The payload.
+        /// Returns the payload.
         pub fn into_payload(self) -> Box<dyn Any + Send> {
             self.0
         }
 
-        /// Drops the payload where a panic in its destructor could not be reported either: that one is forgotten.
+        /// Drops the payload where a panic of its destructor could not be reported: that second payload is leaked.
         pub(crate) fn discard(self) {
             if let Err(second) = Panic::catch(|| drop(self)) {
                 core::mem::forget(second);
             }
         }
 
-        /// A second payload for a second receiver: the same message, since a payload cannot be cloned.
+        /// Makes a payload with the same message for another receiver, since a payload cannot be cloned.
         pub(crate) fn echo(&self) -> Panic {
             let message = self
                 .message()
@@ -120,18 +120,18 @@ mod without_std {
     use core::error::Error;
     use core::fmt;
 
-    /// The payload of a panic in user code. Without the `std` feature nothing is caught, so there is none.
+    /// The payload of a panic in user code. Without the `std` feature no panic is caught, so the type is uninhabited.
     #[derive(Debug)]
     pub enum Panic {}
 
     impl Panic {
-        /// Runs `f`. Without `std` there is nothing to catch.
+        /// Runs `f`. Without `std` no panic is caught.
         #[inline]
         pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
             Ok(f())
         }
 
-        /// Goes on unwinding with the payload, which cannot exist.
+        /// Resumes a panic that cannot exist.
         pub fn resume(self) -> ! {
             match self {}
         }
@@ -141,7 +141,7 @@ mod without_std {
             match self {}
         }
 
-        /// The message of a payload that cannot exist.
+        /// Returns the message of a payload that cannot exist.
         pub fn message(&self) -> Option<&str> {
             match *self {}
         }

@@ -1,4 +1,4 @@
-//! The boundary at which types end: what the inside of something erased sees of the outside.
+//! The boundary of type erasure: the receiver and the environment of an erased sender.
 
 use core::any::{Any, TypeId};
 use core::ptr::NonNull;
@@ -9,23 +9,23 @@ use super::stage::container_of;
 use super::{Completion, Env, NoScheduler, Receiver, Transfer};
 use crate::stop::ErasedStopToken;
 
-/// The receiver of what is inside.
+/// The receiver of the sender inside.
 pub(crate) type PortReceiver<T, E> = ChildReceiver<Port<T, E>, 0>;
 
-/// Where the inside completes.
+/// The function that completes the outside.
 pub(crate) type Complete<T, E> = unsafe fn(NonNull<Port<T, E>>, Completion<T, E>) -> Transfer;
 
-/// What the inside sees of the outside: where it completes, and what it may ask.
+/// The outside as the inside sees it: its completion and its environment.
 pub(crate) struct Port<T, E> {
     complete: Complete<T, E>,
     /// Asks the environment outside for a value of the user's own.
     look: Look,
     token: ErasedStopToken,
-    /// The task outside that awaits all this. Used only until the port has completed.
+    /// The task outside that awaits this operation. Used only until the port has completed.
     awaiting: Option<Awaiting>,
 }
 
-// SAFETY: value, error and receiver are `Send`; the operation is touched by the completion alone.
+// SAFETY: value, error and receiver are `Send`. The operation is accessed by the completion alone.
 unsafe impl<T: Send, E: Send> Parent<0> for Port<T, E> {
     type Value = T;
     type Error = E;
@@ -44,7 +44,7 @@ unsafe impl<T: Send, E: Send> Parent<0> for Port<T, E> {
     }
 }
 
-/// The environment of the inside: the stop token and the user's own values of that outside, and no scheduler.
+/// The environment of the inside: the stop token and the user's values of the one outside, without a scheduler.
 pub(crate) struct PortEnv<T, E> {
     port: NonNull<Port<T, E>>,
 }
@@ -55,9 +55,9 @@ impl<T, E> Clone for PortEnv<T, E> {
     }
 }
 
-// SAFETY: what is reached through the port is the environment outside, which is `Sync`, and a token.
+// SAFETY: the port leads to the environment outside, which is `Sync`, and to a token.
 unsafe impl<T, E> Send for PortEnv<T, E> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl<T, E> Sync for PortEnv<T, E> {}
 
 impl<T: Send, E: Send> Env for PortEnv<T, E> {
@@ -81,7 +81,8 @@ impl<T: Send, E: Send> Env for PortEnv<T, E> {
 
     #[inline]
     fn door(&self) -> EnvDoor<'_> {
-        // SAFETY: the child has not completed, so the port is alive. What awaits the outside waits for the inside.
+        // SAFETY: the child has not completed, so the port is alive. The task that awaits the outside waits for the
+        // inside.
         unsafe { EnvDoor::new(self.beneath()).awaited_by(self.port.as_ref().awaiting) }
     }
 }
@@ -94,10 +95,10 @@ impl<T, E> PortEnv<T, E> {
     }
 }
 
-/// The outside: the receiver, and what its environment offered when the operation was connected.
+/// The outside: the receiver, and its environment when the operation was connected.
 pub(crate) struct Outside<T, E, R: Receiver<T, E>> {
     port: Port<T, E>,
-    /// Keeps what the port's token points at.
+    /// Keeps the registry of the port's token alive.
     _token: <R::Env as Env>::StopToken,
     env: R::Env,
     pub(crate) receiver: Option<R>,
@@ -113,9 +114,9 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
             port: Port {
                 complete,
                 look: Self::look,
-                // SAFETY: the port is asked as long as this is there, and the token with it.
+                // SAFETY: the port is used as long as this, and so the token, is alive.
                 token: unsafe { ErasedStopToken::new(&token) },
-                // SAFETY: the inside asks for it only until it completes, which is before the receiver does.
+                // SAFETY: the inside uses it only until it completes, before the receiver completes.
                 awaiting: unsafe { env.door().awaiting() },
             },
             _token: token,
@@ -124,30 +125,30 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
         }
     }
 
-    /// A receiver for the inside.
+    /// Makes a receiver for the inside.
     ///
     /// # Safety
     ///
-    /// `this` has its final address, stays until the inside has completed, and expects exactly one completion. The
-    /// pointer may be used for all of the operation that this is a field of.
+    /// `this` has its final address, is alive until the inside has completed, and expects exactly one completion. The
+    /// pointer may access the whole operation that has this as a field.
     #[inline]
     pub(crate) unsafe fn port_receiver(this: *mut Self) -> PortReceiver<T, E>
     where
         T: Send,
         E: Send,
     {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract above: the port is a field of a live `Outside`.
         unsafe { ChildReceiver::new(NonNull::new_unchecked(&raw mut (*this).port)) }
     }
 
-    /// The outside that a port is a field of.
+    /// Returns the outside of a port.
     ///
     /// # Safety
     ///
     /// The port is that of an `Outside<T, E, R>`.
     #[inline]
     pub(crate) unsafe fn of_port(port: NonNull<Port<T, E>>) -> NonNull<Self> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the contract above: the port is a field of a live `Outside`.
         unsafe { container_of!(port, Self, port) }
     }
 
@@ -155,7 +156,8 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
     ///
     /// The port is that of an `Outside<T, E, R>` whose inside has not completed.
     unsafe fn look(port: NonNull<()>, id: TypeId, found: &mut dyn FnMut(&dyn Any)) -> Option<Beneath<'static>> {
-        // SAFETY: by the caller's promise. The result is used only while the environment is valid.
+        // SAFETY: the inside has not completed, by the contract, so the port is alive. The result is used only while
+        // the environment is valid.
         unsafe {
             look_in::<R::Env>(
                 NonNull::from(&(*Self::of_port(port.cast()).as_ptr()).env).cast(),

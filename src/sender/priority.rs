@@ -1,4 +1,4 @@
-/// How urgent work is: five levels, in ascending order.
+/// The urgency of work: five levels, in ascending order.
 ///
 /// A [`ThreadPool`](crate::scheduler::ThreadPool) takes higher levels first, without starving the lowest.
 ///
@@ -10,16 +10,16 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Work that nobody waits for: maintenance, prefetching.
+    /// Work without a waiting user: maintenance, prefetching.
     Background,
-    /// Work whose progress somebody follows now and then: downloads, imports.
+    /// Work whose progress a user checks now and then: downloads, imports.
     Utility,
-    /// Everything that says nothing else.
+    /// Work without a priority of its own.
     #[default]
     Default,
-    /// Work that somebody asked for and waits for.
+    /// Work that a user asked for and waits for.
     UserInitiated,
-    /// Work that somebody watches: what is late here is seen.
+    /// Work that a user watches: a delay is visible.
     UserInteractive,
 }
 

@@ -1,11 +1,12 @@
-//! How far the operation inside something type-erased has come.
+//! The state of a type-erased operation.
 //!
-//! The owner of a place for a sender and its operation does not know their types. Connecting, starting and destroying run
-//! user code, which may panic at any point. The progress is changed *before* such code runs. So nothing unwritten is ever
-//! dropped, nothing is dropped twice, and a receiver that goes at an unexpected time is told from one that completes.
+//! The owner of a place for a sender and its operation does not know their types. Connecting, starting and destroying
+//! run user code, which may panic at any point. The progress is changed *before* such code runs. So nothing unwritten
+//! is dropped, nothing is dropped twice, and a receiver that is dropped at another time is told from one that
+//! completes.
 //!
-//! A box, the state that `split` shares and the heap operation of `submit` have one, in an
-//! [`InPlace`](super::in_place::InPlace). The operations of an erased scheduler have one each.
+//! Boxes, the state that `split` shares and the heap operation of `submit` have one in an
+//! [`InPlace`](super::in_place::InPlace). So do the operations of an erased scheduler.
 
 use core::cell::Cell;
 
@@ -18,11 +19,11 @@ use core::cell::Cell;
 /// | `Connecting` | nothing | `connect`, which has an operation | `Connected` |
 /// | | | `connect`, which has unwound | `Empty` |
 /// | | | `completes`: the receiver was dropped inside `connect` | `Dropped` |
-/// | `Dropped` | nothing | `connect`, whatever it has | `Empty` |
+/// | `Dropped` | nothing | `connect`, with or without an operation | `Empty` |
 /// | `Connected` | an operation that was not started | `start` | `Running` |
 /// | | | `clear`, before the operation drops its receiver | `Empty` |
 /// | `Running` | a started operation | `completes` | `Completed` |
-/// | `Completed` | an operation that touches nothing of itself any more | `clear` | `Empty` |
+/// | `Completed` | an operation that accesses nothing of itself any more | `clear` | `Empty` |
 /// | `Empty` | nothing | | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -35,14 +36,14 @@ enum State {
     Empty,
 }
 
-/// What is in a place, and so what may be done with it.
+/// The content of a place, and so the permitted operations.
 ///
-/// It needs no atomics. The thread that connects and starts has exclusive access until the operation is started; then its
-/// completion has, which happens after the start by the promise of [`Sender`].
+/// It needs no atomics. The thread that connects and starts has exclusive access until the operation is started. Then
+/// its completion has, which happens after the start, by the contract of [`Sender`].
 #[derive(Debug)]
 pub(crate) struct Progress(Cell<State>);
 
-/// What a place holds that is destroyed when the place is cleared.
+/// The content that is destroyed when a place is cleared.
 pub(crate) enum Holds {
     Sender,
     Operation,
@@ -50,12 +51,12 @@ pub(crate) enum Holds {
 }
 
 impl Progress {
-    /// The progress of a place that holds a sender.
+    /// Makes the progress of a place that holds a sender.
     pub(crate) const fn new() -> Self {
         Progress(Cell::new(State::Sender))
     }
 
-    /// Takes the sender out of a place that holds one, to be connected.
+    /// Begins to connect, if the place holds a sender, which the caller takes out.
     #[inline]
     pub(crate) fn begins_to_connect(&self) -> bool {
         let holds = self.0.get() == State::Sender;
@@ -65,8 +66,8 @@ impl Progress {
         holds
     }
 
-    /// Connecting has returned an operation. Returns whether that is put in the place. It is not where its receiver was
-    /// dropped: nothing would come of it, so the caller destroys it.
+    /// Notes that `connect` has returned an operation. Returns whether it is put in the place. It is not where its
+    /// receiver was dropped: the caller then destroys it.
     #[inline]
     pub(crate) fn has_connected(&self) -> bool {
         let usable = self.0.get() == State::Connecting;
@@ -74,13 +75,13 @@ impl Progress {
         usable
     }
 
-    /// Connecting has unwound.
+    /// Notes that `connect` has unwound.
     #[cold]
     pub(crate) fn has_unwound(&self) {
         self.0.set(State::Empty);
     }
 
-    /// Returns whether the place holds an operation that is to be started now.
+    /// Returns whether the place holds an operation that the caller now starts.
     #[inline]
     pub(crate) fn starts(&self) -> bool {
         let starts = self.0.get() == State::Connected;
@@ -90,10 +91,10 @@ impl Progress {
         starts
     }
 
-    /// Notes that the receiver of the operation has gone: by a completion, or dropped without one.
+    /// Notes that the receiver of the operation was completed or dropped.
     ///
-    /// Returns whether that is the operation's completion. It is not where the receiver went inside `connect`, nor where
-    /// an operation is destroyed that was never started: then the owner of the place ignores it.
+    /// Returns whether that is the operation's completion. It is not inside `connect`, nor where an unstarted operation
+    /// is destroyed: the owner of the place then ignores it.
     #[inline]
     pub(crate) fn completes(&self) -> bool {
         match self.0.get() {
@@ -109,7 +110,8 @@ impl Progress {
         }
     }
 
-    /// Returns what the caller destroys, now: the place counts as empty. A running operation is left alone.
+    /// Returns the content that the caller destroys now, and marks the place as empty. A running operation is left
+    /// alone.
     #[inline]
     pub(crate) fn clears(&self) -> Holds {
         debug_assert_ne!(self.0.get(), State::Running, "an operation is destroyed while it runs");

@@ -1,23 +1,23 @@
 use super::{Env, Panic, Transfer};
 
-/// Where a sender's result goes: exactly one of four completions, each of which consumes the receiver.
+/// The destination of a sender's result: exactly one of four completions, each of which consumes the receiver.
 ///
 /// `T` is the value and `E` the error that may arrive. Receivers are [`Send`], since the work between a start and its
 /// completion may cross threads.
 ///
-/// A receiver that is dropped without having been completed counts as **stopped**: the receivers of this crate see to
-/// it that whoever waits learns so. Functions on the way that would have been told of a stop (`upon_stopped`, say) are
-/// dropped with it, uncalled; `let_stopped` and `finally` run. Completions must not unwind.
+/// A receiver that is dropped uncompleted counts as **stopped**: the consumers of this crate then complete stopped.
+/// Functions on the way that are called for a stop (`upon_stopped`, say) are dropped uncalled, while `let_stopped` and
+/// `finally` run. Completions must not unwind.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot receive the value `{T}` and the error `{E}`",
     label = "this receiver takes another value or error",
     note = "a receiver implements `Receiver<T, E>` for exactly the `Value` and `Error` of its sender"
 )]
 pub trait Receiver<T, E>: Send + Sized {
-    /// What the work may ask about where it runs: see [`Env`].
+    /// The environment of the work: see [`Env`].
     type Env: Env;
 
-    /// The environment. Cheap: it is a handle, asked for as often as needed.
+    /// Returns the environment, a cheap handle.
     fn env(&self) -> Self::Env;
 
     /// Completes with a value.
@@ -26,7 +26,7 @@ pub trait Receiver<T, E>: Send + Sized {
     /// Completes with an error.
     fn set_error(self, error: E) -> Transfer;
 
-    /// Completes without a result, because a stop was asked for.
+    /// Completes without a result, because a stop was requested.
     fn set_stopped(self) -> Transfer;
 
     /// Completes with the panic of user code.

@@ -8,23 +8,23 @@ use super::{Completes, Operation, Receiver, Sender, Transfer};
 
 /// A handle to a place where work runs.
 ///
-/// Two schedulers are equal when they stand for the same place. [`schedule`](Scheduler::schedule) gives a sender that
+/// Two schedulers are equal when they stand for the same place. [`schedule`](Scheduler::schedule) returns a sender that
 /// completes there.
 ///
-/// Any of these methods may panic, lie, or answer differently each time. Work then goes wrong in the ordinary ways (it
-/// completes with the panic, or somewhere else), and never in an unsafe one.
+/// Any of these methods may panic, or return something wrong or different each time. Work then completes with the
+/// panic, or on another thread. Memory safety does not depend on it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a scheduler",
     label = "a scheduler is needed here",
     note = "`InlineScheduler`, and what `RunLoop::scheduler()` returns, are schedulers"
 )]
 pub trait Scheduler: Clone + PartialEq + Send + Sync {
-    /// The sender that [`schedule`](Scheduler::schedule) gives. It is `Send`, since what must come back to a scheduler
-    /// connects it on one thread and starts it on another.
+    /// The sender that [`schedule`](Scheduler::schedule) returns. It is `Send`, since operations that return to a
+    /// scheduler connect it on one thread and start it on another.
     type Schedule: Sender<Value = ()> + Send;
 
     /// Whether scheduling cannot fail: the sender never completes with an error, and completes stopped only when the
-    /// receiver's token was stopped. Whatever must come back to a scheduler demands it, at compile time.
+    /// receiver's token was stopped. Algorithms that return to a scheduler require it, at compile time.
     ///
     /// A scheduler that can fail says `false`, and is made infallible explicitly, with
     /// [`or_inline`](Scheduler::or_inline) or [`or_abort`](Scheduler::or_abort).
@@ -39,10 +39,10 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     /// Makes a sender that completes on this scheduler.
     fn schedule(&self) -> Self::Schedule;
 
-    /// Returns what tells this scheduler from others of its type: see [`Identity`].
+    /// Returns the identity of this scheduler among those of its type: see [`Identity`].
     ///
-    /// Schedulers that are equal say the same here, and others say something else. It is what a
-    /// [`TaskScheduler`](crate::scheduler::TaskScheduler) compares. By default the following is known:
+    /// Equal schedulers return the same identity, and others a different one. A
+    /// [`TaskScheduler`](crate::scheduler::TaskScheduler) compares it. The defaults are:
     ///
     /// | scheduler | identity |
     /// |---|---|
@@ -50,8 +50,8 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
     /// | a type of size zero | the type |
     /// | any other | [`UNKNOWN`](Identity::UNKNOWN), which equals nothing |
     ///
-    /// A wrapper forwards to the scheduler inside. A handle says
-    /// [`Identity::of_address`] of what its clones share, or [`Identity::of_number`].
+    /// A wrapper forwards to the scheduler inside. A handle returns [`Identity::of_address`] of the object that its
+    /// clones share, or [`Identity::of_number`].
     fn identity(&self) -> Identity {
         match self.native() {
             Some(native) => native.identity(),
@@ -60,29 +60,29 @@ pub trait Scheduler: Clone + PartialEq + Send + Sync {
         }
     }
 
-    /// Returns the queue behind this scheduler, where it is one of this crate, so that tasks can wait in it themselves.
+    /// Returns the queue of a scheduler of this crate, so that tasks can wait in it themselves.
     ///
-    /// A wrapper may forward the answer of the scheduler inside; only this crate can make one. Where it is `None`, tasks
-    /// get to the scheduler by its schedule sender.
+    /// A wrapper may forward the queue of the scheduler inside. Only this crate can make one. Without one, tasks use
+    /// the schedule sender.
     #[doc(hidden)]
     #[inline]
     fn native(&self) -> Option<Native<'_>> {
         None
     }
 
-    /// This scheduler, made infallible: work that cannot be scheduled goes on where it is.
+    /// Makes this scheduler infallible: work that cannot be scheduled continues where it is.
     fn or_inline(self) -> crate::scheduler::OrInline<Self> {
         crate::scheduler::OrInline::inline(self)
     }
 
-    /// This scheduler, made infallible: the process ends when work cannot be scheduled.
+    /// Makes this scheduler infallible: the process aborts when work cannot be scheduled.
     #[cfg(feature = "std")]
     fn or_abort(self) -> crate::scheduler::OrAbort<Self> {
         crate::scheduler::OrAbort::abort(self)
     }
 }
 
-/// What stands in an environment that has no scheduler.
+/// The scheduler of an environment that has none.
 ///
 /// It cannot be used: an algorithm that needs a scheduler refuses it at compile time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Scheduler for NoScheduler {
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct NoSchedule(());
 
-// SAFETY: its operation completes inside `start`, and touches nothing afterwards; it is `!Unpin`.
+// SAFETY: the operation completes inside `start`, accesses nothing of itself afterwards, and is `!Unpin`.
 unsafe impl Sender for NoSchedule {
     type Value = ();
     type Error = Infallible;
@@ -128,7 +128,7 @@ crate::opaque!([R] NoScheduleOperation<R>);
 
 impl<R: Receiver<(), Infallible>> Operation for NoScheduleOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: the receiver is not pinned.
+        // SAFETY: nothing pinned is moved: the receiver is not.
         match unsafe { self.get_unchecked_mut() }.receiver.take() {
             Some(receiver) => receiver.set_stopped(),
             None => Transfer::none(),

@@ -434,7 +434,7 @@ pub unsafe trait Sender: Sized {
         Sequence::new(self, second)
     }
 
-    /// Runs this sender, then a clean-up, whatever the sender completed with.
+    /// Runs this sender, then a clean-up, after every kind of completion.
     ///
     /// The clean-up cannot fail: handle its error with [`upon_error`](Sender::upon_error) or
     /// [`into_outcome`](Sender::into_outcome).

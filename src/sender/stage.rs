@@ -1,4 +1,4 @@
-//! One piece of memory for what an operation holds in turn.
+//! One piece of storage for a sender, its operation, and its result, in turn.
 
 use core::cell::UnsafeCell;
 use core::convert::Infallible;
@@ -8,15 +8,14 @@ use core::ptr::{self, NonNull};
 use super::child::{ChildReceiver, Parent};
 use super::{Operation, Sender, Transfer};
 
-/// A sender, then the operation it is connected to, then perhaps what follows it: never two at once, in the storage of
-/// the largest.
+/// A sender, then its operation, then perhaps a successor: never two at once, in the storage of the largest.
 ///
-/// It always lives inside a pinned operation. Its functions move nothing in it once that was started: replacing what it
-/// holds drops that in place.
+/// A stage lives inside a pinned operation. Its functions move nothing in it once that operation was started: replacing
+/// the content drops it in place.
 ///
 /// An exclusive reference to a stage exists only while its operation does not run: before the start, and from the
-/// completion on. A running operation uses the memory meanwhile. So that is a cell, beside which the rest of the parent
-/// may be borrowed.
+/// completion on. A running operation uses the memory meanwhile. So the memory is a cell, beside which the other fields
+/// of the parent may be borrowed.
 pub(crate) struct Stage<S, O, N = Infallible>(UnsafeCell<Held<S, O, N>>);
 
 enum Held<S, O, N> {
@@ -24,9 +23,9 @@ enum Held<S, O, N> {
     Sender(S),
     /// Started.
     Running(O),
-    /// What came of it: a second operation, or a result.
+    /// The successor: a second operation, or a result.
     Next(N),
-    /// Between two of the others, or over.
+    /// Nothing, between two of the others or at the end.
     Empty,
 }
 
@@ -36,25 +35,25 @@ impl<S, O, N> Stage<S, O, N> {
         Stage(UnsafeCell::new(Held::Sender(sender)))
     }
 
-    /// A stage that holds nothing.
+    /// Makes a stage that holds nothing.
     #[inline]
     pub(crate) const fn empty() -> Self {
         Stage(UnsafeCell::new(Held::Empty))
     }
 
-    /// A stage that has come to its end before it began.
+    /// Makes a stage that holds a result.
     #[inline]
     pub(crate) const fn ended(next: N) -> Self {
         Stage(UnsafeCell::new(Held::Next(next)))
     }
 
-    /// Takes the sender out, where the stage holds one.
+    /// Takes the sender out, if the stage holds one.
     #[inline]
     pub(crate) fn take_sender(&mut self) -> Option<S> {
         let held = self.0.get_mut();
         let Held::Sender(sender) = held else { return None };
-        // SAFETY: it is moved out of what is overwritten, and not dropped, next. Only this much is moved: the stage has room
-        // for an operation too.
+        // SAFETY: the sender is moved out of a content that is overwritten next, and not dropped. Only the sender is
+        // moved, not the whole storage.
         unsafe {
             let sender = ptr::read(sender);
             ptr::write(held, Held::Empty);
@@ -62,12 +61,12 @@ impl<S, O, N> Stage<S, O, N> {
         }
     }
 
-    /// Takes what came of it out. Only for a result, which is not pinned.
+    /// Takes the result out. Only for a successor that is not pinned.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<N> {
         let held = self.0.get_mut();
         let Held::Next(next) = held else { return None };
-        // SAFETY: as for the sender.
+        // SAFETY: the result is moved out of a content that is overwritten next, and not dropped.
         unsafe {
             let next = ptr::read(next);
             ptr::write(held, Held::Empty);
@@ -75,13 +74,13 @@ impl<S, O, N> Stage<S, O, N> {
         }
     }
 
-    /// Drops what the stage holds, in place, and holds `running` from here on.
+    /// Drops the content in place, and stores a running operation.
     #[inline]
     pub(crate) fn set_running(&mut self, running: O) {
         *self.0.get_mut() = Held::Running(running);
     }
 
-    /// What was put there by [`set_running`](Stage::set_running), without moving it.
+    /// Returns the operation of [`set_running`](Stage::set_running), in place.
     #[inline]
     pub(crate) fn running(&mut self) -> Option<&mut O> {
         match self.0.get_mut() {
@@ -90,13 +89,13 @@ impl<S, O, N> Stage<S, O, N> {
         }
     }
 
-    /// Drops what the stage holds, in place, and leaves what comes of it, if anything does.
+    /// Drops the content in place, and stores a result, if there is one.
     #[inline]
     pub(crate) fn set_kept(&mut self, kept: Option<N>) {
         *self.0.get_mut() = kept.map_or(Held::Empty, Held::Next);
     }
 
-    /// What came of it.
+    /// Returns the result.
     ///
     /// # Safety
     ///
@@ -104,20 +103,20 @@ impl<S, O, N> Stage<S, O, N> {
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) unsafe fn next(&self) -> Option<&N> {
-        // SAFETY: the stage does not change, by the caller's promise.
+        // SAFETY: the stage does not change, by the contract.
         match unsafe { &*self.0.get() } {
             Held::Next(next) => Some(next),
             _ => None,
         }
     }
 
-    /// Drops what the stage holds, in place.
+    /// Drops the content in place.
     #[inline]
     pub(crate) fn clear(&mut self) {
         *self.0.get_mut() = Held::Empty;
     }
 
-    /// Puts a connected operation in, in place of what the stage holds, and starts it.
+    /// Replaces the content with a connected operation, and starts it.
     ///
     /// # Safety
     ///
@@ -127,8 +126,8 @@ impl<S, O, N> Stage<S, O, N> {
     where
         O: Operation,
     {
-        // SAFETY: no operation runs there, so this has exclusive access until the start. The operation is pinned with the
-        // stage, and started this once.
+        // SAFETY: no operation runs there, so this thread has exclusive access until the start. The operation is pinned
+        // with the stage, and started once.
         unsafe {
             (*this.as_ptr()).set_running(operation);
             match (*this.as_ptr()).running() {
@@ -138,7 +137,7 @@ impl<S, O, N> Stage<S, O, N> {
         }
     }
 
-    /// Puts what follows in, in place of what the stage holds, and starts it.
+    /// Replaces the content with the successor, and starts it.
     ///
     /// # Safety
     ///
@@ -148,7 +147,7 @@ impl<S, O, N> Stage<S, O, N> {
     where
         N: Operation,
     {
-        // SAFETY: as for `start`.
+        // SAFETY: see `start`.
         unsafe {
             let held = (*this.as_ptr()).0.get_mut();
             *held = Held::Next(next);
@@ -159,11 +158,11 @@ impl<S, O, N> Stage<S, O, N> {
         }
     }
 
-    /// Connects the sender to a receiver that points back at `parent`, and starts it: once, where the stage still holds it.
+    /// Connects the sender to a receiver that points back at `parent`, and starts it, if the stage still holds it.
     ///
     /// # Safety
     ///
-    /// The stage is pinned in the parent, which stays alive until it completes, and expects one completion of this child.
+    /// The stage is pinned in the parent, which is alive until it completes, and expects one completion of this child.
     #[inline]
     pub(crate) unsafe fn start_child<P, const INDEX: usize>(this: NonNull<Self>, parent: NonNull<P>) -> Transfer
     where
@@ -171,7 +170,8 @@ impl<S, O, N> Stage<S, O, N> {
         P: Parent<INDEX, Value = S::Value, Error = S::Error>,
         O: Operation,
     {
-        // SAFETY: nothing runs in the stage yet. Then its operation does, and it is changed by the completion of that.
+        // SAFETY: nothing runs in the stage yet. From the start on it is changed by the completion of its operation
+        // alone.
         unsafe {
             match (*this.as_ptr()).take_sender() {
                 Some(sender) => Stage::start(this, sender.connect(ChildReceiver::new(parent))),
@@ -181,7 +181,7 @@ impl<S, O, N> Stage<S, O, N> {
     }
 }
 
-/// The operation that embeds a field at this address.
+/// Computes the address of the struct that has a field at this address.
 macro_rules! container_of {
     ($pointer:expr, $container:ty, $field:ident) => {
         $pointer

@@ -7,9 +7,9 @@ use super::unwind::AbortOnUnwind;
 use crate::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use crate::sync::const_unless_loom;
 
-/// The intrusive header of everything that can be queued or resumed: one link and one function.
+/// The intrusive header of all that can be queued or resumed: one link and one function.
 ///
-/// An operation embeds a `Job` and hands out its address: to a scheduler's queue, or inside a [`Transfer`]. Whoever
+/// An operation embeds a `Job` and passes its address to a scheduler's queue, or in a [`Transfer`]. The thread that
 /// takes the job out runs it exactly once. Nothing is allocated, because the operation *is* the node.
 ///
 /// The function receives the job's address and finds its operation from it, with [`core::mem::offset_of!`] or by
@@ -17,8 +17,8 @@ use crate::sync::const_unless_loom;
 // Aligned to eight bytes on every target: queues keep three bits in a job's address.
 #[repr(align(8))]
 pub struct Job {
-    /// The link of whatever list holds the job: a queue or a `Transfer`, never two at once. Only the list's owner
-    /// touches it, so relaxed accesses do; handing a list to another thread is the queue's release and acquire.
+    /// The link in the list that has the job: a queue or a `Transfer`, never two at once. Relaxed: only the list's
+    /// owner accesses it, and a queue passes a list to another thread by its own release and acquire.
     next: AtomicPtr<Job>,
     run: unsafe fn(NonNull<Job>) -> Transfer,
     _pinned: PhantomPinned,
@@ -26,7 +26,7 @@ pub struct Job {
 
 impl Job {
     const_unless_loom! {
-        /// A job that calls `run` with its own address.
+        /// Makes a job that calls `run` with its own address.
         pub fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
             Job {
                 next: AtomicPtr::new(ptr::null_mut()),
@@ -44,19 +44,19 @@ impl Job {
         self.next.store(next, Relaxed);
     }
 
-    /// Runs the job and returns what is to be resumed after it. Does not unwind: a job whose function does aborts the
-    /// process. Every driver calls jobs through this function.
+    /// Runs the job, and returns the jobs to resume after it. An unwind of its function aborts the process. Every
+    /// driver calls jobs through this function.
     ///
     /// # Safety
     ///
     /// The job is alive, in no list, and its owner expects exactly this one run.
     #[inline]
     pub(crate) unsafe fn run(job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is alive, by the caller's promise.
+        // SAFETY: the job is alive, by the contract.
         let run = unsafe { job.as_ref().run };
-        // The one place that calls a job's function: no driver has to expect an unwind.
+        // The only call of a job's function: no driver has to expect an unwind.
         let guard = AbortOnUnwind::new();
-        // SAFETY: the caller's promise is the one that the job's function asks for.
+        // SAFETY: the contract is that of the job's function.
         let resumed = unsafe { run(job) };
         guard.defuse();
         resumed
@@ -65,28 +65,27 @@ impl Job {
 
 crate::opaque!([] Job);
 
-/// What is to be resumed next: nothing, one job, or several in order.
+/// The jobs to resume next: none, one, or several in order.
 ///
 /// Starting an operation and every completion of a receiver return a `Transfer` instead of resuming anything
-/// themselves. A receiver that only adapts hands on what it got from downstream. A *driver* ([`sync_wait`], a run
-/// loop, a stop request, a waker) runs it in a loop, so that work which resumes work which resumes work takes the
-/// stack of one.
+/// themselves. A receiver that only adapts returns the transfer from downstream. A *driver* ([`sync_wait`], a run loop,
+/// a stop request, a waker) runs it in a loop, so that work that resumes work takes the stack of one.
 ///
-/// A `Transfer` is two words: the head and the tail of a list linked through [`Job`]. It runs depth first: what a job
-/// hands back goes before what was left.
+/// A `Transfer` is two words: the head and the tail of a list linked through [`Job`]. It runs depth first: the jobs
+/// that a job returns come before the rest.
 ///
-/// **Dropping a `Transfer` runs it.** Forgetting to hand one on costs stack, never a lost completion.
+/// **Dropping a `Transfer` runs it.** A transfer that is not returned costs stack, never a lost completion.
 ///
 /// [`sync_wait`]: crate::sync_wait
 #[must_use = "hand a `Transfer` on to the caller; dropping it runs it right here, on this stack"]
 pub struct Transfer {
-    /// Null when there is nothing to resume; `tail` means something only when it is not.
+    /// Null when there is nothing to resume. `tail` is valid only when this is not null.
     head: *mut Job,
     tail: *mut Job,
 }
 
 impl Transfer {
-    /// Nothing to resume.
+    /// Makes an empty transfer.
     #[inline]
     pub const fn none() -> Self {
         Transfer {
@@ -95,14 +94,14 @@ impl Transfer {
         }
     }
 
-    /// One job to resume.
+    /// Makes a transfer of one job.
     ///
     /// # Safety
     ///
-    /// The job stays where it is, and alive, until it runs; it is in no other list; nobody else runs it.
+    /// The job is alive, and does not move, until it runs. It is in no other list, and runs through this transfer only.
     #[inline]
     pub unsafe fn to(job: NonNull<Job>) -> Self {
-        // SAFETY: the job is alive, by the caller's promise.
+        // SAFETY: the job is alive, by the contract.
         unsafe { job.as_ref() }.set_next(ptr::null_mut());
         Transfer {
             head: job.as_ptr(),
@@ -110,13 +109,13 @@ impl Transfer {
         }
     }
 
-    /// Whether there is nothing to resume.
+    /// Returns whether there is nothing to resume.
     #[inline]
     pub const fn is_none(&self) -> bool {
         self.head.is_null()
     }
 
-    /// Adds what is to be resumed after this.
+    /// Appends the jobs of another transfer.
     #[inline]
     pub fn append(&mut self, other: Transfer) {
         if other.is_none() {
@@ -131,20 +130,20 @@ impl Transfer {
         }
     }
 
-    /// This, then `other`.
+    /// Returns the jobs of this transfer, then those of `other`.
     #[inline]
     pub fn and(mut self, other: Transfer) -> Transfer {
         self.append(other);
         self
     }
 
-    /// Runs everything, and everything that comes of it, in a loop on this stack.
+    /// Runs all jobs, and all that they return, in a loop on this stack.
     #[inline]
     pub fn run(self) {
         drop(self);
     }
 
-    /// The first job, to which the others are linked; or null.
+    /// Returns the first job, to which the others are linked, or null.
     #[cfg(feature = "std")]
     pub(crate) fn into_raw(self) -> *mut Job {
         let head = self.head;
@@ -152,11 +151,11 @@ impl Transfer {
         head
     }
 
-    /// The list of such a job. It can be [taken apart](Transfer::pop), and nothing is appended to it.
+    /// Makes a transfer of such a list, for [`pop`](Transfer::pop). Nothing is appended to it.
     ///
     /// # Safety
     ///
-    /// It was made by [`into_raw`](Transfer::into_raw), and is used this once.
+    /// The pointer was made by [`into_raw`](Transfer::into_raw), and is used once.
     #[cfg(feature = "std")]
     pub(crate) unsafe fn from_raw(head: *mut Job) -> Self {
         Transfer { head, tail: head }
@@ -171,7 +170,7 @@ impl Transfer {
 
     #[inline(never)]
     fn drain(&mut self) {
-        // Whatever runs here is not part of the task that is being polled beneath it.
+        // These jobs do not belong to the task that is being polled beneath on this stack.
         #[cfg(feature = "std")]
         if super::current::is_seen() {
             return self.drain_hidden();
@@ -193,7 +192,7 @@ impl Transfer {
             if !list.is_none() {
                 return list.drain_several(job);
             }
-            // SAFETY: the job was in this list, so it is alive and this is its one run.
+            // SAFETY: the job was in this list, so it is alive, and this is its only run.
             let resumed = unsafe { Job::run(job) };
             mem::forget(mem::replace(&mut list, resumed));
         }
@@ -203,19 +202,21 @@ impl Transfer {
     #[inline(never)]
     fn drain_several(&mut self, first: NonNull<Job>) {
         let list = ptr::from_mut(self);
-        // A job that blocks makes the rest public, through this pointer. So nothing else is used from here on.
+        // A job that blocks publishes the rest, through this pointer. So the list is accessed through it alone from
+        // here on.
         #[cfg(feature = "std")]
         let beneath = beneath::Beneath::new(list);
         #[cfg(feature = "std")]
-        // SAFETY: the list is this function's, and not used otherwise while a job runs. It is taken out before the list goes.
+        // SAFETY: the list is a local of this function, and not accessed otherwise while a job runs. The entry is
+        // removed before the list is dropped.
         unsafe {
             beneath.enter();
         }
         let mut next = Some(first);
         while let Some(job) = next {
-            // SAFETY: the job was in this list, so it is alive and this is its one run.
+            // SAFETY: the job was in this list, so it is alive, and this is its only run.
             let mut resumed = unsafe { Job::run(job) };
-            // SAFETY: as above.
+            // SAFETY: the list is a local, and accessed through this pointer alone.
             let list = unsafe { &mut *list };
             resumed.append(mem::take(list));
             mem::forget(mem::replace(list, resumed));
@@ -223,20 +224,20 @@ impl Transfer {
         }
     }
 
-    /// Whether lists are being run beneath the caller on this stack that have more than one job.
+    /// Returns whether a list with more than one job is being run beneath the caller on this stack.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn is_beneath() -> bool {
         beneath::is_used()
     }
 
-    /// Takes what is left in the lists that are being run beneath the caller on this stack.
+    /// Takes the jobs that are left in the lists that are being run beneath the caller on this stack.
     #[cfg(feature = "std")]
     pub(crate) fn take_beneath() -> Transfer {
         beneath::take()
     }
 
-    /// Collects what callbacks hand back, one after the other, where a callback that blocks finds it.
+    /// Collects the transfers of callbacks, where a callback that blocks finds them.
     #[inline]
     pub(crate) fn collect(mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
         while let Some(resumed) = callback() {
@@ -248,7 +249,7 @@ impl Transfer {
         Transfer::none()
     }
 
-    /// Adds what more callbacks hand back.
+    /// Appends the transfers of more callbacks.
     fn collect_more(mut self, mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
         let list = ptr::from_mut(&mut self);
         #[cfg(feature = "std")]
@@ -259,10 +260,10 @@ impl Transfer {
             beneath.enter();
         }
         while let Some(resumed) = callback() {
-            // SAFETY: as above.
+            // SAFETY: the list is a local, and accessed through this pointer alone.
             unsafe { (*list).append(resumed) };
         }
-        // SAFETY: as above.
+        // SAFETY: the list is a local, and accessed through this pointer alone.
         mem::take(unsafe { &mut *list })
     }
 }
@@ -276,11 +277,11 @@ mod beneath {
     use crate::sync::per_thread;
 
     per_thread! {
-        /// The topmost of the lists on this stack that have more than the job that runs.
+        /// The topmost list on this stack that has more than the running job.
         static TOP: Cell<*const Beneath> = Cell::new(ptr::null());
     }
 
-    /// A list that is being run, and the one beneath it. It is known from the time it has more than one job.
+    /// A list that is being run, and the one beneath it. It is registered once it has more than one job.
     pub(super) struct Beneath {
         list: *mut Transfer,
         entered: Cell<bool>,
@@ -298,7 +299,7 @@ mod beneath {
 
         /// # Safety
         ///
-        /// It does not move until it is dropped, nor does the list, which is not used while a job runs.
+        /// Entry and list do not move until the entry is dropped. The list is not accessed while a job runs.
         pub(super) unsafe fn enter(&self) {
             if !self.entered.replace(true) {
                 self.outer.set(TOP.with(|top| top.replace(self)));
@@ -319,13 +320,13 @@ mod beneath {
         TOP.with(|top| !top.get().is_null())
     }
 
-    /// Takes what is left in all lists, the topmost first.
+    /// Takes the jobs that are left in all lists, the topmost first.
     pub(super) fn take() -> Transfer {
         let mut taken = Transfer::none();
         let mut at = TOP.with(Cell::get);
         // SAFETY: the entries are on the stack beneath the caller.
         while let Some(beneath) = unsafe { at.as_ref() } {
-            // SAFETY: the caller is what a job of that list runs, so the list is not in use.
+            // SAFETY: the caller runs inside a job of that list, so the list is not accessed meanwhile.
             taken.append(core::mem::take(unsafe { &mut *beneath.list }));
             at = beneath.outer.get();
         }
@@ -349,7 +350,7 @@ impl Default for Transfer {
     }
 }
 
-/// So that a callback may return nothing, or what is to be resumed.
+/// The result of a callback: nothing, or a transfer.
 impl From<()> for Transfer {
     #[inline]
     fn from((): ()) -> Self {

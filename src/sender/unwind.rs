@@ -1,10 +1,10 @@
 /// A guard that aborts the process when it is dropped by unwinding.
 ///
 /// It is held where an unwind would free memory that other threads still use, or lose a completion: around the function
-/// of a [`Job`](super::Job), the [`start`](super::start) of an operation by a driver, and the callback of a stop. Those
-/// three are all that a driver calls. User code inside the library's own algorithms is called through
-/// [`Panic::catch`](super::Panic::catch), and its panic travels to the receiver. A destructor of a user's value, a receiver
-/// of the user's own and an operation of the user's own are not, and end here.
+/// of a [`Job`](super::Job), the [`start`](super::start) of an operation by a driver, and the callback of a stop. A
+/// driver calls nothing else. User code inside the library's own algorithms is called through
+/// [`Panic::catch`](super::Panic::catch), and its panic travels to the receiver. Destructors of user values, and
+/// receivers and operations of the user's own, are not: their panics end here.
 pub(crate) struct AbortOnUnwind(());
 
 impl AbortOnUnwind {
@@ -13,14 +13,14 @@ impl AbortOnUnwind {
         AbortOnUnwind(())
     }
 
-    /// Ends the guard: nothing has unwound.
+    /// Ends the guard without an abort.
     #[inline]
     pub(crate) fn defuse(self) {
         core::mem::forget(self);
     }
 }
 
-/// Says what happened, and what to do about it.
+/// Writes what happened, and what to do about it.
 macro_rules! unwound {
     () => {
         "a destructor, a completion or a start panicked inside a job, which nothing can catch; \

@@ -260,7 +260,7 @@ impl WakerHandle {
     ///
     /// The address is that of a handle's raw waker, whose reference is alive.
     unsafe fn of(data: *const ()) -> ManuallyDrop<WakerHandle> {
-        // SAFETY: the address comes from `raw`, by the caller's promise, and is not null.
+        // SAFETY: the address comes from `raw`, by the contract, and is not null.
         ManuallyDrop::new(WakerHandle(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }))
     }
 
