@@ -65,7 +65,7 @@ impl Header {
                 // SAFETY: the caller polls the parent. `untie` passes on the reference of the list.
                 unsafe {
                     Header::untie(this, first);
-                    Header::let_go(first);
+                    Header::release_listed(first);
                 }
             } else {
                 header_of(this).awaited.set(at.next_sibling.get());
@@ -115,7 +115,7 @@ impl Header {
                     Header::stop(child);
                     resumed.append(Header::wake(child, Holding::Nothing, |_| false));
                 }
-                Header::let_go(child);
+                Header::release_listed(child);
             }
         }
     }
@@ -125,7 +125,7 @@ impl Header {
     /// # Safety
     ///
     /// The caller holds it.
-    unsafe fn let_go(child: NonNull<Header>) {
+    unsafe fn release_listed(child: NonNull<Header>) {
         // The panic hook has reported a panic of a destructor, and no party is left to receive it.
         // SAFETY: the caller's promise. A child in the list was started.
         drop(Panic::catch(|| unsafe { Header::release_started(child) }));

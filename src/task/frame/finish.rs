@@ -16,17 +16,16 @@ use crate::Transfer;
 #[inline]
 pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
-    // SAFETY: the caller polls the frame.
-    unsafe { header.memory.sweep_some() };
-    if header.flags.has(Flag::Requeued) {
-        // SAFETY: the caller polls the frame, which is busy.
-        return unsafe { requeue(frame) };
-    }
-    match header.state.suspend(header.pending.take()) {
-        Suspend::Idle => Transfer::none(),
-        // The frame was woken during the poll.
-        // SAFETY: it is still busy and in no queue, so its context is valid.
-        Suspend::Enqueue => unsafe { Header::enqueue_in(Header::placement(frame), frame) },
+    // SAFETY: the caller polls the frame. A frame to enqueue is still busy and in no queue, so its context is valid.
+    unsafe {
+        header.memory.sweep_some();
+        if header.flags.has(Flag::Requeued) {
+            return requeue(frame);
+        }
+        match header.state.suspend(header.pending.take()) {
+            Suspend::Idle => Transfer::none(),
+            Suspend::Enqueue => Header::enqueue_in(Header::placement(frame), frame),
+        }
     }
 }
 
@@ -100,37 +99,24 @@ fn has_left(header: &Header) -> bool {
 #[inline(never)]
 unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
     let header = header_of(frame);
-    if has_left(header) && !header.flags.replace(Flag::Ending, true) {
-        // SAFETY: the caller polls the frame; the flag makes this the only call.
-        unsafe { end(frame, resumed) };
-    }
-    if header.state.has_awaits(header.pending.get()) {
-        return false;
-    }
-    if header.memory.has_blocks() {
-        // No await is left, so every block is the frame's to destroy. That happens before the frame is done.
-        // SAFETY: the caller polls the frame.
-        unsafe { header.memory.sweep() };
-    }
-    if let Some(leave) = header.vtable.leave {
-        // SAFETY: the caller polls the frame. No await is left, and without a future none begins, so the context is unused.
-        unsafe { leave(frame) };
+    // SAFETY: the caller polls the frame, and has taken all children that were set aside. `Flag::Ending` makes the call of
+    // `abandon` the only one. Without a future no await begins, so the context is unused once none is left.
+    unsafe {
+        if has_left(header) && !header.flags.replace(Flag::Ending, true) {
+            // The future has left these in flight: ask them to stop.
+            (header.memory).abandon(Polling::new(frame), |transfer| resumed.append(transfer));
+            Header::stop_awaited(frame, resumed);
+        }
+        if header.state.has_awaits(header.pending.get()) {
+            return false;
+        }
+        if header.memory.has_blocks() {
+            // No await is left, so every block is the frame's to destroy. That happens before the frame is done.
+            header.memory.sweep();
+        }
+        if let Some(leave) = header.vtable.leave {
+            leave(frame);
+        }
     }
     true
-}
-
-/// Asks everything that the future left in flight to stop.
-///
-/// # Safety
-///
-/// As for [`finish`]; this is called once.
-#[cold]
-unsafe fn end(frame: NonNull<Header>, resumed: &mut Transfer) {
-    let header = header_of(frame);
-    // SAFETY: the caller polls the frame. `run` has taken all children that were set aside.
-    unsafe {
-        let polling = Polling::new(frame);
-        header.memory.abandon(polling, |transfer| resumed.append(transfer));
-        Header::stop_awaited(frame, resumed);
-    }
 }

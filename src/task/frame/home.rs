@@ -137,14 +137,12 @@ impl Home {
     /// Returns whether the calling thread runs the work of the scheduler.
     #[inline]
     pub(in crate::task) fn is_here(&self) -> bool {
-        if let Locality::Pool(pool) = self.locality {
-            return Worker::current().is_some_and(|worker| worker.place() == pool);
-        }
         match self.locality {
+            Locality::Pool(pool) => Worker::current().is_some_and(|worker| worker.place() == pool),
             // SAFETY: the queue is valid while the home is used.
             Locality::Queue => unsafe { self.queue.is_here() },
             Locality::Anywhere => true,
-            Locality::Pool(_) | Locality::Hop => false,
+            Locality::Hop => false,
         }
     }
 

@@ -183,12 +183,6 @@ impl Header {
         unsafe { NonNull::new_unchecked(this.as_ref().tracker.get().cast_mut()) }
     }
 
-    /// Returns the node that waits in the queues.
-    #[inline]
-    pub(super) fn entry(&self) -> &Entry {
-        &self.entry
-    }
-
     /// Returns the link for a list of queued frames. It is null while the frame is not in that list.
     #[inline]
     pub(super) fn link(&self) -> &Cell<*mut Header> {

@@ -46,12 +46,12 @@ impl Header {
     /// The caller is the owner, and does not use the frame afterwards.
     pub(in crate::task) unsafe fn release(this: NonNull<Header>) {
         // The tracker tells whether the frame was started: unlike the placement, the polling thread never changes it.
-        if header_of(this).tracker.get().is_null() {
-            // SAFETY: a frame that was not started is not shared.
-            unsafe { free(this) };
-        } else {
-            // SAFETY: the caller holds the owner's reference.
-            unsafe { Header::release_started(this) };
+        // SAFETY: a frame that was not started is not shared. The caller holds the owner's reference to any other.
+        unsafe {
+            match header_of(this).tracker.get().is_null() {
+                true => free(this),
+                false => Header::release_started(this),
+            }
         }
     }
 
@@ -170,7 +170,7 @@ pub(super) unsafe fn free(frame: NonNull<Header>) {
     }
 
     let (nested, waiting) = FREEING.with(Cell::get);
-    // A waiting frame is linked by `child`, which a frame that is done does not use.
+    // `child` links the waiting frames: a frame being freed has set no children aside.
     if nested > NESTED_FREES {
         header_of(frame).child.set(waiting);
         FREEING.with(|freeing| freeing.set((nested, frame.as_ptr())));
@@ -179,12 +179,12 @@ pub(super) unsafe fn free(frame: NonNull<Header>) {
     FREEING.with(|freeing| freeing.set((nested + 1, waiting)));
     let _level = Level;
     // The deepest level frees the frames that come to wait.
-    if nested < NESTED_FREES {
-        // SAFETY: the caller has exclusive access to the frame.
-        unsafe { (header_of(frame).vtable.free)(frame) };
-    } else {
-        // SAFETY: the caller has exclusive access to the frame.
-        unsafe { free_all(frame) };
+    // SAFETY: the caller has exclusive access to the frame.
+    unsafe {
+        match nested < NESTED_FREES {
+            true => (header_of(frame).vtable.free)(frame),
+            false => free_all(frame),
+        }
     }
 }
 

@@ -29,12 +29,13 @@ impl Header {
         let frame = job.cast::<Header>();
         let header = header_of(frame);
         if header.entry.is_marked() {
-            if header.entry.leads() {
-                // SAFETY: the frame is busy, and was popped: only queued frames lead others.
-                return unsafe { resume_together(frame) };
+            // SAFETY: the caller promises a busy frame in no queue. One that leads others was popped from a pool's queue.
+            unsafe {
+                if header.entry.leads() {
+                    return resume_together(frame);
+                }
+                Tracker::dequeue(frame);
             }
-            // SAFETY: the frame is busy, and polled next.
-            unsafe { Tracker::dequeue(frame) };
         }
         if !current::may_poll() || header.flags.has(Flag::Polled) {
             // SAFETY: the caller promises a busy frame in no queue.
@@ -158,17 +159,17 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
         let FrameSuccessor { whom, complete } = header.successor();
         // The first child runs here, in place of its parent; its siblings are returned as jobs.
         if let Some(child) = header.take_child() {
+            // SAFETY: a child that was set aside is busy and in no queue.
+            let job = |child: NonNull<Header>| unsafe { Transfer::to(child.cast::<Job>()) };
             while let Some(sibling) = header.take_child() {
-                // SAFETY: a child that was set aside is busy and in no queue.
-                resumed.append(unsafe { Transfer::to(sibling.cast::<Job>()) });
+                resumed.append(job(sibling));
             }
             if !done {
                 frame = child;
                 continue;
             }
             // The future has ended without its children: `finish` stops them, and they run by themselves.
-            // SAFETY: a child that was set aside is busy and in no queue.
-            resumed.append(unsafe { Transfer::to(child.cast::<Job>()) });
+            resumed.append(job(child));
         }
         let wanders = frame == base && header.vtable.wanders;
         // An operation waits for its completion. The future that owns a child may be sent away, and dropped.

@@ -2,7 +2,6 @@
 
 use core::ptr::{self, NonNull};
 
-use super::vtable::Adopt;
 use super::{FrameSuccessor, Header, Placement, Tracker};
 use crate::{Job, Panic, Transfer};
 
@@ -26,7 +25,7 @@ impl Header {
         unsafe { placement.as_ref() }.enter();
         let placement = match header.vtable.adopt {
             // SAFETY: the frame was not started, and the placement is valid, by the caller's promise.
-            Some(adopt) => unsafe { Header::adopt(this, placement, adopt) },
+            Some(adopt) => unsafe { adopt(this, placement) },
             None => placement,
         };
         header.placement.set(placement.as_ptr());
@@ -48,21 +47,6 @@ impl Header {
             this.as_ref().placement.set(ptr::null());
             this.as_ref().tracker.set(ptr::null());
         }
-    }
-
-    /// Out of the way of the frames that have no context of their own.
-    ///
-    /// # Safety
-    ///
-    /// As for [`begin_in`](Header::begin_in).
-    #[cold]
-    pub(super) unsafe fn adopt(
-        this: NonNull<Header>,
-        placement: NonNull<Placement>,
-        adopt: Adopt,
-    ) -> NonNull<Placement> {
-        // SAFETY: the caller's promise.
-        unsafe { adopt(this, placement) }
     }
 
     /// Makes a task end with a panic instead of its first poll.

@@ -124,10 +124,10 @@ impl Tracker {
         match own.target() {
             None => {
                 if let Some(level) = given {
-                    header.entry().set_level(level);
+                    header.entry.set_level(level);
                 }
             }
-            Some(_) if header.entry().is_tracked() => {}
+            Some(_) if header.entry.is_tracked() => {}
             Some(tracker) => {
                 let _lock = tracker.lock();
                 // SAFETY: the lock is held. The caller promises a busy frame in no queue.
@@ -158,7 +158,7 @@ impl Tracker {
     unsafe fn list(&self, frame: NonNull<Header>, given: Option<Priority>) {
         // SAFETY: a busy frame is alive.
         let header = unsafe { frame.as_ref() };
-        let entry = header.entry();
+        let entry = &header.entry;
         entry.set_level(given.unwrap_or_default());
         if let Some(raised) = self.raised() {
             entry.raise(raised);
@@ -180,7 +180,7 @@ impl Tracker {
         // SAFETY: the first frame of a strand is alive until it was queued and polled.
         let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
         own.raised.store(level as u8 + 1, Relaxed);
-        header.entry().raise(level);
+        header.entry.raise(level);
     }
 
     /// Unlinks a tracked frame that has left its queue. Blocks while another thread raises the strand.
@@ -192,7 +192,7 @@ impl Tracker {
     pub(super) unsafe fn dequeue(frame: NonNull<Header>) {
         // SAFETY: a busy frame is not done.
         let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
-        header.entry().set_tracked(false);
+        header.entry.set_tracked(false);
         let Some(tracker) = own.target() else { return };
         let _lock = tracker.lock();
         tracker.many.set(tracker.many.get() - 1);

@@ -6,8 +6,7 @@ use core::ptr::NonNull;
 use super::{Header, Placement, Polled};
 use crate::Panic;
 
-/// Creates a frame's own context inside another one.
-pub(super) type Adopt = unsafe fn(NonNull<Header>, NonNull<Placement>) -> NonNull<Placement>;
+type Adopt = unsafe fn(NonNull<Header>, NonNull<Placement>) -> NonNull<Placement>;
 
 /// The type-erased part of a frame.
 pub(in crate::task) struct FrameVtable {
