@@ -1,4 +1,4 @@
-//! Blocks: pieces of a chunk, each with a head that says what is in it.
+//! Blocks: pieces of a chunk, each with a head that describes its content.
 
 use core::ptr::NonNull;
 
@@ -12,44 +12,44 @@ use crate::task::frame::Polling;
 
 const FREE: u32 = 1;
 
-/// The head of a block. What is in the block follows it.
+/// The head of a block, which precedes its content.
 #[repr(C, align(16))]
 pub(in crate::task) struct BlockHead {
     pub(super) vtable: &'static BlockVtable,
-    /// The block before it in its chunk, or zero. Padding may lie between the two.
+    /// The offset of the block before it in its chunk, or zero. Padding may lie between the two.
     pub(super) previous: u32,
-    /// Twice the size of the block, with its head, which does not change; and [`FREE`] once the block has ended.
+    /// Twice the size of the block with its head, which does not change, plus [`FREE`] once the block has ended.
     ///
-    /// `FREE` is stored with release by the thread that ends the block, and read with acquire by the owner of the memory,
-    /// which clears it when it uses the block again.
+    /// The thread that ends the block stores `FREE` with release. That pairs with the acquire load of the memory's owner,
+    /// which clears `FREE` to use the block again.
     pub(super) word: AtomicU32,
-    /// The memory of the content: claimed by the party that ends the block, and then by the owner of the memory.
+    /// Claimed by the party that ends the block, and then by the memory's owner.
     pub(super) content: Owned,
 }
 
-/// What a block holds. Its owner is another party, until that ends the block or leaves it to the frame.
+/// The content of a block. Another party owns it, until that ends the block or leaves it to the frame.
 ///
 /// # Safety
 ///
-/// What `sweep` says was destroyed is not used any more.
+/// Content for which `sweep` returned `true` is not used afterwards.
 pub(in crate::task) unsafe trait BlockContent: Sized {
     #[doc(hidden)]
     const VTABLE: &'static BlockVtable = &BlockVtable {
-        // SAFETY: the block was made for this type.
+        // SAFETY: `VTABLE` is used for blocks of this type only; the rest is what both functions ask for.
         abandon: |content, polling| unsafe { Self::abandon(content.cast(), polling) },
-        // SAFETY: as above.
+        // SAFETY: as for `abandon`.
         sweep: |content| unsafe { Self::sweep(content.cast()) },
     };
 
-    /// The future of the frame is gone: asks what is in flight to stop.
+    /// Asks the work in flight to stop, because the future of the frame was dropped.
     ///
     /// # Safety
     ///
-    /// The block has not ended. It is of that frame. This is called once.
+    /// The block belongs to the polled frame and has not ended. This is called once.
     unsafe fn abandon(this: NonNull<Self>, polling: Polling<'_>) -> Transfer;
 
-    /// Destroys the content if that was left to the frame, and says whether it did: then the block ends. It may be called any
-    /// number of times, also by what it destroys, and destroys once.
+    /// Destroys the content if it was left to the frame, and returns whether it did; then the block ends. May be called any
+    /// number of times, even by a destructor that it runs, and destroys once.
     ///
     /// # Safety
     ///
@@ -60,7 +60,7 @@ pub(in crate::task) unsafe trait BlockContent: Sized {
     }
 }
 
-/// What is known of the content of a block.
+/// The type-erased functions of a block's content.
 pub(in crate::task) struct BlockVtable {
     pub(super) abandon: unsafe fn(NonNull<()>, Polling<'_>) -> Transfer,
     sweep: unsafe fn(NonNull<()>) -> bool,
@@ -81,7 +81,7 @@ impl BlockHead {
     pub(super) fn end(&self, order: Ordering) {
         self.content.claim();
         if cfg!(loom) {
-            // `loom` overlooks that another thread loads before this one loads and stores.
+            // `loom` misses that another thread loads before this one loads and stores.
             self.word.fetch_or(FREE, order);
         } else {
             // The rest of the word does not change.
@@ -89,14 +89,14 @@ impl BlockHead {
         }
     }
 
-    /// Destroys the content, if that is the frame's to do, and ends the block. `false` where it goes on.
+    /// Destroys the content if that was left to the frame, and then ends the block. Returns whether it did.
     ///
     /// # Safety
     ///
-    /// The caller owns the memory. The block has not ended. It does so when its content was destroyed, so what that begins or ends
-    /// meanwhile, in the same memory, leaves it and those before it where they are.
+    /// The caller owns the memory, and the block has not ended. Destructors may begin and end blocks in the same memory.
+    /// This block and those before it stay, because it ends last.
     pub(super) unsafe fn sweep(this: NonNull<BlockHead>) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the memory, so it polls or frees the frame. The content is of the vtable's type.
         unsafe {
             let swept = (this.as_ref().vtable.sweep)(BlockHead::content(this));
             if swept {
@@ -106,17 +106,17 @@ impl BlockHead {
         }
     }
 
-    /// Where the content of a block is.
+    /// Returns the address of a block's content.
     pub(super) fn content(this: NonNull<BlockHead>) -> NonNull<()> {
         // SAFETY: the content follows the head.
         unsafe { this.add(1).cast() }
     }
 
-    /// The block of a content.
+    /// Returns the block of a content.
     ///
     /// # Safety
     ///
-    /// It is the content of a block.
+    /// The address is that of a block's content.
     pub(super) unsafe fn of(content: NonNull<()>) -> NonNull<BlockHead> {
         // SAFETY: the caller's promise.
         unsafe { content.cast::<BlockHead>().sub(1) }
@@ -126,9 +126,9 @@ impl BlockHead {
     ///
     /// # Safety
     ///
-    /// It is the content of a block, destroyed, and not touched any more. The frame is alive until this returns.
+    /// The address is that of a block's content, destroyed and unused from now on. The frame is alive during the call.
     pub(in crate::task) unsafe fn set_free(content: NonNull<()>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the head precedes the content, and lives as long as the frame.
         unsafe { BlockHead::of(content).as_ref() }.end(Release);
     }
 }

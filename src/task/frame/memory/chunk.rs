@@ -7,46 +7,46 @@ use super::block::{BlockHead, BlockVtable};
 use crate::sync::Owned;
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What offsets count.
+/// The unit of offsets.
 pub(super) const UNIT: usize = 16;
 pub(super) const HEAD: usize = size_of::<Chunk>();
-/// The head of a block: one unit, but in a model, where atomics are larger.
+/// The size of a block's head: one unit, except in a model, where atomics are larger.
 pub(super) const BLOCK: usize = size_of::<BlockHead>();
 
 const _: () = assert!((BLOCK == UNIT || cfg!(loom)) && BLOCK.is_multiple_of(UNIT) && HEAD.is_multiple_of(UNIT));
 
-/// Where chunks come from: the allocator of the frame.
+/// The source of chunks: the allocator of the frame.
 pub(in crate::task::frame) trait ChunkSource {
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
     /// # Safety
     ///
-    /// The memory is from this source, of this layout, and not used any more.
+    /// The memory is from this source, with this layout, and unused.
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout);
 }
 
 /// The head of a chunk. Offsets are from its address, in units of [`UNIT`].
 #[repr(C, align(16))]
 pub(super) struct Chunk {
-    /// The chunk that was full before, or null.
+    /// The chunk that was the newest before this one, or null.
     pub(super) previous: *mut Chunk,
-    /// The size, with the head.
+    /// The size with the head, in units.
     pub(super) size: u32,
-    /// The last block, or zero.
+    /// The offset of the last block, or zero.
     pub(super) last: u32,
-    /// How many chunks there were when this became the newest, with itself; fewer, where some were given back since.
+    /// The number of chunks when this became the newest, or after the last `pop_all`.
     pub(super) chunks: u32,
-    /// When there are so many, empty ones are looked for among all of them.
+    /// The number of chunks at which all of them are searched for empty ones.
     pub(super) limit: u32,
-    /// Those of the newest chunk count.
+    /// Valid in the newest chunk.
     pub(super) orphans: Orphans,
 }
 
 /// The awaits of a frame that were dropped in flight.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Orphans {
-    /// How many were not swept yet.
+    /// The number that were not swept yet.
     pub(super) many: u16,
-    /// After how many polls the frame looks for those that have ended.
+    /// The number of polls until the frame looks for orphans that have ended.
     pub(super) sweep_after: u16,
 }
 
@@ -55,6 +55,8 @@ impl Chunk {
         self.size as usize * UNIT
     }
 
+    /// Returns the block at an offset.
+    ///
     /// # Safety
     ///
     /// The offset is that of a block in the chunk.
@@ -64,13 +66,13 @@ impl Chunk {
         unsafe { this.byte_add(offset as usize * UNIT).cast() }
     }
 
-    /// Calls `visit` with every block that has not ended, the newest first.
+    /// Calls `visit` with every block that has not ended, newest first.
     ///
     /// # Safety
     ///
-    /// The chunk is the caller's. `visit` may end the block. A block that it begins is written when it returns.
+    /// The caller owns the chunk. `visit` may end the block. It writes the content of each block that it begins.
     pub(super) unsafe fn each(this: NonNull<Chunk>, mut visit: impl FnMut(NonNull<BlockHead>)) {
-        // SAFETY: the caller's promise; so are the heads of its blocks.
+        // SAFETY: the caller owns the chunk, and so the heads of its blocks.
         unsafe {
             let mut offset = this.as_ref().last;
             while offset != 0 {
@@ -83,14 +85,14 @@ impl Chunk {
         }
     }
 
-    /// Where the next block begins, in bytes.
+    /// Returns the offset of the next block, in bytes.
     ///
     /// # Safety
     ///
-    /// The chunk is the caller's.
+    /// The caller owns the chunk.
     #[inline]
     pub(super) unsafe fn top(this: NonNull<Chunk>) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: `last` is the offset of a block.
         unsafe {
             match this.as_ref().last {
                 0 => HEAD,
@@ -99,18 +101,18 @@ impl Chunk {
         }
     }
 
-    /// Makes a block behind the last one, if there is room.
+    /// Allocates a block behind the last one, if there is room.
     ///
     /// # Safety
     ///
-    /// The chunk is the caller's.
+    /// The caller owns the chunk, and writes the content before any other use of the chunk.
     #[inline]
     pub(super) unsafe fn bump(
         this: NonNull<Chunk>,
         content: Layout,
         vtable: &'static BlockVtable,
     ) -> Option<NonNull<()>> {
-        // SAFETY: the caller's promise. What is computed lies in the chunk, as is checked.
+        // SAFETY: the caller owns the chunk. `end` is checked against its size before the head is written.
         unsafe {
             let mut head = Chunk::top(this);
             if content.align() > UNIT {
@@ -136,7 +138,7 @@ impl Chunk {
         }
     }
 
-    /// Takes a block that has ended and is large enough.
+    /// Reuses a block that has ended and is large enough.
     ///
     /// # Safety
     ///
@@ -146,7 +148,7 @@ impl Chunk {
         content: Layout,
         vtable: &'static BlockVtable,
     ) -> Option<NonNull<()>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the chunk, and so every block that has ended.
         unsafe {
             let mut offset = this.as_ref().last;
             while offset != 0 {
@@ -169,14 +171,14 @@ impl Chunk {
         None
     }
 
-    /// Pops the blocks at the end that have ended. `true` where none is left.
+    /// Pops the blocks at the end that have ended. Returns `true` if none is left.
     ///
     /// # Safety
     ///
-    /// As for [`bump`](Chunk::bump).
+    /// The caller owns the chunk.
     #[inline]
     pub(super) unsafe fn pop(this: NonNull<Chunk>) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: `last` is the offset of a block, whose end `has_ended` acquires.
         unsafe {
             while this.as_ref().last != 0 {
                 let block = Chunk::block(this, this.as_ref().last).as_ref();
@@ -190,11 +192,13 @@ impl Chunk {
         }
     }
 
+    /// Deallocates the chunk.
+    ///
     /// # Safety
     ///
-    /// The chunk is from this source, and not used any more.
+    /// The chunk is from this source, and unused.
     pub(super) unsafe fn deallocate(this: NonNull<Chunk>, source: &impl ChunkSource) {
-        // SAFETY: the caller's promise; this is the layout that it was allocated with.
+        // SAFETY: this is the layout that the chunk was allocated with.
         unsafe {
             let layout = Layout::from_size_align_unchecked(this.as_ref().bytes(), align_of::<Chunk>());
             source.deallocate(this.cast(), layout);

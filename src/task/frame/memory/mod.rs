@@ -1,18 +1,17 @@
-//! FrameMemory that a frame owns for what it awaits: operations, contexts of scopes, and whatever else work in flight points at.
+//! The memory that a frame owns for operations, scopes, and everything else that work in flight points at.
 //!
-//! A future can be dropped, moved or forgotten while the operation that it began is in flight. So the operation does not live
-//! in the future. It lives in a *block* of its frame's memory, and the frame is not done before the block's work is.
+//! A future can be dropped, moved or forgotten while its operation is in flight. So the operation does not live in the
+//! future. It lives in a *block* of its frame's memory, and the frame is not done before the work of the block has ended.
 //!
-//! Blocks are bumped from chunks, and popped in LIFO order, which is the order of nearly all awaits. A block that ends out of
-//! order is marked, and popped once it is the last, or used again when its chunk is full. A frame has no chunk before it
-//! needs one, and keeps the newest one until it is freed. Empty chunks are deallocated. So awaits that suspend in a loop allocate
-//! once.
+//! Blocks are bumped from chunks, and popped in LIFO order, which is the order of nearly all awaits. A block that ends out
+//! of order is marked: it is popped once it is the last, or reused when its chunk is full. Chunks are allocated lazily, the
+//! newest one is kept, and empty ones below it are deallocated. So awaits that suspend in a loop allocate once.
 //!
-//! # Who may do what
+//! # Who may access what
 //!
-//! The chunks, and all fields of blocks but the flag in their word, belong to the thread that polls the frame, or that frees it.
-//! Any thread may end a block with [`BlockHead::set_free`], after which it touches nothing of the block. The frame's counts keep the memory
-//! alive: a block in flight is an await of the frame, or is pointed at by a future that holds a reference of the frame.
+//! The *owner* of the memory is the thread that polls or frees the frame. It has exclusive access to the chunks and their
+//! blocks, except the flag in a block's word. Any thread may end a block with [`BlockHead::set_free`], its last access. The
+//! frame's counts keep the memory alive: a block in flight is an await, or its future holds a reference.
 
 mod block;
 mod chunk;
@@ -30,14 +29,14 @@ use super::Polling;
 use crate::Transfer;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// The chunks of a frame: null, or the newest.
+/// The chunks of a frame: a pointer to the newest, or null.
 pub(super) struct FrameMemory(Cell<*mut Chunk>);
 
-/// The size of a chunk, where a block does not ask for more, grows up to this.
+/// The limit up to which the sizes of chunks grow. A large block gets a chunk of its own size.
 const LARGE: usize = 16 * 1024;
-/// So many chunks are not looked through for empty ones.
+/// Up to this number, chunks are not searched for empty ones.
 const FEW: u32 = 4;
-/// A chunk is smaller than this, so that twice a size in units fits into a word.
+/// The largest size of a chunk: twice the size in units fits into a `u32`.
 const LARGEST: usize = if size_of::<usize>() == 4 {
     isize::MAX as usize
 } else {
@@ -49,24 +48,24 @@ impl FrameMemory {
         FrameMemory(Cell::new(ptr::null_mut()))
     }
 
-    /// Whether there is a chunk.
+    /// Returns whether there is a chunk.
     #[inline]
     pub(super) fn is_used(&self) -> bool {
         !self.0.get().is_null()
     }
 
-    /// Whether a block has not ended, or was not popped.
+    /// Returns whether a block was not popped.
     #[inline]
     pub(super) fn has_blocks(&self) -> bool {
-        // SAFETY: the chunk is alive, and the caller polls the frame.
+        // SAFETY: chunks in the list are alive, and the caller owns them.
         unsafe { self.0.get().as_ref() }.is_some_and(|chunk| chunk.last != 0 || !chunk.previous.is_null())
     }
 
-    /// Makes a block with room for `content`, which the caller writes. None where there is no memory.
+    /// Allocates a block for a content, which the caller writes. `None` if the allocator has no memory.
     ///
     /// # Safety
     ///
-    /// The caller polls the frame. It writes what the vtable expects before anything else is done with the memory.
+    /// The caller polls the frame. It writes the content that the vtable expects before any other use of the memory.
     #[inline]
     pub(super) unsafe fn allocate(
         &self,
@@ -75,15 +74,17 @@ impl FrameMemory {
         source: &impl ChunkSource,
     ) -> Option<NonNull<()>> {
         if let Some(chunk) = NonNull::new(self.0.get()) {
-            // SAFETY: the chunk is alive, and the caller's.
+            // SAFETY: the caller owns the chunk, and writes the content.
             if let Some(block) = unsafe { Chunk::bump(chunk, content, vtable) } {
                 return Some(block);
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: this function asks for the same.
         unsafe { self.allocate_slowly(content, vtable, source) }
     }
 
+    /// Allocates a block when the newest chunk has no room: sweeps it, reuses a block, or adds a chunk.
+    ///
     /// # Safety
     ///
     /// As for [`allocate`](FrameMemory::allocate).
@@ -94,15 +95,16 @@ impl FrameMemory {
         vtable: &'static BlockVtable,
         source: &impl ChunkSource,
     ) -> Option<NonNull<()>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller polls the frame, and so owns all chunks. The size of a new one is checked against `LARGEST`.
         unsafe {
             if let Some(chunk) = NonNull::new(self.0.get()) {
-                // The others are not looked at, so that many blocks cost no more each than few. The destructors that run here may
-                // begin and end blocks, in a newer chunk as well. This chunk stays: the block that is destroyed has not ended.
+                // Older chunks are not swept, so that the cost of a block does not grow with their number. A destructor may
+                // begin and end blocks, even in a newer chunk. This chunk stays: the block being destroyed has not ended.
                 Chunk::each(chunk, |block| {
                     BlockHead::sweep(block);
                 });
             }
+            // Read the newest chunk again, since a destructor may have added one.
             let mut size = 0;
             if let Some(chunk) = NonNull::new(self.0.get()) {
                 Chunk::pop(chunk);
@@ -113,7 +115,7 @@ impl FrameMemory {
                 }
                 size = chunk.as_ref().bytes();
                 if chunk.as_ref().last == 0 {
-                    // It is empty, and too small. The next one is larger, and takes its place. The orphans are beneath.
+                    // The chunk is empty and too small: a larger one replaces it. The orphans are in the chunks below.
                     if let Some(previous) = chunk.as_ref().previous.as_mut() {
                         previous.orphans = chunk.as_ref().orphans;
                     }
@@ -126,7 +128,7 @@ impl FrameMemory {
             let needed = content
                 .size()
                 .checked_add(HEAD + BLOCK - UNIT + content.align().max(UNIT))?;
-            // The first chunk is as large as what it is made for; later ones grow.
+            // The first chunk has the size of its first block; later ones grow.
             let size = needed.max((2 * size).min(LARGE)).checked_next_multiple_of(64)?;
             if size > LARGEST {
                 return None;
@@ -149,19 +151,19 @@ impl FrameMemory {
         }
     }
 
-    /// Ends a block, and pops it and those beneath that have ended.
+    /// Ends a block. Pops it, and those below it that have ended.
     ///
     /// # Safety
     ///
-    /// The caller polls the frame, or frees it. The content is a block of it, destroyed, and not used any more.
+    /// The caller polls or frees the frame. The content is that of a block of the frame, destroyed and unused from now on.
     #[inline]
     pub(super) unsafe fn free(&self, content: NonNull<()>, source: &impl ChunkSource) {
-        // SAFETY: the caller's promise. There is a chunk, as there is a block.
+        // SAFETY: the caller owns the memory. Since there is a block, there is a chunk.
         unsafe {
             let (chunk, block) = (NonNull::new_unchecked(self.0.get()), BlockHead::of(content));
             let last = chunk.as_ref().last;
             if last != 0 && Chunk::block(chunk, last) == block && block.as_ref().previous == 0 {
-                // It is the only one in the newest chunk, as most are.
+                // The common case: the only block of the newest chunk.
                 block.as_ref().content.claim();
                 (*chunk.as_ptr()).last = 0;
                 if !chunk.as_ref().previous.is_null() {
@@ -174,28 +176,30 @@ impl FrameMemory {
         }
     }
 
-    /// Pops blocks that have ended. The newest chunk, which is the largest, stays; those beneath it go when they are empty.
+    /// Pops blocks that have ended. The newest chunk, which is the largest, stays; empty ones below it are deallocated.
     ///
     /// # Safety
     ///
-    /// The caller polls the frame, or frees it.
+    /// The caller polls or frees the frame.
     #[inline]
     unsafe fn pop(&self, source: &impl ChunkSource) {
         if let Some(chunk) = NonNull::new(self.0.get())
-            // SAFETY: the chunk is alive, and the caller's.
+            // SAFETY: the caller owns the chunks.
             && unsafe { Chunk::pop(chunk) && !chunk.as_ref().previous.is_null() }
         {
-            // SAFETY: as above.
+            // SAFETY: the caller owns the chunks.
             unsafe { FrameMemory::pop_beneath(chunk, source) };
         }
     }
 
+    /// Deallocates empty chunks right below the newest one.
+    ///
     /// # Safety
     ///
-    /// The chunk is the caller's.
+    /// The caller owns the chunks.
     #[cold]
     unsafe fn pop_beneath(newest: NonNull<Chunk>, source: &impl ChunkSource) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the chunks; an empty one is unused.
         unsafe {
             while let Some(chunk) = NonNull::new(newest.as_ref().previous) {
                 if !Chunk::pop(chunk) {
@@ -207,17 +211,18 @@ impl FrameMemory {
         }
     }
 
-    /// Gives back all chunks that are empty. Blocks that always overlap would keep them beneath the newest one for good.
+    /// Deallocates all empty chunks. Blocks that always overlap would keep them below the newest one forever.
     ///
-    /// It looks at all of them, and so not before there are twice as many as were left the last time.
+    /// This visits all chunks. So it runs only when there are twice as many as the last time left.
     ///
     /// # Safety
     ///
-    /// The newest chunk is the caller's, and not empty.
+    /// The caller owns the chunks. The newest one is not empty.
     #[cold]
     unsafe fn pop_all(newest: NonNull<Chunk>, source: &impl ChunkSource) {
-        // SAFETY: the caller's promise; so are the chunks beneath.
+        // SAFETY: the caller owns the chunks; an empty one is unused.
         unsafe {
+            // Unlink the empty chunks first: the list is consistent before the allocator, which is user code, is called.
             let (mut at, mut left, mut empty) = (newest, 1_u32, ptr::null_mut::<Chunk>());
             while let Some(chunk) = NonNull::new(at.as_ref().previous) {
                 if Chunk::pop(chunk) {
@@ -231,7 +236,6 @@ impl FrameMemory {
             }
             (*newest.as_ptr()).chunks = left;
             (*newest.as_ptr()).limit = left.saturating_mul(2).max(FEW);
-            // The list is as it should be before the allocator is called.
             while let Some(chunk) = NonNull::new(empty) {
                 empty = chunk.as_ref().previous;
                 Chunk::deallocate(chunk, source);
@@ -239,15 +243,15 @@ impl FrameMemory {
         }
     }
 
-    /// Calls `visit` with the content of every block that has not ended, the newest first.
+    /// Calls `visit` with every block that has not ended, newest first.
     ///
     /// # Safety
     ///
-    /// The caller polls the frame, or frees it. `visit` may end the block. A block that it begins is written when it returns.
+    /// The caller polls or frees the frame. `visit` may end the block. It writes the content of each block that it begins.
     unsafe fn each(&self, mut visit: impl FnMut(NonNull<BlockHead>)) {
         let mut chunk = self.0.get();
         while let Some(at) = NonNull::new(chunk) {
-            // SAFETY: the chunk is alive, and the caller's.
+            // SAFETY: the caller owns the chunks. A chunk with a block that is visited is not deallocated.
             unsafe {
                 Chunk::each(at, &mut visit);
                 chunk = at.as_ref().previous;
@@ -255,32 +259,32 @@ impl FrameMemory {
         }
     }
 
-    /// Notes a block that was left to the frame in flight: [`sweep_some`](FrameMemory::sweep_some) destroys it when it has ended.
+    /// Notes an orphan, which [`sweep_some`](FrameMemory::sweep_some) destroys after its completion.
     ///
     /// # Safety
     ///
     /// The caller polls the frame.
     pub(super) unsafe fn add_orphan(&self) {
-        // SAFETY: the chunk is alive, and the caller's.
+        // SAFETY: the caller owns the chunks.
         if let Some(chunk) = unsafe { self.0.get().as_mut() } {
             chunk.orphans.many = chunk.orphans.many.saturating_add(1);
             chunk.orphans.sweep_after = 1;
         }
     }
 
-    /// Destroys blocks that were left to the frame and have ended since. The more there are, the less often it looks.
+    /// Destroys orphans that have completed. The more there are, the less often it looks for them.
     ///
     /// # Safety
     ///
     /// As for [`each`](FrameMemory::each).
     #[inline]
     pub(super) unsafe fn sweep_some(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the chunks.
         match unsafe { self.0.get().as_mut() } {
             Some(chunk) if chunk.orphans.many != 0 => {
                 chunk.orphans.sweep_after -= 1;
                 if chunk.orphans.sweep_after == 0 {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: this function asks for the same, and there is a chunk.
                     unsafe { self.sweep_now() };
                 }
             }
@@ -288,12 +292,14 @@ impl FrameMemory {
         }
     }
 
+    /// Sweeps, and sets the number of polls until the next sweep.
+    ///
     /// # Safety
     ///
     /// As for [`each`](FrameMemory::each). There is a chunk.
     #[cold]
     unsafe fn sweep_now(&self) {
-        // SAFETY: the caller's promise. A destructor that runs here may begin blocks, in a newer chunk as well.
+        // SAFETY: the caller owns the chunks. The newest is read after the sweep, whose destructors may add one.
         unsafe {
             let left = self.sweep();
             let orphans = &mut (*self.0.get()).orphans;
@@ -302,37 +308,37 @@ impl FrameMemory {
         }
     }
 
-    /// Destroys what is the frame's to destroy. Returns how many blocks have not ended.
+    /// Destroys every content that was left to the frame. Returns how many blocks have not ended.
     ///
     /// # Safety
     ///
     /// As for [`each`](FrameMemory::each).
     pub(super) unsafe fn sweep(&self) -> usize {
         let mut left = 0;
-        // SAFETY: the caller's promise. A block that was swept is not used any more.
+        // SAFETY: the caller owns the chunks, and `each` visits blocks that have not ended.
         unsafe {
             self.each(|block| left += usize::from(!BlockHead::sweep(block)));
         }
         left
     }
 
-    /// Asks all that is in flight to stop: the future of the frame is gone.
+    /// Asks everything in flight to stop, because the future of the frame was dropped.
     ///
     /// # Safety
     ///
     /// The caller polls the frame, and calls this once.
     pub(super) unsafe fn abandon(&self, polling: Polling<'_>, mut resumed: impl FnMut(Transfer)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller polls the frame, and `each` visits each block once.
         unsafe { self.each(|block| resumed((block.as_ref().vtable.abandon)(BlockHead::content(block), polling))) };
     }
 
-    /// Gives all chunks back.
+    /// Deallocates all chunks.
     ///
     /// # Safety
     ///
-    /// The caller frees the frame, so that all blocks have ended, or are swept here.
+    /// The caller frees the frame, so all blocks have ended, or are swept here.
     pub(super) unsafe fn release(&self, source: &impl ChunkSource) {
-        // SAFETY: the caller's promise.
+        // SAFETY: a thread that frees the frame owns its chunks.
         unsafe {
             if self.has_blocks() {
                 self.sweep();
