@@ -75,16 +75,13 @@ impl Header {
     /// The caller polls this frame. The child was not started.
     #[cold]
     unsafe fn await_later(this: NonNull<Header>, child: NonNull<Header>) {
-        // SAFETY: the context is valid while it has users; `begin_in` enters the child as one.
+        // SAFETY: the context is valid until this frame is done and its scope left. Both wait for the child: it is counted
+        // here, and `begin_in` enters the scope.
         unsafe {
             header_of(this).add_pending(1, 0);
             let (placement, tracker) = (Header::placement(this), Header::tracker(this));
-            core::mem::forget(Header::begin_in(
-                child,
-                placement,
-                tracker,
-                FrameSuccessor::parent(this),
-            ));
+            let successor = FrameSuccessor::parent(this);
+            core::mem::forget(Header::begin_in(child, placement, tracker, successor));
             Header::tie(this, child);
             Header::set_aside(this, child);
         }

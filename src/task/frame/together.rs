@@ -38,8 +38,7 @@ pub(super) unsafe fn enqueue_together(frame: NonNull<Header>) -> Transfer {
         && header_of(leader).placement.get() == header.placement.get()
         && many < TOGETHER
     {
-        // SAFETY: this thread owns both frames, which are busy and in no queue, and have set no children of their own
-        // aside.
+        // SAFETY: this thread owns both frames. Neither has set children of its own aside: `is_plain` of each.
         unsafe { Header::set_aside(leader, frame) };
         let many = many + 1;
         current::replace_gathered(Some(Gathered { first, many, hand_over }));

@@ -166,29 +166,16 @@ impl FrameMemory {
                 // The common case: the only block of the newest chunk.
                 block.as_ref().content.claim();
                 (*chunk.as_ptr()).last = 0;
-                if !chunk.as_ref().previous.is_null() {
-                    FrameMemory::pop_beneath(chunk, source);
+            } else {
+                block.as_ref().end(Relaxed);
+                if !Chunk::pop(chunk) {
+                    return;
                 }
-                return;
             }
-            block.as_ref().end(Relaxed);
-            self.pop(source);
-        }
-    }
-
-    /// Pops blocks that have ended. The newest chunk, which is the largest, stays; empty ones below it are deallocated.
-    ///
-    /// # Safety
-    ///
-    /// The caller polls or frees the frame.
-    #[inline]
-    unsafe fn pop(&self, source: &impl ChunkSource) {
-        if let Some(chunk) = NonNull::new(self.0.get())
-            // SAFETY: the caller owns the chunks.
-            && unsafe { Chunk::pop(chunk) && !chunk.as_ref().previous.is_null() }
-        {
-            // SAFETY: the caller owns the chunks.
-            unsafe { FrameMemory::pop_beneath(chunk, source) };
+            // The newest chunk, which is the largest, stays.
+            if !chunk.as_ref().previous.is_null() {
+                FrameMemory::pop_beneath(chunk, source);
+            }
         }
     }
 
@@ -280,15 +267,15 @@ impl FrameMemory {
     #[inline]
     pub(super) unsafe fn sweep_some(&self) {
         // SAFETY: the caller owns the chunks.
-        match unsafe { self.0.get().as_mut() } {
-            Some(chunk) if chunk.orphans.many != 0 => {
+        unsafe {
+            if let Some(chunk) = self.0.get().as_mut()
+                && chunk.orphans.many != 0
+            {
                 chunk.orphans.sweep_after -= 1;
                 if chunk.orphans.sweep_after == 0 {
-                    // SAFETY: this function asks for the same, and there is a chunk.
-                    unsafe { self.sweep_now() };
+                    self.sweep_now();
                 }
             }
-            _ => {}
         }
     }
 
