@@ -44,12 +44,16 @@ struct Thread {
     bound: Cell<*const ()>,
     /// The number of nested stops that are being passed on.
     stops: Cell<u8>,
-    /// The frames that other parties have resumed during the poll. Queued when the innermost [`Hidden`] is dropped, and
-    /// before the thread blocks.
+    /// Whether a [`StopPass`] is the innermost of those, of [`Hidden`] and of the closures that [`call_user`] calls.
+    passing: Cell<bool>,
+    /// Frames that the stop pass has resumed during the poll. Queued at the end of the pass, before a closure of the user is
+    /// called and before the thread blocks.
     gathered: Cell<Option<Gathered>>,
 }
 
-/// Frames that another party resumed during a poll, to be queued with their scheduler together.
+/// Frames that a stop pass has resumed during a poll, to be queued with their scheduler together.
+///
+/// No other thread sees them until then, so they are gathered only while the crate's own code runs, which does not block.
 #[derive(Clone, Copy)]
 pub(crate) struct Gathered {
     /// The first frame, as an address for the layer of tasks. The others are linked to it.
@@ -65,6 +69,7 @@ per_thread! {
         poll: Cell::new(ptr::null()),
         bound: Cell::new(ptr::null()),
         stops: Cell::new(0),
+        passing: Cell::new(false),
         gathered: Cell::new(None),
     };
 }
@@ -223,11 +228,12 @@ pub(crate) fn run_later(transfer: Transfer) -> Transfer {
     }
 }
 
-/// Returns whether another party's code runs inside a poll, so that [gathered](replace_gathered) frames are queued
-/// soon.
+/// Returns whether frames that are resumed here are gathered: a stop is passed on during a poll.
 pub(crate) fn may_gather() -> bool {
-    let current = THREAD.with(|thread| thread.poll.get());
-    current.addr() & ASIDE != 0 && !untagged(current).is_null()
+    THREAD.with(|thread| {
+        let current = thread.poll.get();
+        thread.passing.get() && current.addr() & ASIDE != 0 && !untagged(current).is_null()
+    })
 }
 
 /// Replaces the gathered frames, and returns the ones before. The caller has checked [`may_gather`].
@@ -235,12 +241,45 @@ pub(crate) fn replace_gathered(gathered: Option<Gathered>) -> Option<Gathered> {
     THREAD.with(|thread| thread.gathered.replace(gathered))
 }
 
-/// Queues the gathered frames, before user code runs that may block.
+/// Queues the gathered frames, if there are any.
 #[inline]
-pub(crate) fn hand_over() {
+fn hand_over() {
     if THREAD.with(|thread| thread.gathered.get().is_some()) {
         hand_over_gathered().run();
     }
+}
+
+/// A stop that is being passed on by this thread. Frames that it resumes during a poll are gathered, and queued when this is
+/// dropped: the caller may block until one of them has ended.
+#[must_use = "the pass lasts as long as this lives"]
+pub(crate) struct StopPass {
+    before: bool,
+}
+
+impl StopPass {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        StopPass {
+            before: THREAD.with(|thread| thread.passing.replace(true)),
+        }
+    }
+}
+
+impl Drop for StopPass {
+    #[inline]
+    fn drop(&mut self) {
+        THREAD.with(|thread| thread.passing.set(self.before));
+        hand_over();
+    }
+}
+
+/// Calls a closure of the user during a stop pass. It may block until any frame has ended, in a call that the crate does not
+/// see. So the gathered frames are queued first, and no frames are gathered for the closure. `closure` does not unwind.
+pub(crate) fn call_user(closure: impl FnOnce()) {
+    hand_over();
+    let before = THREAD.with(|thread| thread.passing.replace(false));
+    closure();
+    THREAD.with(|thread| thread.passing.set(before));
 }
 
 /// Queues the gathered frames.
@@ -284,6 +323,7 @@ pub(crate) struct Hidden {
     poll: *const Poll,
     frame: *const (),
     bound: *const (),
+    passing: bool,
 }
 
 impl Hidden {
@@ -295,6 +335,7 @@ impl Hidden {
                 poll: before,
                 frame: thread.frame.replace(ptr::null()),
                 bound: thread.bound.replace(ptr::null()),
+                passing: thread.passing.replace(false),
             }
         })
     }
@@ -331,9 +372,7 @@ impl Drop for Hidden {
             thread.poll.set(self.poll);
             thread.frame.set(self.frame);
             thread.bound.set(self.bound);
-            if thread.gathered.get().is_some() {
-                hand_over_gathered().run();
-            }
+            thread.passing.set(self.passing);
         });
     }
 }

@@ -179,20 +179,22 @@ impl Registry {
     #[inline]
     pub(crate) fn request_stop_for(&self, Why(why): Why) -> Option<Transfer> {
         let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
-        // Callbacks do not belong to the task in whose poll the stop is requested, so the current task is hidden from
-        // them.
         #[cfg(feature = "std")]
-        if crate::sender::current::is_seen() {
-            return Some(self.fire_hidden(locked));
+        {
+            // Callbacks do not belong to the task in whose poll the stop is requested, so the current task is hidden from
+            // them. The pass ends first, so frames that it has gathered are queued before this returns to code that may block.
+            let _hidden = crate::sender::current::Hidden::from_poll();
+            let _pass = crate::sender::current::StopPass::begin();
+            Some(self.fire_all(locked))
         }
+        #[cfg(not(feature = "std"))]
         Some(self.fire_all(locked))
     }
 
-    #[cfg(feature = "std")]
-    #[cold]
-    fn fire_hidden(&self, locked: Locked) -> Transfer {
-        let _hidden = crate::sender::current::Hidden::from_poll();
-        self.fire_all(locked)
+    /// Requests the stop as part of another stop that is being passed on, by the callback of a relay.
+    pub(crate) fn pass_stop_on(&self, Why(why): Why) -> Option<Transfer> {
+        let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
+        Some(self.fire_all(locked))
     }
 
     /// Calls every callback. The caller has set the flag and holds the lock.

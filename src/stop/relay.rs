@@ -266,7 +266,8 @@ impl Relay {
         // `over`.
         unsafe {
             let this = container_of!(job, Relay, job);
-            let resumed = this.as_ref().request_stop(this.as_ref().why.get()).unwrap_or_default();
+            let relay = this.as_ref();
+            let resumed = relay.registry.pass_stop_on(relay.why.get()).unwrap_or_default();
             if Relay::release(this) {
                 resumed.and((this.as_ref().over)(this))
             } else {

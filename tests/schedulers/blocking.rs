@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -955,6 +955,52 @@ fn a_task_is_cancelled_and_blocked_on() {
                 }
             }
         }
+    }
+}
+
+/// The handler cancels a child while every worker is busy. So the child is not queued for a worker that sleeps, and must be where
+/// the other worker finds it when that is idle again.
+#[test]
+fn a_handler_cancels_a_child_while_the_other_worker_is_busy_and_blocks_on_it() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    for (how, blocks) in BLOCKS {
+        let pool = pool(2, 4);
+        let scheduler = pool.scheduler();
+        let detach = |future: Pin<Box<dyn Future<Output = ()> + Send>>| {
+            task::detach_with(SpawnOptions::new().scheduler(scheduler), future)
+        };
+        let begin = || {
+            let (began, begins) = mpsc::channel();
+            let handle = detach(Box::pin(until_cancelled(began)));
+            begins.recv().unwrap();
+            handle
+        };
+        let child = begin();
+        let (told, tells) = mpsc::channel();
+        let free = Arc::new(AtomicBool::new(false));
+        let (began, begins) = mpsc::channel();
+        let handler = {
+            let free = free.clone();
+            move || {
+                child.cancel();
+                free.store(true, SeqCst);
+                told.send(blocks(child)).unwrap();
+            }
+        };
+        let main = detach(Box::pin(async move {
+            task::with_cancellation_handler(handler, until_cancelled(began)).await;
+        }));
+        begins.recv().unwrap();
+        let (busy, is_busy) = mpsc::channel();
+        execute(scheduler, move || {
+            busy.send(()).unwrap();
+            while !free.load(SeqCst) {
+                thread::yield_now();
+            }
+        });
+        is_busy.recv().unwrap();
+        sync_wait(starts_on(scheduler, Task::new(async move { main.cancel() }))).unwrap();
+        assert_eq!(tells.recv(), Ok(true), "{how}");
     }
 }
 
