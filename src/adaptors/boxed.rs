@@ -13,7 +13,7 @@ use crate::{Completion, Job, Operation, Receiver, Sender, Transfer};
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct BoxedSender<'a, T: Send, E: Send> {
     /// The box. `None` once it was moved out to be destroyed.
-    inside: Option<NonNull<Header>>,
+    inside: Option<NonNull<BoxedHeader>>,
     start: Start<T, E>,
     _inside: PhantomData<dyn Send + 'a>,
 }
@@ -24,7 +24,7 @@ pub struct BoxedSender<'a, T: Send, E: Send> {
 ///
 /// The box has this function. The caller has exclusive access to it until the operation completes, and it is alive
 /// until then.
-type Start<T, E> = unsafe fn(NonNull<Header>, PortReceiver<T, E>) -> Result<Transfer, Completion<T, E>>;
+type Start<T, E> = unsafe fn(NonNull<BoxedHeader>, PortReceiver<T, E>) -> Result<Transfer, Completion<T, E>>;
 
 // SAFETY: the sender inside is `Send`, by the bound of `new`.
 unsafe impl<T: Send, E: Send> Send for BoxedSender<'_, T, E> {}
@@ -86,7 +86,7 @@ unsafe impl<'a, T: Send, E: Send> Sender for BoxedSender<'a, T, E> {
 }
 
 /// The part of a box that does not depend on its sender. The node comes first, so that its address is the box's.
-type Header = Prefix<DropNode>;
+type BoxedHeader = Prefix<DropNode>;
 
 /// A box.
 type Inside<S> = InPlace<S, Running<S>, DropNode>;
@@ -98,7 +98,7 @@ type Running<S> = <S as Sender>::Operation<PortReceiver<<S as Sender>::Value, <S
 ///
 /// The contract of [`Start`].
 unsafe fn start<S: Sender<Value: Send, Error: Send>>(
-    inside: NonNull<Header>,
+    inside: NonNull<BoxedHeader>,
     receiver: PortReceiver<S::Value, S::Error>,
 ) -> Result<Transfer, Completion<S::Value, S::Error>> {
     let inside = inside.cast::<Inside<S>>();

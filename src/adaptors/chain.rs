@@ -43,7 +43,7 @@ where
     N: Successor<S::Value, S::Error>,
     R: Receiver<N::Value, N::Error>,
 {
-    place: Place<S, N, R>,
+    place: ChainPlace<S, N, R>,
     _pinned: PhantomPinned,
 }
 
@@ -53,7 +53,7 @@ type FirstOperation<S, N, R> = <S as Sender>::Operation<ChildReceiver<ChainOpera
 ///
 /// The tag is a byte of its own, not spare bits of a child: it is read while the first child runs.
 #[repr(u8)]
-enum Place<S, N, R>
+enum ChainPlace<S, N, R>
 where
     S: Sender,
     N: Successor<S::Value, S::Error>,
@@ -77,7 +77,7 @@ where
     #[inline]
     pub(crate) fn new(first: S, successor: N, receiver: R) -> Self {
         ChainOperation {
-            place: Place::First {
+            place: ChainPlace::First {
                 child: Stage::new(first),
                 rest: Some((successor, receiver)),
             },
@@ -90,7 +90,7 @@ where
     #[inline]
     pub(crate) fn made(first: Result<S, Panic>, successor: N, receiver: R) -> Self {
         ChainOperation {
-            place: Place::First {
+            place: ChainPlace::First {
                 child: match first {
                     Ok(first) => Stage::new(first),
                     Err(payload) => Stage::ended(payload),
@@ -112,7 +112,7 @@ where
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing pinned is moved: the sender is not.
         let this = unsafe { self.get_unchecked_mut() };
-        if let Place::First { child, rest } = &mut this.place
+        if let ChainPlace::First { child, rest } = &mut this.place
             && let Some(payload) = child.take_next()
         {
             return match rest.take() {
@@ -125,8 +125,8 @@ where
         // completed, after the first child.
         unsafe {
             match &mut (*this.as_ptr()).place {
-                Place::First { child, .. } => Stage::start_child(NonNull::from(child), this),
-                Place::Second(_) => Transfer::none(),
+                ChainPlace::First { child, .. } => Stage::start_child(NonNull::from(child), this),
+                ChainPlace::Second(_) => Transfer::none(),
             }
         }
     }
@@ -146,7 +146,7 @@ where
     #[inline]
     fn env(this: &Waiting<Self>) -> R::Env {
         match &this.parent().place {
-            Place::First {
+            ChainPlace::First {
                 rest: Some((_, receiver)),
                 ..
             } => receiver.env(),
@@ -158,7 +158,7 @@ where
     fn child_completed(this: Waiting<Self>, completion: Completion<S::Value, S::Error>) -> Transfer {
         // SAFETY: the first child has completed, and the second was not started.
         let this = unsafe { this.alone() };
-        let Place::First { child, rest } = &mut this.place else {
+        let ChainPlace::First { child, rest } = &mut this.place else {
             return Transfer::none();
         };
         child.clear();
@@ -170,10 +170,10 @@ where
                 // SAFETY: the storage holds nothing that is to be dropped. The second child is pinned with this
                 // operation, started once, and destroyed with it.
                 unsafe {
-                    ptr::write(&raw mut this.place, Place::Second(sender.connect(receiver)));
+                    ptr::write(&raw mut this.place, ChainPlace::Second(sender.connect(receiver)));
                     match &mut this.place {
-                        Place::Second(operation) => Pin::new_unchecked(operation).start(),
-                        Place::First { .. } => Transfer::none(),
+                        ChainPlace::Second(operation) => Pin::new_unchecked(operation).start(),
+                        ChainPlace::First { .. } => Transfer::none(),
                     }
                 }
             }
@@ -190,9 +190,9 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match &self.place {
-            Place::First { rest: Some(_), .. } => "first",
-            Place::First { rest: None, .. } => "over",
-            Place::Second(_) => "second",
+            ChainPlace::First { rest: Some(_), .. } => "first",
+            ChainPlace::First { rest: None, .. } => "over",
+            ChainPlace::Second(_) => "second",
         };
         f.debug_struct("ChainOperation").field("stage", &stage).finish()
     }

@@ -34,7 +34,7 @@ where
         Completes::Inline => S::COMPLETES,
         _ => Completes::Anywhere,
     };
-    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<S, Hop<C>, R>;
+    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<S, ScheduleNext<C>, R>;
 
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
@@ -44,7 +44,7 @@ where
                 "`continues_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        ChainOperation::new(self.sender, Hop(self.scheduler), receiver)
+        ChainOperation::new(self.sender, ScheduleNext(self.scheduler), receiver)
     }
 
     dismantle!(sender);
@@ -52,9 +52,9 @@ where
 
 /// The hop to the scheduler.
 #[derive(Debug)]
-pub struct Hop<C>(C);
+pub struct ScheduleNext<C>(C);
 
-impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for Hop<C> {
+impl<T: Send, E: Send, C: Scheduler> Successor<T, E> for ScheduleNext<C> {
     type Value = T;
     type Error = E;
     type Sender = Conclude<C::Schedule, T, E>;

@@ -1,16 +1,16 @@
-use super::shared::{Fetch, Handle, Interest};
+use super::shared::{Fetch, Interest, SharedRef};
 use super::waiters::WaitOperation;
 use crate::{Completion, Receiver, Sender};
 
 /// Sender created by [`Sender::ensure_started`].
 #[must_use = "dropping it asks the sender to stop; wait for it, or use `start_detached`"]
 pub struct EnsureStarted<S> {
-    handle: Handle<S>,
+    handle: SharedRef<S>,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> EnsureStarted<S> {
     pub(crate) fn new(sender: S) -> Self {
-        let handle = Handle::new(sender);
+        let handle = SharedRef::new(sender);
         handle.start().run();
         EnsureStarted { handle }
     }

@@ -13,7 +13,7 @@ use crate::Completion;
 /// # Safety
 ///
 /// `child_completed` may be called on any thread, by several at once. `Kept` may be taken by another thread.
-pub unsafe trait Gather<const INDEX: usize, T, E> {
+pub unsafe trait GatherChild<const INDEX: usize, T, E> {
     /// The result that the child leaves in its place.
     type Kept;
 
@@ -22,7 +22,7 @@ pub unsafe trait Gather<const INDEX: usize, T, E> {
 }
 
 /// The function from the children's results to the completion of the whole.
-pub trait Conclude<K> {
+pub trait ConcludeGather<K> {
     /// The value type of the result.
     type Value;
     /// The error type of the result.
@@ -43,7 +43,7 @@ impl<E> All<E> {
 }
 
 // SAFETY: a verdict takes failures on any thread, and value and error are `Send`.
-unsafe impl<const INDEX: usize, T: Send, E: Send, F> Gather<INDEX, T, F> for All<E>
+unsafe impl<const INDEX: usize, T: Send, E: Send, F> GatherChild<INDEX, T, F> for All<E>
 where
     (): SameError<F, E>,
 {
@@ -77,7 +77,7 @@ impl<T, E> First<T, E> {
 }
 
 // SAFETY: a race takes completions on any thread, and value and error are `Send`.
-unsafe impl<const INDEX: usize, T, E, U, F> Gather<INDEX, U, F> for First<T, E>
+unsafe impl<const INDEX: usize, T, E, U, F> GatherChild<INDEX, U, F> for First<T, E>
 where
     T: Send,
     E: Send,
@@ -98,7 +98,7 @@ where
     }
 }
 
-impl<T, E, K> Conclude<K> for First<T, E> {
+impl<T, E, K> ConcludeGather<K> for First<T, E> {
     type Value = T;
     type Error = E;
 

@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::fan::{Fan, FanEnv};
-use super::gather::{First, Gather};
+use super::gather::{First, GatherChild};
 use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completion, Operation, Panic, Receiver, Sender, Transfer};
@@ -52,10 +52,10 @@ where
 
 type Value<C> = <<C as Source>::Sender as Sender>::Value;
 type Error<C> = <<C as Source>::Sender as Sender>::Error;
-type Kept<C, G> = <G as Gather<0, Value<C>, Error<C>>>::Kept;
+type Kept<C, G> = <G as GatherChild<0, Value<C>, Error<C>>>::Kept;
 
 /// The function from the results of the children of a `C` to the completion of the whole.
-pub trait ConcludeMany<C: Source>: Gather<0, Value<C>, Error<C>> {
+pub trait ConcludeMany<C: Source>: GatherChild<0, Value<C>, Error<C>> {
     /// The value type of the result.
     type Value;
 
@@ -82,7 +82,7 @@ where
     R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     /// The source of the children, then their places.
-    children: Stage<C, C::Storage<Place<C, G, R>>>,
+    children: Stage<C, C::Storage<ChildPlace<C, G, R>>>,
     fan: Fan<R::Env>,
     gather: G,
     receiver: Option<R>,
@@ -90,7 +90,7 @@ where
 }
 
 /// A child's place: its operation, then its result.
-pub(super) struct Place<C, G, R>
+pub(super) struct ChildPlace<C, G, R>
 where
     C: Source,
     G: ConcludeMany<C>,
@@ -102,7 +102,7 @@ where
 
 type PlaceStage<C, G, R> = Stage<
     <C as Source>::Sender,
-    <<C as Source>::Sender as Sender>::Operation<ChildReceiver<Place<C, G, R>, 0>>,
+    <<C as Source>::Sender as Sender>::Operation<ChildReceiver<ChildPlace<C, G, R>, 0>>,
     Kept<C, G>,
 >;
 
@@ -160,7 +160,7 @@ where
         // SAFETY: nothing pinned is moved: the senders are not.
         let this = unsafe { self.get_unchecked_mut() };
         let owner = NonNull::from(&mut *this);
-        let place = |sender| Place {
+        let place = |sender| ChildPlace {
             stage: Stage::new(sender),
             owner,
         };
@@ -195,7 +195,7 @@ where
 
 // SAFETY: values, errors and receiver are `Send`. `Gather` takes completions on any thread, by its contract. A place is
 // accessed by its own child alone.
-unsafe impl<C, G, R> Parent<0> for Place<C, G, R>
+unsafe impl<C, G, R> Parent<0> for ChildPlace<C, G, R>
 where
     C: Source,
     G: ConcludeMany<C>,
@@ -237,13 +237,13 @@ where
     }
 }
 
-impl<C, G, R> fmt::Debug for Place<C, G, R>
+impl<C, G, R> fmt::Debug for ChildPlace<C, G, R>
 where
     C: Source,
     G: ConcludeMany<C>,
     R: Receiver<<G as ConcludeMany<C>>::Value, Error<C>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").finish_non_exhaustive()
+        f.debug_struct("ChildPlace").finish_non_exhaustive()
     }
 }

@@ -28,11 +28,11 @@ where
     type Value = ();
     type Error = S::Error;
     const COMPLETES: Completes = S::COMPLETES.and(Completes::OnStartScheduler);
-    type Operation<R: Receiver<(), S::Error>> = RoundsOperation<S, Count, R>;
+    type Operation<R: Receiver<(), S::Error>> = RoundsOperation<S, RoundsLeft, R>;
 
     #[inline]
     fn connect<R: Receiver<(), S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        RoundsOperation::new(self.sender, Count(self.rounds), receiver)
+        RoundsOperation::new(self.sender, RoundsLeft(self.rounds), receiver)
     }
 
     dismantle!(sender);
@@ -40,9 +40,9 @@ where
 
 /// The number of rounds that are left.
 #[derive(Debug)]
-pub struct Count(usize);
+pub struct RoundsLeft(usize);
 
-impl<T, E> Rounds<T, E> for Count {
+impl<T, E> Rounds<T, E> for RoundsLeft {
     type Value = ();
     type Error = E;
 

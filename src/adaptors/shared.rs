@@ -53,7 +53,7 @@ pub(super) struct Shared<S: Sender> {
 /// The pointer is to a [`Shared`] that has this function. One interest is released.
 type LoseInterest = unsafe fn(NonNull<()>) -> Transfer;
 
-// SAFETY: the completion is `Send` by the bounds of `Handle::new`, and released and acquired through the lock. The
+// SAFETY: the completion is `Send` by the bounds of `SharedRef::new`, and released and acquired through the lock. The
 // operation is only destroyed, by its own completion.
 unsafe impl<S: Sender> Parent<0> for Shared<S> {
     type Value = S::Value;
@@ -135,7 +135,7 @@ impl<S: Sender> Shared<S> {
     ///
     /// The node is that of a state to which the caller has exclusive access, and which is not used afterwards.
     unsafe fn destroy(node: NonNull<DropNode>, list: &mut DropList<'_>) {
-        // SAFETY: the node is a field of a state, which was leaked by `Handle::new`.
+        // SAFETY: the node is a field of a state, which was leaked by `SharedRef::new`.
         let mut this = unsafe { Box::from_raw(container_of!(node, Self, node).as_ptr()) };
         this.operation.dismantle(list);
     }
@@ -176,7 +176,7 @@ impl<S: Sender> Shared<S> {
 ///
 /// It has no bound on `S`, so that it is `Send` wherever `S` is. For an `async` block that holds a handle, the compiler
 /// checks `Send` with the lifetimes in `S` erased, and cannot prove the bound then.
-pub(super) struct Handle<S> {
+pub(super) struct SharedRef<S> {
     /// A [`Shared<S>`](Shared).
     shared: NonNull<()>,
     _sender: PhantomData<*mut S>,
@@ -184,11 +184,11 @@ pub(super) struct Handle<S> {
 
 // SAFETY: the state may be used on any thread. One thread connects and starts the sender. Value and error are `Send` by
 // the bounds of `new`, and `Sync` where several threads read them.
-unsafe impl<S: Send> Send for Handle<S> {}
+unsafe impl<S: Send> Send for SharedRef<S> {}
 // SAFETY: through a shared reference a handle is only cloned.
-unsafe impl<S: Send> Sync for Handle<S> {}
+unsafe impl<S: Send> Sync for SharedRef<S> {}
 
-impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
+impl<S: Sender<Value: Send, Error: Send>> SharedRef<S> {
     pub(super) fn new(sender: S) -> Self {
         let shared = Box::new(Shared {
             lose_interest: Shared::<S>::lose_interest,
@@ -202,14 +202,14 @@ impl<S: Sender<Value: Send, Error: Send>> Handle<S> {
             references: Count::one(),
             stop: Job::new(Shared::<S>::request_stop),
         });
-        Handle {
+        SharedRef {
             shared: NonNull::from(Box::leak(shared)).cast(),
             _sender: PhantomData,
         }
     }
 }
 
-impl<S: Sender> Handle<S> {
+impl<S: Sender> SharedRef<S> {
     fn shared(&self) -> &Shared<S> {
         // SAFETY: the handle keeps the state alive.
         unsafe { self.shared.cast().as_ref() }
@@ -248,14 +248,14 @@ impl<S: Sender> Handle<S> {
 
     pub(super) fn clone(&self) -> Self {
         self.shared().interested.add();
-        Handle {
+        SharedRef {
             shared: self.shared,
             _sender: PhantomData,
         }
     }
 }
 
-impl<S> Handle<S> {
+impl<S> SharedRef<S> {
     /// Releases the interest, and returns the transfer of that.
     fn give_back(self) -> Transfer {
         let this = ManuallyDrop::new(self);
@@ -272,14 +272,14 @@ impl<S> Handle<S> {
     }
 }
 
-impl<S> Drop for Handle<S> {
+impl<S> Drop for SharedRef<S> {
     fn drop(&mut self) {
         // SAFETY: the handle is being dropped, so it is not used afterwards.
         unsafe { self.lose() }.run();
     }
 }
 
-impl<S> fmt::Debug for Handle<S> {
+impl<S> fmt::Debug for SharedRef<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
@@ -297,12 +297,12 @@ pub trait Fetch<T, E> {
 
 /// One interest in a shared run, whose completion is delivered as `D` says.
 pub struct Interest<S, D> {
-    handle: Handle<S>,
+    handle: SharedRef<S>,
     _fetch: PhantomData<fn() -> D>,
 }
 
 impl<S, D> Interest<S, D> {
-    pub(super) fn new(handle: Handle<S>) -> Self {
+    pub(super) fn new(handle: SharedRef<S>) -> Self {
         Interest {
             handle,
             _fetch: PhantomData,

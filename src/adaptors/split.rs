@@ -1,4 +1,4 @@
-use super::shared::{Fetch, Handle, Interest};
+use super::shared::{Fetch, Interest, SharedRef};
 use super::waiters::WaitOperation;
 use crate::sender::dismantle::DropList;
 use crate::{Completion, Panic, Receiver, Sender};
@@ -7,13 +7,13 @@ use crate::{Completion, Panic, Receiver, Sender};
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Split<S> {
     /// `None` once it was moved out to be destroyed.
-    handle: Option<Handle<S>>,
+    handle: Option<SharedRef<S>>,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Split<S> {
     pub(crate) fn new(sender: S) -> Self {
         Split {
-            handle: Some(Handle::new(sender)),
+            handle: Some(SharedRef::new(sender)),
         }
     }
 }
@@ -21,7 +21,7 @@ impl<S: Sender<Value: Send, Error: Send>> Split<S> {
 impl<S: Sender> Clone for Split<S> {
     fn clone(&self) -> Self {
         Split {
-            handle: self.handle.as_ref().map(Handle::clone),
+            handle: self.handle.as_ref().map(SharedRef::clone),
         }
     }
 }

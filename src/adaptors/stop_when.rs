@@ -1,6 +1,6 @@
 use core::marker::PhantomData;
 
-use super::gather::{Conclude, Gather};
+use super::gather::{ConcludeGather, GatherChild};
 use super::tuple::{TupleOperation2, all_inline};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Panic, Receiver, Sender};
@@ -44,7 +44,7 @@ where
 pub struct EitherStops<T, E>(PhantomData<fn() -> (T, E)>);
 
 // SAFETY: the type has no state, and value and error are `Send`.
-unsafe impl<T: Send, E: Send> Gather<0, T, E> for EitherStops<T, E> {
+unsafe impl<T: Send, E: Send> GatherChild<0, T, E> for EitherStops<T, E> {
     type Kept = Completion<T, E>;
 
     #[inline]
@@ -54,7 +54,7 @@ unsafe impl<T: Send, E: Send> Gather<0, T, E> for EitherStops<T, E> {
 }
 
 // SAFETY: the type has no state, and a panic is `Send`.
-unsafe impl<T, E, U, F> Gather<1, U, F> for EitherStops<T, E> {
+unsafe impl<T, E, U, F> GatherChild<1, U, F> for EitherStops<T, E> {
     type Kept = Panic;
 
     #[inline]
@@ -66,7 +66,7 @@ unsafe impl<T, E, U, F> Gather<1, U, F> for EitherStops<T, E> {
     }
 }
 
-impl<T, E> Conclude<(Option<Completion<T, E>>, Option<Panic>)> for EitherStops<T, E> {
+impl<T, E> ConcludeGather<(Option<Completion<T, E>>, Option<Panic>)> for EitherStops<T, E> {
     type Value = T;
     type Error = E;
 

@@ -4,7 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-use super::gather::{Conclude, Gather};
+use super::gather::{ConcludeGather, GatherChild};
 use super::tuple::TupleOperation2;
 use crate::scheduler::{Timer, TimerSchedule};
 use crate::sender::dismantle::dismantle;
@@ -100,7 +100,7 @@ pub struct TimeLimit<T, E>(PhantomData<fn() -> (T, E)>);
 pub struct Elapsed;
 
 // SAFETY: the type has no state, and value and error are `Send`.
-unsafe impl<T: Send, E: Send> Gather<0, T, E> for TimeLimit<T, E> {
+unsafe impl<T: Send, E: Send> GatherChild<0, T, E> for TimeLimit<T, E> {
     type Kept = Completion<T, E>;
 
     #[inline]
@@ -110,7 +110,7 @@ unsafe impl<T: Send, E: Send> Gather<0, T, E> for TimeLimit<T, E> {
 }
 
 // SAFETY: the type has no state, and `Elapsed` is `Send`.
-unsafe impl<T, E> Gather<1, (), Infallible> for TimeLimit<T, E> {
+unsafe impl<T, E> GatherChild<1, (), Infallible> for TimeLimit<T, E> {
     type Kept = Elapsed;
 
     #[inline]
@@ -123,7 +123,7 @@ unsafe impl<T, E> Gather<1, (), Infallible> for TimeLimit<T, E> {
     }
 }
 
-impl<T, E> Conclude<(Option<Completion<T, E>>, Option<Elapsed>)> for TimeLimit<T, E> {
+impl<T, E> ConcludeGather<(Option<Completion<T, E>>, Option<Elapsed>)> for TimeLimit<T, E> {
     type Value = T;
     type Error = TimeoutError<E>;
 

@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::fan::{Fan, FanEnv};
-use super::gather::{Conclude, Gather};
+use super::gather::{ConcludeGather, GatherChild};
 use crate::sender::child::{ChildReceiver, Parent, Waiting};
 use crate::sender::stage::{Stage, container_of};
 use crate::{Completes, Completion, Operation, Receiver, Sender, Transfer};
@@ -26,7 +26,7 @@ pub(super) const fn all_inline(children: &[Completes]) -> Completes {
 }
 
 /// The result that a child leaves with the adaptor `G`.
-type Kept<const INDEX: usize, G, S> = <G as Gather<INDEX, <S as Sender>::Value, <S as Sender>::Error>>::Kept;
+type Kept<const INDEX: usize, G, S> = <G as GatherChild<INDEX, <S as Sender>::Value, <S as Sender>::Error>>::Kept;
 
 /// Calls a macro once for every length of tuple, with the name of the operation, and a name and an index for each
 /// sender.
@@ -54,8 +54,8 @@ macro_rules! tuple_operation {
         /// The operation of a tuple.
         pub struct $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
+            $($S: Sender, G: GatherChild<$index, $S::Value, $S::Error>,)+
+            G: ConcludeGather<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             /// A sender, then its operation, then its result. A stage is accessed by its running child alone.
@@ -69,8 +69,8 @@ macro_rules! tuple_operation {
 
         impl<G, $($S,)+ R> $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
+            $($S: Sender, G: GatherChild<$index, $S::Value, $S::Error>,)+
+            G: ConcludeGather<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             #[inline]
@@ -105,8 +105,8 @@ macro_rules! tuple_operation {
 
         impl<G, $($S,)+ R> Operation for $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
+            $($S: Sender, G: GatherChild<$index, $S::Value, $S::Error>,)+
+            G: ConcludeGather<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             #[inline]
@@ -132,8 +132,8 @@ macro_rules! tuple_operation {
 
         impl<G, $($S,)+ R> fmt::Debug for $operation<G, $($S,)+ R>
         where
-            $($S: Sender, G: Gather<$index, $S::Value, $S::Error>,)+
-            G: Conclude<($(Option<Kept<$index, G, $S>>,)+)>,
+            $($S: Sender, G: GatherChild<$index, $S::Value, $S::Error>,)+
+            G: ConcludeGather<($(Option<Kept<$index, G, $S>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,8 +151,8 @@ macro_rules! tuple_operation {
         // accessed by its own child alone.
         unsafe impl<G, $($All,)+ R> Parent<$index> for $operation<G, $($All,)+ R>
         where
-            $($All: Sender, G: Gather<$at, $All::Value, $All::Error>,)+
-            G: Conclude<($(Option<Kept<$at, G, $All>>,)+)>,
+            $($All: Sender, G: GatherChild<$at, $All::Value, $All::Error>,)+
+            G: ConcludeGather<($(Option<Kept<$at, G, $All>>,)+)>,
             R: Receiver<G::Value, G::Error>,
         {
             type Value = $S::Value;
@@ -168,7 +168,7 @@ macro_rules! tuple_operation {
             #[inline]
             fn child_completed(this: Waiting<Self>, completion: Completion<$S::Value, $S::Error>) -> Transfer {
                 let gather = &this.parent().gather;
-                let (kept, stop) = Gather::<$index, $S::Value, $S::Error>::child_completed(gather, completion);
+                let (kept, stop) = GatherChild::<$index, $S::Value, $S::Error>::child_completed(gather, completion);
                 let this = this.as_ptr().as_ptr();
                 // SAFETY: the operation is alive until this child is counted, here and once. The stage is this child's,
                 // whose operation accesses nothing of itself any more. `end` expects this operation's fan.

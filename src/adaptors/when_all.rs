@@ -1,6 +1,6 @@
 use core::convert::Infallible;
 
-use super::gather::{All, Conclude};
+use super::gather::{All, ConcludeGather};
 use super::many::{ConcludeMany, ManyOperation};
 use super::same::SameError;
 use super::tuple::*;
@@ -98,7 +98,7 @@ macro_rules! when_all_tuple {
             }
         }
 
-        impl<$First, $($Rest,)* Failure> Conclude<(Option<$First>, $(Option<$Rest>,)*)> for All<Failure> {
+        impl<$First, $($Rest,)* Failure> ConcludeGather<(Option<$First>, $(Option<$Rest>,)*)> for All<Failure> {
             type Value = ($First, $($Rest,)*);
             type Error = Failure;
 

@@ -25,7 +25,7 @@ pub(crate) struct Poll {
 }
 
 /// The state of a thread.
-struct Thread {
+struct ThreadState {
     /// The frame that the thread works for, or null.
     frame: Cell<*const ()>,
     /// One of:
@@ -64,7 +64,7 @@ pub(crate) struct Gathered {
 }
 
 per_thread! {
-    static THREAD: Thread = Thread {
+    static THREAD: ThreadState = ThreadState {
         frame: Cell::new(ptr::null()),
         poll: Cell::new(ptr::null()),
         bound: Cell::new(ptr::null()),

@@ -18,10 +18,10 @@ use core::ptr;
 /// assert!(Identity::UNKNOWN != Identity::UNKNOWN);
 /// ```
 #[derive(Clone, Copy)]
-pub struct Identity(Kind);
+pub struct Identity(IdentityKind);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Kind {
+enum IdentityKind {
     Unknown,
     Type,
     Number(u64),
@@ -31,32 +31,32 @@ enum Kind {
 
 impl Identity {
     /// The identity of a scheduler that has none: it equals nothing.
-    pub const UNKNOWN: Identity = Identity(Kind::Unknown);
+    pub const UNKNOWN: Identity = Identity(IdentityKind::Unknown);
 
     /// The identity of a scheduler without state: it equals every other of its type.
-    pub const TYPE: Identity = Identity(Kind::Type);
+    pub const TYPE: Identity = Identity(IdentityKind::Type);
 
     /// Returns the identity of a scheduler with a number: it equals those with the same number.
     pub const fn of_number(number: u64) -> Self {
-        Identity(Kind::Number(number))
+        Identity(IdentityKind::Number(number))
     }
 
     /// Returns the identity of a handle whose clones share an object at this address.
     ///
     /// Only the address is kept. After the object is freed, another may have the same address.
     pub fn of_address<T: ?Sized>(place: &T) -> Self {
-        Identity(Kind::Address(ptr::from_ref(place).addr()))
+        Identity(IdentityKind::Address(ptr::from_ref(place).addr()))
     }
 
     /// Returns the identity of a queue of this crate.
     pub(crate) const fn of_queue(queue: [usize; 2]) -> Self {
-        Identity(Kind::Queue(queue))
+        Identity(IdentityKind::Queue(queue))
     }
 }
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
-        !matches!(self.0, Kind::Unknown) && self.0 == other.0
+        !matches!(self.0, IdentityKind::Unknown) && self.0 == other.0
     }
 }
 

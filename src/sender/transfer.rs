@@ -205,7 +205,7 @@ impl Transfer {
         // A job that blocks publishes the rest, through this pointer. So the list is accessed through it alone from
         // here on.
         #[cfg(feature = "std")]
-        let beneath = beneath::Beneath::new(list);
+        let beneath = beneath::OuterList::new(list);
         #[cfg(feature = "std")]
         // SAFETY: the list is a local of this function, and not accessed otherwise while a job runs. The entry is
         // removed before the list is dropped.
@@ -253,7 +253,7 @@ impl Transfer {
     fn collect_more(mut self, mut callback: impl FnMut() -> Option<Transfer>) -> Transfer {
         let list = ptr::from_mut(&mut self);
         #[cfg(feature = "std")]
-        let beneath = beneath::Beneath::new(list);
+        let beneath = beneath::OuterList::new(list);
         #[cfg(feature = "std")]
         // SAFETY: the list does not move, and is not used while a callback runs.
         unsafe {
@@ -278,19 +278,19 @@ mod beneath {
 
     per_thread! {
         /// The topmost list on this stack that has more than the running job.
-        static TOP: Cell<*const Beneath> = Cell::new(ptr::null());
+        static TOP: Cell<*const OuterList> = Cell::new(ptr::null());
     }
 
     /// A list that is being run, and the one beneath it. It is registered once it has more than one job.
-    pub(super) struct Beneath {
+    pub(super) struct OuterList {
         list: *mut Transfer,
         entered: Cell<bool>,
-        outer: Cell<*const Beneath>,
+        outer: Cell<*const OuterList>,
     }
 
-    impl Beneath {
+    impl OuterList {
         pub(super) fn new(list: *mut Transfer) -> Self {
-            Beneath {
+            OuterList {
                 list,
                 entered: Cell::new(false),
                 outer: Cell::new(ptr::null()),
@@ -307,7 +307,7 @@ mod beneath {
         }
     }
 
-    impl Drop for Beneath {
+    impl Drop for OuterList {
         fn drop(&mut self) {
             if self.entered.get() {
                 TOP.with(|top| top.set(self.outer.get()));

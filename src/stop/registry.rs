@@ -192,6 +192,7 @@ impl Registry {
     }
 
     /// Requests the stop as part of another stop that is being passed on, by the callback of a relay.
+    #[cfg(feature = "std")]
     pub(crate) fn pass_stop_on(&self, Why(why): Why) -> Option<Transfer> {
         let locked = self.lock(STOPPED, STOPPED | usize::from(why) << WHY)?;
         Some(self.fire_all(locked))

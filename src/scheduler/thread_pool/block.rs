@@ -9,7 +9,7 @@
 //! [`Worker::block_until`] is the wait of run loops, of `join` and scopes, and of the drop of another pool.
 //! [`Worker::while_blocked`] is for waits that cannot be interrupted by an unpark, such as a lock.
 
-use super::idle::{Resumed, Stuck};
+use super::idle::{Reseated, Stuck};
 use super::seat::{Seat, ThreadRecord};
 use super::shared::PoolShared;
 use super::worker::{Seated, Worker};
@@ -73,9 +73,9 @@ impl Worker {
     fn resume(&self, seat: &'static Seat) {
         if self.sits_on(seat) {
             match self.shared.idle.0.resume(seat, self.record) {
-                Resumed::Unseated => self.stand_up(),
-                Resumed::Seated => {}
-                Resumed::Searching => self.shared.pass_search_on(),
+                Reseated::Unseated => self.stand_up(),
+                Reseated::Seated => {}
+                Reseated::Searching => self.shared.pass_search_on(),
             }
         }
         self.finds_seat();
@@ -154,7 +154,7 @@ impl Seated<'_> {
         }
         // Searchers take entries from a slot only after a while. So the entry moves to the ring, unless another thread
         // has taken the seat by now.
-        if idle.resume(seat, self.worker.record) != Resumed::Seated {
+        if idle.resume(seat, self.worker.record) != Reseated::Seated {
             return None;
         }
         if let Some(item) = self.empty_slot() {

@@ -45,11 +45,11 @@ impl FrameSuccessor {
 /// link. So the thread that polls the child reads the flag instead of the word.
 pub(super) struct SuccessorSlot {
     whom: Cell<*mut ()>,
-    second: Cell<Second>,
+    second: Cell<SecondWord>,
 }
 
 #[derive(Clone, Copy)]
-union Second {
+union SecondWord {
     complete: Complete,
     previous: *mut Header,
 }
@@ -60,7 +60,7 @@ impl SuccessorSlot {
     pub(super) fn new() -> Self {
         SuccessorSlot {
             whom: Cell::new(ptr::null_mut()),
-            second: Cell::new(Second {
+            second: Cell::new(SecondWord {
                 previous: ptr::null_mut(),
             }),
         }
@@ -73,7 +73,7 @@ impl Header {
     pub(super) fn set_successor(&self, successor: FrameSuccessor) {
         self.successor.whom.set(successor.whom);
         if let Some(complete) = successor.complete {
-            self.successor.second.set(Second { complete });
+            self.successor.second.set(SecondWord { complete });
             self.flags.set(Flag::Operation, true);
         }
     }
@@ -115,6 +115,6 @@ impl Header {
     /// The frame is a child, and the caller polls its parent.
     #[inline]
     pub(super) unsafe fn set_previous_sibling(&self, previous: *mut Header) {
-        self.successor.second.set(Second { previous });
+        self.successor.second.set(SecondWord { previous });
     }
 }

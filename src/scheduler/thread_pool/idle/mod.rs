@@ -51,7 +51,7 @@ use super::seat::{Seat, ThreadRecord};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, lock, sequenced};
 
-pub(super) use seating::{Resumed, Stuck};
+pub(super) use seating::{Reseated, Stuck};
 use sleepers::{Sleepers, pass_on};
 
 /// The idle workers of a pool, and its spare threads.

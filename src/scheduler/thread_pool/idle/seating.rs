@@ -20,7 +20,7 @@ pub(in super::super) enum Stuck {
 
 /// The state of a thread's seat after it blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Resumed {
+pub(in super::super) enum Reseated {
     /// Another thread has the seat.
     Unseated,
     /// The thread still has the seat.
@@ -88,21 +88,21 @@ impl Idle {
     }
 
     /// Ends the wait of the caller, and tells whether it still has the seat on which it began to block.
-    pub(in super::super) fn resume(&self, seat: &Seat, thread: &ThreadRecord) -> Resumed {
+    pub(in super::super) fn resume(&self, seat: &Seat, thread: &ThreadRecord) -> Reseated {
         let mut sleepers = lock(&self.sleepers);
         if thread.seat() != Some(seat.index) {
-            return Resumed::Unseated;
+            return Reseated::Unseated;
         }
         if sleepers.unlist(seat) {
             self.state.fetch_sub(SLEEPING, SeqCst);
-            return Resumed::Seated;
+            return Reseated::Seated;
         }
         if let Some(at) = sleepers.stuck.iter().position(|&stuck| stuck == seat.index) {
             sleepers.stuck.remove(at);
-            return Resumed::Seated;
+            return Reseated::Seated;
         }
         seat.woken.store(false, SeqCst);
-        Resumed::Searching
+        Reseated::Searching
     }
 
     /// Gives a thread without a seat the seat of a sleeper, which becomes a spare thread. The caller then runs on the
