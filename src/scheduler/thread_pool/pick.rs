@@ -81,8 +81,18 @@ impl Seated<'_> {
             return Some(item);
         }
         let picks = self.worker.turns.picks.get().wrapping_add(1);
-        self.worker.turns.picks.set(picks);
-        self.seat.picks.store(picks, Relaxed);
+        let item = self.pick_from_queues(picks);
+        // A look that finds no job does not count, so an idle worker does not use up the turns.
+        if item.is_some() {
+            self.worker.turns.picks.set(picks);
+            self.seat.picks.store(picks, Relaxed);
+        }
+        item
+    }
+
+    /// Returns the job that is the `picks`-th of the seat.
+    #[inline]
+    fn pick_from_queues(self, picks: u32) -> Option<Item> {
         // Bounds the wait of every queue.
         if picks.is_multiple_of(FAIR_EVERY)
             && let Some(item) = self.pick_in_turn(picks / FAIR_EVERY)

@@ -47,7 +47,7 @@ pub(super) struct Seat {
     pub(super) slot: AtomicPtr<crate::Job>,
     /// Entries that were handed over together. Precedes the other queues.
     pub(super) shelf: Shelf,
-    /// The number of picks. Written by the occupant, relaxed. A searcher compares two loads: if they differ, the
+    /// The number of jobs picked since the pool began. Written by the occupant, relaxed. A searcher compares two loads: if they differ, the
     /// occupant makes progress, and its slot is left alone.
     pub(super) picks: AtomicU32,
     /// Whether the seat was taken off the list of sleepers, and its occupant searches. Written under the lock of that

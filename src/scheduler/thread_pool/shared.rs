@@ -56,6 +56,10 @@ impl PoolShared {
     /// Begins a new generation with this configuration of spare threads, and returns its number.
     pub(super) fn open(&'static self, start: Option<Arc<SpareConfig>>) -> u32 {
         self.idle.0.open(&self.seats);
+        // The turns of the queues begin anew. The workers wait at the gate, or are not started yet.
+        for seat in &self.seats {
+            seat.picks.store(0, Relaxed);
+        }
         self.spares.open(start);
         self.present.store(self.seats.len(), SeqCst);
         *lock(&self.awaited_by) = None;
