@@ -24,6 +24,11 @@ pub struct Selection {
 pub enum Request {
     Help,
     List,
+    /// The library's side of one row of `counts`, once.
+    Count {
+        row: String,
+        size: usize,
+    },
     Run {
         selections: Vec<Selection>,
         config: Config,
@@ -41,6 +46,11 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
     let mut json = None;
     let mut markdown = None;
     let mut arguments = arguments.into_iter().peekable();
+    if arguments.next_if(|first| first == "count").is_some() {
+        let row = arguments.next().ok_or("count needs a row and a size")?;
+        let size = positive("count", arguments.next())?;
+        return Ok(Request::Count { row, size });
+    }
     while let Some(argument) = arguments.next() {
         let (name, value) = match argument.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -122,6 +132,7 @@ pub fn help() -> String {
 Measures bowline against its peers, in one process and in turns.
 
 usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
+       bowline-bench count CASE SIZE
 
 workloads:
 {}  all      all of them
@@ -134,6 +145,8 @@ options:
   --markdown [FILE]  one table, between the marks of the page FILE or instead of the tables
   --list             the workloads
   --help             this
+
+`count` runs only the library's side of a case, once, on one worker, and prints the number of units: see scripts/counts.
 ",
         list()
     )
@@ -177,6 +190,16 @@ mod tests {
         };
         assert_eq!(selections.len(), WORKLOADS.len());
         assert!(config.quick);
+    }
+
+    #[test]
+    fn a_count_has_a_row_and_a_size() {
+        let Ok(Request::Count { row, size }) = parsed("count join/fib 20") else {
+            panic!("not understood");
+        };
+        assert_eq!((row.as_str(), size), ("join/fib", 20));
+        assert!(error("count").contains("a row and a size"));
+        assert!(error("count join/fib").contains("count needs a number"));
     }
 
     #[test]

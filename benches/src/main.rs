@@ -39,6 +39,10 @@ fn carry_out(request: Request) -> Result<(), String> {
     match request {
         Request::Help => print!("{}", arguments::help()),
         Request::List => print!("{}", arguments::list()),
+        Request::Count { row, size } => {
+            let (units, unit) = workloads::counts::run(&row, size)?;
+            println!("{units} {unit}");
+        }
         Request::Run {
             selections,
             config,

@@ -61,11 +61,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         "A tree of tasks, ten to a node, down to a million leaves whose numbers are added up.",
         LEAVES,
     )
-    .bowline(|| {
-        let watch = Stopwatch::start();
-        let sum = sync_wait(starts_on(bowline.scheduler(), Task::new(skynet(0, leaves)))).unwrap();
-        each(watch.stop(), leaves, sum)
-    })
+    .bowline(|| skynet_in_bowline(&bowline, leaves))
     .peer("tokio", || {
         let watch = Stopwatch::start();
         let sum = tokio.block_on(async { tokio::spawn(skynet_of_tokio(0, leaves)).await.expect("it ends") });
@@ -98,17 +94,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 
     let reads = config.size(10_000_000, 100_000);
     Case::new("groups/local", "Reading a task-local value, bound last.", READS)
-        .bowline(|| {
-            let work = LEVEL.scope(1, async move {
-                let watch = Stopwatch::start();
-                let sum: u64 = (0..reads)
-                    .map(|_| LEVEL.with(|level| black_box(*level)).unwrap_or(0))
-                    .sum();
-                (watch.stop(), sum)
-            });
-            let (elapsed, sum) = sync_wait(Task::new(work)).unwrap();
-            per(elapsed, reads, sum)
-        })
+        .bowline(|| local_in_bowline(reads))
         .peer("tokio's task_local", || {
             let work = TOKIO_LEVEL.scope(1, async move {
                 let watch = Stopwatch::start();
@@ -126,19 +112,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         "Installing a cancellation handler around something that is ready, and removing it.",
         HANDLERS,
     )
-    .bowline(|| {
-        let source = StopSource::new();
-        let work = Task::new(async move {
-            let watch = Stopwatch::start();
-            let mut sum = 0;
-            for _ in 0..handlers {
-                sum += task::with_cancellation_handler(|| {}, async { black_box(1) }).await;
-            }
-            (watch.stop(), sum)
-        });
-        let (elapsed, sum) = sync_wait(work.write_env(WithStopToken(source.token()))).unwrap();
-        per(elapsed, handlers, sum)
-    })
+    .bowline(|| handlers_in_bowline(handlers))
     .run(bench)?;
 
     let behind = config.size(500, 20);
@@ -158,6 +132,32 @@ bowline::task_local! {
 
 tokio::task_local! {
     static TOKIO_LEVEL: u64;
+}
+
+pub(super) fn local_in_bowline(reads: usize) -> Sample {
+    let work = LEVEL.scope(1, async move {
+        let watch = Stopwatch::start();
+        let sum: u64 = (0..reads)
+            .map(|_| LEVEL.with(|level| black_box(*level)).unwrap_or(0))
+            .sum();
+        (watch.stop(), sum)
+    });
+    let (elapsed, sum) = sync_wait(Task::new(work)).unwrap();
+    per(elapsed, reads, sum)
+}
+
+pub(super) fn handlers_in_bowline(handlers: usize) -> Sample {
+    let source = StopSource::new();
+    let work = Task::new(async move {
+        let watch = Stopwatch::start();
+        let mut sum = 0;
+        for _ in 0..handlers {
+            sum += task::with_cancellation_handler(|| {}, async { black_box(1) }).await;
+        }
+        (watch.stop(), sum)
+    });
+    let (elapsed, sum) = sync_wait(work.write_env(WithStopToken(source.token()))).unwrap();
+    per(elapsed, handlers, sum)
 }
 
 fn per(elapsed: Elapsed, many: usize, check: u64) -> Sample {
@@ -230,7 +230,7 @@ fn on(scheduler: PoolScheduler, many: u64, work: impl Future<Output = u64> + Sen
     each(watch.stop(), many, sum)
 }
 
-fn spawn_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
+pub(super) fn spawn_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
     on(pool.scheduler(), many, one_group(0, many))
 }
 
@@ -295,6 +295,12 @@ fn spawn_in_smol(threads: usize, many: u64) -> Sample {
     each(elapsed, many, sum)
 }
 
+pub(super) fn skynet_in_bowline(pool: &ThreadPool, leaves: u64) -> Sample {
+    let watch = Stopwatch::start();
+    let sum = sync_wait(starts_on(pool.scheduler(), Task::new(skynet(0, leaves)))).unwrap();
+    each(watch.stop(), leaves, sum)
+}
+
 /// Returns the sum of the numbers of `leaves` leaves from `first` on.
 fn skynet(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     Box::pin(async move {
@@ -333,23 +339,21 @@ fn skynet_of_tokio(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> 
     })
 }
 
-fn cancel_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
+pub(super) fn cancel_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
     let ended = Arc::new(AtomicUsize::new(0));
     let (count, scheduler) = (ended.clone(), pool.scheduler());
     let work = Task::new(async move {
         task::group(async move |group| {
-            let waiting = Arc::new(AtomicUsize::new(0));
+            let (begun, all_have_begun) = Begun::of(many as usize);
             for _ in 0..many {
-                let (waiting, ended) = (waiting.clone(), Counted(count.clone()));
+                let (begun, ended) = (begun.clone(), Counted(count.clone()));
                 group.spawn(async move {
                     let _ended = ended;
-                    waiting.fetch_add(1, Relaxed);
+                    begun.one_more();
                     never::<(), ()>().await
                 });
             }
-            while waiting.load(Relaxed) < many as usize {
-                scheduler.schedule().await;
-            }
+            all_have_begun.recv().await.expect("the children begin");
             let watch = Stopwatch::start();
             group.cancel_all();
             while group.next().await.is_some() {}
@@ -366,19 +370,17 @@ fn cancel_in_tokio(runtime: &Runtime, many: u64) -> Sample {
     let count = ended.clone();
     let elapsed = runtime.block_on(async move {
         let all = tokio::spawn(async move {
-            let waiting = Arc::new(AtomicUsize::new(0));
+            let (begun, all_have_begun) = Begun::of(many as usize);
             let mut set = JoinSet::new();
             for _ in 0..many {
-                let (waiting, ended) = (waiting.clone(), Counted(count.clone()));
+                let (begun, ended) = (begun.clone(), Counted(count.clone()));
                 set.spawn(async move {
                     let _ended = ended;
-                    waiting.fetch_add(1, Relaxed);
+                    begun.one_more();
                     pending::<()>().await;
                 });
             }
-            while waiting.load(Relaxed) < many as usize {
-                tokio::task::yield_now().await;
-            }
+            all_have_begun.recv().await.expect("the children begin");
             let watch = Stopwatch::start();
             set.shutdown().await;
             watch.stop()
@@ -386,6 +388,27 @@ fn cancel_in_tokio(runtime: &Runtime, many: u64) -> Sample {
         all.await.expect("it ends")
     });
     each(elapsed, many, ended.load(Relaxed) as u64)
+}
+
+/// A countdown of the children that have not begun.
+struct Begun {
+    left: AtomicUsize,
+    all: async_channel::Sender<()>,
+}
+
+impl Begun {
+    /// Returns the countdown, and a channel that receives one message from the last child.
+    fn of(many: usize) -> (Arc<Self>, async_channel::Receiver<()>) {
+        let (all, all_have_begun) = async_channel::bounded(1);
+        let left = AtomicUsize::new(many);
+        (Arc::new(Begun { left, all }), all_have_begun)
+    }
+
+    fn one_more(&self) {
+        if self.left.fetch_sub(1, Relaxed) == 1 {
+            self.all.try_send(()).expect("there is room for one");
+        }
+    }
 }
 
 /// A count of the tasks that have ended.

@@ -127,7 +127,7 @@ fn sample(elapsed: Elapsed, hops: usize, counted: usize) -> Sample {
     }
 }
 
-fn loops_of_bowline(pool: &ThreadPool, loops: usize, turns: usize) -> Sample {
+pub(super) fn loops_of_bowline(pool: &ThreadPool, loops: usize, turns: usize) -> Sample {
     let scheduler = pool.scheduler();
     let mut counts = vec![0; loops];
     let watch = Stopwatch::start();
@@ -252,7 +252,7 @@ fn here() -> usize {
     HERE.with(|here| &raw const *here as usize)
 }
 
-fn batches_of_bowline(pool: &ThreadPool, batches: usize, each: usize) -> Sample {
+pub(super) fn batches_of_bowline(pool: &ThreadPool, batches: usize, each: usize) -> Sample {
     let caller = here();
     let scheduler = pool.scheduler();
     let mut counted = 0;

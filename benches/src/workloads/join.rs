@@ -33,10 +33,9 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         // The threads that take part are counted in a separate run, since counting takes time.
         let leaves = Leaves::new(config.threads);
         sum += counted(number, &leaves);
-        let nodes = 2 * fib(number + 1) - 1;
         Sample {
             values: vec![
-                Some(elapsed.wall_each(times * nodes as usize)),
+                Some(elapsed.wall_each(times * nodes(number))),
                 elapsed.cores(),
                 Some(leaves.workers() as f64),
                 Some(leaves.least_share() * 100.0),
@@ -59,6 +58,11 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the number of nodes of the tree that `number` makes.
+pub(super) fn nodes(number: u64) -> usize {
+    2 * fib(number + 1) as usize - 1
+}
+
 fn fib(number: u64) -> u64 {
     let (mut this, mut next) = (0, 1);
     for _ in 0..number {
@@ -70,7 +74,7 @@ fn fib(number: u64) -> u64 {
 /// Defines one function for each `join`.
 macro_rules! fib {
     ($plain:ident, $counted:ident, $join:path) => {
-        fn $plain(number: u64) -> u64 {
+        pub(super) fn $plain(number: u64) -> u64 {
             if number < 2 {
                 return number;
             }

@@ -1,6 +1,7 @@
 //! The workloads, one file each.
 
 mod bulk;
+pub mod counts;
 mod fanout;
 mod groups;
 mod hop;

@@ -31,7 +31,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 
     let many = config.size(10_000_000, 100_000);
     Case::new("tasks/ready", "Awaiting a sender that is ready, in a loop.", AWAITS)
-        .bowline(|| in_task(many, async move |i| just(black_box(i)).await.unwrap()))
+        .bowline(|| ready_in_bowline(many))
         .peer("std::future::ready", || {
             in_task(many, async move |i| future::ready(black_box(i)).await)
         })
@@ -39,7 +39,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 
     let some = config.size(2_000_000, 20_000);
     Case::new("tasks/child", "Awaiting a task that is ready, in a loop.", AWAITS)
-        .bowline(|| in_task(some, async move |i| child(i).await.unwrap()))
+        .bowline(|| children_of_bowline(some))
         .peer("a boxed future", || in_task(some, async move |i| boxed(i).await))
         .shown("tokio's spawn", || {
             let few = some / 10;
@@ -66,12 +66,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         "fib(25) of tasks: of the two children one is put onto the pool, the other goes on here. In tokio a task is spawned.",
         NODES,
     )
-    .bowline(|| {
-        let scheduler = bowline.scheduler();
-        let watch = Stopwatch::start();
-        let result = sync_wait(starts_on(scheduler, fib(depth, scheduler))).unwrap();
-        nodes(watch.stop(), depth, result)
-    })
+    .bowline(|| fib_in_bowline(&bowline, depth))
     .peer("tokio", || {
         let watch = Stopwatch::start();
         let result = tokio.block_on(async { tokio::spawn(fib_of_tokio(depth)).await.expect("it ends") });
@@ -144,10 +139,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         "Two tasks that hand a number to and fro, with a lock and a waker between them and nothing else.",
         TRIPS,
     )
-    .bowline(|| {
-        let there = Arc::new((Baton::default(), Baton::default()));
-        both_on_bowline(&bowline, trips, ping(there.clone(), trips), pong(there, trips))
-    })
+    .bowline(|| ping_pong_in_bowline(&bowline, trips))
     .peer("tokio", || {
         let there = Arc::new((Baton::default(), Baton::default()));
         both_on_tokio(&tokio, trips, ping(there.clone(), trips), pong(there, trips))
@@ -198,12 +190,27 @@ where
     }
 }
 
+pub(super) fn ready_in_bowline(many: usize) -> Sample {
+    in_task(many, async move |i| just(black_box(i)).await.unwrap())
+}
+
+pub(super) fn children_of_bowline(many: usize) -> Sample {
+    in_task(many, async move |i| child(i).await.unwrap())
+}
+
 fn child(i: u64) -> Task<u64> {
     Task::new(async move { black_box(i) })
 }
 
 fn boxed(i: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
     Box::pin(async move { black_box(i) })
+}
+
+pub(super) fn fib_in_bowline(pool: &ThreadPool, depth: u32) -> Sample {
+    let scheduler = pool.scheduler();
+    let watch = Stopwatch::start();
+    let result = sync_wait(starts_on(scheduler, fib(depth, scheduler))).unwrap();
+    nodes(watch.stop(), depth, result)
 }
 
 fn fib(n: u32, scheduler: PoolScheduler) -> Task<u64> {
@@ -239,7 +246,7 @@ fn fib_of_tokio_and_boxes(n: u32) -> Pin<Box<dyn Future<Output = u64> + Send>> {
 }
 
 /// Returns the number of calls of `fib`.
-fn calls(n: u32) -> usize {
+pub(super) fn calls(n: u32) -> usize {
     let (mut one, mut next) = (1, 1);
     for _ in 1..n {
         (one, next) = (next, one + next + 1);
@@ -254,7 +261,7 @@ fn nodes(elapsed: Elapsed, depth: u32, result: u64) -> Sample {
     }
 }
 
-fn hops_of_bowline(pool: &ThreadPool, hops: usize) -> Sample {
+pub(super) fn hops_of_bowline(pool: &ThreadPool, hops: usize) -> Sample {
     let scheduler = pool.scheduler();
     let task = Task::new(async move {
         let mut count = 0;
@@ -302,7 +309,7 @@ fn innermost(depth: usize, leaf: Task<Elapsed>) -> Task<Elapsed> {
     task
 }
 
-fn wakes_at(pool: &ThreadPool, depth: usize, wakes: usize) -> Sample {
+pub(super) fn wakes_at(pool: &ThreadPool, depth: usize, wakes: usize) -> Sample {
     let scheduler = pool.scheduler();
     let leaf = Task::new(async move {
         let watch = Stopwatch::start();
@@ -337,7 +344,7 @@ fn nest(depth: usize, turns: usize) -> Pin<Box<dyn Future<Output = usize> + Send
 }
 
 /// Returns the number of levels, and the memory of the process at the deepest.
-fn countdown(levels: usize) -> Task<(usize, Option<f64>)> {
+pub(super) fn countdown(levels: usize) -> Task<(usize, Option<f64>)> {
     Task::new(async move {
         match levels {
             0 => (0, resident()),
@@ -411,6 +418,11 @@ async fn answer(served: Receiver<usize>, back: ChannelSender<usize>) {
             break;
         }
     }
+}
+
+pub(super) fn ping_pong_in_bowline(pool: &ThreadPool, trips: usize) -> Sample {
+    let there = Arc::new((Baton::default(), Baton::default()));
+    both_on_bowline(pool, trips, ping(there.clone(), trips), pong(there, trips))
 }
 
 fn both_on_bowline<A, B>(pool: &ThreadPool, trips: usize, one: A, other: B) -> Sample
