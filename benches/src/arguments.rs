@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::harness::Config;
 use crate::machine::cores;
+use crate::workloads::sleepers::Sleepers;
 use crate::workloads::{WORKLOADS, Workload};
 
 /// The destination of a report.
@@ -29,6 +30,8 @@ pub enum Request {
         row: String,
         size: usize,
     },
+    /// One contender's children that sleep, in a process of its own.
+    Sleepers(Sleepers),
     Run {
         selections: Vec<Selection>,
         config: Config,
@@ -50,6 +53,16 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
         let row = arguments.next().ok_or("count needs a row and a size")?;
         let size = positive("count", arguments.next())?;
         return Ok(Request::Count { row, size });
+    }
+    if arguments.next_if(|first| first == "sleepers").is_some() {
+        let contender = arguments.next().ok_or("sleepers needs a contender")?.parse()?;
+        let mut number = || positive("sleepers", arguments.next());
+        return Ok(Request::Sleepers(Sleepers {
+            contender,
+            count: number()?,
+            threads: number()?,
+            lead: number()? as u64,
+        }));
     }
     while let Some(argument) = arguments.next() {
         let (name, value) = match argument.split_once('=') {

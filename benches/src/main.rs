@@ -43,6 +43,7 @@ fn carry_out(request: Request) -> Result<(), String> {
             let (units, unit) = workloads::counts::run(&row, size)?;
             println!("{units} {unit}");
         }
+        Request::Sleepers(sleepers) => println!("{}", sleepers.measure()),
         Request::Run {
             selections,
             config,

@@ -1,12 +1,14 @@
 //! The targets of the library, on the machine of the measurement.
 
-use crate::harness::{Config, Measured, Role};
+use crate::harness::{Config, Entry, Measured, Role};
 
 /// The kind of a limit.
 #[derive(Clone, Copy)]
 pub enum Bound {
     /// The largest ratio of the library's value to the peer's.
     Ratio(f64),
+    /// The largest ratio of the library's value to that of another contender, by its name.
+    RatioTo(&'static str, f64),
     /// The largest value of the library.
     AtMost(f64),
     /// The smallest value of the library for each worker that has a core of its own.
@@ -26,9 +28,11 @@ const fn target(case: &'static str, metric: &'static str, bound: Bound) -> Targe
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    target("hop/inside", "time", Bound::Ratio(0.3)),
+    target("hop/inside", "time", Bound::Ratio(0.2)),
+    target("hop/inside-many", "time", Bound::Ratio(0.8)),
     target("hop/outside", "time", Bound::Ratio(0.5)),
-    target("join/fib", "time", Bound::Ratio(1.1)),
+    target("hop/outside-loaded", "time", Bound::RatioTo("async-executor", 1.0)),
+    target("join/fib", "time", Bound::Ratio(0.9)),
     target("join/fib", "cores", Bound::PerCore(0.9)),
     target("fanout/coarse", "cores", Bound::PerCore(0.9)),
     target("fanout/fine", "cores", Bound::PerCore(0.9)),
@@ -36,16 +40,22 @@ pub const TARGETS: &[Target] = &[
     target("bulk/irregular", "time", Bound::Ratio(1.1)),
     target("timers/100k", "cpu", Bound::Ratio(0.5)),
     target("timers/100k", "late p99", Bound::AtMost(1000.0)),
-    target("tasks/ready", "time", Bound::Ratio(1.5)),
-    target("tasks/child", "time", Bound::Ratio(1.5)),
+    target("timers/1M", "late p99", Bound::Ratio(0.03)),
+    target("tasks/ready", "time", Bound::Ratio(1.25)),
+    target("tasks/child", "time", Bound::Ratio(1.05)),
     target("tasks/fib", "time", Bound::Ratio(0.15)),
-    target("tasks/hop", "time", Bound::Ratio(0.35)),
+    target("tasks/hop", "time", Bound::Ratio(0.25)),
     target("tasks/depth", "time", Bound::Ratio(1.5)),
-    target("tasks/ping-pong", "time", Bound::Ratio(0.5)),
-    target("groups/spawn", "time", Bound::Ratio(0.15)),
-    target("groups/spawn-static", "time", Bound::Ratio(0.6)),
+    target("tasks/ping-pong", "time", Bound::Ratio(0.45)),
+    target("groups/spawn", "time", Bound::Ratio(0.1)),
+    target("groups/spawn-static", "time", Bound::Ratio(0.45)),
+    target("groups/workers", "time", Bound::Ratio(1.1)),
     target("groups/skynet", "time", Bound::Ratio(0.08)),
-    target("groups/cancel", "time", Bound::Ratio(0.1)),
+    target("groups/skynet", "time", Bound::RatioTo("rayon's scope", 1.1)),
+    target("groups/cancel", "time", Bound::Ratio(0.15)),
+    target("groups/sleep", "memory", Bound::Ratio(0.65)),
+    target("groups/local", "time", Bound::Ratio(1.5)),
+    target("boxes/deep", "time", Bound::Ratio(1.1)),
     target("idle/pool", "cpu", Bound::AtMost(0.0)),
 ];
 
@@ -73,6 +83,7 @@ impl Verdict {
                 let peer = measured.entry(Role::Peer).map_or("the peer", |peer| peer.name);
                 format!("{metric} at most {} of {peer}'s", self.limit)
             }
+            Bound::RatioTo(name, _) => format!("{metric} at most {} of {name}'s", self.limit),
             Bound::AtMost(_) => format!("{metric} at most {} {unit}", self.limit),
             Bound::PerCore(_) => format!("{metric} at least {:.1}", self.limit),
         }
@@ -95,14 +106,19 @@ pub fn judge(measured: &Measured, config: &Config, cores: usize) -> Vec<Verdict>
             let metric = measured.metrics.iter().position(|metric| metric.name == target.metric);
             let metric = metric.expect("a target is for something that is measured");
             let ours = || Some(measured.entry(Role::Bowline)?.values[metric].as_ref()?.median);
-            let ratio = || Some(measured.entry(Role::Peer)?.ratios[metric].as_ref()?.median);
+            let ratio = |entry: Option<&Entry>| Some(entry?.ratios[metric].as_ref()?.median);
+            let named = |name| {
+                let entry = measured.entries.iter().find(|entry| entry.name == name);
+                Some(entry.expect("a target names a contender of its case"))
+            };
             let (limit, value) = match target.bound {
-                Bound::Ratio(limit) => (limit, ratio()),
+                Bound::Ratio(limit) => (limit, ratio(measured.entry(Role::Peer))),
+                Bound::RatioTo(name, limit) => (limit, ratio(named(name))),
                 Bound::AtMost(limit) => (limit, ours()),
                 Bound::PerCore(limit) => (limit * config.threads.min(cores) as f64, ours()),
             };
             let met = value.filter(|_| !config.quick).map(|value| match target.bound {
-                Bound::Ratio(_) | Bound::AtMost(_) => value <= limit,
+                Bound::Ratio(_) | Bound::RatioTo(..) | Bound::AtMost(_) => value <= limit,
                 Bound::PerCore(_) => value >= limit,
             });
             Verdict {
@@ -147,9 +163,32 @@ mod tests {
                 .map(|verdict| verdict.met)
                 .collect()
         };
-        assert_eq!(met(11.0, Some(1.9)), [Some(true), Some(true)]);
-        assert_eq!(met(11.1, Some(1.7)), [Some(false), Some(false)]);
+        assert_eq!(met(9.0, Some(1.9)), [Some(true), Some(true)]);
+        assert_eq!(met(9.1, Some(1.7)), [Some(false), Some(false)]);
         assert_eq!(met(5.0, None), [Some(true), None]);
+    }
+
+    #[test]
+    fn a_target_can_name_a_contender_that_is_not_the_peer() {
+        let sample = |time| Sample {
+            values: vec![Some(time), None],
+            check: 0,
+        };
+        let case = Case::new("groups/skynet", "", METRICS)
+            .bowline(move || sample(10.0))
+            .peer("tokio", move || sample(100.0))
+            .shown("rayon's scope", move || sample(10.0));
+        let measured = case.measure(&FULL).ok().unwrap();
+        let verdicts = judge(&measured, &FULL, 2);
+        let found: Vec<_> = verdicts
+            .iter()
+            .map(|verdict| (verdict.text(&measured), verdict.value, verdict.word()))
+            .collect();
+        let expected = [
+            ("time at most 0.08 of tokio's".to_owned(), Some(0.1), "missed"),
+            ("time at most 1.1 of rayon's scope's".to_owned(), Some(1.0), "met"),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 
-use super::{groups, hop, join, tasks};
+use super::{boxes, groups, hop, join, tasks};
 use crate::pools;
 
 /// A row of the table of counts.
@@ -80,6 +80,10 @@ pub const COUNTS: &[Count] = &[
     }),
     count("hop/outside", "job", |pool, size| {
         hop::batches_of_bowline(pool, 1, size);
+        size
+    }),
+    count("boxes/deep", "hop, 1 000 deep", |pool, size| {
+        boxes::hops_inside(pool, 1_000, size);
         size
     }),
     count("join/fib", "node", |pool, size| {

@@ -3,7 +3,7 @@
 use std::future::{Future, pending};
 use std::hint::{self, black_box};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use futures_lite::future;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use super::sleepers;
 use crate::clock::{Elapsed, Stopwatch};
 use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools;
@@ -35,6 +36,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     let config = bench.config;
     let bowline = pools::bowline(config.threads);
     let tokio = pools::tokio(config.threads);
+    let rayon = pools::rayon(config.threads);
 
     let many = config.size(1_000_000, 10_000) as u64;
     Case::new(
@@ -55,6 +57,17 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     .peer("smol's static executor", || spawn_in_smol(config.threads, many))
     .run(bench)?;
 
+    let (two, one) = (pools::bowline(2), pools::bowline(1));
+    Case::new(
+        "groups/workers",
+        "The children of `groups/spawn` on two workers, against one.",
+        CHILDREN,
+    )
+    .bowline(|| spawn_in_bowline(&two, many))
+    .peer("one worker", || spawn_in_bowline(&one, many))
+    .run(bench)?;
+    drop((two, one));
+
     let leaves = config.size(1_000_000, 1_000) as u64;
     Case::new(
         "groups/skynet",
@@ -65,6 +78,11 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     .peer("tokio", || {
         let watch = Stopwatch::start();
         let sum = tokio.block_on(async { tokio::spawn(skynet_of_tokio(0, leaves)).await.expect("it ends") });
+        each(watch.stop(), leaves, sum)
+    })
+    .shown("rayon's scope", || {
+        let watch = Stopwatch::start();
+        let sum = rayon.install(|| skynet_of_rayon(0, leaves));
         each(watch.stop(), leaves, sum)
     })
     .run(bench)?;
@@ -86,11 +104,15 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     )
     .bowline(|| spawn_in_bowline(&bowline, many))
     .peer("groups of ten", || in_groups_of(&bowline, 10, many))
-    .shown("groups of a thousand", || in_groups_of(&bowline, 1_000, many))
-    .shown("groups of a hundred thousand", || {
+    .shown("of a hundred", || in_groups_of(&bowline, 100, many))
+    .shown("of a thousand", || in_groups_of(&bowline, 1_000, many))
+    .shown("of ten thousand", || in_groups_of(&bowline, 10_000, many))
+    .shown("of a hundred thousand", || {
         in_groups_of(&bowline, 100_000.min(many), many)
     })
     .run(bench)?;
+
+    sleepers::run(bench)?;
 
     let reads = config.size(10_000_000, 100_000);
     Case::new("groups/local", "Reading a task-local value, bound last.", READS)
@@ -337,6 +359,24 @@ fn skynet_of_tokio(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> 
         }
         sum
     })
+}
+
+/// Returns the same sum from a tree of jobs, each of which adds its part to that of its parent.
+fn skynet_of_rayon(first: u64, leaves: u64) -> u64 {
+    if leaves == 1 {
+        return first;
+    }
+    let each = leaves / ARITY;
+    let sum = AtomicU64::new(0);
+    rayon::scope(|scope| {
+        for child in 0..ARITY {
+            let sum = &sum;
+            scope.spawn(move |_| {
+                sum.fetch_add(skynet_of_rayon(first + child * each, each), Relaxed);
+            });
+        }
+    });
+    sum.into_inner()
 }
 
 pub(super) fn cancel_in_bowline(pool: &ThreadPool, many: u64) -> Sample {

@@ -1,5 +1,6 @@
 //! The workloads, one file each.
 
+mod boxes;
 mod bulk;
 pub mod counts;
 mod fanout;
@@ -7,6 +8,7 @@ mod groups;
 mod hop;
 mod idle;
 mod join;
+pub mod sleepers;
 mod tasks;
 mod timers;
 mod wake;
@@ -45,8 +47,9 @@ pub const WORKLOADS: &[Workload] = &[
     ),
     workload(
         "groups",
-        "task groups: children, trees, cancelling, size, task-local values, handlers, escalation",
+        "task groups: children, trees, cancelling, size, sleeping, task-local values, handlers, escalation",
         groups::run,
     ),
+    workload("boxes", "a hop inside many boxed senders", boxes::run),
     workload("idle", "what a pool with nothing to do uses", idle::run),
 ];

@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::clock::{Elapsed, Stopwatch};
 use crate::harness::{Bench, Case, Metric, Sample};
+use crate::machine::resident;
 use crate::pools;
 
 const AWAITS: &[Metric] = &[Metric::new("time", "ns per await")];
@@ -459,12 +460,4 @@ fn round_trips(elapsed: Elapsed, trips: usize, last: usize) -> Sample {
         values: vec![Some(elapsed.wall_each(trips))],
         check: last as u64,
     }
-}
-
-/// Returns the resident memory of this process in bytes, if the system reports it.
-fn resident() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kibibytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kibibytes * 1024.0)
 }
