@@ -32,6 +32,11 @@ pub enum Request {
     },
     /// One contender's children that sleep, in a process of its own.
     Sleepers(Sleepers),
+    /// The plots, into a directory.
+    Plots {
+        directory: String,
+        config: Config,
+    },
     Run {
         selections: Vec<Selection>,
         config: Config,
@@ -48,6 +53,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
     let mut quick = false;
     let mut json = None;
     let mut markdown = None;
+    let mut plots = None;
     let mut arguments = arguments.into_iter().peekable();
     if arguments.next_if(|first| first == "count").is_some() {
         let row = arguments.next().ok_or("count needs a row and a size")?;
@@ -72,6 +78,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
         // The next argument, which must be a value.
         let mut next = || arguments.next_if(|next| !next.starts_with('-') && find(next).is_none());
         match name {
+            "plots" => plots = Some(next().ok_or("plots needs a directory")?),
             "--help" | "-h" | "help" => return Ok(Request::Help),
             "--list" => return Ok(Request::List),
             "--quick" => quick = true,
@@ -90,17 +97,23 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
             }
         }
     }
+    let config = Config {
+        threads,
+        rounds: rounds.unwrap_or(if quick { 1 } else { 7 }),
+        quick,
+    };
+    if let Some(directory) = plots {
+        return match (selections.is_empty(), &json, &markdown) {
+            (true, None, None) => Ok(Request::Plots { directory, config }),
+            _ => Err("plots are made alone, or by --markdown".to_owned()),
+        };
+    }
     if selections.is_empty() {
         return Err(format!("name a workload: all, {}", names()));
     }
     if json == Some(Output::Stdout) && markdown == Some(Output::Stdout) {
         return Err("only one of --json and --markdown can go to standard output".to_owned());
     }
-    let config = Config {
-        threads,
-        rounds: rounds.unwrap_or(if quick { 1 } else { 7 }),
-        quick,
-    };
     Ok(Request::Run {
         selections,
         config,
@@ -145,6 +158,7 @@ pub fn help() -> String {
 Measures bowline against its peers, in one process and in turns.
 
 usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
+       bowline-bench plots DIRECTORY [OPTION]...
        bowline-bench count CASE SIZE
 
 workloads:
@@ -155,7 +169,8 @@ options:
   --threads N        workers of every pool (the machine's cores)
   --quick            small sizes: shows that everything runs, judges nothing
   --json [FILE]      everything as JSON, to FILE or instead of the tables
-  --markdown [FILE]  one table, between the marks of the page FILE or instead of the tables
+  --markdown [FILE]  one table, between the marks of the page FILE or instead of the tables;
+                     with FILE and `all`, also the plots, into plots/ beside it
   --list             the workloads
   --help             this
 
@@ -213,6 +228,16 @@ mod tests {
         assert_eq!((row.as_str(), size), ("join/fib", 20));
         assert!(error("count").contains("a row and a size"));
         assert!(error("count join/fib").contains("count needs a number"));
+    }
+
+    #[test]
+    fn plots_have_a_directory_and_nothing_beside_them() {
+        let Ok(Request::Plots { directory, config }) = parsed("plots docs/plots --quick") else {
+            panic!("not understood");
+        };
+        assert_eq!((directory.as_str(), config.quick), ("docs/plots", true));
+        assert!(error("plots").contains("needs a directory"));
+        assert!(error("hop plots there").contains("alone"));
     }
 
     #[test]

@@ -7,9 +7,11 @@ mod json;
 mod machine;
 mod pools;
 mod report;
+mod svg;
 mod targets;
 mod workloads;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::{env, fs};
 
@@ -17,6 +19,7 @@ use arguments::{Output, Request, Selection};
 use harness::{Bench, Config, Measured};
 use machine::Machine;
 use report::Report;
+use workloads::WORKLOADS;
 
 fn main() -> ExitCode {
     let request = match arguments::parse(env::args().skip(1)) {
@@ -44,12 +47,16 @@ fn carry_out(request: Request) -> Result<(), String> {
             println!("{units} {unit}");
         }
         Request::Sleepers(sleepers) => println!("{}", sleepers.measure()),
+        Request::Plots { directory, config } => {
+            workloads::plots::run(Path::new(&directory), config, &Machine::look())?;
+        }
         Request::Run {
             selections,
             config,
             json,
             markdown,
         } => {
+            let all = selections.len() == WORKLOADS.len();
             let report = Report {
                 machine: Machine::look(),
                 config,
@@ -71,7 +78,13 @@ fn carry_out(request: Request) -> Result<(), String> {
                     tables = false;
                     print!("{}", report.markdown());
                 }
-                Some(Output::File(path)) => report::update_page(&path, &report.markdown())?,
+                Some(Output::File(path)) => {
+                    report::update_page(&path, &report.markdown())?;
+                    if all {
+                        let plots = Path::new(&path).with_file_name("plots");
+                        workloads::plots::run(&plots, config, &report.machine)?;
+                    }
+                }
                 None => {}
             }
             if tables {

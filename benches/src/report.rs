@@ -234,7 +234,7 @@ fn number(value: f64) -> String {
 }
 
 /// The number of cores used by other processes above which the report warns.
-const UNSTEADY: f64 = 0.1;
+pub const UNSTEADY: f64 = 0.1;
 
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";

@@ -22,8 +22,8 @@ use crate::clock::{Elapsed, Stopwatch};
 use crate::harness::{Bench, Case, Metric, Sample};
 use crate::pools;
 
-const CHILDREN: &[Metric] = &[Metric::new("time", "ns per child"), Metric::new("cores", "CPU/wall")];
-const LEAVES: &[Metric] = &[Metric::new("time", "ns per leaf"), Metric::new("cores", "CPU/wall")];
+pub(super) const CHILDREN: &[Metric] = &[Metric::new("time", "ns per child"), Metric::new("cores", "CPU/wall")];
+pub(super) const LEAVES: &[Metric] = &[Metric::new("time", "ns per leaf"), Metric::new("cores", "CPU/wall")];
 
 const READS: &[Metric] = &[Metric::new("time", "ns per read")];
 const HANDLERS: &[Metric] = &[Metric::new("time", "ns per handler")];
@@ -45,7 +45,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         CHILDREN,
     )
     .bowline(|| spawn_in_bowline(&bowline, many))
-    .peer("tokio's JoinSet", || spawn_in_tokio(&tokio, many))
+    .peer("tokio's JoinSet", || in_sets_of(&tokio, many, many))
     .run(bench)?;
 
     Case::new(
@@ -54,7 +54,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         CHILDREN,
     )
     .bowline(|| spawn_in_bowline(&bowline, many))
-    .peer("smol's static executor", || spawn_in_smol(config.threads, many))
+    .peer("smol's static executor", || in_batches_of(config.threads, many, many))
     .run(bench)?;
 
     let (two, one) = (pools::bowline(2), pools::bowline(1));
@@ -75,16 +75,8 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         LEAVES,
     )
     .bowline(|| skynet_in_bowline(&bowline, leaves))
-    .peer("tokio", || {
-        let watch = Stopwatch::start();
-        let sum = tokio.block_on(async { tokio::spawn(skynet_of_tokio(0, leaves)).await.expect("it ends") });
-        each(watch.stop(), leaves, sum)
-    })
-    .shown("rayon's scope", || {
-        let watch = Stopwatch::start();
-        let sum = rayon.install(|| skynet_of_rayon(0, leaves));
-        each(watch.stop(), leaves, sum)
-    })
+    .peer("tokio", || skynet_in_tokio(&tokio, leaves))
+    .shown("rayon's scope", || skynet_in_rayon(&rayon, leaves))
     .run(bench)?;
 
     let waiting = config.size(100_000, 1_000) as u64;
@@ -256,7 +248,7 @@ pub(super) fn spawn_in_bowline(pool: &ThreadPool, many: u64) -> Sample {
     on(pool.scheduler(), many, one_group(0, many))
 }
 
-fn in_groups_of(pool: &ThreadPool, size: u64, many: u64) -> Sample {
+pub(super) fn in_groups_of(pool: &ThreadPool, size: u64, many: u64) -> Sample {
     on(pool.scheduler(), many, async move {
         let mut sum = 0;
         for from in (0..many).step_by(size as usize) {
@@ -266,17 +258,20 @@ fn in_groups_of(pool: &ThreadPool, size: u64, many: u64) -> Sample {
     })
 }
 
-fn spawn_in_tokio(runtime: &Runtime, many: u64) -> Sample {
+/// Spawns children in sets of a size, one set after the other.
+pub(super) fn in_sets_of(runtime: &Runtime, size: u64, many: u64) -> Sample {
     let watch = Stopwatch::start();
     let sum = runtime.block_on(async move {
         let all = tokio::spawn(async move {
-            let mut set = JoinSet::new();
-            for number in 0..many {
-                set.spawn(async move { black_box(number) });
-            }
             let mut sum = 0;
-            while let Some(number) = set.join_next().await {
-                sum += number.expect("it ends");
+            for from in (0..many).step_by(size as usize) {
+                let mut set = JoinSet::new();
+                for number in from..many.min(from + size) {
+                    set.spawn(async move { black_box(number) });
+                }
+                while let Some(number) = set.join_next().await {
+                    sum += number.expect("it ends");
+                }
             }
             sum
         });
@@ -285,7 +280,8 @@ fn spawn_in_tokio(runtime: &Runtime, many: u64) -> Sample {
     each(watch.stop(), many, sum)
 }
 
-fn spawn_in_smol(threads: usize, many: u64) -> Sample {
+/// Spawns children on smol's static executor in batches of a size, one batch after the other.
+pub(super) fn in_batches_of(threads: usize, size: u64, many: u64) -> Sample {
     // A static executor: it lives as long as the process, and its threads as long as this value.
     static EXECUTOR: StaticExecutor = StaticExecutor::new();
     let (open, closed) = async_channel::bounded::<()>(1);
@@ -300,12 +296,14 @@ fn spawn_in_smol(threads: usize, many: u64) -> Sample {
         .collect();
     let watch = Stopwatch::start();
     let sum = future::block_on(EXECUTOR.spawn(async move {
-        let children: Vec<_> = (0..many)
-            .map(|number| EXECUTOR.spawn(async move { black_box(number) }))
-            .collect();
         let mut sum = 0;
-        for child in children {
-            sum += child.await;
+        for from in (0..many).step_by(size as usize) {
+            let children: Vec<_> = (from..many.min(from + size))
+                .map(|number| EXECUTOR.spawn(async move { black_box(number) }))
+                .collect();
+            for child in children {
+                sum += child.await;
+            }
         }
         sum
     }));
@@ -320,6 +318,18 @@ fn spawn_in_smol(threads: usize, many: u64) -> Sample {
 pub(super) fn skynet_in_bowline(pool: &ThreadPool, leaves: u64) -> Sample {
     let watch = Stopwatch::start();
     let sum = sync_wait(starts_on(pool.scheduler(), Task::new(skynet(0, leaves)))).unwrap();
+    each(watch.stop(), leaves, sum)
+}
+
+pub(super) fn skynet_in_tokio(runtime: &Runtime, leaves: u64) -> Sample {
+    let watch = Stopwatch::start();
+    let sum = runtime.block_on(async { tokio::spawn(skynet_of_tokio(0, leaves)).await.expect("it ends") });
+    each(watch.stop(), leaves, sum)
+}
+
+pub(super) fn skynet_in_rayon(pool: &rayon::ThreadPool, leaves: u64) -> Sample {
+    let watch = Stopwatch::start();
+    let sum = pool.install(|| skynet_of_rayon(0, leaves));
     each(watch.stop(), leaves, sum)
 }
 

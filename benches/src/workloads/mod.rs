@@ -8,6 +8,7 @@ mod groups;
 mod hop;
 mod idle;
 mod join;
+pub mod plots;
 pub mod sleepers;
 mod tasks;
 mod timers;

@@ -100,14 +100,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     .bowline(|| wakes_at(&bowline, deep, wakes))
     .peer("depth 10", || wakes_at(&bowline, 10, wakes))
     .shown("boxed futures", || {
-        let few = wakes / 20;
-        let watch = Stopwatch::start();
-        let turns = sync_wait(starts_on(bowline.scheduler(), Task::new(nest(deep, few)))).unwrap();
-        let elapsed = watch.stop();
-        Sample {
-            values: vec![Some(elapsed.wall_each(few))],
-            check: (turns * 20) as u64,
-        }
+        wakes_of_boxes(&bowline, deep, wakes / 20).checked(wakes as u64)
     })
     .run(bench)?;
 
@@ -323,6 +316,15 @@ pub(super) fn wakes_at(pool: &ThreadPool, depth: usize, wakes: usize) -> Sample 
     Sample {
         values: vec![Some(elapsed.wall_each(wakes))],
         check: wakes as u64,
+    }
+}
+
+pub(super) fn wakes_of_boxes(pool: &ThreadPool, depth: usize, wakes: usize) -> Sample {
+    let watch = Stopwatch::start();
+    let turns = sync_wait(starts_on(pool.scheduler(), Task::new(nest(depth, wakes)))).unwrap();
+    Sample {
+        values: vec![Some(watch.stop().wall_each(wakes))],
+        check: turns as u64,
     }
 }
 

@@ -10,7 +10,7 @@ use super::work::scramble;
 use crate::clock::Stopwatch;
 use crate::harness::{Bench, Case, Metric, Sample, percentile};
 
-const METRICS: &[Metric] = &[
+pub(super) const METRICS: &[Metric] = &[
     Metric::new("cpu", "CPU ns per timer"),
     Metric::new("late p50", "µs"),
     Metric::new("late p99", "µs"),
@@ -45,12 +45,12 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 #[derive(Clone, Copy)]
-struct Timers {
-    count: usize,
+pub(super) struct Timers {
+    pub(super) count: usize,
     /// The time until the first timer is due. All are started by then.
-    lead: Duration,
+    pub(super) lead: Duration,
     /// The time between the first and the last deadline.
-    window: Duration,
+    pub(super) window: Duration,
 }
 
 impl Timers {
@@ -97,7 +97,7 @@ impl Timers {
     }
 
     /// Runs the timers on a thread of their own.
-    fn bowline(self, timer: &Timer) -> Sample {
+    pub(super) fn bowline(self, timer: &Timer) -> Sample {
         self.measure(|begin| sync_wait(when_all_iter(self.timers(timer, begin))).unwrap())
     }
 
@@ -119,7 +119,7 @@ impl Timers {
         })
     }
 
-    fn tokio(self, runtime: &tokio::runtime::Runtime) -> Sample {
+    pub(super) fn tokio(self, runtime: &tokio::runtime::Runtime) -> Sample {
         self.measure(|begin| {
             runtime.block_on(async {
                 let start = |index| {
