@@ -16,7 +16,7 @@ use bowline::factories::Never;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
-use bowline::task::Task;
+use bowline::task::{Task, TaskFuture};
 
 /// Polls a future once, drops it, and returns whether it was ready.
 async fn poll_and_drop<F: Future>(future: F) -> bool {
@@ -733,4 +733,73 @@ fn a_child_that_another_thread_polls_is_waited_for() {
         });
         assert_eq!(census.alive(), 0);
     }
+}
+
+type Chain = TaskFuture<Counted, Infallible>;
+
+/// Polls a chain of tasks that is too deep to be polled inside its parent. So it ends while its parent is held. In the next poll
+/// the parent calls `then` instead of taking the result, and goes on with the chain that is returned.
+fn does_not_take_the_result(census: &Census, mut then: impl FnMut(Chain) -> Option<Chain> + Send + 'static) {
+    fn chain(levels: usize, value: Counted) -> Task<Counted> {
+        Task::new(async move {
+            match levels {
+                0 => value,
+                _ => chain(levels - 1, value).await.unwrap(),
+            }
+        })
+    }
+    let mut at = Some(chain(10, census.value()).into_future());
+    let mut polls = 0;
+    let work = poll_fn(move |cx| {
+        polls += 1;
+        if polls == 2 {
+            at = at.take().and_then(&mut then);
+            if at.is_some() {
+                return Poll::Pending;
+            }
+        }
+        let polled = at
+            .as_mut()
+            .map_or(Poll::Ready(()), |at| Pin::new(at).poll(cx).map(drop));
+        assert_eq!(polled.is_pending(), polls == 1);
+        polled
+    });
+    sync_wait(Task::new(work)).unwrap();
+}
+
+#[test]
+fn a_child_that_has_ended_is_taken_in_a_later_poll() {
+    let census = Census::new();
+    does_not_take_the_result(&census, Some);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_child_that_has_ended_is_dropped_with_its_result() {
+    let census = Census::new();
+    does_not_take_the_result(&census, |chain| {
+        drop(chain);
+        None
+    });
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_child_that_has_ended_is_dropped_on_another_thread() {
+    let census = Census::new();
+    does_not_take_the_result(&census, |chain| {
+        thread::spawn(move || drop(chain)).join().unwrap();
+        None
+    });
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_child_that_has_ended_is_forgotten() {
+    let census = Census::new();
+    does_not_take_the_result(&census, |chain| {
+        std::mem::forget(chain);
+        None
+    });
+    assert_eq!(census.alive(), 1);
 }

@@ -117,7 +117,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             }
         };
         // SAFETY: the future owns the frame, which was started.
-        if !unsafe { Header::is_done(frame) } {
+        if !unsafe { Header::is_done(frame) || Header::end_held(polling.frame(), frame) } {
             // SAFETY: the future owns the frame, which was started.
             let began_here = unsafe { Header::is_parent(polling.frame(), frame) };
             assert!(

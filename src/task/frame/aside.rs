@@ -1,7 +1,8 @@
 //! Children that are set aside: busy, in no queue, and run when the poll at the bottom of the stack has returned.
 //!
 //! They form an intrusive ring by the links of their jobs. `child` of the parent points at the last one, whose `next` is
-//! the first. Only the thread that polls the parent accesses the ring.
+//! the first. Only the thread that polls the parent accesses the ring. A child with [`Flag::Ended`] has a result, which the
+//! poll of its parent takes by [`Header::end_held`].
 
 use core::ptr::{self, NonNull};
 
@@ -113,16 +114,25 @@ pub(super) unsafe fn publish(frame: *const ()) -> Transfer {
 pub(super) unsafe fn publish_children(frame: NonNull<Header>) -> Transfer {
     let mut resumed = Transfer::none();
     while let Some(child) = header_of(frame).take_child() {
-        // SAFETY: a child that was set aside is busy and in no queue. Its parent counts it until it ends.
-        unsafe {
-            if header_of(child).flags.replace(Flag::Polled, false) {
-                // The child was polled already, and waits for children that it has set aside itself.
-                resumed.append(publish_children(child));
-                resumed.append(suspend(child));
-            } else {
-                resumed.append(Transfer::to(child.cast::<Job>()));
-            }
-        }
+        // SAFETY: the caller polls or holds the frame, and took the child out of the ring.
+        resumed.append(unsafe { publish_child(frame, child) });
     }
     resumed
+}
+
+/// Returns the job of a child that was set aside, and that its parent does not wait for by itself.
+///
+/// # Safety
+///
+/// The calling thread polls or holds the parent. The child was in its ring until now.
+pub(super) unsafe fn publish_child(parent: NonNull<Header>, child: NonNull<Header>) -> Transfer {
+    // SAFETY: a child that was set aside is busy and in no queue. Its parent counts it until it ends.
+    unsafe {
+        Header::tie(parent, child);
+        if !header_of(child).flags.replace(Flag::Polled, false) {
+            return Transfer::to(child.cast::<Job>());
+        }
+        // The child was polled already, and waits for children that it has set aside itself.
+        publish_children(child).and(suspend(child))
+    }
 }

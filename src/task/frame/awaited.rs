@@ -1,8 +1,9 @@
-//! The children that a frame awaits and that were pending in their first poll.
+//! The pending children of a frame that other threads may run.
 //!
 //! A future can be forgotten or sent away while its child continues, and the frame is not done before that child. So the
 //! frame keeps an intrusive list of such children, with a reference to each, and stops those that are left after its
-//! future.
+//! future. A child is added when it suspends, or becomes a job. One that is [set aside](super::aside) or held is in no
+//! list: the future of its parent does not end before the thread that holds both has decided about it.
 //!
 //! Only the thread that polls the parent accesses the list and its links. A future that is dropped elsewhere leaves its
 //! child in the list, until the parent finds that the child is done.

@@ -5,9 +5,9 @@
 
 use core::ptr::NonNull;
 
-use super::finish::{finish, suspend};
+use super::finish::{finish, has_left, suspend};
 use super::flags::Flag;
-use super::state::Holding;
+use super::state::{Finish, Holding, PendingCounts};
 use super::{FrameSuccessor, Header, Polling, header_of};
 use crate::Transfer;
 use crate::sender::current;
@@ -82,7 +82,6 @@ impl Header {
             let (placement, tracker) = (Header::placement(this), Header::tracker(this));
             let successor = FrameSuccessor::parent(this);
             core::mem::forget(Header::begin_in(child, placement, tracker, successor));
-            Header::tie(this, child);
             Header::set_aside(this, child);
         }
     }
@@ -116,10 +115,7 @@ impl Header {
         if !inner.child.get().is_null() {
             inner.flags.set(Flag::Polled, !done);
             // SAFETY: the child is busy and in no queue; this thread polls its parent.
-            unsafe {
-                Header::tie(this, child);
-                Header::set_aside(this, child);
-            }
+            unsafe { Header::set_aside(this, child) };
             return Polled::Pending;
         }
         let mut resumed = Transfer::none();
@@ -139,6 +135,41 @@ impl Header {
         polled
     }
 
+    /// Marks a frame with a result as [ended](Flag::Ended), if nothing is in flight and only its owner and parent know it. Such
+    /// a frame is set aside once more, so that the poll of its parent can take the result.
+    ///
+    /// Its second turn, if the parent has not done that, finishes it as any other frame.
+    pub(super) fn try_leave_to_parent(&self) -> bool {
+        // SAFETY: the caller polls the frame, which is not done, so its context is valid.
+        let in_scope = unsafe { &*self.placement.get() }.scope.is_some();
+        !in_scope
+            && self.pending.get().is_zero()
+            && self.vtable.leave.is_none()
+            && !has_left(self)
+            && self.state.is_private()
+            && !self.flags.replace(Flag::Ended, true)
+    }
+
+    /// Finishes a child that was set aside after it had [ended](Flag::Ended). Returns `false` if the child is not such a one.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread polls this frame. The caller owns the child, which was started.
+    #[inline]
+    pub(in crate::task) unsafe fn end_held(this: NonNull<Header>, child: NonNull<Header>) -> bool {
+        let (header, inner) = (header_of(this), header_of(child));
+        // Such a child was set aside before the poll, and so is the first.
+        let is_first = NonNull::new(header.child.get()).is_some_and(|last| header_of(last).next() == child.as_ptr());
+        if !is_first || !inner.flags.has(Flag::Ended) {
+            return false;
+        }
+        header.take_child();
+        header.add_pending(-1, 0);
+        // The owner waits for this call. Nothing of the child is in flight, and no count of it is pending.
+        let none = PendingCounts::default();
+        inner.state.try_finish_private(none) || inner.state.finish(none) == Finish::Done
+    }
+
     /// Stops a child that is not awaited any more. The thread that polls it drops its future; the parent is done after
     /// that. Nothing blocks, so in a chain of tasks the outer futures are dropped before the inner ones.
     ///
@@ -153,6 +184,9 @@ impl Header {
         // SAFETY: the owner's reference keeps the child alive. `untie` and `recall` run only if this thread polls the
         // parent. A recalled child is busy and in no queue.
         unsafe {
+            if parent.is_some_and(|parent| Header::end_held(parent, child)) {
+                return;
+            }
             let tied = parent.is_some_and(|parent| Header::untie(parent, child));
             let held = if tied { Holding::Reference } else { Holding::Nothing };
             if Header::is_done(child) && !tied {
@@ -163,8 +197,6 @@ impl Header {
                 Header::stop(child);
                 return Header::wake(child, held, |_| false).run();
             };
-            // The list's reference is still pending in the child.
-            header_of(child).add_pending(0, -i16::from(tied));
             if header_of(child).nested.get() == 0 {
                 // The child was never polled. Its owner frees it like one that was not started.
                 Header::unbegin(child);

@@ -87,7 +87,7 @@ pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: 
 
 /// Returns whether the future left something that may be in flight: blocks, or children that it awaited.
 #[inline]
-fn has_left(header: &Header) -> bool {
+pub(super) fn has_left(header: &Header) -> bool {
     header.memory.has_blocks() || !header.awaited.get().is_null()
 }
 

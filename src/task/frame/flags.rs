@@ -14,6 +14,8 @@ pub(super) enum Flag {
     Ending = 2,
     /// The frame is queued again after the poll: see [`Polling::requeue`](super::Polling::requeue).
     Requeued = 4,
+    /// The frame has a result, and its parent is held: see [`Header::end_held`](super::Header::end_held).
+    Ended = 16,
     /// The successor is an operation. Written before the frame is shared.
     Operation = 8,
 }

@@ -3,12 +3,13 @@
 //! [`Header::resume`] is the job of every frame. It polls the frame, then the child that it awaits, then the parent of a
 //! child that is done. It returns when a frame has to wait. So deep chains of awaits use memory, and no stack.
 //!
-//! The frames between the first one and the polled one are *held*: busy, and waiting for their child. So a child that
-//! finishes costs its held parent no atomic operation.
+//! The frames between the first one and the polled one are *held*: busy, and waiting for their child. A child that finishes
+//! costs its held parent no atomic operation. If only its owner knows it, neither does its own end: it is [set
+//! aside](super::aside) once more, and the poll of its parent takes the result.
 
 use core::ptr::NonNull;
 
-use super::aside::publish;
+use super::aside::{publish, publish_child};
 use super::finish::{finish, suspend};
 use super::flags::Flag;
 use super::together::{enqueue_together, resume_together};
@@ -159,17 +160,27 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
         let FrameSuccessor { whom, complete } = header.successor();
         // The first child runs here, in place of its parent; its siblings are returned as jobs.
         if let Some(child) = header.take_child() {
-            // SAFETY: a child that was set aside is busy and in no queue.
-            let job = |child: NonNull<Header>| unsafe { Transfer::to(child.cast::<Job>()) };
             while let Some(sibling) = header.take_child() {
-                resumed.append(job(sibling));
+                // SAFETY: this thread holds the frame, and took the child out of the ring.
+                resumed.append(unsafe { publish_child(frame, sibling) });
             }
             if !done {
                 frame = child;
                 continue;
             }
             // The future has ended without its children: `finish` stops them, and they run by themselves.
-            resumed.append(job(child));
+            // SAFETY: this thread holds the frame, and took the child out of the ring.
+            resumed.append(unsafe { publish_child(frame, child) });
+        }
+        if done && frame != base && header.try_leave_to_parent() {
+            // The poll of the held parent takes the result, which needs no atomic operation.
+            // SAFETY: this thread holds the parent, which is not null. The child is busy and in no queue.
+            unsafe {
+                let parent = NonNull::new_unchecked(header.whom().cast::<Header>());
+                Header::set_aside(parent, frame);
+                frame = parent;
+            }
+            continue;
         }
         let wanders = frame == base && header.vtable.wanders;
         // An operation waits for its completion. The future that owns a child may be sent away, and dropped.
@@ -218,11 +229,17 @@ unsafe fn suspend_all(mut frame: NonNull<Header>, base: NonNull<Header>, mut res
     loop {
         // Read before `suspend`, after which the frame may be freed.
         let above = header_of(frame).whom();
-        // SAFETY: the caller holds the frame.
-        resumed.append(unsafe { suspend(frame) });
-        match NonNull::new(above) {
-            Some(parent) if frame != base => frame = parent.cast(),
-            _ => return resumed,
+        let parent = NonNull::new(above.cast::<Header>()).filter(|_| frame != base);
+        // SAFETY: the caller holds the frame, and its parent unless it is the base.
+        unsafe {
+            if let Some(parent) = parent {
+                Header::tie(parent, frame);
+            }
+            resumed.append(suspend(frame));
+        }
+        match parent {
+            Some(parent) => frame = parent,
+            None => return resumed,
         }
     }
 }
