@@ -116,18 +116,16 @@ impl Header {
     /// As for [`take`](Header::take). The caller holds the references.
     #[inline]
     pub(super) unsafe fn take_with<T>(this: NonNull<Header>, references: usize) -> T {
-        let header = header_of(this);
-        let mut result = MaybeUninit::<T>::uninit();
-        let is_last = header.state.is_owned_by(references);
-        // SAFETY: `take` initializes `result` from a frame that is done, and frees a frame without other references.
+        let is_last = header_of(this).state.is_owned_by(references);
+        // SAFETY: the frame is done. It is freed here if it has no other references.
         unsafe {
-            (header.vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), is_last);
+            let result = move_result(this, is_last);
             if !is_last {
                 for _ in 0..references {
                     Header::release_started(this);
                 }
             }
-            result.assume_init()
+            result
         }
     }
 
@@ -137,12 +135,23 @@ impl Header {
     ///
     /// The frame is done, with a result of type `T` that was not taken. The caller owns the frame.
     pub(in crate::task) unsafe fn take_result<T>(this: NonNull<Header>) -> T {
-        let mut result = MaybeUninit::<T>::uninit();
-        // SAFETY: the frame is done, so `take` initializes `result`.
-        unsafe {
-            (header_of(this).vtable.take)(this, NonNull::new_unchecked(result.as_mut_ptr()).cast(), false);
-            result.assume_init()
-        }
+        // SAFETY: this function asks for the same.
+        unsafe { move_result(this, false) }
+    }
+}
+
+/// Moves the result out of a frame, and frees the frame if the flag is set.
+///
+/// # Safety
+///
+/// As for [`Header::take_result`]. With `free`, the caller holds all references.
+#[inline]
+unsafe fn move_result<T>(frame: NonNull<Header>, free: bool) -> T {
+    let mut result = MaybeUninit::<T>::uninit();
+    // SAFETY: the frame is done, so `take` initializes `result`.
+    unsafe {
+        (header_of(frame).vtable.take)(frame, NonNull::new_unchecked(result.as_mut_ptr()).cast(), free);
+        result.assume_init()
     }
 }
 

@@ -2,9 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::{ContextScope, Header, Home, Tracker};
-use crate::scheduler::thread_pool::Entry;
-use crate::{Priority, Transfer};
+use super::{ContextScope, Header, Home};
+use crate::Priority;
 
 /// Where frames are queued, how urgent they are, and the scope that they are in.
 ///
@@ -50,21 +49,5 @@ impl Placement {
         self.scope
             .map(|scope| unsafe { scope.as_ref() })
             .filter(|scope| scope.frame() == frame)
-    }
-
-    /// Queues a frame with the scheduler. The frame may run, and the context be freed, before this returns.
-    ///
-    /// # Safety
-    ///
-    /// The frame is busy and in no queue, and this is its placement.
-    #[inline]
-    pub(super) unsafe fn enqueue(this: NonNull<Placement>, frame: NonNull<Header>) -> Transfer {
-        // SAFETY: a frame that is not done has a valid context.
-        let Placement { home, priority, .. } = unsafe { *this.as_ptr() };
-        // SAFETY: the caller owns the frame, and queues it here once. The entry is the frame's first field.
-        unsafe {
-            Tracker::queue(frame, priority);
-            home.enqueue(frame.cast::<Entry>())
-        }
     }
 }

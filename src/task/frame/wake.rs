@@ -6,9 +6,9 @@ use super::aside::publish_children;
 use super::ownership::free;
 use super::run::resume_here;
 use super::state::{Holding, Wake};
-use super::{Header, Placement, header_of};
+use super::{Header, Placement, Tracker, header_of};
 use crate::Transfer;
-use crate::scheduler::thread_pool::EntryKind;
+use crate::scheduler::thread_pool::{Entry, EntryKind};
 use crate::sync::atomic::Ordering::Relaxed;
 
 impl Header {
@@ -26,7 +26,7 @@ impl Header {
                 // A queued frame uses `child` as a link, so its children run by themselves.
                 false => publish_children(this),
             };
-            aside.and(Placement::enqueue(Header::placement(this), this))
+            aside.and(Header::enqueue_in(Header::placement(this), this))
         }
     }
 
@@ -43,15 +43,20 @@ impl Header {
         }
     }
 
-    /// Queues a frame with the scheduler of its context. Not inlined: most woken frames continue where they are.
+    /// Queues a frame at its placement, which may be freed before this returns. Not inlined: most woken frames continue where
+    /// they are.
     ///
     /// # Safety
     ///
     /// As for [`enqueue`](Header::enqueue). The frame has set no children aside.
     #[inline(never)]
     pub(super) unsafe fn enqueue_in(placement: NonNull<Placement>, this: NonNull<Header>) -> Transfer {
-        // SAFETY: the frame is busy and in no queue.
-        unsafe { Placement::enqueue(placement, this) }
+        // SAFETY: a busy frame has a valid context. The caller owns the frame, whose first field is the entry.
+        unsafe {
+            let Placement { home, priority, .. } = *placement.as_ptr();
+            Tracker::queue(this, priority);
+            home.enqueue(this.cast::<Entry>())
+        }
     }
 
     /// Wakes the frame, to run here if `here` says so, and releases what the caller holds. The frame may be freed then.
