@@ -97,17 +97,32 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         allocator: Cx::Allocator,
         tail: X,
     ) -> Result<NonNull<Header>, OutOfMemoryError> {
-        let memory = Self::allocate_frame(&allocator)?;
+        let memory = Self::allocate_frame(&allocator, 0)?;
         // SAFETY: the memory was just allocated.
         Ok(unsafe { Self::write(memory, future, allocator, tail) })
     }
 
-    /// Allocates the memory of a frame.
+    /// Allocates the memory of a frame, with this many units of [spare memory](frame::spare).
     #[inline]
-    pub(in crate::task) fn allocate_frame(allocator: &Cx::Allocator) -> Result<NonNull<[u8]>, OutOfMemoryError> {
-        allocator
-            .allocate(Self::LAYOUT)
-            .map_err(|_| OutOfMemoryError::new(Self::LAYOUT))
+    pub(in crate::task) fn allocate_frame(
+        allocator: &Cx::Allocator,
+        spare: u8,
+    ) -> Result<NonNull<[u8]>, OutOfMemoryError> {
+        let layout = Self::layout(usize::from(spare) * frame::spare::UNIT);
+        match allocator.allocate(layout) {
+            // The length is the requested one, also if the allocator returns more.
+            Ok(memory) => Ok(NonNull::slice_from_raw_parts(memory.cast(), layout.size())),
+            Err(_) => Err(OutOfMemoryError::new(layout)),
+        }
+    }
+
+    /// Returns how many units of spare memory a spawned frame should have.
+    #[inline]
+    pub(in crate::task) fn spare_hint() -> u8 {
+        match TypeId::of::<Cx::Allocator>() == TypeId::of::<Cached>() {
+            true => frame::spare::hint(Self::VTABLE),
+            false => 0,
+        }
     }
 
     /// Writes an unstarted frame, owned by the caller.
@@ -126,7 +141,8 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         let place = frame.as_ptr();
         // SAFETY: the caller's promise: the memory has the layout of the whole frame. All fields are written.
         unsafe {
-            (&raw mut (*place).header).write(Header::new(Self::VTABLE));
+            let spare = memory.len().saturating_sub(Self::SPARE_AT) / frame::spare::UNIT;
+            (&raw mut (*place).header).write(Header::new(Self::VTABLE, spare as u8));
             (&raw mut (*place).stage).write(FrameStage::Future(future));
             (&raw mut (*place).allocator).write(allocator);
             Self::tail(frame.cast()).write(tail);
@@ -186,11 +202,25 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         allocate: Self::allocate,
         deallocate: Self::deallocate,
         fail: Self::fail,
+        spare_at: Self::SPARE_AT,
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
         is_local: P::IS_LOCAL,
     };
 
-    /// The layout of the whole allocation.
+    const SPARE_AT: usize = Self::LAYOUT.size().next_multiple_of(frame::spare::UNIT);
+
+    /// Returns the layout of the allocation with this many bytes of spare memory.
+    #[inline]
+    fn layout(spare: usize) -> Layout {
+        if spare == 0 {
+            return Self::LAYOUT;
+        }
+        let align = Self::LAYOUT.align().max(frame::spare::UNIT);
+        // SAFETY: the alignment is a power of two. A frame and at most 4 KiB do not exceed `isize::MAX`.
+        unsafe { Layout::from_size_align_unchecked(Self::SPARE_AT + spare, align) }
+    }
+
+    /// The layout of the allocation without spare memory.
     const LAYOUT: Layout = if Cx::INHERITS {
         Layout::new::<WholeFrame<P, T, E, Cx, X>>()
     } else {
@@ -436,10 +466,10 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     #[inline]
     unsafe fn memory(this: NonNull<Self>) -> FrameAllocation<Cx::Allocator> {
         // SAFETY: the caller's promise.
-        unsafe { Header::release_memory(this.cast()) };
+        let spare = unsafe { Header::release_memory(this.cast()) };
         FrameAllocation {
             memory: this.cast(),
-            layout: Self::LAYOUT,
+            layout: Self::layout(spare),
             // SAFETY: the allocator is moved out, and not used in place afterwards.
             allocator: unsafe { (&raw const (*this.as_ptr()).allocator).read() },
         }

@@ -3,23 +3,8 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::memory::{BlockHead, ChunkSource};
-use super::{Header, header_of};
-
-/// The allocator of a frame, which is alive as long as this is used.
-pub(super) struct FrameSource(pub(super) NonNull<Header>);
-
-impl ChunkSource for FrameSource {
-    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: the frame is alive while a source of it is used.
-        unsafe { Header::allocate(self.0, layout) }
-    }
-
-    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller promises that the memory is from this source and unused.
-        unsafe { Header::deallocate(self.0, memory, layout) };
-    }
-}
+use super::memory::BlockHead;
+use super::{Header, header_of, spare};
 
 impl Header {
     /// Allocates from the frame's allocator. `None` if that has no memory.
@@ -42,6 +27,18 @@ impl Header {
         unsafe { (this.as_ref().vtable.deallocate)(this, memory, layout) };
     }
 
+    /// Returns the spare memory behind the frame and its size, if that is at least `needed`. It is not deallocated.
+    pub(super) fn spare(this: NonNull<Header>, needed: usize) -> Option<(NonNull<u8>, usize)> {
+        let header = header_of(this);
+        let size = usize::from(header.spare) * spare::UNIT;
+        if size < needed {
+            spare::learn(header.vtable, needed);
+            return None;
+        }
+        // SAFETY: the allocation of the frame extends by `size` bytes behind this offset.
+        Some((unsafe { this.cast().add(header.vtable.spare_at) }, size))
+    }
+
     /// Ends a block.
     ///
     /// # Safety
@@ -52,7 +49,7 @@ impl Header {
         // SAFETY: the polling thread owns the memory. Any other thread may mark a block, which the reference keeps alive.
         unsafe {
             if Header::is_current(this) {
-                header_of(this).memory.free(content, &FrameSource(this));
+                header_of(this).memory.free(content, this);
             } else {
                 BlockHead::set_free(content);
             }
@@ -69,7 +66,7 @@ impl Header {
         // SAFETY: as for `free_block`. The reference is released last, so the frame is alive until then.
         unsafe {
             if Header::is_current(this) {
-                header_of(this).memory.free(content, &FrameSource(this));
+                header_of(this).memory.free(content, this);
                 header_of(this).add_pending(0, -1);
             } else {
                 BlockHead::set_free(content);
@@ -83,12 +80,16 @@ impl Header {
     /// # Safety
     ///
     /// The caller frees the frame.
+    /// Returns the size of the spare memory behind the frame.
     #[inline]
-    pub(in crate::task) unsafe fn release_memory(this: NonNull<Header>) {
+    pub(in crate::task) unsafe fn release_memory(this: NonNull<Header>) -> usize {
         let header = header_of(this);
         if header.memory.is_used() {
             // SAFETY: a thread that frees the frame has exclusive access.
-            unsafe { header.memory.release(&FrameSource(this)) };
+            unsafe { header.memory.release(this) };
+        } else if header.spare != 0 {
+            spare::learn(header.vtable, 0);
         }
+        usize::from(header.spare) * spare::UNIT
     }
 }

@@ -69,8 +69,8 @@ use core::ptr::{self, NonNull};
 pub(super) use self::child::Polled;
 use self::flags::Flags;
 pub(super) use self::home::Home;
-pub(super) use self::memory::BlockContent;
 use self::memory::FrameMemory;
+pub(super) use self::memory::{BlockContent, spare};
 pub(super) use self::placement::Placement;
 pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Stops};
@@ -101,6 +101,8 @@ pub(crate) struct Header {
     /// How many polls of other frames this frame's poll is nested in.
     nested: Cell<u8>,
     flags: Flags,
+    /// The size of the [spare memory](spare) behind the frame, in units.
+    spare: u8,
     /// How often the frame was [requeued](Polling::requeue), modulo 256.
     turns: Cell<u8>,
     /// The placement of the innermost scope around the poll. Null before the start; valid until the frame is done.
@@ -123,7 +125,7 @@ const _: () = assert!(size_of::<Header>() <= 16 * size_of::<usize>() || cfg!(loo
 
 impl Header {
     #[inline(always)]
-    pub(super) fn new(vtable: &'static FrameVtable) -> Self {
+    pub(super) fn new(vtable: &'static FrameVtable, spare: u8) -> Self {
         Header {
             entry: Entry::new(Header::resume),
             vtable,
@@ -132,6 +134,7 @@ impl Header {
             stopped: AtomicBool::new(false),
             nested: Cell::new(0),
             flags: Flags::new(),
+            spare,
             turns: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),
@@ -210,9 +213,9 @@ impl Header {
         unsafe { NonNull::new_unchecked(this.as_ref().placement.replace(placement.as_ptr()).cast_mut()) }
     }
 
-    #[inline]
     /// Notes a change of the counts by the polling thread. The end of the poll applies it.
-    fn add_pending(&self, awaits: i16, references: i16) {
+    #[inline]
+    fn add_pending(&self, awaits: i8, references: i8) {
         let pending = self.pending.get().with(awaits, references);
         self.pending.set(pending.unwrap_or_else(|| {
             // The cell overflows: apply the changes so far.

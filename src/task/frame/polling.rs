@@ -5,7 +5,6 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::task::Context as Cx;
 
-use super::blocks::FrameSource;
 use super::flags::Flag;
 use super::memory::BlockContent;
 use super::{Header, Placement, frame_of};
@@ -90,8 +89,6 @@ impl<'p> Polling<'p> {
         unsafe { self.try_allocate_with(|| content) }
     }
 
-    /// Allocates a block, and constructs its content in place.
-    ///
     /// # Safety
     ///
     /// `content` neither unwinds nor uses the frame's memory.
@@ -100,16 +97,13 @@ impl<'p> Polling<'p> {
         self,
         content: impl FnOnce() -> T,
     ) -> Result<NonNull<T>, OutOfMemoryError> {
-        let (layout, memory) = (Layout::new::<T>(), &self.header().memory);
+        let layout = Layout::new::<T>();
         // SAFETY: the polling thread owns the memory. The block has room for a `T`, which is written at once.
         unsafe {
-            match memory.allocate(layout, T::VTABLE, &FrameSource(self.frame)) {
-                Some(block) => {
-                    block.cast::<T>().write(content());
-                    Ok(block.cast())
-                }
-                None => Err(OutOfMemoryError::new(layout)),
-            }
+            let block = self.header().memory.allocate(layout, T::VTABLE, self.frame);
+            let block = block.ok_or(OutOfMemoryError::new(layout))?.cast::<T>();
+            block.write(content());
+            Ok(block)
         }
     }
 
@@ -198,7 +192,7 @@ impl<'p> Polling<'p> {
     /// Stops the innermost scope around the call, or the frame if there is none. Its future is not polled again.
     pub(in crate::task) fn stop_here(self) {
         match self.placement().scope_in(self.frame) {
-            Some(scope) => scope.stop(),
+            Some(scope) => scope.stopped.set(true),
             // SAFETY: a frame that is polled is not done.
             None => unsafe { Header::stop(self.frame) },
         }

@@ -34,7 +34,7 @@ pub(in crate::task) struct ContextScope {
     /// to that frame. The frame may be done before a future that was sent away leaves this scope.
     outer: Option<NonNull<ContextScope>>,
     /// Whether something awaited inside has stopped. Accessed by the thread that polls the frame.
-    stopped: Cell<bool>,
+    pub(super) stopped: Cell<bool>,
     /// Written before the scope has other users.
     stops: Cell<Stops>,
     /// Destroys the contents of the block, and frees it. Returns the scope around this one, which the caller leaves.
@@ -70,10 +70,6 @@ impl ContextScope {
 
     pub(in crate::task) fn stops(&self) -> Stops {
         self.stops.get()
-    }
-
-    pub(in crate::task) fn stop(&self) {
-        self.stopped.set(true);
     }
 
     pub(in crate::task) fn is_stopped(&self) -> bool {

@@ -40,18 +40,18 @@ const MANY: usize = usize::MAX / REFERENCE / 4;
 /// Changes of the counts that the polling thread has not applied yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PendingCounts {
-    awaits: i16,
-    references: i16,
+    awaits: i8,
+    references: i8,
 }
 
 impl PendingCounts {
-    pub(super) fn new(awaits: i16, references: i16) -> Self {
+    pub(super) fn new(awaits: i8, references: i8) -> Self {
         PendingCounts { awaits, references }
     }
 
     /// Adds awaits and references, which may be negative. `None` on overflow.
     #[inline]
-    pub(super) fn with(self, awaits: i16, references: i16) -> Option<Self> {
+    pub(super) fn with(self, awaits: i8, references: i8) -> Option<Self> {
         Some(PendingCounts {
             awaits: self.awaits.checked_add(awaits)?,
             references: self.references.checked_add(references)?,
@@ -61,7 +61,7 @@ impl PendingCounts {
     /// Returns the summand for the state word, which wraps.
     #[inline]
     fn word(self) -> usize {
-        let times = |number: i16, unit: usize| (number as isize as usize).wrapping_mul(unit);
+        let times = |number: i8, unit: usize| (number as isize as usize).wrapping_mul(unit);
         times(self.awaits, AWAIT).wrapping_add(times(self.references, REFERENCE))
     }
 

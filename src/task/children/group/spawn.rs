@@ -36,7 +36,8 @@ impl GroupRef {
         if self.is_cancelled() {
             return Err(SpawnError::new(SpawnErrorKind::Cancelled, future));
         }
-        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
+        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator, MemberFrame::<F, T, Cx>::spare_hint())
+        else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
         let member = Member::new(Unit::spawned(self.unit), self.0, place);

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use super::block::{BlockHead, BlockVtable};
 use crate::sync::Owned;
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::task::frame::Header;
 
 /// The unit of offsets.
 pub(super) const UNIT: usize = 16;
@@ -14,15 +15,6 @@ pub(super) const HEAD: usize = size_of::<Chunk>();
 pub(super) const BLOCK: usize = size_of::<BlockHead>();
 
 const _: () = assert!((BLOCK == UNIT || cfg!(loom)) && BLOCK.is_multiple_of(UNIT) && HEAD.is_multiple_of(UNIT));
-
-/// The source of chunks: the allocator of the frame.
-pub(in crate::task::frame) trait ChunkSource {
-    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
-    /// # Safety
-    ///
-    /// The memory is from this source, with this layout, and unused.
-    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout);
-}
 
 /// The head of a chunk. Offsets are from its address, in units of [`UNIT`].
 #[repr(C, align(16))]
@@ -39,6 +31,8 @@ pub(super) struct Chunk {
     pub(super) limit: u32,
     /// Valid in the newest chunk.
     pub(super) orphans: Orphans,
+    /// Whether the chunk is the spare memory of the frame.
+    pub(super) is_spare: bool,
 }
 
 /// The awaits of a frame that were dropped in flight.
@@ -192,16 +186,18 @@ impl Chunk {
         }
     }
 
-    /// Deallocates the chunk.
+    /// Deallocates the chunk of a frame.
     ///
     /// # Safety
     ///
-    /// The chunk is from this source, and unused.
-    pub(super) unsafe fn deallocate(this: NonNull<Chunk>, source: &impl ChunkSource) {
-        // SAFETY: this is the layout that the chunk was allocated with.
+    /// The chunk is from this frame, and unused.
+    pub(super) unsafe fn deallocate(this: NonNull<Chunk>, frame: NonNull<Header>) {
+        // SAFETY: this is the layout that the chunk was allocated with. Spare memory is a part of the frame.
         unsafe {
-            let layout = Layout::from_size_align_unchecked(this.as_ref().bytes(), align_of::<Chunk>());
-            source.deallocate(this.cast(), layout);
+            if !this.as_ref().is_spare {
+                let layout = Layout::from_size_align_unchecked(this.as_ref().bytes(), align_of::<Chunk>());
+                Header::deallocate(frame, this.cast(), layout);
+            }
         }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! Blocks are bumped from chunks, and popped in LIFO order, which is the order of nearly all awaits. A block that ends out
 //! of order is marked: it is popped once it is the last, or reused when its chunk is full. Chunks are allocated lazily, the
-//! newest one is kept, and empty ones below it are deallocated. So awaits that suspend in a loop allocate once.
+//! newest one is kept, and empty ones below it are deallocated. So awaits that suspend in a loop allocate once. The frame of
+//! a spawned child may come with its first chunk: see [`spare`].
 //!
 //! # Who may access what
 //!
@@ -15,6 +16,7 @@
 
 mod block;
 mod chunk;
+pub(in crate::task) mod spare;
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -23,9 +25,8 @@ use core::ptr::{self, NonNull};
 pub(in crate::task) use self::block::BlockContent;
 pub(super) use self::block::BlockHead;
 use self::block::BlockVtable;
-pub(super) use self::chunk::ChunkSource;
 use self::chunk::{BLOCK, Chunk, HEAD, Orphans, UNIT};
-use super::Polling;
+use super::{Header, Polling};
 use crate::Transfer;
 use crate::sync::atomic::Ordering::Relaxed;
 
@@ -71,7 +72,7 @@ impl FrameMemory {
         &self,
         content: Layout,
         vtable: &'static BlockVtable,
-        source: &impl ChunkSource,
+        frame: NonNull<Header>,
     ) -> Option<NonNull<()>> {
         if let Some(chunk) = NonNull::new(self.0.get()) {
             // SAFETY: the caller owns the chunk, and writes the content.
@@ -80,7 +81,7 @@ impl FrameMemory {
             }
         }
         // SAFETY: this function asks for the same.
-        unsafe { self.allocate_slowly(content, vtable, source) }
+        unsafe { self.allocate_slowly(content, vtable, frame) }
     }
 
     /// Allocates a block when the newest chunk has no room: sweeps it, reuses a block, or adds a chunk.
@@ -93,7 +94,7 @@ impl FrameMemory {
         &self,
         content: Layout,
         vtable: &'static BlockVtable,
-        source: &impl ChunkSource,
+        frame: NonNull<Header>,
     ) -> Option<NonNull<()>> {
         // SAFETY: the caller polls the frame, and so owns all chunks. The size of a new one is checked against `LARGEST`.
         unsafe {
@@ -120,9 +121,9 @@ impl FrameMemory {
                         previous.orphans = chunk.as_ref().orphans;
                     }
                     self.0.set(chunk.as_ref().previous);
-                    Chunk::deallocate(chunk, source);
+                    Chunk::deallocate(chunk, frame);
                 } else if chunk.as_ref().chunks >= chunk.as_ref().limit {
-                    FrameMemory::pop_all(chunk, source);
+                    FrameMemory::pop_all(chunk, frame);
                 }
             }
             let needed = content
@@ -133,7 +134,19 @@ impl FrameMemory {
             if size > LARGEST {
                 return None;
             }
-            let memory = source.allocate(Layout::from_size_align_unchecked(size, align_of::<Chunk>()))?;
+            let spare = if self.is_used() {
+                None
+            } else {
+                Header::spare(frame, needed)
+            };
+            let is_spare = spare.is_some();
+            let (memory, size) = match spare {
+                Some(spare) => spare,
+                None => {
+                    let layout = Layout::from_size_align_unchecked(size, align_of::<Chunk>());
+                    (Header::allocate(frame, layout)?, size)
+                }
+            };
             let chunk = memory.cast::<Chunk>();
             let previous = self.0.replace(chunk.as_ptr());
             let (chunks, limit, orphans) = previous.as_ref().map_or((0, FEW, Orphans::default()), |chunk| {
@@ -146,6 +159,7 @@ impl FrameMemory {
                 chunks: chunks.saturating_add(1),
                 limit,
                 orphans,
+                is_spare,
             });
             Chunk::bump(chunk, content, vtable)
         }
@@ -157,7 +171,7 @@ impl FrameMemory {
     ///
     /// The caller polls or frees the frame. The content is that of a block of the frame, destroyed and unused from now on.
     #[inline]
-    pub(super) unsafe fn free(&self, content: NonNull<()>, source: &impl ChunkSource) {
+    pub(super) unsafe fn free(&self, content: NonNull<()>, frame: NonNull<Header>) {
         // SAFETY: the caller owns the memory. Since there is a block, there is a chunk.
         unsafe {
             let (chunk, block) = (NonNull::new_unchecked(self.0.get()), BlockHead::of(content));
@@ -174,7 +188,7 @@ impl FrameMemory {
             }
             // The newest chunk, which is the largest, stays.
             if !chunk.as_ref().previous.is_null() {
-                FrameMemory::pop_beneath(chunk, source);
+                FrameMemory::pop_beneath(chunk, frame);
             }
         }
     }
@@ -185,7 +199,7 @@ impl FrameMemory {
     ///
     /// The caller owns the chunks.
     #[cold]
-    unsafe fn pop_beneath(newest: NonNull<Chunk>, source: &impl ChunkSource) {
+    unsafe fn pop_beneath(newest: NonNull<Chunk>, frame: NonNull<Header>) {
         // SAFETY: the caller owns the chunks; an empty one is unused.
         unsafe {
             while let Some(chunk) = NonNull::new(newest.as_ref().previous) {
@@ -193,7 +207,7 @@ impl FrameMemory {
                     return;
                 }
                 (*newest.as_ptr()).previous = chunk.as_ref().previous;
-                Chunk::deallocate(chunk, source);
+                Chunk::deallocate(chunk, frame);
             }
         }
     }
@@ -206,7 +220,7 @@ impl FrameMemory {
     ///
     /// The caller owns the chunks. The newest one is not empty.
     #[cold]
-    unsafe fn pop_all(newest: NonNull<Chunk>, source: &impl ChunkSource) {
+    unsafe fn pop_all(newest: NonNull<Chunk>, frame: NonNull<Header>) {
         // SAFETY: the caller owns the chunks; an empty one is unused.
         unsafe {
             // Unlink the empty chunks first: the list is consistent before the allocator, which is user code, is called.
@@ -225,7 +239,7 @@ impl FrameMemory {
             (*newest.as_ptr()).limit = left.saturating_mul(2).max(FEW);
             while let Some(chunk) = NonNull::new(empty) {
                 empty = chunk.as_ref().previous;
-                Chunk::deallocate(chunk, source);
+                Chunk::deallocate(chunk, frame);
             }
         }
     }
@@ -324,7 +338,7 @@ impl FrameMemory {
     /// # Safety
     ///
     /// The caller frees the frame, so all blocks have ended, or are swept here.
-    pub(super) unsafe fn release(&self, source: &impl ChunkSource) {
+    pub(super) unsafe fn release(&self, frame: NonNull<Header>) {
         // SAFETY: a thread that frees the frame owns its chunks.
         unsafe {
             if self.has_blocks() {
@@ -336,7 +350,7 @@ impl FrameMemory {
                     assert!(is_empty, "a block outlives its frame");
                 }
                 self.0.set(chunk.as_ref().previous);
-                Chunk::deallocate(chunk, source);
+                Chunk::deallocate(chunk, frame);
             }
         }
     }
