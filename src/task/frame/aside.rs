@@ -99,7 +99,7 @@ pub(super) unsafe fn publish(frame: *const ()) -> Transfer {
         resumed.append(unsafe { publish_children(frame) });
         at = match header.nested.get() {
             0 => None,
-            _ => NonNull::new(header.whom().cast()),
+            _ => NonNull::new(header.whom.get().cast()),
         };
     }
     resumed

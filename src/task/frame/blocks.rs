@@ -63,15 +63,10 @@ impl Header {
     /// As for [`free_block`](Header::free_block) and [`unhold`](Header::unhold).
     #[inline]
     pub(in crate::task) unsafe fn release_block(this: NonNull<Header>, content: NonNull<()>) {
-        // SAFETY: as for `free_block`. The reference is released last, so the frame is alive until then.
+        // SAFETY: this function asks for the same. The reference is released last, so the frame is alive until then.
         unsafe {
-            if Header::is_current(this) {
-                header_of(this).memory.free(content, this);
-                header_of(this).add_pending(0, -1);
-            } else {
-                BlockHead::set_free(content);
-                Header::release_started(this);
-            }
+            Header::free_block(this, content);
+            Header::unhold(this);
         }
     }
 

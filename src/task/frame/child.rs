@@ -180,7 +180,7 @@ impl Header {
     pub(in crate::task) unsafe fn abandon(child: NonNull<Header>) {
         // Only the thread that polls the parent may access its lists.
         let parent =
-            NonNull::new(header_of(child).whom().cast::<Header>()).filter(|parent| Header::is_current(*parent));
+            NonNull::new(header_of(child).whom.get().cast::<Header>()).filter(|parent| Header::is_current(*parent));
         // SAFETY: the owner's reference keeps the child alive. `untie` and `recall` run only if this thread polls the
         // parent. A recalled child is busy and in no queue.
         unsafe {

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::flags::Flag;
 use super::ownership::free;
-use super::state::{Finish, Suspend};
+use super::state::Finish;
 use super::{ContextScope, Header, Polling, header_of};
 use crate::Transfer;
 
@@ -19,28 +19,17 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: the caller polls the frame. A frame to enqueue is still busy and in no queue, so its context is valid.
     unsafe {
         header.memory.sweep_some();
+        let pending = header.pending.take();
         if header.flags.has(Flag::Requeued) {
-            return requeue(frame);
+            // The frame runs again in its next turn. It stays busy, which saves a write of the state word.
+            header.flags.set(Flag::Requeued, false);
+            header.turns.set(header.turns.get().wrapping_add(1));
+            header.state.requeue(pending);
+        } else if !header.state.suspend(pending) {
+            return Transfer::none();
         }
-        match header.state.suspend(header.pending.take()) {
-            Suspend::Idle => Transfer::none(),
-            Suspend::Enqueue => Header::enqueue_in(Header::placement(frame), frame),
-        }
+        Header::enqueue_in(Header::placement(frame), frame)
     }
-}
-
-/// Ends the poll of a frame that runs again in its next turn. The frame stays busy, which saves a write of the state word.
-///
-/// # Safety
-///
-/// As for [`suspend`].
-unsafe fn requeue(frame: NonNull<Header>) -> Transfer {
-    let header = header_of(frame);
-    header.flags.set(Flag::Requeued, false);
-    header.turns.set(header.turns.get().wrapping_add(1));
-    header.state.requeue(header.pending.take());
-    // SAFETY: the frame is busy and in no queue, so its context is valid.
-    unsafe { Header::enqueue_in(Header::placement(frame), frame) }
 }
 
 /// Finishes a frame that has a result. Returns `false` if something that the frame began is in flight; then it is not done.

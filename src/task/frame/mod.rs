@@ -17,8 +17,8 @@
 //! | `entry` | the thread that queues the frame, then the queue, then the polling thread; `link` under the tracker's lock |
 //! | `state` | any thread that holds a reference or an await |
 //! | `stopped` | any thread that holds a reference or an await, before a wake |
-//! | `placement`, `tracker`, `successor` | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
-//! | `next_sibling`, and the link in `successor` | the thread that polls the parent |
+//! | `placement`, `tracker`, `whom`, `second` | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
+//! | `next_sibling`, and the link in `second` | the thread that polls the parent |
 //! | everything else, with the future and the memory | the polling thread |
 //!
 //! The *polling thread* took a busy frame from a queue, or made it busy and runs it at once. It has exclusive access until
@@ -77,7 +77,7 @@ pub(super) use self::scope::{ContextScope, Stops};
 use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
 pub(super) use self::successor::FrameSuccessor;
-use self::successor::SuccessorSlot;
+use self::successor::SecondWord;
 pub(super) use self::tracker::{Tracker, by_number};
 pub(super) use self::vtable::FrameVtable;
 pub(super) use self::waker::{frame_of, waker};
@@ -109,8 +109,10 @@ pub(crate) struct Header {
     placement: Cell<*const Placement>,
     /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
     tracker: Cell<*const Tracker>,
-    /// The successor. For a child also a link in the list of its parent: see [`successor`].
-    successor: SuccessorSlot,
+    /// The operation or the parent that is told when the frame is done. Null before the start.
+    whom: Cell<*mut ()>,
+    /// The completion of the operation, or a link in the list of the parent: see [`successor`].
+    second: Cell<SecondWord>,
     /// The last of the children that were [set aside](aside), or null. Links frames that are queued, or wait to be freed.
     child: Cell<*mut Header>,
     /// The first of the pending children that are awaited, or null: see [`awaited`].
@@ -138,7 +140,10 @@ impl Header {
             turns: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),
-            successor: SuccessorSlot::new(),
+            whom: Cell::new(ptr::null_mut()),
+            second: Cell::new(SecondWord {
+                previous: ptr::null_mut(),
+            }),
             child: Cell::new(ptr::null_mut()),
             awaited: Cell::new(ptr::null_mut()),
             next_sibling: Cell::new(ptr::null_mut()),

@@ -26,7 +26,7 @@ impl Header {
     /// The caller owns the child, which was started.
     pub(in crate::task) unsafe fn is_parent(this: NonNull<Header>, child: NonNull<Header>) -> bool {
         // SAFETY: the owner's reference keeps the child alive. Its successor does not change after the start.
-        unsafe { child.as_ref() }.whom() == this.as_ptr().cast()
+        unsafe { child.as_ref() }.whom.get() == this.as_ptr().cast()
     }
 
     /// Adds a reference.

@@ -176,7 +176,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             // The poll of the held parent takes the result, which needs no atomic operation.
             // SAFETY: this thread holds the parent, which is not null. The child is busy and in no queue.
             unsafe {
-                let parent = NonNull::new_unchecked(header.whom().cast::<Header>());
+                let parent = NonNull::new_unchecked(header.whom.get().cast::<Header>());
                 Header::set_aside(parent, frame);
                 frame = parent;
             }
@@ -228,7 +228,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
 unsafe fn suspend_all(mut frame: NonNull<Header>, base: NonNull<Header>, mut resumed: Transfer) -> Transfer {
     loop {
         // Read before `suspend`, after which the frame may be freed.
-        let above = header_of(frame).whom();
+        let above = header_of(frame).whom.get();
         let parent = NonNull::new(above.cast::<Header>()).filter(|_| frame != base);
         // SAFETY: the caller holds the frame, and its parent unless it is the base.
         unsafe {

@@ -91,14 +91,6 @@ pub(super) enum Wake {
     Free,
 }
 
-/// The outcome of a poll that left the frame waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Suspend {
-    Idle,
-    /// The frame was woken during the poll. It is still busy: the caller queues it.
-    Enqueue,
-}
-
 /// Whether a frame without a future is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
@@ -177,8 +169,9 @@ impl FrameState {
         }
     }
 
-    /// Ends a poll after which the frame waits.
-    pub(super) fn suspend(&self, pending: PendingCounts) -> Suspend {
+    /// Ends a poll after which the frame waits. Returns `true` if it was woken during the poll: then it is still busy, and the
+    /// caller queues it.
+    pub(super) fn suspend(&self, pending: PendingCounts) -> bool {
         let pending = pending.word();
         let mut state = self.0.load(Relaxed);
         loop {
@@ -188,8 +181,7 @@ impl FrameState {
             let next = if notified { counted & !NOTIFIED } else { counted & !BUSY };
             match self.0.compare_exchange_weak(state, next, AcqRel, Relaxed) {
                 Err(now) => state = now,
-                Ok(_) if notified => return Suspend::Enqueue,
-                Ok(_) => return Suspend::Idle,
+                Ok(_) => return notified,
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The successor of a frame: the operation or the parent frame that is told when the frame is done.
 
-use core::cell::Cell;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use super::flags::Flag;
 use super::{Header, Transfer};
@@ -34,46 +33,25 @@ impl FrameSuccessor {
     }
 }
 
-/// The successor as the header stores it. [`Flag::Operation`] tells the two kinds apart.
-///
-/// | field | of a frame with an operation | of a child |
-/// |---|---|---|
-/// | `whom` | the operation | the parent |
-/// | `second` | its completion | the previous child in the [list](super::awaited) of the parent, or null |
+/// The second word of a successor in the header; [`Flag::Operation`] tells the two kinds apart. The first word, `whom`, is
+/// the operation or the parent.
 ///
 /// `whom` and the completion are written before the frame is shared. Only the thread that polls the parent accesses the
 /// link. So the thread that polls the child reads the flag instead of the word.
-pub(super) struct SuccessorSlot {
-    whom: Cell<*mut ()>,
-    second: Cell<SecondWord>,
-}
-
 #[derive(Clone, Copy)]
-union SecondWord {
+pub(super) union SecondWord {
     complete: Complete,
-    previous: *mut Header,
-}
-
-impl SuccessorSlot {
-    /// Creates the slot of a frame that was not started: no parent, in no list.
-    #[inline(always)]
-    pub(super) fn new() -> Self {
-        SuccessorSlot {
-            whom: Cell::new(ptr::null_mut()),
-            second: Cell::new(SecondWord {
-                previous: ptr::null_mut(),
-            }),
-        }
-    }
+    /// The previous child in the [list](super::awaited) of the parent, or null.
+    pub(super) previous: *mut Header,
 }
 
 impl Header {
     /// Sets the successor, before the frame is shared.
     #[inline]
     pub(super) fn set_successor(&self, successor: FrameSuccessor) {
-        self.successor.whom.set(successor.whom);
+        self.whom.set(successor.whom);
         if let Some(complete) = successor.complete {
-            self.successor.second.set(SecondWord { complete });
+            self.second.set(SecondWord { complete });
             self.flags.set(Flag::Operation, true);
         }
     }
@@ -82,19 +60,13 @@ impl Header {
     #[inline]
     pub(super) fn successor(&self) -> FrameSuccessor {
         FrameSuccessor {
-            whom: self.whom(),
+            whom: self.whom.get(),
             complete: self
                 .flags
                 .has(Flag::Operation)
                 // SAFETY: `set_successor` sets the flag together with the completion.
-                .then(|| unsafe { self.successor.second.get().complete }),
+                .then(|| unsafe { self.second.get().complete }),
         }
-    }
-
-    /// Returns the operation or the parent; null before the start.
-    #[inline]
-    pub(super) fn whom(&self) -> *mut () {
-        self.successor.whom.get()
     }
 
     /// Returns the previous child in the list of the parent.
@@ -105,7 +77,7 @@ impl Header {
     #[inline]
     pub(super) unsafe fn previous_sibling(&self) -> *mut Header {
         // SAFETY: the second word of a child is the link.
-        unsafe { self.successor.second.get().previous }
+        unsafe { self.second.get().previous }
     }
 
     /// Sets the link to the previous child.
@@ -115,6 +87,6 @@ impl Header {
     /// The frame is a child, and the caller polls its parent.
     #[inline]
     pub(super) unsafe fn set_previous_sibling(&self, previous: *mut Header) {
-        self.successor.second.set(SecondWord { previous });
+        self.second.set(SecondWord { previous });
     }
 }

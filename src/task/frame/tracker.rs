@@ -101,17 +101,6 @@ impl Tracker {
         self.lock.lock()
     }
 
-    /// Returns the tracker of a frame's strand.
-    ///
-    /// # Safety
-    ///
-    /// The frame has started, and is not done while the result is used.
-    #[inline]
-    unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Tracker {
-        // SAFETY: the frame is not done, and a strand outlives its frames.
-        unsafe { Header::tracker(frame).as_ref() }
-    }
-
     /// Sets the level of a frame, and lists the frame if its strand is tracked.
     ///
     /// # Safety
@@ -120,7 +109,7 @@ impl Tracker {
     #[inline]
     pub(super) unsafe fn queue(frame: NonNull<Header>, given: Option<Priority>) {
         // SAFETY: a busy frame is not done.
-        let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
+        let (header, own) = unsafe { (frame.as_ref(), Header::tracker(frame).as_ref()) };
         match own.target() {
             None => {
                 if let Some(level) = given {
@@ -146,7 +135,7 @@ impl Tracker {
         // SAFETY: the frame has begun, and no other thread knows the strand.
         unsafe {
             let given = Header::placement(frame).as_ref().priority;
-            Tracker::of(frame).list(frame, given);
+            Header::tracker(frame).as_ref().list(frame, given);
         }
     }
 
@@ -178,7 +167,7 @@ impl Tracker {
     /// The frame is the first of a tracked strand and in no queue. No other thread raises it meanwhile.
     pub(in crate::task) unsafe fn begin_at(frame: NonNull<Header>, level: Priority) {
         // SAFETY: the first frame of a strand is alive until it was queued and polled.
-        let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
+        let (header, own) = unsafe { (frame.as_ref(), Header::tracker(frame).as_ref()) };
         own.raised.store(level as u8 + 1, Relaxed);
         header.entry.raise(level);
     }
@@ -191,7 +180,7 @@ impl Tracker {
     #[inline(never)]
     pub(super) unsafe fn dequeue(frame: NonNull<Header>) {
         // SAFETY: a busy frame is not done.
-        let (header, own) = unsafe { (frame.as_ref(), Tracker::of(frame)) };
+        let (header, own) = unsafe { (frame.as_ref(), Header::tracker(frame).as_ref()) };
         header.entry.set_tracked(false);
         let Some(tracker) = own.target() else { return };
         let _lock = tracker.lock();
@@ -234,7 +223,7 @@ impl Polling<'_> {
     /// Returns whether the frame has the default level and was not raised.
     pub(super) fn is_default(self) -> bool {
         // SAFETY: the frame is polled, so its strand has not ended.
-        let own = unsafe { Tracker::of(self.frame()) };
+        let own = unsafe { Header::tracker(self.frame()).as_ref() };
         self.placement().priority.unwrap_or_default() == Priority::Default
             && own.target().is_none_or(|tracker| tracker.raised().is_none())
     }

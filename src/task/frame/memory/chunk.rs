@@ -79,22 +79,6 @@ impl Chunk {
         }
     }
 
-    /// Returns the offset of the next block, in bytes.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the chunk.
-    #[inline]
-    pub(super) unsafe fn top(this: NonNull<Chunk>) -> usize {
-        // SAFETY: `last` is the offset of a block.
-        unsafe {
-            match this.as_ref().last {
-                0 => HEAD,
-                last => (last + Chunk::block(this, last).as_ref().units()) as usize * UNIT,
-            }
-        }
-    }
-
     /// Allocates a block behind the last one, if there is room.
     ///
     /// # Safety
@@ -106,9 +90,13 @@ impl Chunk {
         content: Layout,
         vtable: &'static BlockVtable,
     ) -> Option<NonNull<()>> {
-        // SAFETY: the caller owns the chunk. `end` is checked against its size before the head is written.
+        // SAFETY: the caller owns the chunk, and `last` is the offset of a block. `end` is checked against its size before the head is written.
         unsafe {
-            let mut head = Chunk::top(this);
+            let previous = this.as_ref().last;
+            let mut head = match previous {
+                0 => HEAD,
+                _ => (previous + Chunk::block(this, previous).as_ref().units()) as usize * UNIT,
+            };
             if content.align() > UNIT {
                 let address = this.addr().get() + head + BLOCK;
                 head += address.next_multiple_of(content.align()) - address;
@@ -120,7 +108,6 @@ impl Chunk {
                 return None;
             }
             let block = this.byte_add(head).cast::<BlockHead>();
-            let previous = (*this.as_ptr()).last;
             (*this.as_ptr()).last = (head / UNIT) as u32;
             block.write(BlockHead {
                 vtable,

@@ -280,32 +280,18 @@ impl FrameMemory {
     /// As for [`each`](FrameMemory::each).
     #[inline]
     pub(super) unsafe fn sweep_some(&self) {
-        // SAFETY: the caller owns the chunks.
+        // SAFETY: the caller owns the chunks. The newest is read again after the sweep, whose destructors may add one.
         unsafe {
-            if let Some(chunk) = self.0.get().as_mut()
-                && chunk.orphans.many != 0
-            {
-                chunk.orphans.sweep_after -= 1;
-                if chunk.orphans.sweep_after == 0 {
-                    self.sweep_now();
-                }
+            let Some(chunk) = self.0.get().as_mut().filter(|chunk| chunk.orphans.many != 0) else {
+                return;
+            };
+            chunk.orphans.sweep_after -= 1;
+            if chunk.orphans.sweep_after == 0 {
+                let left = self.sweep();
+                let orphans = &mut (*self.0.get()).orphans;
+                orphans.many = left.min(orphans.many.into()) as u16;
+                orphans.sweep_after = orphans.many.max(1);
             }
-        }
-    }
-
-    /// Sweeps, and sets the number of polls until the next sweep.
-    ///
-    /// # Safety
-    ///
-    /// As for [`each`](FrameMemory::each). There is a chunk.
-    #[cold]
-    unsafe fn sweep_now(&self) {
-        // SAFETY: the caller owns the chunks. The newest is read after the sweep, whose destructors may add one.
-        unsafe {
-            let left = self.sweep();
-            let orphans = &mut (*self.0.get()).orphans;
-            orphans.many = left.min(orphans.many.into()) as u16;
-            orphans.sweep_after = orphans.many.max(1);
         }
     }
 
