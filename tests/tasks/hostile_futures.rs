@@ -604,6 +604,29 @@ fn polled_in_another_task_when_its_own_has_ended() {
     });
 }
 
+/// The scope that it leaves last is in a scope of the outer task, which is in another one.
+#[test]
+fn dropped_when_its_own_task_and_the_nested_scopes_around_that_have_ended() {
+    of_each(|place, kind, _, world| {
+        for drops in [false, true] {
+            let making = (kind.make)(world.clone());
+            let inner = Task::new(async move {
+                let (work, _kept) = making.await;
+                begun(work).await
+            });
+            let outer = Task::new(async move {
+                let nested = task::shield(KEY.scope(7, task::with_timeout(HOUR, inner)));
+                nested.await.expect("there is time").unwrap()
+            });
+            let work = place.run(outer).unwrap();
+            if drops {
+                let other = Task::new(async move { drop(work) });
+                place.run(other).unwrap();
+            }
+        }
+    });
+}
+
 #[test]
 fn sent_to_another_task_and_dropped_there() {
     of_each(|place, kind, _, world| {

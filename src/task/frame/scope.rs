@@ -131,19 +131,27 @@ impl ContextScope {
     ///
     /// The caller is that user, and holds that reference.
     pub(in crate::task) unsafe fn exit_from(mut inner: NonNull<Header>, mut at: Option<NonNull<ContextScope>>) {
+        // The reference to an outer frame, released after the last of its scopes that end here.
+        let mut held = None;
         while let Some(scope) = at {
             // SAFETY: the user keeps the scope alive, and its reference the frame. Each scope is a user of the next.
             unsafe {
                 let frame = scope.as_ref().frame;
+                if frame != inner {
+                    if let Some(left) = held.replace(frame) {
+                        Header::unhold(left);
+                    }
+                    inner = frame;
+                }
                 at = match scope.as_ref().users.fetch_sub(1, AcqRel) {
                     1 => (scope.as_ref().end)(scope),
                     _ => None,
                 };
-                if frame != inner {
-                    Header::unhold(frame);
-                }
-                inner = frame;
             }
+        }
+        if let Some(frame) = held {
+            // SAFETY: the reference of the user in the frame inside; no scope of this frame is used any more.
+            unsafe { Header::unhold(frame) };
         }
     }
 }
