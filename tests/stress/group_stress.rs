@@ -1,4 +1,5 @@
 //! Random trees of groups, whose children fail, panic, are cancelled, dropped and leaked at random, on pools and on a run loop.
+//! Some of their futures are [moved](crate::moved_futures) to other scopes, tasks and wakers between two polls.
 //!
 //! Every run checks four things. Each child has ended before its parent, by counts that a group shares with everything below
 //! it. A group returns as many ends as it took children. Everything was dropped. Nothing hangs.
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::tasks::*;
 use crate::common::*;
+use crate::moved_futures;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
@@ -24,26 +26,37 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The state that all tasks of one tree share.
 #[derive(Clone)]
-struct Tree {
+pub(crate) struct Tree {
     /// Everything that is held, and every result.
-    census: Census,
+    pub(crate) census: Census,
     /// The values of detached tasks, which may outlive the tree.
-    detached: Census,
+    pub(crate) detached: Census,
     source: StopSource,
     /// The scheduler of some children.
-    away: PoolScheduler,
+    pub(crate) away: PoolScheduler,
     /// The number of tasks ever begun.
     begun: Arc<AtomicU64>,
 }
 
+impl Tree {
+    /// Returns the tree of a detached task, which no stop reaches.
+    pub(crate) fn apart(&self) -> Tree {
+        Tree {
+            census: self.detached.clone(),
+            source: StopSource::new(),
+            ..self.clone()
+        }
+    }
+}
+
 /// A group, or an awaited task: it counts the tasks below it that have not ended.
-struct Node {
+pub(crate) struct Node {
     alive: AtomicUsize,
     parent: Option<Arc<Node>>,
 }
 
 impl Node {
-    fn new(parent: Option<&Arc<Node>>) -> Arc<Node> {
+    pub(crate) fn new(parent: Option<&Arc<Node>>) -> Arc<Node> {
         Arc::new(Node {
             alive: AtomicUsize::new(0),
             parent: parent.cloned(),
@@ -79,16 +92,16 @@ impl Drop for Alive {
     }
 }
 
-type Error = u64;
+pub(crate) type Error = u64;
 /// The result of a child: a counted value, and its node.
-type Given = Result<(Counted, Arc<Node>), Error>;
-type Child = Pin<Box<dyn Future<Output = Given> + Send>>;
+pub(crate) type Given = Result<(Counted, Arc<Node>), Error>;
+pub(crate) type Child = Pin<Box<dyn Future<Output = Given> + Send>>;
 /// A part of a task. It owns what it uses: the compiler does not see that a borrow of it is `Send` for every lifetime.
-type Part = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+pub(crate) type Part = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// A group, as its members see it.
 #[derive(Clone)]
-struct Scope {
+pub(crate) struct Scope {
     group: TaskGroup<Given>,
     node: Arc<Node>,
     /// The numbers of children taken and of ends returned.
@@ -127,7 +140,7 @@ impl Scope {
 }
 
 /// Returns a child, or a task that is awaited.
-fn grow(tree: &Tree, above: &Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Child {
+pub(crate) fn grow(tree: &Tree, above: &Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>) -> Child {
     tree.begun.fetch_add(1, SeqCst);
     // Both are held from here on, whether or not it runs.
     let (tree, held) = (tree.clone(), tree.census.value());
@@ -157,7 +170,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
         let (tree, node) = (&tree, &node);
         let mut random = XorShift::new(seed);
         let deeper = depth < 5;
-        match random.below(if deeper { 26 } else { 12 }) {
+        match random.below(if deeper { 30 } else { 12 }) {
             0 => hops(random.below(4) as usize).await,
             1 => {
                 task::yield_now().await;
@@ -242,13 +255,8 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                 }
             }
             22 => {
-                let detached = Tree {
-                    census: tree.detached.clone(),
-                    source: StopSource::new(),
-                    ..tree.clone()
-                };
                 let root = Node::new(None);
-                let handle = task::detach(grow(&detached, &root, random.next(), depth + 2, None));
+                let handle = task::detach(grow(&tree.apart(), &root, random.next(), depth + 2, None));
                 match random.below(3) {
                     0 => drop(handle),
                     1 => {
@@ -296,6 +304,7 @@ fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64, outer: Option<Scope>
                 .await;
                 inner.is_over();
             }
+            26..=29 => moved_futures::step(tree.clone(), node.clone(), random.next(), depth).await?,
             _ => {}
         }
         Ok(())
@@ -416,6 +425,7 @@ fn random_trees_of_groups_end_after_their_children_and_leave_nothing_behind() {
     let seed = number("BOWLINE_SEED").unwrap_or(1);
     let rounds = number("BOWLINE_ROUNDS").unwrap_or(if cfg!(sanitized) { 500 } else { 10_000 });
     let _hook = ReportHook::set(|_| {});
+    moved_futures::hush_refusals();
     let pools = WORKERS.map(ThreadPool::new);
     let away = ThreadPool::new(1);
     let (watched, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

@@ -4,6 +4,7 @@
 mod common;
 
 mod group_stress;
+mod moved_futures;
 mod scope_stress;
 mod stress;
 mod task_stress;
