@@ -75,7 +75,7 @@ pub fn time_left() -> Option<Duration> {
 ///
 /// # Panics
 ///
-/// The future's panic unwinds. Panics where [`Timer::global`] does. Panics if it is polled in another task or scope than at its
+/// The future's panic unwinds. Panics where [`Timer::global`] does. Panics if it is polled in another task than at its
 /// first poll.
 ///
 /// # Cancellation

@@ -15,7 +15,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::{Env, NoScheduler, Panic, Receiver, Sender, Transfer};
+use crate::{EmptyEnv, Panic, Patched, Receiver, Sender, Transfer, WithStopToken};
 
 /// The change of a deadline: a timer, and the stop source of the inside.
 ///
@@ -266,11 +266,12 @@ impl Expiry {
 }
 
 impl Receiver<(), Infallible> for Expiry {
-    type Env = ExpiryEnv;
+    type Env = Patched<WithStopToken<InplaceStopToken<'static>>, EmptyEnv>;
 
-    fn env(&self) -> ExpiryEnv {
+    fn env(&self) -> Self::Env {
         // SAFETY: the timer's hold keeps the limit alive until the completion, after which the environment is not used.
-        ExpiryEnv(unsafe { self.limit.as_ref().stop.token().extend() })
+        let token = unsafe { self.limit.as_ref().stop.token().extend() };
+        Patched::new(WithStopToken(token), EmptyEnv)
     }
 
     fn set_value(self, (): ()) -> Transfer {
@@ -297,23 +298,4 @@ impl Drop for Expiry {
         // SAFETY: dropped without a completion, so this is the one call.
         unsafe { DeadlineScope::timer_over(self.limit, false) }.run();
     }
-}
-
-/// The environment of the timer.
-#[derive(Clone, Copy, Debug)]
-struct ExpiryEnv(InplaceStopToken<'static>);
-
-impl Env for ExpiryEnv {
-    type StopToken = InplaceStopToken<'static>;
-    type Scheduler = NoScheduler;
-
-    fn stop_token(&self) -> InplaceStopToken<'static> {
-        self.0
-    }
-
-    fn scheduler(&self) -> NoScheduler {
-        NoScheduler
-    }
-
-    fn visit(&self, _: core::any::TypeId, _: &mut dyn FnMut(&dyn core::any::Any)) {}
 }

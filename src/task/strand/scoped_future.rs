@@ -6,7 +6,7 @@
 
 use core::future::Future;
 use core::marker::PhantomPinned;
-use core::mem::ManuallyDrop;
+use core::mem::{self, ManuallyDrop};
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
@@ -23,12 +23,12 @@ pub(in crate::task) struct ScopedFuture<F, C: Change> {
     _pinned: PhantomPinned,
 }
 
-enum ScopedPhase<C> {
+enum ScopedPhase<C: Change> {
     Unpolled,
     /// Polled outside of a task.
     Outside,
-    /// Polled in a frame, whose memory has the block. The future holds a reference to the frame, and is a user of the scope.
-    Inside(NonNull<ScopeBlock<C>>),
+    /// Polled in a frame.
+    Inside(ScopeUse<C>),
     /// The future was dropped.
     Over,
 }
@@ -131,39 +131,32 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             ScopedPhase::Over => return Poll::Pending,
             ScopedPhase::Unpolled => {
                 this.phase = Polling::with(|polling| match polling {
-                    Some(polling) => ScopedPhase::Inside(ScopeBlock::begin(polling, change())),
+                    Some(polling) => ScopedPhase::Inside(ScopeUse::begin(polling, change())),
                     None => ScopedPhase::Outside,
                 });
             }
             ScopedPhase::Outside => {}
-            ScopedPhase::Inside(block) => assert!(
-                // SAFETY: the future is a user of the scope.
-                unsafe { ScopeBlock::is_here(*block) },
+            ScopedPhase::Inside(scope) => assert!(
+                scope.is_here(),
                 "a future that was polled in a task was sent to another: await it in the task where it began",
             ),
         }
         let polled = Panic::catch(|| {
-            this.entered(|this| {
-                // SAFETY: the future is not dropped yet, and structurally pinned.
-                unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
-            })
+            let _restore = this.phase.enter();
+            // SAFETY: the future is not dropped yet, and structurally pinned.
+            unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
         });
-        let polled = match polled {
-            Ok(polled) => polled,
-            // A stop inside has unwound the future; handled below.
-            Err(payload) if Stopping::is(&payload) && this.is_stopped() => Poll::Pending,
-            Err(payload) => payload.resume(),
+        let stopped = match &this.phase {
+            ScopedPhase::Inside(inside) if inside.scope().is_stopped() => Some(inside.has_stopped()),
+            _ => None,
         };
-        let ended = match (polled, &this.phase) {
-            (Poll::Ready(value), _) => Ended::Value(value),
-            // SAFETY: the future is a user of the scope.
-            (Poll::Pending, ScopedPhase::Inside(block)) => unsafe {
-                if !block.as_ref().scope.is_stopped() {
-                    return Poll::Pending;
-                }
-                Ended::Stopped(block.as_ref().change.has_stopped())
-            },
-            (Poll::Pending, _) => return Poll::Pending,
+        let ended = match (polled, stopped) {
+            (Ok(Poll::Ready(value)), _) => Ended::Value(value),
+            (Ok(Poll::Pending), None) => return Poll::Pending,
+            (Ok(Poll::Pending), Some(own)) => Ended::Stopped(own),
+            // A stop inside has unwound the future.
+            (Err(payload), Some(own)) if Stopping::is(&payload) => Ended::Stopped(own),
+            (Err(payload), _) => payload.resume(),
         };
         this.end();
         Poll::Ready(ended)
@@ -176,64 +169,16 @@ impl<F, C: Change> ScopedFuture<F, C> {
         matches!(self.phase, ScopedPhase::Over)
     }
 
-    /// Returns whether an await inside has stopped.
-    fn is_stopped(&self) -> bool {
-        // SAFETY: the future is a user of the scope.
-        matches!(self.phase, ScopedPhase::Inside(block) if unsafe { block.as_ref() }.scope.is_stopped())
-    }
-
-    /// Runs `body` in the scope's context, if this thread polls its frame.
-    fn entered<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
-        /// Restores the context, also when `body` unwinds.
-        struct Restore(NonNull<Header>, NonNull<Context>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                // SAFETY: the frame is still being polled.
-                unsafe { Header::replace_context(self.0, self.1) };
-            }
-        }
-
-        // SAFETY: the future is a user of the scope, inside the frame's poll. The context is restored.
-        let _restore = unsafe {
-            match self.phase {
-                ScopedPhase::Inside(block) if ScopeBlock::is_here(block) => {
-                    let frame = block.as_ref().scope.frame();
-                    Some(Restore(
-                        frame,
-                        Header::replace_context(frame, ScopeBlock::context(block)),
-                    ))
-                }
-                _ => None,
-            }
-        };
-        body(self)
-    }
-
     /// Drops the future, unless it was, and leaves the scope.
     pub(in crate::task) fn end(&mut self) {
-        /// Leaves the scope, also when the future's destructor unwinds.
-        struct LeaveScope<C: Change>(Option<NonNull<ScopeBlock<C>>>);
-        impl<C: Change> Drop for LeaveScope<C> {
-            fn drop(&mut self) {
-                if let Some(block) = self.0 {
-                    // SAFETY: the future was a user of the scope, and holds a reference to the frame.
-                    unsafe { ScopeBlock::leave(block) };
-                }
-            }
-        }
-
         if self.is_over() {
             return;
         }
-        let _leave = LeaveScope(match self.phase {
-            ScopedPhase::Inside(block) => Some(block),
-            _ => None,
-        });
-        self.entered(|this| {
-            this.phase = ScopedPhase::Over;
-            // SAFETY: the phase was not `Over` and is now, so the future is dropped once, in place.
-            unsafe { ManuallyDrop::drop(&mut this.future) };
-        });
+        // Dropped after the context is restored, also when the future's destructor unwinds.
+        let phase = mem::replace(&mut self.phase, ScopedPhase::Over);
+        let _restore = phase.enter();
+        // SAFETY: the phase was not `Over` and is now, so the future is dropped once, in place.
+        unsafe { ManuallyDrop::drop(&mut self.future) };
     }
 }
 
@@ -243,63 +188,94 @@ impl<F, C: Change> Drop for ScopedFuture<F, C> {
     }
 }
 
-impl<C: Change> ScopeBlock<C> {
+impl<C: Change> ScopedPhase<C> {
+    /// Enters the context of the scope until the result is dropped, if this thread polls its frame.
+    fn enter(&self) -> Option<Restore> {
+        match self {
+            ScopedPhase::Inside(inside) if inside.is_here() => {
+                let frame = inside.scope().frame();
+                // SAFETY: the frame is being polled, and `Restore` is dropped before the poll returns. The future is a user of
+                // the scope meanwhile, so the context is valid.
+                Some(unsafe {
+                    let context = NonNull::new_unchecked(&raw mut (*inside.0.as_ptr()).context);
+                    Restore(frame, Header::replace_context(frame, context))
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Restores the context of a frame that is being polled.
+struct Restore(NonNull<Header>, NonNull<Context>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // SAFETY: the frame is still being polled.
+        unsafe { Header::replace_context(self.0, self.1) };
+    }
+}
+
+/// The future's use of its scope, with a reference to the frame.
+struct ScopeUse<C: Change>(NonNull<ScopeBlock<C>>);
+
+impl<C: Change> ScopeUse<C> {
     /// Creates a scope inside the innermost one of the frame.
-    fn begin(polling: Polling<'_>, change: C) -> NonNull<Self> {
+    fn begin(polling: Polling<'_>, change: C) -> Self {
         let mut context = *polling.context();
         let block = polling.allocate(ScopeBlock {
             // SAFETY: the scope stays in the block. The outer scope is entered below.
-            scope: unsafe { ContextScope::new(polling.frame(), context.scope(), Self::close) },
+            scope: unsafe { ContextScope::new(polling.frame(), context.scope(), ScopeBlock::<C>::close) },
             context,
             change,
         });
-        let place = block.as_ptr();
         context.placement.scope = Some(block.cast());
         polling.hold();
         // SAFETY: the block is alive until the last user has left, and not shared yet.
         unsafe {
-            (*place).scope.enter_outer();
-            C::begin(
-                NonNull::new_unchecked(&raw mut (*place).change),
-                block.cast(),
-                &mut context,
-            );
-            (*place).context = context;
+            block.as_ref().scope.enter_outer();
+            C::begin(ScopeBlock::change(block), block.cast(), &mut context);
+            (*block.as_ptr()).context = context;
         }
-        block
+        ScopeUse(block)
+    }
+
+    fn scope(&self) -> &ContextScope {
+        // SAFETY: this is a user of the scope, which is alive until its last user leaves.
+        unsafe { &(*self.0.as_ptr()).scope }
     }
 
     /// Returns whether the calling thread polls the frame of the scope.
-    ///
-    /// # Safety
-    ///
-    /// The caller is a user of the scope.
-    unsafe fn is_here(this: NonNull<Self>) -> bool {
-        // SAFETY: the caller's promise.
-        Header::is_current(unsafe { this.as_ref() }.scope.frame())
+    fn is_here(&self) -> bool {
+        Header::is_current(self.scope().frame())
     }
 
-    /// # Safety
-    ///
-    /// The caller is a user of the scope.
-    unsafe fn context(this: NonNull<Self>) -> NonNull<Context> {
-        // SAFETY: the caller's promise.
-        unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).context) }
+    /// Returns whether the change has stopped the inside.
+    fn has_stopped(&self) -> bool {
+        // SAFETY: as for `scope`.
+        unsafe { self.0.as_ref() }.change.has_stopped()
     }
+}
 
-    /// Ends the future's use of its scope, and releases its reference to the frame.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the future that the scope was created for.
-    unsafe fn leave(this: NonNull<Self>) {
-        // SAFETY: the caller's promise.
+impl<C: Change> Drop for ScopeUse<C> {
+    fn drop(&mut self) {
+        let frame = self.scope().frame();
+        // SAFETY: this is a user of the scope, and holds a reference to the frame. Both end here.
         unsafe {
-            let frame = this.as_ref().scope.frame();
-            C::leave(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change)).run();
-            this.as_ref().scope.exit();
+            C::leave(ScopeBlock::change(self.0)).run();
+            self.scope().exit();
             Header::unhold(frame);
         }
+    }
+}
+
+impl<C: Change> ScopeBlock<C> {
+    /// # Safety
+    ///
+    /// The block is alive.
+    unsafe fn change(this: NonNull<Self>) -> NonNull<C> {
+        // SAFETY: the caller's promise.
+        unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).change) }
     }
 
     /// # Safety
@@ -310,7 +286,7 @@ impl<C: Change> ScopeBlock<C> {
         // SAFETY: the caller's promise: the block is exclusive, and the frame is alive.
         unsafe {
             let frame = this.as_ref().scope.frame();
-            match C::close(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change)) {
+            match C::close(Self::change(this)) {
                 Leftover::Over => Self::destroy(this),
                 Leftover::Ended => {
                     let outer = Self::destroy(this);
@@ -332,7 +308,7 @@ impl<C: Change> ScopeBlock<C> {
         // SAFETY: the caller's promise.
         unsafe {
             let (frame, outer) = (this.as_ref().scope.frame(), this.as_ref().scope.outer());
-            (&raw mut (*this.as_ptr()).change).drop_in_place();
+            Self::change(this).drop_in_place();
             Header::free_block(frame, this.cast());
             outer
         }
@@ -379,7 +355,7 @@ unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
             if !this.as_ref().scope.try_enter() {
                 return Transfer::none();
             }
-            let resumed = C::abandon(NonNull::new_unchecked(&raw mut (*this.as_ptr()).change));
+            let resumed = C::abandon(Self::change(this));
             this.as_ref().scope.exit();
             resumed
         }
