@@ -140,7 +140,8 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     pub fn scope<F: IntoFuture>(&'static self, value: T, future: F) -> TaskLocalFuture<F::IntoFuture> {
         TaskLocalFuture {
             inside: ScopedFuture::new(future.into_future()),
-            locals: Locals::bind(self.key(), value),
+            // SAFETY: the key is that of a `T`, borrowed for `'static`.
+            locals: unsafe { Locals::bind(self.key(), value) },
             is_linked: false,
         }
     }
@@ -162,9 +163,12 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     /// assert_eq!(line("outside"), "outside");
     /// ```
     pub fn sync_scope<R>(&'static self, value: T, body: impl FnOnce() -> R) -> R {
-        let locals = Locals::bind(self.key(), value);
-        // SAFETY: the binding is new, so this is the only reference.
-        unsafe { locals.link() };
+        // SAFETY: the key is that of a `T`, borrowed for `'static`. The binding is new, so this is the only reference.
+        let locals = unsafe {
+            let locals = Locals::bind(self.key(), value);
+            locals.link();
+            locals
+        };
         locals.enter(body)
     }
 
@@ -177,17 +181,20 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     }
 
     /// Calls `look` with the bound value, or else the default; returns `None` if there is neither.
+    #[inline]
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        let value = match Locals::find::<T>(self.key()) {
-            // SAFETY: the binding belongs to a scope that this thread is inside, so it outlives this call.
-            Some(value) => unsafe { value.as_ref() },
-            None => self.default.get_or_init(self.make?),
-        };
-        Some(look(value))
+        // SAFETY: the key is that of a `T`, borrowed for `'static`. The binding belongs to a scope that this thread is inside, so
+        // it outlives this call.
+        let bound = unsafe { Locals::find::<T>(self.key()).map(|value| value.as_ref()) };
+        match bound {
+            Some(value) => Some(look(value)),
+            None => Some(look(self.default.get_or_init(self.make?))),
+        }
     }
 
+    /// Returns the address of the key's name: that of the whole could also be the address of a key in the default value.
     fn key(&'static self) -> *const () {
-        ptr::from_ref(self).cast()
+        ptr::from_ref(&self.name).cast()
     }
 }
 
@@ -223,24 +230,23 @@ impl<F: Future> Future for TaskLocalFuture<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
-        // SAFETY: `inside` is structurally pinned; the other fields are not.
-        let (inside, locals, is_linked) = unsafe {
-            let this = self.get_unchecked_mut();
-            (
-                Pin::new_unchecked(&mut this.inside),
-                &mut this.locals,
-                &mut this.is_linked,
-            )
-        };
-        if !mem::replace(is_linked, true) {
+        // SAFETY: `inside` is not moved; the other fields are not pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        let locals = &this.locals;
+        if !mem::replace(&mut this.is_linked, true) {
             // SAFETY: before the first poll this is the only reference to the binding.
             unsafe { locals.link() };
         }
-        let ended = match locals.enter(|| inside.poll(cx, || Binds(locals.clone()))) {
+        // In a task the scope's context has the binding.
+        let in_task = this.inside.is_in_task();
+        // SAFETY: `inside` is structurally pinned.
+        let inside = unsafe { Pin::new_unchecked(&mut this.inside) };
+        let poll = || inside.poll(cx, || Binds(locals.clone()));
+        let ended = match if in_task { poll() } else { locals.enter(poll) } {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(ended) => ended,
         };
-        *locals = Locals::default();
+        this.locals = Locals::default();
         match ended {
             Ended::Value(value) => Poll::Ready(value),
             Ended::Stopped(_) => scoped_future::stop_outside(cx),

@@ -1,6 +1,5 @@
 //! Bindings of task-local values: a chain from the innermost outwards, with a reference count for each.
 
-use core::any::TypeId;
 use core::cell::UnsafeCell;
 use core::mem;
 use core::ptr::{self, NonNull};
@@ -20,13 +19,8 @@ pub(in crate::task) struct Binding {
     count: Count,
     /// The next outer binding, of which this owns a reference. Written before the binding is shared.
     next: UnsafeCell<Option<NonNull<Binding>>>,
+    /// The address of the key, which is borrowed for `'static`. So no other key has it, and it identifies the type of the value.
     key: *const (),
-    vtable: &'static BindingVtable,
-}
-
-/// The type-erased operations of a binding.
-struct BindingVtable {
-    value: TypeId,
     /// Frees the binding; does not unwind.
     free: unsafe fn(NonNull<Binding>),
 }
@@ -37,29 +31,25 @@ struct Bound<T> {
     value: T,
 }
 
-impl<T: Send + Sync + 'static> Bound<T> {
-    const VTABLE: &'static BindingVtable = &BindingVtable {
-        value: TypeId::of::<T>(),
-        free: Self::free,
-    };
-
-    /// # Safety
-    ///
-    /// `binding` is a `Bound<T>`, and this is the last reference.
-    unsafe fn free(binding: NonNull<Binding>) {
-        // SAFETY: the caller's promise; the binding was leaked from a box.
-        let bound = unsafe { Box::from_raw(binding.cast::<Self>().as_ptr()) };
-        // The last owner may be another task, which the panic of this destructor does not concern.
-        if let Err(payload) = Panic::catch(|| drop(bound)) {
-            // A payload whose destructor panics again is leaked.
-            mem::forget(Panic::catch(|| drop(payload)));
-        }
+/// Frees a binding.
+///
+/// # Safety
+///
+/// `binding` is a `Bound<T>`, and this is the last reference.
+unsafe fn free<T>(binding: NonNull<Binding>) {
+    // SAFETY: the caller's promise; the binding was leaked from a box.
+    let bound = unsafe { Box::from_raw(binding.cast::<Bound<T>>().as_ptr()) };
+    // The last owner may be another task, which the panic of this destructor does not concern.
+    if let Err(payload) = Panic::catch(|| drop(bound)) {
+        // A payload whose destructor panics again is leaked.
+        mem::forget(Panic::catch(|| drop(payload)));
     }
 }
 
 /// The visible bindings: a reference to the innermost, or none.
 ///
 /// Owned by everything begun in a scope that may outlive the scope.
+#[derive(Default)]
 pub(in crate::task) struct Locals(Option<NonNull<Binding>>);
 
 // SAFETY: the values are `Send + Sync`; after linking, only the atomic count changes.
@@ -69,13 +59,17 @@ unsafe impl Sync for Locals {}
 
 impl Locals {
     /// Creates a binding that is not [linked](Locals::link) yet.
-    pub(in crate::task) fn bind<T: Send + Sync + 'static>(key: *const (), value: T) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// `key` is the address of a key of `T`, which is borrowed for `'static`.
+    pub(in crate::task) unsafe fn bind<T: Send + Sync + 'static>(key: *const (), value: T) -> Self {
         let bound = Box::new(Bound {
             binding: Binding {
                 count: Count::one(),
                 next: UnsafeCell::new(None),
                 key,
-                vtable: Bound::<T>::VTABLE,
+                free: free::<T>,
             },
             value,
         });
@@ -83,18 +77,24 @@ impl Locals {
     }
 
     /// Returns the innermost value that the calling code sees for a key. Valid until that code returns.
-    pub(in crate::task) fn find<T: 'static>(key: *const ()) -> Option<NonNull<T>> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`bind`](Locals::bind).
+    #[inline]
+    pub(in crate::task) unsafe fn find<T: 'static>(key: *const ()) -> Option<NonNull<T>> {
         let mut at = here();
         while let Some(place) = at {
-            // SAFETY: a scope below this call owns a reference to the innermost binding, and each binding one to the next.
-            let binding = unsafe { place.as_ref() };
-            // A `static` key identifies its type. A key on the heap may reuse an address, so the type is compared too.
-            if ptr::eq(binding.key, key) && binding.vtable.value == TypeId::of::<T>() {
-                // SAFETY: the value has this type.
-                return Some(unsafe { NonNull::new_unchecked(&raw mut (*place.cast::<Bound<T>>().as_ptr()).value) });
+            // SAFETY: a scope below this call owns a reference to the innermost binding, and each binding one to the next. `next`
+            // is not written once other code knows the binding. The key is that of a `T`, by the contract of `bind`.
+            unsafe {
+                if ptr::eq(place.as_ref().key, key) {
+                    return Some(NonNull::new_unchecked(
+                        &raw mut (*place.cast::<Bound<T>>().as_ptr()).value,
+                    ));
+                }
+                at = *place.as_ref().next.get();
             }
-            // SAFETY: `next` is not written once other code knows the binding.
-            at = unsafe { *binding.next.get() };
         }
         None
     }
@@ -156,13 +156,6 @@ impl Locals {
     }
 }
 
-impl Default for Locals {
-    /// No bindings.
-    fn default() -> Self {
-        Locals(None)
-    }
-}
-
 impl Clone for Locals {
     fn clone(&self) -> Self {
         // SAFETY: this owns a reference, so the binding is alive.
@@ -181,7 +174,7 @@ impl Drop for Locals {
                     return;
                 }
                 last = *binding.as_ref().next.get();
-                (binding.as_ref().vtable.free)(binding);
+                (binding.as_ref().free)(binding);
             }
         }
     }

@@ -164,6 +164,15 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
 }
 
 impl<F, C: Change> ScopedFuture<F, C> {
+    /// Returns whether the scope has a context in a task, or gets one if it is polled here.
+    pub(in crate::task) fn is_in_task(&self) -> bool {
+        match self.phase {
+            ScopedPhase::Unpolled => Header::current().is_some(),
+            ScopedPhase::Inside(_) => true,
+            ScopedPhase::Outside | ScopedPhase::Over => false,
+        }
+    }
+
     /// Returns whether the future was dropped.
     pub(in crate::task) fn is_over(&self) -> bool {
         matches!(self.phase, ScopedPhase::Over)
