@@ -2,7 +2,8 @@
 //!
 //! A step makes a future of some kind over a child of the tree and polls it a few times, perhaps in a scope. Then the future meets
 //! a fate: it is awaited, dropped, forgotten, moved out of the scope, sent to another task, or polled with another waker. Another
-//! task refuses a future that waits elsewhere, with a sentence; a panic with any other message ends the test.
+//! task refuses a future that waits elsewhere, with a sentence, and so does a poll outside of tasks once the future has stopped. A
+//! panic with any other message ends the test.
 //!
 //! What a forgotten future owns itself is never counted, and neither are the results that wait for it. So all its counted values
 //! are in frames, which end with its task.
@@ -84,7 +85,8 @@ fn poll_there(work: &mut Work, cx: &mut Context<'_>) -> bool {
 }
 
 fn is_refusal(text: &str) -> bool {
-    text.contains(" was sent ") && text.contains(": await it in the ")
+    let is_sent = text.contains(" was sent ") && text.contains(": await it in the ");
+    is_sent || text.starts_with("what was awaited outside of a task has stopped")
 }
 
 /// Keeps the refusals off the standard error, where there would be thousands of them.
