@@ -194,7 +194,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
             context.as_ref().exit();
             this.as_ref().done.store(true, Release);
             // Releases the await count, which kept the frame alive until here.
-            Header::end_wait(frame, |_| false)
+            Header::end_await(frame, this.cast(), |_| false)
         }
     }
 
@@ -299,6 +299,28 @@ impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
     }
 }
 
+impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
+    /// Returns whether the handler has returned. If not, its return wakes the task, and the waker of another executor in it.
+    fn has_returned(&self, cx: &Cx<'_>) -> bool {
+        let CancellationHandler::Installed(installed) = self.handler else {
+            return true;
+        };
+        // SAFETY: the future owns the block until it calls `release`.
+        let handler = unsafe { installed.as_ref() };
+        if frame::frame_of(cx.waker()) == Some(handler.frame) {
+            return false;
+        }
+        Polling::with_frame(handler.frame, |polling| match polling {
+            Some(polling) => polling.wakes_also(installed.cast(), cx.waker(), || handler.done.load(Acquire)),
+            None => {
+                // The future was sent away from its task, which may end before it: poll again.
+                cx.waker().wake_by_ref();
+                false
+            }
+        })
+    }
+}
+
 impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler<H, F> {
     type Output = F::Output;
 
@@ -331,9 +353,8 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
         }
         // The handler runs on another thread, and must not outlive this future: the output waits for its return.
         this.output = Some(output);
-        if frame::frame_of(cx.waker()).is_none() {
-            // The handler's return wakes the frame, not a waker of another executor inside it: that one polls again.
-            cx.waker().wake_by_ref();
+        if this.has_returned(cx) && this.remove() {
+            return this.output.take().map_or(Poll::Pending, Poll::Ready);
         }
         Poll::Pending
     }

@@ -2,11 +2,13 @@
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::task::SenderFuture;
+use loom::sync::atomic::{AtomicBool, Ordering::AcqRel};
 
 use crate::support::{Ended, Stoppable, Watched, race};
 use crate::task::{Failure, begin_and_stop, task};
@@ -168,5 +170,116 @@ fn the_drop_of_a_child_elsewhere_races_with_its_completion() {
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         if report.here() { "here" } else { "there" }
+    });
+}
+
+/// A waker of another executor inside a task, which notes its wake and wakes the task.
+struct Announcing {
+    woken: AtomicBool,
+    task: Waker,
+}
+
+impl Wake for Announcing {
+    fn wake(self: Arc<Self>) {
+        self.woken.swap(true, AcqRel);
+        self.task.wake_by_ref();
+    }
+}
+
+/// Polls a future as `FuturesUnordered` does: once, and then when its own waker was woken.
+async fn announced<F: Future>(mut future: Pin<Box<F>>) -> F::Output {
+    let mut own = None;
+    poll_fn(move |context| {
+        let own: &mut Arc<Announcing> = own.get_or_insert_with(|| {
+            Arc::new(Announcing {
+                woken: AtomicBool::new(true),
+                task: context.waker().clone(),
+            })
+        });
+        if !own.woken.swap(false, AcqRel) {
+            return Poll::Pending;
+        }
+        let waker = Waker::from(own.clone());
+        future.as_mut().poll(&mut Context::from_waker(&waker))
+    })
+    .await
+}
+
+/// Begins a future under the waker of the task, and polls it under another one.
+async fn moved<F: Future>(future: F) -> F::Output {
+    let mut future = Box::pin(future);
+    match poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
+        Poll::Ready(output) => output,
+        Poll::Pending => announced(future).await,
+    }
+}
+
+/// The waker of an await that moved is registered while the await ends. It is woken, or the await is found ended.
+#[test]
+fn the_move_of_an_await_races_with_its_completion() {
+    race(3, &["here", "there"], |world, root, report| {
+        let inside = moved(awaited(world.stoppable(6)));
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        if report.here() { "here" } else { "there" }
+    });
+}
+
+/// As for an await of a sender, where the end of a child wakes its parent.
+#[test]
+fn the_move_of_a_child_races_with_its_completion() {
+    race(2, &["here", "there"], |world, root, report| {
+        let inside = moved(task(SenderFuture::new(world.remote(6))).into_future());
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        if report.here() { "here" } else { "there" }
+    });
+}
+
+/// Two awaits move. The end of one finds the flag that the other has set.
+#[test]
+fn the_moves_of_two_awaits_race_with_their_completions() {
+    race(1, &["over"], |world, root, report| {
+        let [first, second] = [6, 7].map(|number| moved(awaited(world.stoppable(number))));
+        let inside = async move {
+            let (mut first, mut second) = (Box::pin(first), Box::pin(second));
+            let mut results = (None, None);
+            poll_fn(move |context| {
+                for (future, result) in [(&mut first, &mut results.0), (&mut second, &mut results.1)] {
+                    if result.is_none()
+                        && let Poll::Ready(output) = future.as_mut().poll(context)
+                    {
+                        *result = Some(output);
+                    }
+                }
+                match &mut results {
+                    (first, Some(_)) => first.take().map_or(Poll::Pending, Poll::Ready),
+                    _ => Poll::Pending,
+                }
+            })
+            .await
+        };
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        "over"
+    });
+}
+
+/// The future is dropped after it has moved, while its await ends. The task continues.
+#[test]
+fn the_drop_of_an_await_that_moved_races_with_its_completion() {
+    race(2, &["went on"], |world, root, report| {
+        let (sender, value) = (world.stoppable(6), world.census.value(7));
+        let inside = async move {
+            begin_and_drop(moved(awaited(sender))).await;
+            Ok(value)
+        };
+        submit(task(inside).write_env(WithScheduler(InlineScheduler)), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        "went on"
     });
 }

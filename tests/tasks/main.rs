@@ -17,6 +17,7 @@ mod frame_memory;
 mod hostile_futures;
 mod local_task;
 mod macros;
+mod moved_futures;
 mod priority;
 mod schedule_future;
 mod shield;

@@ -9,7 +9,7 @@ use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::{AwaitBlock, Foreign, foreign, run_inline};
-use crate::task::frame::{Header, Polling};
+use crate::task::frame::Polling;
 use crate::{Completion, Sender};
 
 /// An awaited sender, created by `.await` or by [`IntoFuture::into_future`]. The first poll starts the sender.
@@ -190,12 +190,12 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 *self.0 = AwaitStage::Started(block);
                 // SAFETY: the future owns the block.
                 let state = unsafe { &block.as_ref().shared.state };
-                if !state.is_done() {
-                    if !Header::is_current(state.frame) {
-                        sent_elsewhere();
-                    }
-                    // The completion wakes the task, not this waker: it polls again.
-                    cx.waker().wake_by_ref();
+                let is_done = state.is_done()
+                    || Polling::with_frame(state.frame, |polling| match polling {
+                        Some(polling) => polling.wakes_also(block.cast(), cx.waker(), || state.is_done()),
+                        None => sent_elsewhere(),
+                    });
+                if !is_done {
                     return Poll::Pending;
                 }
                 *self.0 = AwaitStage::Over;

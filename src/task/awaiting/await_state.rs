@@ -115,7 +115,7 @@ impl AwaitState {
         let stays = state.stays.load(Relaxed) && !state.relay.has_passed();
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
-        unsafe { Header::end_wait(frame, |context| stays || context.is_here()) }
+        unsafe { Header::end_await(frame, relay.cast(), |context| stays || context.is_here()) }
     }
 }
 

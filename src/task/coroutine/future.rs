@@ -146,16 +146,19 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
                 let frame = task.frame();
                 *self.stage = TaskStage::Started(task);
                 // SAFETY: the future owns the frame, which was started.
-                if !unsafe { Header::is_done(frame) } {
-                    // SAFETY: the future owns the frame, which was started.
-                    let began_here =
-                        Header::current().is_some_and(|parent| unsafe { Header::is_parent(parent, frame) });
-                    assert!(
-                        began_here,
-                        "a task that is awaited in a task was sent elsewhere: await it in the task where that began",
-                    );
-                    // The end wakes the awaiting task, not this waker: it polls again.
-                    cx.waker().wake_by_ref();
+                let is_done = || unsafe { Header::is_done(frame) };
+                let is_done = is_done()
+                    || Polling::with(|polling| {
+                        // SAFETY: the future owns the frame, which was started.
+                        match polling.filter(|polling| unsafe { Header::is_parent(polling.frame(), frame) }) {
+                            Some(polling) => polling.wakes_also(frame.cast(), cx.waker(), is_done),
+                            None => panic!(
+                                "a task that is awaited in a task was sent elsewhere: await it in the task where that \
+                                 began"
+                            ),
+                        }
+                    });
+                if !is_done {
                     return Poll::Pending;
                 }
                 mem::forget(mem::replace(&mut *self.stage, TaskStage::Over));

@@ -202,7 +202,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             let mut here = false;
             // SAFETY: the parent counts this child as an await.
             let next = unsafe {
-                Header::end_wait(parent, |placement| {
+                Header::end_await(parent, frame.cast(), |placement| {
                     here = (!wanders || placement.is_here()) && current::may_poll();
                     here
                 })
@@ -215,6 +215,10 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             base = parent;
         } else {
             header_of(parent).add_pending(-1, 0);
+            if header_of(parent).state.is_moved() {
+                // SAFETY: this thread holds the parent.
+                unsafe { Header::wake_moved(parent, frame.cast()) };
+            }
         }
         frame = parent;
     }

@@ -5,13 +5,14 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Three flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
+/// Four flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
 ///
 /// | flag | means | set by | cleared by |
 /// |---|---|---|---|
 /// | `BUSY` | a thread polls the frame, or the frame is queued to be polled | the thread that wakes an idle frame | the polling thread, in [`suspend`](FrameState::suspend) |
 /// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` and [`requeue`](FrameState::requeue) |
 /// | `DONE` | the future was dropped, and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
+/// | `MOVED` | a waker is registered for an await of the frame: see [`moved`](super::moved) | the polling thread, under the lock of the strand | the thread that takes the last such waker, under that lock. So a frame without awaits does not have it |
 ///
 /// | count | one for each | the frame |
 /// |---|---|---|
@@ -31,7 +32,8 @@ pub(super) struct FrameState(AtomicUsize);
 const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
 const DONE: usize = 4;
-const AWAIT: usize = 8;
+const MOVED: usize = 8;
+const AWAIT: usize = 16;
 /// The awaits occupy the lower half of the word, and borrow from the upper half while they are below zero.
 const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
 /// A count beyond this is the result of leaking: the process aborts before it overflows.
@@ -78,6 +80,8 @@ pub(super) enum Holding {
     Nothing,
     Reference,
     Await,
+    /// An await whose end a waker of another executor may wait for.
+    MovableAwait,
 }
 
 /// The outcome of a wake.
@@ -89,6 +93,8 @@ pub(super) enum Wake {
     Noted,
     /// The caller released the last reference to a frame that is done, and frees it.
     Free,
+    /// Nothing was changed, since the frame has a waker for a [movable await](Holding::MovableAwait).
+    Moved,
 }
 
 /// Whether a frame without a future is done.
@@ -146,13 +152,17 @@ impl FrameState {
     /// Wakes the frame, and releases what the caller holds, in one step.
     #[inline]
     pub(super) fn wake(&self, held: Holding) -> Wake {
-        let held = match held {
-            Holding::Nothing => 0,
-            Holding::Reference => REFERENCE,
-            Holding::Await => AWAIT,
+        let (held, heeded) = match held {
+            Holding::Nothing => (0, 0),
+            Holding::Reference => (REFERENCE, 0),
+            Holding::Await => (AWAIT, 0),
+            Holding::MovableAwait => (AWAIT, MOVED),
         };
         let mut state = self.0.load(Relaxed);
         loop {
+            if state & heeded != 0 {
+                return Wake::Moved;
+            }
             let idle = state & (BUSY | DONE) == 0;
             let flag = match (idle, state & DONE != 0) {
                 (true, _) => BUSY,
@@ -167,6 +177,21 @@ impl FrameState {
                 Ok(_) => return Wake::Noted,
             }
         }
+    }
+
+    /// Returns whether a waker is registered. Exact for the thread that polls or holds the frame, except that it may be gone.
+    #[inline]
+    pub(super) fn is_moved(&self) -> bool {
+        self.0.load(Relaxed) & MOVED != 0
+    }
+
+    /// Notes whether a waker is registered. The caller holds the lock of the strand.
+    #[cold]
+    pub(super) fn set_moved(&self, moved: bool) {
+        match moved {
+            true => self.0.fetch_or(MOVED, AcqRel),
+            false => self.0.fetch_and(!MOVED, AcqRel),
+        };
     }
 
     /// Ends a poll after which the frame waits. Returns `true` if it was woken during the poll: then it is still busy, and the

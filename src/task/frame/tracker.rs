@@ -6,6 +6,7 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
+use super::moved::MovedWakers;
 use super::{Header, Polling};
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::sync::{SpinGuard, SpinLock};
@@ -35,8 +36,12 @@ pub(in crate::task) struct Tracker {
     /// One more than the level that the strand was raised to, or zero. Stored with relaxed ordering under the lock, and
     /// also loaded without it. A thread whose load misses a raise has linked itself before, so the raising thread finds it.
     raised: AtomicU8,
-    lock: SpinLock<()>,
+    /// Protects the list of queued frames, and the wakers of awaits that [moved](super::moved).
+    lock: SpinLock<MovedWakers>,
 }
+
+/// The lock of a strand, held.
+pub(in crate::task) type TrackerGuard<'a> = SpinGuard<'a, MovedWakers>;
 
 /// The number of queued frames that a strand tracks, since a search of the list takes time. Frames beyond it keep the level
 /// that they were queued with.
@@ -61,7 +66,7 @@ impl Tracker {
             queued: Cell::new(ptr::null_mut()),
             many: Cell::new(0),
             raised: AtomicU8::new(0),
-            lock: SpinLock::new(()),
+            lock: SpinLock::new(None),
         }
     }
 
@@ -97,7 +102,7 @@ impl Tracker {
         }
     }
 
-    pub(in crate::task) fn lock(&self) -> SpinGuard<'_, ()> {
+    pub(in crate::task) fn lock(&self) -> TrackerGuard<'_> {
         self.lock.lock()
     }
 
@@ -197,7 +202,7 @@ impl Tracker {
     }
 
     /// Raises the strand and its queued frames. Returns the lock, or `None` if the strand has that level already.
-    pub(in crate::task) fn raise(&self, level: Priority, resumed: &mut Transfer) -> Option<SpinGuard<'_, ()>> {
+    pub(in crate::task) fn raise(&self, level: Priority, resumed: &mut Transfer) -> Option<TrackerGuard<'_>> {
         if self.raised() >= Some(level) {
             return None;
         }

@@ -66,9 +66,19 @@ impl Header {
     /// The caller holds `held`, or something else that keeps the frame alive.
     #[inline]
     pub(super) unsafe fn wake(this: NonNull<Header>, held: Holding, here: impl FnOnce(&Placement) -> bool) -> Transfer {
-        // SAFETY: that keeps the header alive.
-        match unsafe { this.as_ref() }.state.wake(held) {
-            Wake::Noted => Transfer::none(),
+        // SAFETY: the caller's promise, which keeps the header alive.
+        unsafe { Header::woken(this, this.as_ref().state.wake(held), here) }
+    }
+
+    /// Does what follows from a wake.
+    ///
+    /// # Safety
+    ///
+    /// The caller had this outcome, and has done nothing about it.
+    #[inline]
+    unsafe fn woken(this: NonNull<Header>, wake: Wake, here: impl FnOnce(&Placement) -> bool) -> Transfer {
+        match wake {
+            Wake::Noted | Wake::Moved => Transfer::none(),
             Wake::Enqueue => {
                 // SAFETY: this call made the frame busy, so it is in no queue and not done. Its context is valid.
                 unsafe {
@@ -96,6 +106,29 @@ impl Header {
     pub(in crate::task) unsafe fn end_wait(this: NonNull<Header>, here: impl FnOnce(&Placement) -> bool) -> Transfer {
         // SAFETY: the caller holds that await.
         unsafe { Header::wake(this, Holding::Await, here) }
+    }
+
+    /// Wakes the frame for the await `key` that has ended, and the waker under which its future was polled last.
+    ///
+    /// # Safety
+    ///
+    /// The frame counts the caller as an await.
+    #[inline]
+    pub(in crate::task) unsafe fn end_await(
+        this: NonNull<Header>,
+        key: NonNull<()>,
+        here: impl FnOnce(&Placement) -> bool,
+    ) -> Transfer {
+        // SAFETY: the caller holds that await, so the frame is not done.
+        unsafe {
+            let state = &this.as_ref().state;
+            let mut wake = state.wake(Holding::MovableAwait);
+            if wake == Wake::Moved {
+                Header::wake_moved(this, key);
+                wake = state.wake(Holding::Await);
+            }
+            Header::woken(this, wake, here)
+        }
     }
 
     /// Wakes the frame for a child that has ended. It runs after the children that were spawned later.

@@ -8,12 +8,11 @@ use std::vec::Vec;
 use super::{Context, Facts, Link, Record, TaskRef};
 use crate::Priority;
 use crate::memory::{Links, List, links};
-use crate::sync::SpinGuard;
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::task::frame::Tracker;
+use crate::task::frame::{Tracker, TrackerGuard};
 
 /// The state that all frames of a strand share. It lives in the operation, or in the frame of a spawned child, until that is
 /// done.
@@ -251,7 +250,7 @@ impl Unit {
     }
 
     /// Locks the lists. The lock is held for a few instructions, and never while user code runs.
-    pub(in crate::task) fn lock(&self) -> SpinGuard<'_, ()> {
+    pub(in crate::task) fn lock(&self) -> TrackerGuard<'_> {
         self.tracker.lock()
     }
 
