@@ -271,7 +271,7 @@ fn the_moves_of_two_awaits_race_with_their_completions() {
 /// The future is dropped after it has moved, while its await ends. The task continues.
 #[test]
 fn the_drop_of_an_await_that_moved_races_with_its_completion() {
-    race(2, &["went on"], |world, root, report| {
+    race(1, &["went on"], |world, root, report| {
         let (sender, value) = (world.stoppable(6), world.census.value(7));
         let inside = async move {
             begin_and_drop(moved(awaited(sender))).await;

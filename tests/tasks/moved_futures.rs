@@ -176,7 +176,7 @@ fn a_future_that_moves_into_a_blocking_call_wakes_it() {
                 while polls.load(SeqCst) == 0 {
                     thread::yield_now();
                 }
-                continuation.resume(7);
+                let _ = continuation.resume(7);
             });
             assert_eq!(sync_wait(starts_on(pool.scheduler(), blocks)).unwrap(), 7);
         });

@@ -100,28 +100,17 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         }
     }
 
-    /// Takes the result if there is one, destroys the operation and releases the block.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the future. If this returns a result, the caller does not use the block afterwards.
-    #[inline]
-    pub(super) unsafe fn take(this: NonNull<Self>) -> Option<Completion<S::Value, S::Error>> {
-        // SAFETY: the future holds a reference to the frame.
-        unsafe { this.as_ref().shared.state.is_done().then(|| Self::take_done(this)) }
-    }
-
-    /// Takes the result of a sender that has completed, like [`take`](AwaitBlock::take).
+    /// Takes the result of a sender that has completed, destroys the operation and releases the block.
     ///
     /// # Safety
     ///
     /// The caller is the future, and does not use the block afterwards. The sender has completed.
     #[inline]
-    pub(super) unsafe fn take_done(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
+    pub(super) unsafe fn take(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
         /// Frees the block, also when the operation's destructor unwinds.
-        struct FreeOnUnwind(NonNull<Header>, NonNull<()>);
-        impl Drop for FreeOnUnwind {
-            #[cold]
+        struct FreeBlock(NonNull<Header>, NonNull<()>);
+        impl Drop for FreeBlock {
+            #[inline]
             fn drop(&mut self) {
                 // SAFETY: the future owned the block, whose operation is destroyed; the future's reference is released.
                 unsafe { Header::release_block(self.0, self.1) };
@@ -132,11 +121,8 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         unsafe {
             let place = this.as_ptr();
             let result = (*(*place).shared.result.get()).take();
-            let free = FreeOnUnwind((*place).shared.state.frame, this.cast());
+            let _free = FreeBlock((*place).shared.state.frame, this.cast());
             Self::destroy(this);
-            let (frame, content) = (free.0, free.1);
-            mem::forget(free);
-            Header::release_block(frame, content);
             result.unwrap_or(Completion::Stopped)
         }
     }
@@ -154,9 +140,8 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             if !state.is_done() {
                 state.request_stop().run();
             }
-            if let Some(result) = Self::take(this) {
-                drop(result);
-                return;
+            if state.is_done() {
+                return drop(Self::take(this));
             }
             let frame = state.frame;
             Polling::with_frame(frame, |polling| polling.map(Polling::add_orphan));

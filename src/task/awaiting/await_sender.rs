@@ -168,7 +168,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             if block.as_ref().shared.state.is_done() {
                 // The stage contains nothing that needs a drop.
                 ptr::write(&raw mut *self.0, AwaitStage::Over);
-                return conclude(polling, AwaitBlock::take_done(block));
+                return conclude(polling, AwaitBlock::take(block));
             }
             if block.as_ref().shared.state.frame != polling.frame() {
                 sent_elsewhere();
@@ -200,7 +200,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 }
                 *self.0 = AwaitStage::Over;
                 // SAFETY: the future owns the block, which is done.
-                unsafe { AwaitBlock::take(block) }.unwrap_or(Completion::Stopped)
+                unsafe { AwaitBlock::take(block) }
             }
             AwaitStage::Sender(sender) if S::COMPLETES.is_inline() => {
                 Polling::with(|polling| run_inline(sender, polling))

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use super::{DefaultContext, InAllocator, Task, TaskContext};
+use super::{DefaultContext, InAllocator, Plain, Task, TaskContext, Try};
 use crate::scheduler::OutOfMemoryError;
 
 /// A builder for tasks with another context or allocator, created by [`Task::builder`].
@@ -104,7 +104,7 @@ impl<C: TaskContext> TaskBuilder<C> {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        Task::of_plain(future, self.allocator)
+        Task::from_future(Plain(future), self.allocator)
     }
 
     /// Creates a task from a future that returns a `Result`.
@@ -119,7 +119,7 @@ impl<C: TaskContext> TaskBuilder<C> {
         E: Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        Task::of_result(future, self.allocator)
+        Task::from_future(Try::<_, false>(future), self.allocator)
     }
 }
 

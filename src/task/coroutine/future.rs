@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::Task;
+use super::{HomedTask, Task};
 use crate::Completion;
 use crate::task::awaiting::{Foreign, conclude, foreign};
 use crate::task::frame::{Header, Polled, Polling};
@@ -55,17 +55,6 @@ impl<T, E> TaskFuture<T, E> {
     pub(super) fn new(task: Task<T, E>) -> Self {
         TaskFuture {
             stage: ManuallyDrop::new(TaskStage::Unstarted(task)),
-        }
-    }
-
-    /// Takes the task back, if it was not started.
-    pub(in crate::task) fn take_unstarted(&mut self) -> Option<Task<T, E>> {
-        match mem::replace(&mut *self.stage, TaskStage::Over) {
-            TaskStage::Unstarted(task) => Some(task),
-            other => {
-                *self.stage = other;
-                None
-            }
         }
     }
 
@@ -139,6 +128,8 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
     #[inline(never)]
     fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
         let mut foreign = match mem::replace(&mut *self.stage, TaskStage::Over) {
+            // SAFETY: the future owns the frame.
+            TaskStage::Unstarted(task) if unsafe { Header::is_local(task.frame()) } => Foreign::start(HomedTask(task)),
             TaskStage::Unstarted(task) => Foreign::start(task),
             TaskStage::Foreign(foreign) => foreign,
             TaskStage::Over => return Poll::Pending,

@@ -10,12 +10,12 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::{Homed, HomedFuture, Task};
+use super::{Homed, HomedFuture, Task, TaskFuture, TaskOperation};
 use crate::sender::demand::demand;
+use crate::sender::receiver::receive_as_completion;
 use crate::sender::stage::Stage;
-use crate::task::awaiting::{Foreign, LocalHome, Noted, foreign};
-use crate::task::frame;
-use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::task::awaiting::{LocalHome, Noted};
+use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// A [`Task`] of a future that need not be `Send`: it stays on the thread that created it.
 ///
@@ -63,14 +63,12 @@ use crate::{Completes, Env, Operation, Panic, Receiver, Scheduler, Sender, Trans
 /// One, for the task.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct LocalTask<T, E = Infallible> {
-    task: HomedTask<T, E>,
+    task: HomedTask<Homed<T>, Homed<E>>,
     _stays: PhantomData<*mut ()>,
 }
 
-type InnerTask<T, E> = Task<Homed<T>, Homed<E>>;
-
-/// A local task whose result is still wrapped. It is not sent to another thread.
-struct HomedTask<T, E>(InnerTask<T, E>);
+/// The task of a local task, whose result is still wrapped. It is not sent to another thread.
+pub(super) struct HomedTask<T, E>(pub(super) Task<T, E>);
 
 impl<T: 'static> LocalTask<T> {
     /// Creates a task from a future, whose output is the task's value.
@@ -138,7 +136,7 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
 
 /// The operation of a [`LocalTask`].
 pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
-    operation: HomedOperation<T, E, LocalTaskReceiver<R>>,
+    operation: HomedOperation<Homed<T>, Homed<E>, LocalTaskReceiver<R>>,
 }
 
 impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
@@ -152,14 +150,14 @@ impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation
 crate::opaque!([T: 'static, E: 'static, R: Receiver<T, E>] LocalTaskOperation<T, E, R>);
 
 // SAFETY: operation and place of completion are those of a task; it touches nothing after starting that. It is `!Unpin`.
-unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
-    type Value = Homed<T>;
-    type Error = Homed<E>;
+unsafe impl<T: Send + 'static, E: Send + 'static> Sender for HomedTask<T, E> {
+    type Value = T;
+    type Error = E;
     const COMPLETES: Completes = Completes::OnStartScheduler;
-    type Operation<R: Receiver<Homed<T>, Homed<E>>> = HomedOperation<T, E, R>;
+    type Operation<R: Receiver<T, E>> = HomedOperation<T, E, R>;
 
     #[inline]
-    fn connect<R: Receiver<Homed<T>, Homed<E>>>(self, receiver: R) -> HomedOperation<T, E, R> {
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> HomedOperation<T, E, R> {
         HomedOperation {
             stage: Stage::new((self, receiver)),
             _stays: PhantomData,
@@ -168,20 +166,18 @@ unsafe impl<T: 'static, E: 'static> Sender for HomedTask<T, E> {
     }
 }
 
-/// The operation of the inner task.
-type HomedTaskOperation<T, E, R> = <InnerTask<T, E> as Sender>::Operation<HomedReceiver<R>>;
-/// First the task and its receiver, then the operation.
-type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), HomedTaskOperation<T, E, R>>;
+/// First the task and its receiver, then the operation of the task.
+type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), TaskOperation<T, E, HomedReceiver<R>>>;
 
 /// The operation of a [`HomedTask`].
-struct HomedOperation<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> {
+pub(super) struct HomedOperation<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> {
     stage: InTurn<T, E, R>,
     /// Not `Send`: like the task, it is started, or dropped unstarted, on the thread that created it.
     _stays: PhantomData<*mut ()>,
     _pinned: PhantomPinned,
 }
 
-impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for HomedOperation<T, E, R> {
+impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for HomedOperation<T, E, R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: only the task and the receiver are moved, and they are not pinned.
         let stage = unsafe { &mut self.get_unchecked_mut().stage };
@@ -203,42 +199,31 @@ impl<T: 'static, E: 'static, R: Receiver<Homed<T>, Homed<E>>> Operation for Home
         });
         let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
                    `run_loop.run_until(task)`";
-        let home = match asked {
-            Ok((home, false)) => Ok(home),
-            Ok((_, true)) => Err(Panic::new(Box::new(why))),
-            Err(payload) => Err(payload),
-        };
-        let home = match home {
-            Ok(home) => home,
-            Err(payload) => {
-                let dropped = Panic::catch(|| drop(task));
-                return receiver.set_panicked(dropped.err().unwrap_or(payload));
+        let payload = match asked {
+            Ok((home, false)) => {
+                // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
+                let noted = home.map(|home| unsafe { home.note(task.frame()) });
+                let receiver = HomedReceiver { receiver, noted };
+                // SAFETY: the stage is empty and structurally pinned; the operation is started once, and stays until it has
+                // completed.
+                return unsafe { Stage::start(stage.into(), task.connect(receiver)) };
             }
+            Ok((_, true)) => Panic::new(Box::new(why)),
+            Err(payload) => payload,
         };
-        // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
-        let noted = home.map(|home| unsafe { home.note(task.frame()) });
-        let receiver = HomedReceiver { receiver, noted };
-        // SAFETY: the stage is empty and structurally pinned; the operation is started once, and stays until it has completed.
-        unsafe { Stage::start(stage.into(), task.connect(receiver)) }
+        let dropped = Panic::catch(|| drop(task));
+        receiver.set_panicked(dropped.err().unwrap_or(payload))
     }
 }
 
 /// The receiver of the inner task.
-struct HomedReceiver<R> {
+pub(super) struct HomedReceiver<R> {
     receiver: R,
     /// Set if the task is awaited in an executor of another crate.
     noted: Option<Noted>,
 }
 
-impl<R> HomedReceiver<R> {
-    #[inline]
-    fn forget(self) -> R {
-        drop(self.noted);
-        self.receiver
-    }
-}
-
-impl<T, E, R: Receiver<Homed<T>, Homed<E>>> Receiver<Homed<T>, Homed<E>> for HomedReceiver<R> {
+impl<T, E, R: Receiver<T, E>> Receiver<T, E> for HomedReceiver<R> {
     type Env = R::Env;
 
     #[inline]
@@ -246,24 +231,17 @@ impl<T, E, R: Receiver<Homed<T>, Homed<E>>> Receiver<Homed<T>, Homed<E>> for Hom
         self.receiver.env()
     }
 
-    #[inline]
-    fn set_value(self, value: Homed<T>) -> Transfer {
-        self.forget().set_value(value)
-    }
+    receive_as_completion!(T, E);
+}
 
+impl<R> HomedReceiver<R> {
     #[inline]
-    fn set_error(self, error: Homed<E>) -> Transfer {
-        self.forget().set_error(error)
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.forget().set_stopped()
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.forget().set_panicked(payload)
+    fn complete<T, E>(self, completion: Completion<T, E>) -> Transfer
+    where
+        R: Receiver<T, E>,
+    {
+        drop(self.noted);
+        completion.deliver(self.receiver)
     }
 }
 
@@ -278,24 +256,21 @@ impl<T, E, R: Receiver<T, E>> Receiver<Homed<T>, Homed<E>> for LocalTaskReceiver
         self.0.env()
     }
 
-    #[inline]
-    fn set_value(self, value: Homed<T>) -> Transfer {
-        self.0.set_value(value.into_inner())
-    }
+    receive_as_completion!(Homed<T>, Homed<E>);
+}
 
+impl<R> LocalTaskReceiver<R> {
     #[inline]
-    fn set_error(self, error: Homed<E>) -> Transfer {
-        self.0.set_error(error.into_inner())
-    }
-
-    #[inline]
-    fn set_stopped(self) -> Transfer {
-        self.0.set_stopped()
-    }
-
-    #[inline]
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        self.0.set_panicked(payload)
+    fn complete<T, E>(self, completion: Completion<Homed<T>, Homed<E>>) -> Transfer
+    where
+        R: Receiver<T, E>,
+    {
+        match completion {
+            Completion::Value(value) => self.0.set_value(value.into_inner()),
+            Completion::Error(error) => self.0.set_error(error.into_inner()),
+            Completion::Panicked(payload) => self.0.set_panicked(payload),
+            Completion::Stopped => self.0.set_stopped(),
+        }
     }
 }
 
@@ -307,7 +282,6 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     fn into_future(self) -> LocalTaskFuture<T, E> {
         LocalTaskFuture {
             future: self.task.0.into_future(),
-            foreign: None,
             _stays: PhantomData,
         }
     }
@@ -340,9 +314,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
 /// The task's panic unwinds. A task that stops also stops the awaiting task; outside of a task, this panics.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct LocalTaskFuture<T: 'static, E: 'static> {
-    future: <InnerTask<T, E> as IntoFuture>::IntoFuture,
-    /// Set if it was started outside of a task.
-    foreign: Option<Foreign<Homed<T>, Homed<E>>>,
+    future: TaskFuture<Homed<T>, Homed<E>>,
     _stays: PhantomData<*mut ()>,
 }
 
@@ -351,38 +323,9 @@ impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        if self.foreign.is_some() || frame::frame_of(cx.waker()).is_none() {
-            return self.poll_foreign(cx);
-        }
-        Pin::new(&mut self.future).poll(cx).map(unwrap)
+        let polled = Pin::new(&mut self.future).poll(cx);
+        polled.map(|result| result.map(Homed::into_inner).map_err(Homed::into_inner))
     }
-}
-
-impl<T: 'static, E: 'static> LocalTaskFuture<T, E> {
-    /// Polls outside of a task, or a task that was started there.
-    #[cold]
-    fn poll_foreign(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        if let Some(task) = self.future.take_unstarted() {
-            self.foreign = Some(Foreign::start(HomedTask(task)));
-        }
-        let Some(foreign) = &mut self.foreign else {
-            // Started in a task, or over.
-            return Pin::new(&mut self.future).poll(cx).map(unwrap);
-        };
-        match foreign.poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(completion) => {
-                self.foreign = None;
-                Poll::Ready(unwrap(foreign::conclude(completion)))
-            }
-        }
-    }
-}
-
-/// Unwraps the result.
-#[inline]
-fn unwrap<T, E>(result: Result<Homed<T>, Homed<E>>) -> Result<T, E> {
-    result.map(Homed::into_inner).map_err(Homed::into_inner)
 }
 
 crate::opaque!([T: 'static, E: 'static] LocalTaskFuture<T, E>);

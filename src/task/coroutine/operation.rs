@@ -9,12 +9,11 @@ use std::boxed::Box;
 use std::format;
 
 use super::{ContextScheduler, DefaultContext, Produces, TaskContext};
-use crate::scheduler::OutOfMemoryError;
 use crate::sender::env::look_in;
 use crate::stop::ErasedStopToken;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
 use crate::task::strand::{Awaiter, Context, Unit};
-use crate::{Completion, Env, Operation, Panic, Priority, Receiver, Transfer};
+use crate::{Completion, Env, Operation, Panic, Receiver, Transfer};
 
 /// The scheduler of a task with a context, in an environment.
 pub(super) type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
@@ -87,15 +86,13 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     ///
     /// `this` is a started operation, whose frame is done.
     unsafe fn complete(this: NonNull<()>) -> Transfer {
-        // SAFETY: the caller's promise: the frame is done, so this call has exclusive access.
-        let this = unsafe { &mut *this.cast::<Self>().as_ptr() };
-        // SAFETY: the start wrote the context. The task and all others that used its home are done, and the frame is alive.
-        let home = unsafe { this.context.assume_init_ref() }.placement.home;
-        // SAFETY: all users of the home are done. A home of the enclosing task belongs to another operation.
-        unsafe { home.take_back(NonNull::from(&*this).cast(), this.frame) };
-        // SAFETY: the frame is done. The fields of the start are dropped once, before the completion, after which their borrows
-        // may be invalid.
+        // SAFETY: the caller's promise: the frame is done, so this call has exclusive access, and all users of the home are done.
+        // The start wrote its fields. They are dropped once, before the completion, after which their borrows may be invalid.
         unsafe {
+            let this = &mut *this.cast::<Self>().as_ptr();
+            let home = this.context.assume_init_ref().placement.home;
+            // A home of the enclosing task belongs to another operation.
+            home.take_back(NonNull::from(&*this).cast(), this.frame);
             this.unit.assume_init_ref().end();
             this.unit.assume_init_drop();
             let completion: Completion<T, E> = Header::take(this.frame);
@@ -120,7 +117,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
 
     /// Queries the receiver, its environment and the scheduler for everything that the task needs.
     ///
-    /// The result points at the environment and the scheduler, which are fields of the operation from here on.
+    /// The context points at the environment and the scheduler, which are fields of the operation from here on.
     ///
     /// # Errors
     ///
@@ -129,48 +126,47 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     /// # Safety
     ///
     /// The operation is pinned, and was not started.
-    unsafe fn ask(&mut self) -> Result<Asked, Panic> {
-        let owner = NonNull::from(&mut *self).cast();
+    unsafe fn ask(&mut self) -> Result<Context, Panic> {
+        let (frame, owner) = (self.frame, NonNull::from(&mut *self).cast());
         Panic::catch(|| {
             let env = self.receiver.env();
             let (token, priority) = (env.stop_token(), env.priority());
             let (env, token) = &*self.outside.insert((env, token));
-            // SAFETY: used until the task is done, which is before the receiver completes.
-            let around = unsafe { Awaiter::of(env) };
-            let home = if Cx::Scheduler::ANYWHERE {
-                Some(Home::anywhere())
-            } else {
-                // SAFETY: used until the task is done, as above.
-                unsafe { Home::behind(&env.door()) }
-            };
-            let home = match home {
-                Some(home) => Ok(home),
-                None => {
-                    let scheduler = self.scheduler.insert(Cx::Scheduler::of(env));
-                    // SAFETY: the scheduler is pinned with the operation until the task is done. The frame is started next, and
-                    // completes this operation.
-                    unsafe { Home::of(scheduler, self.frame, owner) }
+            // SAFETY: everything is used until the task is done, which is before the receiver completes: the answers of the
+            // environment, the token and the scheduler, which are pinned with the operation, and the context of an awaiting task.
+            // The frame is owned by this operation; it is started next, and completes this operation.
+            unsafe {
+                let around = Awaiter::of(env);
+                let outer = around.map(|around| around.context.as_ref());
+                let home = match Cx::Scheduler::ANYWHERE {
+                    true => Some(Home::anywhere()),
+                    false => Home::behind(&env.door()),
+                };
+                let home = match home {
+                    Some(home) => Ok(home),
+                    None => Home::of(self.scheduler.insert(Cx::Scheduler::of(env)), frame, owner),
+                };
+                let home = home.unwrap_or_else(|error| {
+                    let why = format!("cannot start a task on a scheduler of your own: {error}");
+                    Header::fail(frame, Panic::new(Box::new(why)));
+                    Home::anywhere()
+                });
+                Context {
+                    placement: Placement {
+                        home,
+                        priority,
+                        scope: None,
+                    },
+                    token: ErasedStopToken::new(token),
+                    outside: (NonNull::from(env).cast(), look_in::<R::Env>),
+                    around,
+                    deadline: outer.and_then(|outer| outer.deadline),
+                    locals: outer.and_then(|outer| outer.locals),
+                    is_local: Header::is_local(frame),
                 }
-            };
-            Asked {
-                env: NonNull::from(env).cast(),
-                // SAFETY: the token is stored in the operation until the task is done.
-                token: unsafe { ErasedStopToken::new(token) },
-                priority,
-                around,
-                home,
             }
         })
     }
-}
-
-/// The answers of the receiver to a task.
-struct Asked {
-    env: NonNull<()>,
-    token: ErasedStopToken,
-    priority: Option<Priority>,
-    around: Option<Awaiter>,
-    home: Result<Home, OutOfMemoryError>,
 }
 
 impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> Operation
@@ -180,46 +176,20 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         // SAFETY: the operation is pinned and not started, by the contract of `start`.
-        let Asked {
-            env,
-            token,
-            priority,
-            around,
-            home,
-        } = match unsafe { this.ask() } {
-            Ok(asked) => asked,
+        let context = match unsafe { this.ask() } {
+            Ok(context) => context,
             Err(payload) => return this.fail(payload),
         };
         let frame = this.frame;
-        let home = home.unwrap_or_else(|error| {
-            let why = format!("cannot start a task on a scheduler of your own: {error}");
-            // SAFETY: the frame is owned by this operation, and started next.
-            unsafe { Header::fail(frame, Panic::new(Box::new(why))) };
-            Home::anywhere()
-        });
-        // SAFETY: the awaiting task and its context wait for this operation.
-        let inside = around.map(|around| unsafe { (around.context.as_ref(), Header::unit(around.frame)) });
-        let context = this.context.write(Context {
-            placement: Placement {
-                home,
-                priority,
-                scope: None,
-            },
-            token,
-            outside: (env, look_in::<R::Env>),
-            around,
-            deadline: inside.and_then(|(context, _)| context.deadline),
-            locals: inside.and_then(|(context, _)| context.locals),
-            // SAFETY: the frame is owned by this operation.
-            is_local: unsafe { Header::is_local(frame) },
-        });
-        let context = NonNull::from(context);
-        let parent = inside.map_or(ptr::null(), |(_, unit)| unit.as_ptr().cast_const());
+        // SAFETY: the awaiting task waits for this operation.
+        let outer = context.around.map(|around| unsafe { Header::unit(around.frame) });
+        let context = NonNull::from(this.context.write(context));
+        let parent = outer.map_or(ptr::null(), |unit| unit.as_ptr().cast_const());
         let unit = NonNull::from(this.unit.write(Unit::new(parent)));
         // SAFETY: the unit is new and not shared. The context is valid until the task is done.
         unsafe {
             unit.as_ref().set_context(context);
-            if let Some((_, outer)) = inside {
+            if let Some(outer) = outer {
                 unit.as_ref().follow(outer);
             }
         }

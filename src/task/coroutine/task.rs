@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use allocator_api2::alloc::{Allocator, Global};
 
 use super::{
-    ContextScheduler, DefaultContext, Frame, InAllocator, Local, Plain, Produce, SchedulerIn, TaskBuilder, TaskContext,
+    ContextScheduler, DefaultContext, Frame, InAllocator, Plain, Produce, SchedulerIn, TaskBuilder, TaskContext,
     TaskFuture, TaskOperation, Try, or_panic,
 };
 use crate::scheduler::OutOfMemoryError;
@@ -109,7 +109,7 @@ impl<T: Send + 'static> Task<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        or_panic(Task::of_plain(future, Global))
+        or_panic(Task::from_future(Plain(future), Global))
     }
 
     /// Creates a task from a future, in memory from `allocator`.
@@ -157,7 +157,7 @@ impl<T: Send + 'static> Task<T> {
         F: Future<Output = T> + Send + 'static,
         A: Allocator + Clone + Send + Sync + 'static,
     {
-        or_panic(Task::of_plain(future, allocator))
+        or_panic(Task::from_future(Plain(future), allocator))
     }
 }
 
@@ -188,7 +188,7 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        or_panic(Task::of_result(future, Global))
+        or_panic(Task::from_future(Try::<_, false>(future), Global))
     }
 
     /// Creates a task from a future that returns a `Result`, in memory from `allocator`, like [`new_in`](Task::new_in).
@@ -203,29 +203,11 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
         F: Future<Output = Result<T, E>> + Send + 'static,
         A: Allocator + Clone + Send + Sync + 'static,
     {
-        or_panic(Task::of_result(future, allocator))
-    }
-}
-
-impl<T: Send + 'static, Cx: TaskContext> Task<T, Infallible, Cx> {
-    #[inline]
-    pub(in crate::task) fn of_plain<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError>
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        Task::from_future(Plain(future), allocator)
+        or_panic(Task::from_future(Try::<_, false>(future), allocator))
     }
 }
 
 impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
-    #[inline]
-    pub(in crate::task) fn of_result<F>(future: F, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError>
-    where
-        F: Future<Output = Result<T, E>> + Send + 'static,
-    {
-        Task::from_future(Try(future), allocator)
-    }
-
     /// Creates the task of a local task. Its children do not stay on its thread.
     ///
     /// # Safety
@@ -237,11 +219,11 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
         F: Future<Output = Result<T, E>> + Send,
         Cx: TaskContext<Allocator = Global>,
     {
-        or_panic(Task::from_future(Local(future), Global))
+        or_panic(Task::from_future(Try::<_, true>(future), Global))
     }
 
     #[inline]
-    fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError> {
+    pub(super) fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError> {
         Frame::<P, T, E, Cx, ()>::make(future, allocator, ()).map(Task::of_frame)
     }
 }

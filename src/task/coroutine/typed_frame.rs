@@ -28,9 +28,8 @@ pub(in crate::task) trait Produce<T, E> {
 
 pub(in crate::task) struct Plain<F>(pub(in crate::task) F);
 
-pub(super) struct Try<F>(pub(super) F);
-
-pub(super) struct Local<F>(pub(super) F);
+/// A future that returns a `Result`, and may stay on its thread.
+pub(super) struct Try<F, const IS_LOCAL: bool = false>(pub(super) F);
 
 impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     #[inline]
@@ -40,16 +39,8 @@ impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     }
 }
 
-impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        // SAFETY: the future is structurally pinned.
-        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.poll(cx)
-    }
-}
-
-impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Local<F> {
-    const IS_LOCAL: bool = true;
+impl<T, E, F: Future<Output = Result<T, E>>, const IS_LOCAL: bool> Produce<T, E> for Try<F, IS_LOCAL> {
+    const IS_LOCAL: bool = IS_LOCAL;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
@@ -248,19 +239,17 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// `header` is that of such a frame, which has a context of its own and was not started.
     unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Placement>) -> NonNull<Placement> {
         let this = header.cast::<Self>();
-        // SAFETY: the caller's promise.
-        let (own, stage, allocator) = unsafe {
+        // SAFETY: the caller's promise: the frame is pinned, and was not started, so it is not shared. The outer context is valid
+        // until the task is done.
+        unsafe {
+            let Some(own) = Self::own(this) else { return outer };
             let allocator = NonNull::new_unchecked(&raw mut (*this.as_ptr()).allocator);
-            (Self::own(this), &raw mut (*this.as_ptr()).stage, allocator)
-        };
-        let Some(own) = own else { return outer };
-        // SAFETY: the frame is pinned, and the outer context is valid until the task is done.
-        match unsafe { OwnContext::adopt(own, outer.cast(), allocator) } {
-            Ok(context) => context.cast(),
-            Err(payload) => {
-                // SAFETY: the frame was not started, so it is not shared.
-                unsafe { Self::end(stage, Completion::Panicked(payload)) };
-                outer
+            match OwnContext::adopt(own, outer.cast(), allocator) {
+                Ok(context) => context.cast(),
+                Err(payload) => {
+                    Self::fail(header, payload);
+                    outer
+                }
             }
         }
     }
@@ -297,30 +286,18 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         TypeId::of::<Cx::Allocator>() == TypeId::of::<Global>()
     }
 
+    /// Drops the future or the result, and stores a panic as the result. A panic of the destructor replaces it.
+    ///
     /// # Safety
     ///
-    /// `header` is that of such a frame, which was not started.
+    /// `header` is that of such a frame, which was not started, or which the caller polls.
     unsafe fn fail(header: NonNull<Header>, payload: Panic) {
-        // SAFETY: the caller's promise: the frame is not shared.
+        // SAFETY: the caller's promise: it owns the stage. The overwritten value needs no drop.
         unsafe {
             let stage = &raw mut (*header.cast::<Self>().as_ptr()).stage;
-            Self::end(stage, Completion::Panicked(payload));
+            let payload = Panic::catch(|| *stage = FrameStage::Empty).err().unwrap_or(payload);
+            stage.write(FrameStage::Result(Completion::Panicked(payload)));
         }
-    }
-
-    /// Drops the future, and stores a result. A panic of the destructor becomes the result.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the stage.
-    unsafe fn end(stage: *mut FrameStage<P, T, E>, completion: Completion<T, E>) {
-        // SAFETY: the caller's promise.
-        let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
-            Ok(()) => completion,
-            Err(second) => Completion::Panicked(second),
-        };
-        // SAFETY: the caller owns the stage, and the overwritten value needs no drop.
-        unsafe { stage.write(FrameStage::Result(completion)) };
     }
 
     /// Drops the frame's own context. A panic of the destructor becomes the result.
@@ -329,14 +306,13 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     ///
     /// The caller polls the frame. Its result is stored, and its awaits are destroyed.
     unsafe fn leave(header: NonNull<Header>) {
-        let this = header.cast::<Self>();
         // SAFETY: the caller polls the frame, and so has exclusive access.
-        let (own, stage) = unsafe { (Self::own(this), &raw mut (*this.as_ptr()).stage) };
-        let Some(own) = own else { return };
-        // SAFETY: exclusive access, as above.
-        if let Err(payload) = Panic::catch(|| unsafe { *own = None }) {
-            // SAFETY: exclusive access, as above.
-            unsafe { Self::end(stage, Completion::Panicked(payload)) };
+        unsafe {
+            if let Some(own) = Self::own(header.cast())
+                && let Err(payload) = Panic::catch(|| *own = None)
+            {
+                Self::fail(header, payload);
+            }
         }
     }
 

@@ -9,14 +9,14 @@ use core::ptr::{self, NonNull};
 
 use crate::memory::OutOfMemoryError;
 use crate::scheduler::hop_to;
-use crate::sender::native::Queue;
+use crate::sender::native::{Queue, RawNative};
 use crate::sender::start;
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::task::frame::{Header, Polling};
+use crate::task::frame::{Header, Home, Polling};
 use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// The part of a hop that does not depend on the scheduler's type.
@@ -26,6 +26,8 @@ use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender,
 #[repr(C)]
 pub(crate) struct Hop {
     vtable: &'static HopVtable,
+    /// The scheduler, of the type that the table is for. In the operation that owns the hop.
+    scheduler: NonNull<()>,
     /// The queued frames, linked by their jobs, the last one first.
     ///
     /// | value | meaning |
@@ -68,65 +70,82 @@ const OVER: u8 = 2;
 pub(crate) struct HopVtable {
     /// The layout of the whole hop.
     layout: Layout,
-    /// Writes the typed part, with this scheduler.
-    make: unsafe fn(NonNull<Hop>, scheduler: NonNull<()>),
     /// Connects the operation and starts it.
     depart: unsafe fn(NonNull<Hop>) -> Transfer,
     /// Destroys the operation.
     clear: unsafe fn(NonNull<Hop>),
 }
 
-/// Creates a hop to a scheduler that has no queue for frames.
-///
-/// # Errors
-///
-/// The allocation failed.
-///
-/// # Safety
-///
-/// - The scheduler does not move until [`free`].
-/// - `frame` is about to be started; `owner` is the operation that frees the hop.
-#[cold]
-pub(in crate::task) unsafe fn make<S: Scheduler>(
-    scheduler: &S,
-    frame: NonNull<Header>,
-    owner: NonNull<()>,
-) -> Result<NonNull<Hop>, OutOfMemoryError> {
-    let (vtable, scheduler) = hop_to(scheduler);
-    // SAFETY: the caller's promise.
-    let Some(memory) = (unsafe { Header::allocate(frame, vtable.layout) }) else {
-        return Err(OutOfMemoryError::new(vtable.layout));
-    };
-    let hop = memory.cast::<Hop>();
-    // SAFETY: the memory has the layout of the hop, and is exclusive.
-    unsafe {
-        hop.write(Hop {
-            vtable,
-            waiting: AtomicPtr::new(ptr::null_mut()),
-            receiver: AtomicU8::new(OVER),
-            priority: Cell::new(None),
-            owner,
-        });
-        (vtable.make)(hop, scheduler);
-    }
-    Ok(hop)
-}
-
-/// Frees a hop, if this operation owns it.
-///
-/// # Safety
-///
-/// All frames that use the hop are done. `frame` is the one it was created for, if `operation` owns it.
-#[cold]
-pub(in crate::task) unsafe fn free(hop: NonNull<Hop>, operation: NonNull<()>, frame: NonNull<Header>) {
-    // SAFETY: the caller's promise. The hop is idle, and its last arrival touches it no more.
-    unsafe {
-        if hop.as_ref().owner != operation {
-            return;
+impl Home {
+    /// Returns the home of a task on any scheduler, with a hop of its own if the scheduler has no queue.
+    ///
+    /// # Errors
+    ///
+    /// The allocator had no memory for the hop.
+    ///
+    /// # Safety
+    ///
+    /// - The scheduler does not move as long as the home is used.
+    /// - `frame` is about to be started, and `owner` is the operation that calls [`take_back`](Home::take_back) when it is
+    ///   done.
+    #[inline]
+    pub(in crate::task) unsafe fn of<S: Scheduler>(
+        scheduler: &S,
+        frame: NonNull<Header>,
+        owner: NonNull<()>,
+    ) -> Result<Self, OutOfMemoryError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match Home::of_queue(scheduler) {
+                Some(home) => Ok(home),
+                None => Home::of_new_hop(scheduler, frame, owner),
+            }
         }
-        let layout = hop.as_ref().vtable.layout;
-        hop.drop_in_place();
-        Header::deallocate(frame, hop.cast(), layout);
+    }
+
+    /// # Safety
+    ///
+    /// As for [`of`](Home::of).
+    #[cold]
+    unsafe fn of_new_hop<S: Scheduler>(
+        scheduler: &S,
+        frame: NonNull<Header>,
+        owner: NonNull<()>,
+    ) -> Result<Self, OutOfMemoryError> {
+        let (vtable, target) = hop_to(scheduler);
+        // SAFETY: the caller's promise. The memory has the layout of the hop, and is exclusive; the room stays uninitialized.
+        unsafe {
+            let memory = Header::allocate(frame, vtable.layout).ok_or(OutOfMemoryError::new(vtable.layout))?;
+            let hop = memory.cast::<Hop>();
+            hop.write(Hop {
+                vtable,
+                scheduler: target,
+                waiting: AtomicPtr::new(ptr::null_mut()),
+                receiver: AtomicU8::new(OVER),
+                priority: Cell::new(None),
+                owner,
+            });
+            Ok(Home::of_hop(scheduler, RawNative::of(hop)))
+        }
+    }
+
+    /// Frees the hop, if this operation owns one.
+    ///
+    /// # Safety
+    ///
+    /// All frames that use the home are done. If the hop belongs to `operation`, `frame` is the one the home was created with.
+    #[inline]
+    pub(in crate::task) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
+        if let Some(hop) = self.hop().map(NonNull::cast::<Hop>) {
+            // SAFETY: the caller's promise. The hop is idle, and its last arrival touches it no more.
+            unsafe {
+                if hop.as_ref().owner == operation {
+                    let layout = hop.as_ref().vtable.layout;
+                    hop.drop_in_place();
+                    Header::deallocate(frame, hop.cast(), layout);
+                }
+            }
+        }
     }
 }
 
@@ -227,8 +246,6 @@ unsafe fn in_order(mut next: *mut Job) -> Transfer {
 #[repr(C)]
 pub(crate) struct HopTo<S: Scheduler> {
     hop: Hop,
-    /// In the operation that owns the hop.
-    scheduler: NonNull<S>,
     room: UnsafeCell<MaybeUninit<HopSchedule<S>>>,
 }
 
@@ -238,18 +255,9 @@ type HopSchedule<S> = <<S as Scheduler>::Schedule as Sender>::Operation<HopRecei
 impl<S: Scheduler> HopTo<S> {
     pub(crate) const VTABLE: &'static HopVtable = &HopVtable {
         layout: Layout::new::<Self>(),
-        make: Self::make,
         depart: Self::depart,
         clear: Self::clear,
     };
-
-    /// # Safety
-    ///
-    /// The memory fits this type and its first field is initialized; `scheduler` points to an `S`.
-    unsafe fn make(hop: NonNull<Hop>, scheduler: NonNull<()>) {
-        // SAFETY: the caller's promise. The room stays uninitialized.
-        unsafe { (&raw mut (*hop.cast::<Self>().as_ptr()).scheduler).write(scheduler.cast()) };
-    }
 
     /// # Safety
     ///
@@ -259,7 +267,13 @@ impl<S: Scheduler> HopTo<S> {
         // SAFETY: the scheduler is valid as long as the hop. The thread that made the hop busy has exclusive access to the
         // room, which is written after all user code has returned.
         let connected = Panic::catch(|| unsafe {
-            let operation = (*this).scheduler.as_ref().schedule().connect(HopReceiver { hop });
+            let operation = hop
+                .as_ref()
+                .scheduler
+                .cast::<S>()
+                .as_ref()
+                .schedule()
+                .connect(HopReceiver { hop });
             (*(*this).room.get()).write(operation);
         })
         .map_err(Panic::discard)

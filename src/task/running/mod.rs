@@ -19,7 +19,6 @@
 //! A frame that waits is not done, so the operation of its task is alive, and with it the scheduler and the hop. The completion
 //! touches nothing of the hop after it has made the hop idle.
 
-mod home;
-pub(super) mod hop;
+mod hop;
 
 pub(crate) use self::hop::{HopTo, HopVtable};

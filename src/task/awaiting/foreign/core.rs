@@ -59,6 +59,7 @@ pub(super) struct ForeignCore {
 ///
 /// The lock is held for a check or a change, never while a job, a waker or user code runs. The party that sets the second of
 /// `done` and `closed` destroys the operation.
+#[derive(Default)]
 pub(super) struct ForeignQueue {
     pub(super) waker: Option<Waker>,
     pub(super) jobs: Transfer,
@@ -232,18 +233,7 @@ impl ForeignRef {
         // SAFETY: this is a reference, so the block is alive.
         unsafe { self.0.as_ref() }
     }
-}
 
-impl Drop for ForeignRef {
-    fn drop(&mut self) {
-        if self.core().count.release() {
-            // SAFETY: that was the last reference.
-            unsafe { (self.core().vtable.free)(self.0) };
-        }
-    }
-}
-
-impl ForeignRef {
     /// Closes the block: no poll follows. Returns the queued work for the caller to run, whether it was open before, and
     /// whether it was done before.
     pub(super) fn close(&self) -> (Transfer, bool, bool) {
@@ -329,6 +319,15 @@ impl ForeignRef {
                 Header::stop(frame);
                 frame::waker(frame).wake_by_ref();
             }
+        }
+    }
+}
+
+impl Drop for ForeignRef {
+    fn drop(&mut self) {
+        if self.core().count.release() {
+            // SAFETY: that was the last reference.
+            unsafe { (self.core().vtable.free)(self.0) };
         }
     }
 }

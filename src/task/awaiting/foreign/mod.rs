@@ -19,7 +19,6 @@ use ::core::pin::Pin;
 use ::core::ptr::NonNull;
 use ::core::task::{Context as Cx, Poll};
 use std::boxed::Box;
-use std::vec::Vec;
 
 use self::core::{ForeignCore, ForeignQueue, ForeignRef, ForeignVtable, ROUNDS, run_queued};
 pub(in crate::task) use self::local_home::{LocalHome, Noted};
@@ -33,7 +32,7 @@ use crate::sync::{Mutex, lock, thread_id};
 use crate::task::awaiting::sent_elsewhere;
 use crate::task::frame::{Header, Home, Placement, Polling, Stopping};
 use crate::task::strand::{Awaiter, Context, Tether};
-use crate::{Completion, Sender, Transfer};
+use crate::{Completion, Sender};
 
 /// A block, without the type of its sender.
 #[repr(C)]
@@ -111,15 +110,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
                 core: ForeignCore {
                     count: Count::one(),
                     queue: Mutex::new(ForeignQueue {
-                        waker: None,
-                        jobs: Transfer::none(),
-                        frames: Transfer::none(),
-                        later: Transfer::none(),
                         driver: thread_id(),
-                        homed: Vec::new(),
-                        done: false,
-                        stopping: false,
-                        closed: false,
+                        ..ForeignQueue::default()
                     }),
                     relay: Relay::new(ForeignCore::completed),
                     around,
