@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::{HomedTask, Task};
+use super::Task;
 use crate::Completion;
 use crate::task::awaiting::{Foreign, conclude, foreign};
 use crate::task::frame::{Header, Polled, Polling};
@@ -75,8 +75,16 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
+        self.poll_with(cx, Foreign::start)
+    }
+}
+
+impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
+    /// Polls the task. `start` starts it outside of a task.
+    #[inline]
+    pub(super) fn poll_with(&mut self, cx: &Cx<'_>, start: fn(Task<T, E>) -> Foreign<T, E>) -> Poll<Result<T, E>> {
         let Some(polling) = Polling::with_waker_of(cx) else {
-            return self.poll_foreign(cx);
+            return self.poll_foreign(cx, start);
         };
         let frame = match mem::replace(&mut *self.stage, TaskStage::Over) {
             TaskStage::Unstarted(task) => {
@@ -102,7 +110,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             }
             other => {
                 *self.stage = other;
-                return self.poll_foreign(cx);
+                return self.poll_foreign(cx, start);
             }
         };
         // SAFETY: the future owns the frame, which was started.
@@ -120,17 +128,13 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         // SAFETY: the frame is done, and the future owned it until here.
         conclude(polling, unsafe { Header::take_awaited(polling.frame(), frame) })
     }
-}
 
-impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
     /// Polls outside of a task, or a task that was started there.
     #[cold]
     #[inline(never)]
-    fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
+    fn poll_foreign(&mut self, cx: &Cx<'_>, start: fn(Task<T, E>) -> Foreign<T, E>) -> Poll<Result<T, E>> {
         let mut foreign = match mem::replace(&mut *self.stage, TaskStage::Over) {
-            // SAFETY: the future owns the frame.
-            TaskStage::Unstarted(task) if unsafe { Header::is_local(task.frame()) } => Foreign::start(HomedTask(task)),
-            TaskStage::Unstarted(task) => Foreign::start(task),
+            TaskStage::Unstarted(task) => start(task),
             TaskStage::Foreign(foreign) => foreign,
             TaskStage::Over => return Poll::Pending,
             TaskStage::Started(task) => {

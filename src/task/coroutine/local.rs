@@ -14,7 +14,7 @@ use super::{Homed, HomedFuture, Task, TaskFuture, TaskOperation};
 use crate::sender::demand::demand;
 use crate::sender::receiver::receive_as_completion;
 use crate::sender::stage::Stage;
-use crate::task::awaiting::{LocalHome, Noted};
+use crate::task::awaiting::{Foreign, LocalHome, Noted};
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// A [`Task`] of a future that need not be `Send`: it stays on the thread that created it.
@@ -68,7 +68,7 @@ pub struct LocalTask<T, E = Infallible> {
 }
 
 /// The task of a local task, whose result is still wrapped. It is not sent to another thread.
-pub(super) struct HomedTask<T, E>(pub(super) Task<T, E>);
+struct HomedTask<T, E>(Task<T, E>);
 
 impl<T: 'static> LocalTask<T> {
     /// Creates a task from a future, whose output is the task's value.
@@ -170,7 +170,7 @@ unsafe impl<T: Send + 'static, E: Send + 'static> Sender for HomedTask<T, E> {
 type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), TaskOperation<T, E, HomedReceiver<R>>>;
 
 /// The operation of a [`HomedTask`].
-pub(super) struct HomedOperation<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> {
+struct HomedOperation<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> {
     stage: InTurn<T, E, R>,
     /// Not `Send`: like the task, it is started, or dropped unstarted, on the thread that created it.
     _stays: PhantomData<*mut ()>,
@@ -217,7 +217,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Home
 }
 
 /// The receiver of the inner task.
-pub(super) struct HomedReceiver<R> {
+struct HomedReceiver<R> {
     receiver: R,
     /// Set if the task is awaited in an executor of another crate.
     noted: Option<Noted>,
@@ -323,7 +323,7 @@ impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        let polled = Pin::new(&mut self.future).poll(cx);
+        let polled = self.future.poll_with(cx, |task| Foreign::start(HomedTask(task)));
         polled.map(|result| result.map(Homed::into_inner).map_err(Homed::into_inner))
     }
 }

@@ -44,7 +44,6 @@ use self::builder::or_panic;
 pub use self::context::{ContextScheduler, DefaultContext, FromEnv, InAllocator, Inline, Providing, TaskContext};
 pub use self::future::TaskFuture;
 use self::homed::{Homed, HomedFuture};
-use self::local::HomedTask;
 pub use self::local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 use self::operation::SchedulerIn;
 pub use self::operation::TaskOperation;
