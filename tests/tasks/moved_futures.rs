@@ -75,7 +75,8 @@ impl<F: Future + Unpin> Future for Counting<F> {
 
 /// Polls a future once.
 async fn begin<F: Future + Unpin>(work: &mut F) {
-    poll_fn(|cx| Poll::Ready(assert!(Pin::new(&mut *work).poll(cx).is_pending()))).await;
+    let pending = poll_fn(|cx| Poll::Ready(Pin::new(&mut *work).poll(cx).is_pending())).await;
+    assert!(pending);
 }
 
 /// Runs a test for each kind, on each scheduler.
@@ -248,7 +249,7 @@ fn a_future_that_moved_is_dropped_in_flight() {
                     let value = census.value();
                     move |_: &Waker| _ = &value
                 };
-                poll_fn(|cx| Poll::Ready(assert!(pin!(under(&mut work, new_waker)).poll(cx).is_pending()))).await;
+                begin(&mut pin!(under(&mut work, new_waker))).await;
                 if resumes {
                     thread::spawn(move || continuation.resume(7));
                 }
@@ -300,7 +301,7 @@ fn a_waker_may_poll_in_place() {
                     task.wake_by_ref();
                 }
             };
-            poll_fn(|cx| Poll::Ready(assert!(pin!(under(&mut work, new_waker)).poll(cx).is_pending()))).await;
+            begin(&mut pin!(under(&mut work, new_waker))).await;
             *lock(&kept) = Some(work);
             let resumed = Arc::new(AtomicBool::new(false));
             thread::spawn({
