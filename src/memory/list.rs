@@ -151,6 +151,12 @@ pub(crate) struct List<N: Linked, L: Last<N> = InFirst> {
     _nodes: PhantomData<*mut N>,
 }
 
+impl<N: Linked, L: Last<N>> Default for List<N, L> {
+    fn default() -> Self {
+        List::new()
+    }
+}
+
 impl<N: Linked, L: Last<N>> List<N, L> {
     pub(crate) const fn new() -> Self {
         List {

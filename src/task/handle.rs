@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll, ready};
 use allocator_api2::alloc::Allocator;
 
 use super::awaiting::SenderFuture;
-use super::children::{AsResult, ChildClaim, ChildJoin, ChildStart, InCache, SpawnOptions, TaskError, solo};
+use super::children::{AsResult, ChildClaim, ChildJoin, InCache, SpawnOptions, TaskError, solo};
 use super::coroutine::InAllocator;
 use super::strand::{Reason, TaskRef};
 use crate::Priority;
@@ -43,10 +43,7 @@ where
     F: IntoFuture<Output: Send + 'static>,
     F::IntoFuture: Send + 'static,
 {
-    let start = ChildStart {
-        place: None,
-        allocator: Cached,
-    };
+    let start = (None, Cached);
     Handle::new(solo::start::<_, _, InCache>(future.into_future(), None, start))
 }
 
@@ -69,8 +66,7 @@ where
     F::IntoFuture: Send + 'static,
     A: Allocator + Clone + Send + Sync + 'static,
 {
-    let (place, allocator) = options.into_parts();
-    let start = ChildStart { place, allocator };
+    let start = options.into_parts();
     Handle::new(solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start))
 }
 

@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 
 use super::awaiting::SenderFuture;
-use super::children::{AsItIs, ChildClaim, ChildJoin, ChildStart, InCache, solo};
+use super::children::{AsItIs, ChildClaim, ChildJoin, InCache, solo};
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
 
@@ -50,11 +50,7 @@ where
         Header::current().is_some(),
         "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
     );
-    let start = ChildStart {
-        place: None,
-        allocator: Cached,
-    };
-    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, start)) {
+    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, (None, Cached))) {
         Ok(claim) => AsyncLet {
             join: Some(SenderFuture::new(claim.join())),
             claim,

@@ -44,8 +44,8 @@ covariant! {
     task_error: Task<(), Wide> => Task<(), Narrow>;
     task_future: TaskFuture<Wide, Infallible> => TaskFuture<Narrow, Infallible>;
     local_task: LocalTask<Wide> => LocalTask<Narrow>;
-    next: Next<Wide> => Next<Narrow>;
-    next_ended: NextEnded<Wide> => NextEnded<Narrow>;
+    next: Next<'static, Wide> => Next<'static, Narrow>;
+    next_ended: NextEnded<'static, Wide> => NextEnded<'static, Narrow>;
     spawn_when_ready: SpawnWhenReady<Wide> => SpawnWhenReady<Narrow>;
     try_spawn_when_ready: TrySpawnWhenReady<Wide> => TrySpawnWhenReady<Narrow>;
     spawn_error: SpawnError<Wide> => SpawnError<Narrow>;
@@ -129,8 +129,8 @@ is! {
     TaskFuture<Movable, Movable>: Send Unpin;
     TaskBuilder: Send Sync Unpin;
     TaskGroup<Movable>: Send Sync Unpin;
-    Next<Movable>: Send Unpin;
-    NextEnded<Movable>: Send Unpin;
+    Next<'static, Movable>: Send Unpin;
+    NextEnded<'static, Movable>: Send Unpin;
     WaitForAll: Send Unpin;
     SpawnWhenReady<Movable>: Send Unpin;
     TrySpawnWhenReady<Movable>: Send Unpin;

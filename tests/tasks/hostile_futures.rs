@@ -222,9 +222,11 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
                 own.await;
             }))
         }),
-        handle("Next", |world| of_a_group::<L, _>(world, |group| ignored(group.next()))),
+        handle("Next", |world| {
+            of_a_group::<L, _>(world, async |group| ignored(group.next()).await)
+        }),
         handle("NextEnded", |world| {
-            of_a_group::<L, _>(world, |group| ignored(group.next_ended()))
+            of_a_group::<L, _>(world, async |group| ignored(group.next_ended()).await)
         }),
         handle("WaitForAll", |world| {
             of_a_group::<L, _>(world, |group| group.wait_for_all())

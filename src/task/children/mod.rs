@@ -6,6 +6,7 @@
 //!
 //! - [`group`] has the children that share a body, a policy and a stop source.
 //! - [`solo`] has the single child, with a claim on its result.
+//! - [`Branch`](branch::Branch) is what both have in common: the context of the children, and their links to the parent.
 //! - [`ChildPlace`] is the context of a child that does not inherit all of its parent's.
 //!
 //! # Who may access what, and when
@@ -28,6 +29,7 @@
 //! - The parent's frame counts an await for running children once its body has ended, so it is not done before they are.
 //! - No user code runs under the lock of a group. A `Settled` collects the consequences of a change until the unlock.
 
+mod branch;
 mod error;
 pub(super) mod group;
 mod options;
@@ -37,4 +39,4 @@ pub(super) mod solo;
 pub use self::error::TaskError;
 pub use self::options::SpawnOptions;
 pub(super) use self::place::{ChildPlace, InCache};
-pub(super) use self::solo::{AsItIs, AsResult, ChildClaim, ChildJoin, ChildStart};
+pub(super) use self::solo::{AsItIs, AsResult, ChildClaim, ChildJoin};

@@ -10,6 +10,7 @@ use core::task::{Context as Cx, Poll, ready};
 use super::TaskGroup;
 use super::core::GroupRef;
 use super::policy::Policy;
+use super::state::GroupPhase;
 use crate::Panic;
 use crate::report::{Report, report};
 use crate::stop::Why;
@@ -23,13 +24,6 @@ pub struct GroupFuture<B, F, T, O, K> {
     /// Invariant, like the group handle that the body gets.
     _child: PhantomData<fn(T) -> T>,
     _kind: PhantomData<fn() -> K>,
-    _pinned: PhantomPinned,
-}
-
-enum GroupStage<B, F, O> {
-    Unpolled(B),
-    Polled(Body<F, O>),
-    Over,
 }
 
 // For an `async` block, the compiler checks this with lifetimes erased, and may not see how they are related. So the only
@@ -43,7 +37,6 @@ impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
             stage: GroupStage::Unpolled(body),
             _child: PhantomData,
             _kind: PhantomData,
-            _pinned: PhantomPinned,
         }
     }
 }
@@ -57,122 +50,143 @@ where
     type Output = K::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<K::Output> {
-        // SAFETY: only the closure is moved, and it is not pinned.
-        let stage = unsafe { &mut self.get_unchecked_mut().stage };
-        if matches!(stage, GroupStage::Unpolled(_))
-            && let GroupStage::Unpolled(body) = mem::replace(stage, GroupStage::Over)
-        {
-            *stage = GroupStage::Polled(Body::new(K::POLICY, |core| body(TaskGroup::new(core))));
-        }
-        let GroupStage::Polled(body) = stage else {
-            return Poll::Pending;
+        // SAFETY: the stage is structurally pinned.
+        let stage = unsafe { self.map_unchecked_mut(|this| &mut this.stage) };
+        let how = BodyPolicy {
+            policy: K::POLICY,
+            fails: K::fails,
+            take_panic: TaskGroup::<T>::take_panicked,
         };
-        // SAFETY: the body is structurally pinned.
-        let result =
-            ready!(unsafe { Pin::new_unchecked(&mut *body) }.poll(cx, K::fails, TaskGroup::<T>::take_panicked));
-        let group = TaskGroup::new(body.core.clone());
-        *stage = GroupStage::Over;
-        Poll::Ready(K::conclude(&group, result))
+        let (core, result) = ready!(stage.poll(cx, how, |body, core| body(TaskGroup::new(core))));
+        Poll::Ready(K::conclude(&TaskGroup::new(core), result))
     }
 }
 
 crate::opaque!([B, F, T, O, K] GroupFuture<B, F, T, O, K>);
 
-/// Runs the body of a group, and waits for the children.
+/// The stages of a group's future: the closure or data that makes the body, then the body.
 ///
-/// Dropping it early stops the children, and its frame waits for them.
-pub(super) struct Body<F, O> {
-    pub(super) core: GroupRef,
-    /// `None` once it has ended.
-    body: Option<F>,
-    result: Option<Result<O, Panic>>,
-    /// Whether the group wakes the frame when a child panics.
-    is_watched: bool,
-    is_over: bool,
+/// Dropping it early stops the children, and the frame waits for them.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the future does not move once it has the larger variant"
+)]
+pub(super) enum GroupStage<B, F, O> {
+    Unpolled(B),
+    Polled(Body<F, O>),
+    Over,
 }
 
-/// Takes the panic of a child that the body has not seen.
-type TakePanic = fn(&GroupRef) -> Option<Panic>;
+/// The treatment of children and of the body's output.
+pub(super) struct BodyPolicy<O> {
+    pub(super) policy: Policy,
+    /// Returns whether this output cancels the children.
+    pub(super) fails: fn(&O) -> bool,
+    /// Takes the panic of a child that the body has not seen.
+    pub(super) take_panic: fn(&GroupRef) -> Option<Panic>,
+}
 
-impl<F: Future<Output = O>, O> Body<F, O> {
-    /// Opens a group of the polled task, and creates the body. If that panics, the group is over.
-    pub(super) fn new(policy: Policy, body: impl FnOnce(GroupRef) -> F) -> Self {
-        let mut this = Body {
-            core: GroupRef::open(policy),
-            body: None,
-            result: None,
-            is_watched: false,
-            is_over: false,
-        };
-        this.body = Some(body(this.core.clone()));
-        this
-    }
-
-    /// Is ready when the body and all children have ended. Cancels the children if the body's output `fails`.
+impl<B, F: Future<Output = O>, O> GroupStage<B, F, O> {
+    /// Is ready when the body and all children have ended. The first poll opens a group and creates the body.
     pub(super) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Cx<'_>,
-        fails: fn(&O) -> bool,
-        take_panic: TakePanic,
-    ) -> Poll<Result<O, Panic>> {
-        // SAFETY: nothing is moved.
-        let this = unsafe { self.get_unchecked_mut() };
-        if this.is_over {
-            return Poll::Pending;
+        how: BodyPolicy<O>,
+        begin: impl FnOnce(B, GroupRef) -> F,
+    ) -> Poll<(GroupRef, Result<O, Panic>)> {
+        // SAFETY: only the first stage is moved, and it is not pinned.
+        let stage = unsafe { self.get_unchecked_mut() };
+        if matches!(stage, GroupStage::Unpolled(_))
+            && let GroupStage::Unpolled(make) = mem::replace(stage, GroupStage::Over)
+        {
+            // If `begin` panics, the drop ends the group.
+            let mut body = Body {
+                core: GroupRef::open(how.policy),
+                body: None,
+                result: None,
+                is_over: false,
+                _pinned: PhantomPinned,
+            };
+            body.body = Some(begin(make, body.core.clone()));
+            *stage = GroupStage::Polled(body);
         }
+        let GroupStage::Polled(body) = stage else {
+            return Poll::Pending;
+        };
+        // SAFETY: the stage is pinned.
+        let result = ready!(unsafe { body.poll(cx, &how) });
+        let core = body.core.clone();
+        *stage = GroupStage::Over;
+        Poll::Ready((core, result))
+    }
+}
+
+/// Runs the body of a group, and waits for the children.
+pub(super) struct Body<F, O> {
+    core: GroupRef,
+    /// `None` once it has ended.
+    body: Option<F>,
+    result: Option<Result<O, Panic>>,
+    is_over: bool,
+    _pinned: PhantomPinned,
+}
+
+impl<F: Future<Output = O>, O> Body<F, O> {
+    /// # Safety
+    ///
+    /// This is pinned.
+    unsafe fn poll(&mut self, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> Poll<Result<O, Panic>> {
         assert!(
-            !this.core.has_frame() || this.core.is_here(),
+            self.core.branch.frame.is_none() || self.core.is_here(),
             "a group was sent to another task: await it in the task where it began",
         );
-        if !this.poll_body(cx, fails, take_panic) {
+        // SAFETY: the body is structurally pinned.
+        if self.body.is_some() && !unsafe { self.poll_body(cx, how) } {
             return Poll::Pending;
         }
         // The children are waited for at the level of this task.
-        if !Polling::with(|polling| this.core.close(polling)) {
-            this.core.wanted_at(current_level());
+        if !Polling::with(|polling| self.core.close(polling)) {
+            self.core.wanted_at(current_level());
             // The last child wakes the frame itself, and any other waker through the group's list.
-            let waker = Some(cx.waker()).filter(|waker| !this.core.is_frame(frame::frame_of(waker)));
-            if !this.core.is_over(waker) {
+            let waker = Some(cx.waker()).filter(|waker| !self.core.is_frame(frame::frame_of(waker)));
+            if !self.core.watch(waker, |lock| lock.phase == GroupPhase::Over) {
                 return Poll::Pending;
             }
         }
-        this.is_over = true;
-        this.core.end();
-        this.result.take().map_or(Poll::Pending, Poll::Ready)
+        self.is_over = true;
+        self.core.end();
+        self.result.take().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Polls the body. Returns `false` while it runs.
-    fn poll_body(&mut self, cx: &mut Cx<'_>, fails: fn(&O) -> bool, take_panic: TakePanic) -> bool {
+    ///
+    /// # Safety
+    ///
+    /// This is pinned.
+    unsafe fn poll_body(&mut self, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> bool {
         let Some(body) = &mut self.body else { return true };
         // SAFETY: the body is structurally pinned.
         let body = unsafe { Pin::new_unchecked(body) };
         let result = match Panic::catch(|| body.poll(cx)) {
             // The body waits for something. The panic of a child that it does not wait for ends it.
-            Ok(Poll::Pending) => {
-                let is_watched = &mut self.is_watched;
-                while Polling::with(|polling| self.core.has_panic(polling, is_watched, cx.waker())) {
-                    if let Some(payload) = take_panic(&self.core) {
-                        return self.end_body(Err(payload), fails);
-                    }
-                    // The body has seen the panic, and watches for the next.
-                    *is_watched = false;
+            Ok(Poll::Pending) => loop {
+                if !Polling::with(|polling| self.core.has_panic(polling, cx.waker())) {
+                    return false;
                 }
-                return false;
-            }
+                // A child may have taken the panic meanwhile.
+                if let Some(payload) = (how.take_panic)(&self.core) {
+                    break Err(payload);
+                }
+            },
             Ok(Poll::Ready(value)) => Ok(value),
             Err(payload) => Err(payload),
         };
-        self.end_body(result, fails)
-    }
-
-    /// Drops the body, and keeps its result.
-    fn end_body(&mut self, result: Result<O, Panic>, fails: fn(&O) -> bool) -> bool {
-        // Its locals are dropped before the children are waited for. A panic of a destructor replaces the result.
+        // The body's locals are dropped before the children are waited for. A panic of a destructor replaces the result.
         let result = match Panic::catch(|| self.body = None) {
             Ok(()) => result,
             Err(payload) => result.and(Err(payload)),
         };
-        if result.as_ref().map_or(true, fails) {
+        if result.as_ref().map_or(true, how.fails) {
             self.core.cancel(Why::SCOPE_LEFT).run();
         }
         self.result = Some(result);
@@ -182,18 +196,13 @@ impl<F: Future<Output = O>, O> Body<F, O> {
 
 impl<F, O> Drop for Body<F, O> {
     fn drop(&mut self) {
-        /// Abandons the group, also when dropping the body panics.
-        struct GiveUp<'a>(&'a GroupRef);
-        impl Drop for GiveUp<'_> {
-            fn drop(&mut self) {
-                self.0.give_up();
-            }
-        }
-
         if !self.is_over {
-            let _give_up = GiveUp(&self.core);
-            // The body's locals are dropped first, as in any other future.
-            self.body = None;
+            // The body's locals are dropped first, as in any other future. The group is abandoned also when that panics.
+            let dropped = Panic::catch(|| self.body = None);
+            self.core.give_up();
+            if let Err(payload) = dropped {
+                payload.resume();
+            }
         }
     }
 }

@@ -6,17 +6,16 @@
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::mem::ManuallyDrop;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::core::{GroupCore, GroupRef};
+use super::core::GroupCore;
 use super::policy::Failure;
-use super::state::Settled;
-use crate::Completion;
 use crate::memory::{Beside, Linked, Links, List};
 use crate::task::children::ChildPlace;
 use crate::task::frame::Header;
 use crate::task::strand::Unit;
+use crate::{Completion, Panic};
 
 /// The tail of a child's frame. The unit is first, so a frame's pointer to it is one to the tail.
 #[repr(C)]
@@ -49,7 +48,7 @@ pub(super) struct ChildFrame(Header);
 
 impl ChildFrame {
     #[inline]
-    pub(super) fn member(&self) -> &Member {
+    fn member(&self) -> &Member {
         // SAFETY: the frame was started, so it has a unit, which is the first field of a member in the same allocation.
         unsafe { Header::unit(NonNull::from(&self.0)).cast::<Member>().as_ref() }
     }
@@ -78,52 +77,18 @@ unsafe impl Linked for ChildFrame {
     }
 }
 
-/// The ended children whose results were not taken, in order. It owns them.
-pub(super) struct EndedChildren(List<ChildFrame, Beside<ChildFrame>>);
-
-impl EndedChildren {
-    pub(super) fn new() -> Self {
-        EndedChildren(List::new())
-    }
-
-    pub(super) fn push_back(&mut self, child: EndedChild) {
-        // SAFETY: the child is in no list. The list owns it from here on.
-        unsafe { self.0.push_back(child.into_node()) };
-    }
-
-    pub(super) fn push_front(&mut self, child: EndedChild) {
-        // SAFETY: the child is in no list. The list owns it from here on.
-        unsafe { self.0.push_front(child.into_node()) };
-    }
-
-    pub(super) fn pop_front(&mut self) -> Option<EndedChild> {
-        self.0.pop_front().map(EndedChild)
-    }
-
-    /// Removes the first that has panicked.
-    pub(super) fn take_panicked(&mut self) -> Option<EndedChild> {
-        // SAFETY: a listed child is alive.
-        let panicked = |child: &NonNull<ChildFrame>| unsafe { child.as_ref() }.member().failure.get() == Failure::Panic;
-        let child = self.0.iter().find(panicked)?;
-        // SAFETY: the child was found in the list.
-        unsafe { self.0.remove(child) };
-        Some(EndedChild(child))
-    }
-
-    pub(super) fn take(&mut self) -> Self {
-        EndedChildren(self.0.take())
-    }
-}
-
 /// An ended child in no list. Dropping it drops its result.
 pub(super) struct EndedChild(NonNull<ChildFrame>);
+
+// SAFETY: the frame is done and owned; its result is `Send`.
+unsafe impl Send for EndedChild {}
 
 impl EndedChild {
     /// # Safety
     ///
     /// The child is done, in no list, and owned by the caller.
-    pub(super) unsafe fn new(frame: NonNull<Header>) -> Self {
-        EndedChild(frame.cast())
+    pub(super) unsafe fn new(frame: NonNull<ChildFrame>) -> Self {
+        EndedChild(frame)
     }
 
     pub(super) fn failure(&self) -> Failure {
@@ -153,70 +118,45 @@ impl Drop for EndedChild {
     }
 }
 
-/// An ended child whose result was not taken. Dropping it returns it to the group.
-pub(super) struct Finished {
-    core: GroupRef,
-    /// `None` once it was taken.
-    child: Option<EndedChild>,
-}
+/// The ended children whose results were not taken, in order. It owns them.
+#[derive(Default)]
+pub(super) struct EndedChildren(List<ChildFrame, Beside<ChildFrame>>);
 
-// SAFETY: the frame is done and owned; its result is `Send`.
-unsafe impl Send for Finished {}
-
-impl Finished {
-    pub(super) fn new(core: GroupRef, child: EndedChild) -> Self {
-        Finished {
-            core,
-            child: Some(child),
+impl EndedChildren {
+    /// Adds a child at the end, or at the front if it was taken before.
+    pub(super) fn push(&mut self, child: EndedChild, taken_out: bool) {
+        let node = child.into_node();
+        // SAFETY: the child is in no list. The list owns it from here on.
+        unsafe {
+            if taken_out {
+                self.0.push_front(node);
+            } else {
+                self.0.push_back(node);
+            }
         }
     }
 
-    /// Takes the result.
-    ///
-    /// # Safety
-    ///
-    /// `T` is the children's output.
-    pub(super) unsafe fn take<T>(mut self) -> Completion<T, Infallible> {
-        match self.child.take() {
-            // SAFETY: the caller's promise.
-            Some(child) => unsafe { child.take() },
-            None => Completion::Stopped,
+    pub(super) fn pop_front(&mut self) -> Option<EndedChild> {
+        self.0.pop_front().map(EndedChild)
+    }
+
+    /// Removes the first that has panicked.
+    pub(super) fn pop_panicked(&mut self) -> Option<EndedChild> {
+        // SAFETY: a listed child is alive, and removed from the list that it was found in.
+        unsafe {
+            let panicked = |child: &NonNull<ChildFrame>| child.as_ref().member().failure.get() == Failure::Panic;
+            let child = self.0.iter().find(panicked)?;
+            self.0.remove(child);
+            Some(EndedChild(child))
         }
     }
 }
 
-impl Drop for Finished {
+impl Drop for EndedChildren {
     fn drop(&mut self) {
-        if let Some(child) = self.child.take() {
-            self.core.put_back(child);
+        while let Some(child) = self.pop_front() {
+            // A panic went through the panic hook; no caller can receive it.
+            drop(Panic::catch(|| drop(child)));
         }
-    }
-}
-
-/// A reserved place for a child. Dropping it releases the place.
-pub(super) struct Room(GroupRef);
-
-impl Room {
-    /// # Safety
-    ///
-    /// `GroupState::running` counts the place.
-    pub(super) unsafe fn new(core: GroupRef) -> Self {
-        Room(core)
-    }
-
-    /// Uses the place for a child.
-    pub(super) fn fill(self) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: the reference is moved out once, and `this` is not dropped.
-        drop(unsafe { ptr::read(&raw const this.0) });
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let mut settled = Settled::new();
-        let last = self.0.lock().one_less(&mut settled);
-        // SAFETY: `last` is from `one_less`, once. The place was counted.
-        unsafe { GroupCore::settle(self.0.0, &mut settled, last) }.run();
     }
 }

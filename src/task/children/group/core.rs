@@ -1,26 +1,28 @@
 //! The shared part of a group, behind its handles: its children and their waiters.
 
 use core::cell::Cell;
+use core::mem::{self, ManuallyDrop};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 
 use allocator_api2::boxed::Box;
 
+use super::child::EndedChild;
 use super::policy::Policy;
-use super::results::release_all;
 use super::state::{GroupState, Settled};
-use crate::Transfer;
 use crate::memory::{Cached, Count};
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, Relay, StopToken, Why};
+use crate::stop::{StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{Acquire, Relaxed},
 };
 use crate::sync::{SpinGuard, SpinLock};
-use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
-use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit};
+use crate::task::children::branch::Branch;
+use crate::task::frame::{Header, Polling, Stopping};
+use crate::task::strand::{BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise};
+use crate::{Priority, Transfer};
 
 /// The object that all handles of a group and its children point at.
 ///
@@ -30,51 +32,29 @@ use crate::task::strand::{Awaiter, Context, Counted, Link, Locals, Tether, Unit}
 /// group has one for all running children together. While the group is open, the handle of the body's future keeps it alive.
 pub(super) struct GroupCore {
     pub(super) count: Count,
-    /// Stops the children. Linked to the task's token.
-    pub(super) relay: Relay,
+    pub(super) branch: Branch,
     /// Ties the group to its frame, while `is_tied`. Accessed by the thread that polls the frame.
     pub(super) tether: Cell<Option<NonNull<Tether<GroupCore>>>>,
     /// Whether the frame is still to end the group. Cleared by a swap with `AcqRel`, of the group's future or of the ending frame.
     /// The two swaps pair with each other, and with the acquire load in `is_here`.
     pub(super) is_tied: AtomicBool,
-    pub(super) counted: Counted,
-    /// The context of the children.
-    pub(super) context: Context,
-    /// The task-local values that the children see.
-    pub(super) locals: Locals,
-    /// The group's frame, which is not done before the children are. `None` outside of a task.
-    pub(super) frame: Option<NonNull<Header>>,
-    /// The strand of that frame, or null.
-    pub(super) unit: *const Unit,
-    /// The token that the relay is linked to.
-    pub(super) outer: ErasedStopToken,
-    /// The scope of the frame that the group is in, to which that token may belong. It ends after the link.
-    pub(super) scope: Option<NonNull<ContextScope>>,
     pub(super) policy: Policy,
-    /// Raises the children with the task. Listed until no child runs: removed by the last one that ends, or by the party that
-    /// finds none.
-    pub(super) link: Link,
     /// A lower bound of the children's levels, as a number. Written with `Relaxed` under the lock: lowered by a spawn, increased by a
     /// raise. Read without the lock, only to decide whether a waiter takes it to raise the children.
     pub(super) lowest: AtomicU8,
-    /// Whether a child has panicked since the body last began to wait; the panic may have been taken. Set with release under the
-    /// lock by the end of the child, which then wakes the body. Pairs with the acquire load of the polling thread, which clears it
-    /// under the lock.
-    pub(super) has_panic: AtomicBool,
+    /// Whether the body waits for something else than its children, and is to be ended by a child's panic. The frame counts an await
+    /// for this, which the clearing thread ends. Written under the lock: set with `Relaxed` by the polling thread, cleared with
+    /// release. The polling thread's load without the lock acquires.
+    pub(super) body_waits: AtomicBool,
     /// Held for a few instructions, and never while user code runs. After its unlock an ended child uses nothing of the group,
     /// unless it was the last of a closed one.
     pub(super) state: SpinLock<GroupState>,
 }
 
-// SAFETY: the state is lock-protected, and its frames and values are `Send`. The rest is immutable or atomic.
-unsafe impl Send for GroupCore {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for GroupCore {}
-
 /// A reference to a group.
 pub(super) struct GroupRef(pub(super) NonNull<GroupCore>);
 
-// SAFETY: the core is `Sync`, and dropped by the last reference on any thread.
+// SAFETY: the state is lock-protected, and its frames and values are `Send`. The rest is immutable or atomic.
 unsafe impl Send for GroupRef {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GroupRef {}
@@ -116,54 +96,28 @@ impl GroupRef {
     }
 
     fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> GroupRef {
-        let frame = polling.map(Polling::frame);
-        let (context, scope, unit) = match polling {
-            Some(polling) => {
-                let here = polling.context();
-                here.enter();
-                (here.of_child(), here.scope(), ptr::from_ref(polling.unit()))
-            }
-            None => (Context::of_home(Home::global_pool()), None, ptr::null()),
-        };
-        let outer = context.token;
-        let locals = Locals::current();
+        let (over, running, hold) = (GroupCore::relay_over, GroupCore::running, GroupCore::hold);
         let core = GroupCore {
             count: Count::one(),
-            relay: Relay::new(GroupCore::relay_over),
+            branch: Branch::new(polling, Locals::current(), over, running, hold),
             tether: Cell::new(None),
             is_tied: AtomicBool::new(false),
-            counted: Counted::new(GroupCore::running),
-            context,
-            locals,
-            frame,
-            unit,
-            outer,
-            scope,
             policy,
-            link: Link::new(GroupCore::hold),
             lowest: AtomicU8::new(0),
-            has_panic: AtomicBool::new(false),
-            state: SpinLock::new(GroupState::new(frame)),
+            body_waits: AtomicBool::new(false),
+            state: SpinLock::new(GroupState::new(polling.map(Polling::frame))),
         };
         let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
-        // SAFETY: the group is not shared yet. `unlink`, and `end` or the last child, remove the links before it is destroyed. The
-        // outer source is alive until then: the frame, or the scope in it, ends the group first.
+        // SAFETY: the group is not shared yet, and has its address. `unlink`, and `end` or the last child, remove the links before
+        // the group is destroyed.
         unsafe {
             let place = core.as_ptr();
-            // Pointers into the group itself, which has its address now.
-            (*place).context.token = (*place).relay.token();
-            (*place).context.locals = (*place).locals.as_raw();
-            (*place).context.around = frame.map(|frame| Awaiter {
-                frame,
-                context: NonNull::new_unchecked(&raw mut (*place).context),
-            });
+            let branch = NonNull::new_unchecked(&raw mut (*place).branch);
+            Branch::pin(branch);
             if let Some(polling) = polling {
                 match Tether::tie(core, polling) {
                     Ok(tether) => (*place).tether.set(Some(tether)),
                     Err(error) => {
-                        if let Some(scope) = scope {
-                            scope.as_ref().exit();
-                        }
                         drop(GroupRef(core));
                         panic!("cannot open a group: {error}");
                     }
@@ -172,14 +126,12 @@ impl GroupRef {
                 // References for the returned handle, the tether, and the link to the token.
                 (*place).count.add();
                 (*place).count.add();
-                Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), outer);
-                Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
-                Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
+                Branch::link(branch, polling);
                 // Read after the link is listed, which tells later raises.
-                (*place).context.placement.priority = polling.level();
+                (*place).branch.context.placement.priority = polling.level();
             }
-            let level = (*place).context.priority().unwrap_or_default();
-            (*place).lowest.fetch_max(level as u8, Relaxed);
+            let level = (*place).branch.context.priority().unwrap_or_default();
+            (*place).lowest.store(level as u8, Relaxed);
         }
         GroupRef(core)
     }
@@ -191,7 +143,7 @@ impl GroupCore {
     /// `node` is that of a group, and linked.
     unsafe fn running(node: NonNull<Counted>) -> usize {
         // SAFETY: the caller's promise. `unlink` precedes the release of the link's reference.
-        unsafe { container_of!(node, GroupCore, counted).as_ref() }
+        unsafe { container_of!(container_of!(node, Branch, counted), GroupCore, branch).as_ref() }
             .lock()
             .running
     }
@@ -214,7 +166,11 @@ impl GroupCore {
 
     /// Stops the children, and refuses others.
     pub(super) fn cancel(&self, why: Why) -> Transfer {
-        self.relay.request_stop(why).unwrap_or_default()
+        self.branch.relay.request_stop(why).unwrap_or_default()
+    }
+
+    pub(super) fn pop_finished(&self) -> Option<EndedChild> {
+        self.lock().pop_finished()
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -222,16 +178,16 @@ impl GroupCore {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.relay.stop_requested()
+        self.branch.relay.stop_requested()
     }
 
     /// Returns whether a stop of that context's token reaches the children.
     pub(super) fn is_reached_from(&self, context: &Context) -> bool {
-        self.outer.stop_possible() && self.outer.is_same(&context.token)
+        self.branch.outer.stop_possible() && self.branch.outer.is_same(&context.token)
     }
 
     pub(super) fn is_frame(&self, frame: Option<NonNull<Header>>) -> bool {
-        frame.is_some() && self.frame == frame
+        frame.is_some() && self.branch.frame == frame
     }
 
     /// Returns the number of running children, and of results that were not taken.
@@ -241,7 +197,7 @@ impl GroupCore {
     }
 
     pub(super) fn set_limit(&self, limit: usize) {
-        let mut settled = Settled::new();
+        let mut settled = Settled::default();
         let mut lock = self.lock();
         lock.limit = limit;
         lock.grant_room(&mut settled);
@@ -250,12 +206,6 @@ impl GroupCore {
         }
         drop(lock);
         settled.complete().run();
-    }
-}
-
-impl Drop for GroupCore {
-    fn drop(&mut self) {
-        release_all(self.lock().take_finished());
     }
 }
 
@@ -275,11 +225,80 @@ impl GroupRef {
     /// Returns whether this thread polls the group's frame.
     pub(super) fn is_here(&self) -> bool {
         // An ending frame unties its groups, so a later frame at its address is not mistaken for it.
-        self.is_tied.load(Acquire) && self.frame == Header::current()
+        self.is_tied.load(Acquire) && self.branch.frame == Header::current()
+    }
+}
+
+impl GroupCore {
+    /// Adds a reference to a group that is to be raised.
+    ///
+    /// # Safety
+    ///
+    /// `link` is that of a group, and listed.
+    pub(super) unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
+        /// # Safety
+        ///
+        /// `what` is a reference to a group, which this releases.
+        unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
+            GroupRef(what.cast()).raise(level, raising);
+        }
+
+        // SAFETY: the caller's promise. A group with a listed link is alive.
+        let core = unsafe { container_of!(container_of!(link, Branch, link), GroupCore, branch) };
+        let core = ManuallyDrop::new(GroupRef(core));
+        mem::forget(GroupRef::clone(&core));
+        Some(ToRaise {
+            what: core.0.cast(),
+            raise,
+        })
     }
 
-    /// Returns whether the group is in a task, whose frame is woken when all have ended.
-    pub(super) fn has_frame(&self) -> bool {
-        self.frame.is_some()
+    /// Raises all children to at least `level`, later ones included.
+    fn raise(&self, level: Priority, raising: &mut Raising) {
+        let mut lock = self.lock();
+        if lock.floor >= Some(level) {
+            return;
+        }
+        lock.floor = Some(level);
+        self.lowest.fetch_max(level as u8, Relaxed);
+        // A raise in progress on another thread shares the position from here on, and the level.
+        lock.to_raise = lock.children.first().map_or(ptr::null_mut(), NonNull::as_ptr);
+        lock.links_left = false;
+        while let Some(level) = lock.floor
+            && !lock.to_raise.is_null()
+        {
+            let mut batch = Batch::default();
+            for _ in 0..BATCH {
+                let Some(child) = NonNull::new(lock.to_raise).map(NonNull::cast) else {
+                    break;
+                };
+                // SAFETY: the child is listed, and so alive under the lock.
+                let all = unsafe {
+                    if lock.links_left {
+                        Raising::links(Header::unit(child).as_ref(), level, &mut batch)
+                    } else {
+                        raising.frames(child, level, &mut batch)
+                    }
+                };
+                if !all {
+                    lock.links_left = true;
+                    break;
+                }
+                lock.raise_next();
+            }
+            // `keep` allocates, so it needs the unlock. Children may end meanwhile.
+            drop(lock);
+            raising.keep(&mut batch, level);
+            lock = self.lock();
+        }
+    }
+
+    /// Raises the children to the level of a party that waits for them.
+    pub(super) fn wanted_at(&self, level: Priority) {
+        if self.lowest.load(Relaxed) < level as u8 {
+            let mut raising = Raising::default();
+            self.raise(level, &mut raising);
+            raising.finish();
+        }
     }
 }

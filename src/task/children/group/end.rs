@@ -1,17 +1,15 @@
 //! The end of a group: its body ends, then its last child, and its link to the task.
 
-use core::mem;
 use core::ptr::NonNull;
-use core::task::Waker;
 
 use super::core::{GroupCore, GroupRef};
 use super::policy::Failure;
-use super::results::release_all;
 use super::state::GroupPhase;
 use crate::Transfer;
 use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
 use crate::sync::atomic::Ordering::AcqRel;
+use crate::task::children::branch::Branch;
 use crate::task::frame::{Header, Placement, Polling};
 use crate::task::strand::{Tether, Tethered};
 
@@ -24,7 +22,7 @@ impl GroupCore {
     pub(super) fn own<'p>(&self, polling: Option<Polling<'p>>) -> Option<Polling<'p>> {
         let own = polling.filter(|polling| self.is_frame(Some(polling.frame())));
         assert!(
-            own.is_some() || self.frame.is_none(),
+            own.is_some() || self.branch.frame.is_none(),
             "a group is polled in the task where it began"
         );
         own
@@ -34,7 +32,7 @@ impl GroupCore {
     pub(super) fn close(&self, polling: Option<Polling<'_>>) -> bool {
         let polling = self.own(polling);
         let mut lock = self.lock();
-        if mem::take(&mut lock.body_waits)
+        if self.take_body_wait(&mut lock)
             && let Some(polling) = polling
         {
             // The body has ended, so a panic no longer ends it.
@@ -64,17 +62,6 @@ impl GroupCore {
         false
     }
 
-    /// Returns whether the body and all children have ended. If not, the waker is woken when they have.
-    pub(super) fn is_over(&self, waker: Option<&Waker>) -> bool {
-        // A waker is user code, so it is cloned and dropped without the lock.
-        let mut waker = waker.cloned();
-        let mut lock = self.lock();
-        if lock.phase != GroupPhase::Over {
-            lock.add_waker(&mut waker);
-        }
-        lock.phase == GroupPhase::Over
-    }
-
     /// Stops the children, and discards their results from now on.
     pub(super) fn abandon(&self) -> Transfer {
         let resumed = self.cancel(Why::SCOPE_LEFT);
@@ -82,11 +69,12 @@ impl GroupCore {
         lock.abandoned = true;
         let finished = lock.take_finished();
         drop(lock);
-        release_all(finished);
+        drop(finished);
         resumed
     }
 
-    /// Ends the link to the task's token. The frame waits for a stop that is being passed on, since that uses the scope.
+    /// Closes the group, and ends its links to the task. The frame waits for a stop that is being passed on, since that uses the
+    /// scope.
     ///
     /// # Safety
     ///
@@ -95,10 +83,13 @@ impl GroupCore {
         // SAFETY: the link holds a reference until `unlinked`.
         unsafe {
             let core = this.as_ref();
-            core.counted.unlink(core.unit);
+            if core.close(Some(polling)) {
+                core.branch.link.leave();
+            }
+            core.branch.counted.unlink(core.branch.unit);
             // Counted first: the end of a stop that is being passed on releases it.
             polling.count_wait();
-            if Relay::end_now(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) {
+            if Relay::end_now(NonNull::from(&core.branch.relay)) {
                 polling.uncount_wait();
                 GroupCore::unlinked(this);
             }
@@ -113,8 +104,8 @@ impl GroupCore {
     pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the link holds a reference until `unlinked`. The frame has counted an await for this, in `unlink`.
         unsafe {
-            let this = container_of!(relay, GroupCore, relay);
-            let frame = this.as_ref().frame;
+            let this = container_of!(container_of!(relay, Branch, relay), GroupCore, branch);
+            let frame = this.as_ref().branch.frame;
             GroupCore::unlinked(this);
             match frame {
                 Some(frame) => Header::end_wait(frame, Placement::is_here),
@@ -129,11 +120,9 @@ impl GroupCore {
     ///
     /// The link is over. Called once.
     unsafe fn unlinked(this: NonNull<GroupCore>) {
-        // SAFETY: `open_in` entered the scope and added the reference, for the link. The frame of the scope is not done.
+        // SAFETY: `open_in` linked the group, and added a reference for that. The frame is not done.
         unsafe {
-            if let Some(scope) = this.as_ref().scope {
-                scope.as_ref().exit();
-            }
+            this.as_ref().branch.unscope();
             GroupCore::release(this);
         }
     }
@@ -150,9 +139,6 @@ unsafe impl Tethered for GroupCore {
                 return Transfer::none();
             }
             let resumed = core.abandon();
-            if core.close(Some(polling)) {
-                core.link.leave();
-            }
             GroupCore::unlink(this, polling);
             resumed
         }
@@ -165,43 +151,32 @@ unsafe impl Tethered for GroupCore {
 }
 
 impl GroupRef {
-    /// Unties the group from its frame, and calls `body` with the frame. Does nothing if the frame has ended the group, or
-    /// another thread polls it.
-    fn untie(&self, body: impl FnOnce(Polling<'_>)) {
+    /// Ends the group. Does nothing if the frame has ended it, or on another thread, where it stays tied to the frame.
+    pub(super) fn end(&self) {
         Polling::with(|polling| {
             // `is_here` comes first: only the group's own frame may clear the tie.
             if let Some(polling) = polling
                 && self.is_here()
                 && self.is_tied.swap(false, AcqRel)
             {
-                if let Some(tether) = self.tether.take() {
-                    // SAFETY: this thread polls the frame. The swap excludes an abandoned tether.
-                    unsafe { Tether::untie(tether) };
+                // SAFETY: this thread polls the frame. The swap cleared the tie to it, and excludes an abandoned tether.
+                unsafe {
+                    if let Some(tether) = self.tether.take() {
+                        Tether::untie(tether);
+                    }
+                    GroupCore::unlink(self.0, polling);
                 }
-                body(polling);
-                // SAFETY: the swap cleared the tie to this frame.
-                unsafe { GroupCore::unlink(self.0, polling) };
             }
         });
-    }
-
-    /// Ends the group.
-    pub(super) fn end(&self) {
-        self.untie(|_| self.link.leave());
     }
 
     /// Abandons the group, because the future of its body is dropped early.
     pub(super) fn give_up(&self) {
         let resumed = self.abandon();
-        if !self.has_frame() {
+        if self.branch.frame.is_none() {
             self.close(None);
         }
-        // On another thread it stays tied, and the frame ends it.
-        self.untie(|polling| {
-            if self.close(Some(polling)) {
-                self.link.leave();
-            }
-        });
+        self.end();
         resumed.run();
     }
 }

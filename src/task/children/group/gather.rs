@@ -4,17 +4,17 @@ use core::error::Error;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomPinned;
-use core::mem;
 use core::ops::ControlFlow;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, ready};
 use std::vec::Vec;
 
-use super::body::{Body, Flavour, Supervising};
-use super::{NextEnded, TaskGroup};
-use crate::Panic;
+use super::TaskGroup;
+use super::body::{BodyPolicy, Flavour, GroupStage, Supervising};
+use super::next::Waiting;
 use crate::task::children::TaskError;
 use crate::task::frame::Stopping;
+use crate::{Completion, Panic};
 
 /// Runs children concurrently until a policy has enough results, and cancels the others. Returns the policy's output after all
 /// have ended.
@@ -59,28 +59,12 @@ where
     <I::Item as IntoFuture>::IntoFuture: Send + 'static,
     P: JoinPolicy<T>,
 {
-    Gather {
-        stage: GatherStage::Unpolled(policy, children),
-        _pinned: PhantomPinned,
-    }
+    Gather(GroupStage::Unpolled((policy, children)))
 }
 
 /// A future of joined children, created by [`gather`].
 #[must_use = "futures do nothing until they are awaited"]
-pub struct Gather<P, I, T> {
-    stage: GatherStage<P, I, T>,
-    _pinned: PhantomPinned,
-}
-
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the future does not move once it has the larger variant"
-)]
-enum GatherStage<P, I, T> {
-    Unpolled(P, I),
-    Polled(Body<Telling<P, T>, P>),
-    Over,
-}
+pub struct Gather<P, I, T>(GroupStage<(P, I), Telling<P, T>, P>);
 
 // SAFETY: the policy, the children and the group's handles are `Send`. The bounds are few for the reason given at `GroupFuture`.
 unsafe impl<P: Send, I: Send, T> Send for Gather<P, I, T> {}
@@ -96,22 +80,16 @@ where
     type Output = P::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P::Output> {
-        // SAFETY: only the policy and the children are moved, and they are not pinned.
-        let stage = unsafe { &mut self.get_unchecked_mut().stage };
-        if matches!(stage, GatherStage::Unpolled(..))
-            && let GatherStage::Unpolled(policy, children) = mem::replace(stage, GatherStage::Over)
-        {
-            let flavour = <Supervising as Flavour<(), ()>>::POLICY;
-            *stage = GatherStage::Polled(Body::new(flavour, |core| {
-                Telling::new(policy, TaskGroup::new(core), children)
-            }));
-        }
-        let GatherStage::Polled(body) = stage else {
-            return Poll::Pending;
+        // SAFETY: the stage is structurally pinned.
+        let stage = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+        let how = BodyPolicy {
+            policy: <Supervising as Flavour<(), ()>>::POLICY,
+            fails: |_| false,
+            take_panic: |_| None,
         };
-        // SAFETY: the body is structurally pinned.
-        let result = ready!(unsafe { Pin::new_unchecked(body) }.poll(cx, |_| false, |_| None));
-        *stage = GatherStage::Over;
+        let (_, result) = ready!(stage.poll(cx, how, |(policy, children), core| {
+            Telling::new(policy, TaskGroup::new(core), children)
+        }));
         match result {
             Ok(policy) => Poll::Ready(policy.finish()),
             Err(payload) => payload.resume(),
@@ -125,7 +103,7 @@ crate::opaque!([P, I, T] Gather<P, I, T>);
 struct Telling<P, T> {
     policy: Option<P>,
     group: TaskGroup<Told<T>>,
-    next: NextEnded<Told<T>>,
+    waiting: Waiting,
     /// Whether the policy was told, for each child.
     told: Vec<bool>,
     /// Whether the policy has enough results.
@@ -154,8 +132,8 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
         policy.begin(told.len());
         Telling {
             policy: Some(policy),
-            next: group.next_ended(),
             group,
+            waiting: Waiting::default(),
             told,
             enough: false,
         }
@@ -182,11 +160,12 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P> {
         let this = self.get_mut();
         loop {
-            match ready!(Pin::new(&mut this.next).poll(cx)) {
+            // SAFETY: the group is one of children with this output.
+            match ready!(unsafe { this.waiting.poll_next::<Told<T>>(&this.group.core, cx) }) {
                 None => break,
-                Some(Ok((number, result))) => this.tell(number, result),
+                Some(Completion::Value((number, result))) => this.tell(number, result),
                 // A stopped child has no number. The loop below finds it.
-                Some(Err(_)) => {}
+                Some(_) => {}
             }
         }
         for number in 0..this.told.len() {

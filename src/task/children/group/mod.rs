@@ -5,14 +5,13 @@
 //! | file | contents |
 //! |---|---|
 //! | `body` | the body runs; then the group waits for its children |
-//! | `core` | the object that handles, children and waiters point at, and its lock |
+//! | `core` | the object that handles, children and waiters point at, and its lock; raising the children |
 //! | `spawn`, `spawn_error` | a child starts, or is refused |
 //! | `child` | the frames of children, as the group owns them |
 //! | `results` | a child ends: its result is kept, given to a waiter, or discarded |
 //! | `policy` | whether a failed child cancels its siblings |
 //! | `state` | the lists and counts under the lock |
 //! | `wait`, `next` | operations and futures that wait for a result, for room, or for all children |
-//! | `raise` | the children are raised with the task, or with the parties that wait for them |
 //! | `end` | the body has ended, the last child has ended, the frame ends the group |
 //! | `task_group`, `gather` | the public handle, and policies of joining |
 //!
@@ -32,7 +31,6 @@ mod end;
 mod gather;
 mod next;
 mod policy;
-mod raise;
 mod results;
 mod spawn;
 mod spawn_error;

@@ -10,7 +10,7 @@ use core::task::{Context as Cx, Poll, Waker, ready};
 use super::core::GroupRef;
 use super::results::TryNext;
 use super::spawn_error::{SpawnError, SpawnErrorKind};
-use super::wait::{GroupWait, WaitFor, Waited};
+use super::wait::{Given, Granted, GroupWait, WaitFor};
 use crate::Completion;
 use crate::memory::Cached;
 use crate::stop::StopToken;
@@ -20,61 +20,49 @@ use crate::task::frame::{Polling, Stopping};
 use crate::task::strand::current_level;
 
 /// A wait in a group, by a sender that is created lazily.
-struct WaitFuture {
-    core: GroupRef,
-    kind: WaitFor,
-    wait: Option<SenderFuture<GroupWait>>,
-}
+#[derive(Default)]
+pub(super) struct Waiting(Option<SenderFuture<GroupWait>>);
 
-impl WaitFuture {
-    fn new(core: GroupRef, kind: WaitFor) -> Self {
-        WaitFuture { core, kind, wait: None }
-    }
-
-    fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Waited> {
-        let wait = self.wait.get_or_insert_with(|| {
-            let (core, kind) = (self.core.clone(), self.kind);
-            SenderFuture::new(GroupWait { core, kind })
+impl Waiting {
+    fn poll(&mut self, core: &GroupRef, kind: WaitFor, cx: &mut Cx<'_>) -> Poll<Granted> {
+        let wait = self.0.get_or_insert_with(|| {
+            SenderFuture::new(GroupWait {
+                core: core.clone(),
+                kind,
+            })
         });
-        let Ok(waited) = ready!(Pin::new(wait).poll(cx));
-        self.wait = None;
-        Poll::Ready(waited)
-    }
-}
-
-/// A future of the next ended child.
-struct NextFinished<T> {
-    waiting: WaitFuture,
-    _value: PhantomData<fn() -> T>,
-}
-
-impl<T> NextFinished<T> {
-    fn new(core: GroupRef) -> Self {
-        NextFinished {
-            waiting: WaitFuture::new(core, WaitFor::Next),
-            _value: PhantomData,
-        }
+        let Ok(granted) = ready!(Pin::new(wait).poll(cx));
+        self.0 = None;
+        Poll::Ready(granted)
     }
 
-    fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
-        let waiting = &mut self.waiting;
-        if waiting.wait.is_none() {
-            match waiting.core.try_next(Polling::with_waker_of(cx)) {
-                // SAFETY: the child is done and owned; `T` is the children's output.
-                TryNext::Ended(child) => return Poll::Ready(Some(unsafe { child.take() })),
-                TryNext::Nothing => return Poll::Ready(None),
+    /// Polls for the next ended child.
+    ///
+    /// # Safety
+    ///
+    /// `T` is the children's output.
+    pub(super) unsafe fn poll_next<T>(
+        &mut self,
+        core: &GroupRef,
+        cx: &mut Cx<'_>,
+    ) -> Poll<Option<Completion<T, Infallible>>> {
+        let child = match self.0 {
+            None => match core.try_next(Polling::with_waker_of(cx)) {
+                TryNext::Ended(child) => Given::Child(child),
+                TryNext::Nothing => Given::Nothing,
                 TryNext::Wait => {
-                    waiting.core.wanted_at(current_level());
+                    core.wanted_at(current_level());
                     return Poll::Pending;
                 }
-                TryNext::Listen => {}
-            }
-        }
-        match ready!(waiting.poll(cx)) {
-            // SAFETY: `T` is the children's output.
-            Waited::Child(finished) => Poll::Ready(Some(unsafe { finished.take() })),
-            _ => Poll::Ready(None),
-        }
+                TryNext::Listen => ready!(self.poll(core, WaitFor::Next, cx)).take(),
+            },
+            Some(_) => ready!(self.poll(core, WaitFor::Next, cx)).take(),
+        };
+        Poll::Ready(match child {
+            // SAFETY: the child is done and owned, and the caller names its output.
+            Given::Child(child) => Some(unsafe { child.take() }),
+            _ => None,
+        })
     }
 }
 
@@ -91,20 +79,34 @@ pub(super) fn stop_if_cancelled(waker: &Waker) -> bool {
 
 /// A future of the next child's value, created by [`TaskGroup::next`](super::TaskGroup::next).
 #[must_use = "futures do nothing until they are awaited"]
-pub struct Next<T>(NextFinished<T>);
+pub struct Next<'g, T> {
+    core: &'g GroupRef,
+    waiting: Waiting,
+    _value: PhantomData<fn() -> T>,
+}
 
-impl<T> Next<T> {
-    pub(super) fn new(core: GroupRef) -> Self {
-        Next(NextFinished::new(core))
+impl<'g, T> Next<'g, T> {
+    /// Creates the future for a group whose children have the output `T`.
+    pub(super) fn new(core: &'g GroupRef) -> Self {
+        Next {
+            core,
+            waiting: Waiting::default(),
+            _value: PhantomData,
+        }
+    }
+
+    fn poll_ended(&mut self, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
+        // SAFETY: `T` is the children's output, since `TaskGroup<T>` created this.
+        unsafe { self.waiting.poll_next(self.core, cx) }
     }
 }
 
-impl<T> Future for Next<T> {
+impl<T> Future for Next<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
         loop {
-            match ready!(self.0.poll(cx)) {
+            match ready!(self.poll_ended(cx)) {
                 None => return Poll::Ready(None),
                 Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
                 Some(Completion::Panicked(payload)) => payload.resume(),
@@ -118,40 +120,32 @@ impl<T> Future for Next<T> {
 
 /// A future of the next child's completion, created by [`TaskGroup::next_ended`](super::TaskGroup::next_ended).
 #[must_use = "futures do nothing until they are awaited"]
-pub struct NextEnded<T>(NextFinished<T>);
+pub struct NextEnded<'g, T>(pub(super) Next<'g, T>);
 
-impl<T> NextEnded<T> {
-    pub(super) fn new(core: GroupRef) -> Self {
-        NextEnded(NextFinished::new(core))
-    }
-}
-
-impl<T> Future for NextEnded<T> {
+impl<T> Future for NextEnded<'_, T> {
     type Output = Option<Result<T, TaskError>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx).map(|ended| ended.map(TaskError::result))
+        self.0.poll_ended(cx).map(|ended| ended.map(TaskError::result))
     }
 }
 
 /// A future that is ready when no child runs, created by [`TaskGroup::wait_for_all`](super::TaskGroup::wait_for_all).
 #[must_use = "futures do nothing until they are awaited"]
-pub struct WaitForAll(WaitFuture);
-
-impl WaitForAll {
-    pub(super) fn new(core: GroupRef) -> Self {
-        WaitForAll(WaitFuture::new(core, WaitFor::All))
-    }
+pub struct WaitForAll {
+    pub(super) core: GroupRef,
+    pub(super) waiting: Waiting,
 }
 
 impl Future for WaitForAll {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
-        if self.0.wait.is_none() && self.0.core.counts().0 == 0 {
+        let this = &mut *self;
+        if this.waiting.0.is_none() && this.core.counts().0 == 0 {
             return Poll::Ready(());
         }
-        self.0.poll(cx).map(drop)
+        this.waiting.poll(&this.core, WaitFor::All, cx).map(drop)
     }
 }
 
@@ -161,14 +155,8 @@ impl Future for WaitForAll {
 /// Dropping it early drops the child.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SpawnWhenReady<F> {
-    spawning: TrySpawnWhenReady<F>,
-    location: &'static Location<'static>,
-}
-
-impl<F> SpawnWhenReady<F> {
-    pub(super) fn new(spawning: TrySpawnWhenReady<F>, location: &'static Location<'static>) -> Self {
-        SpawnWhenReady { spawning, location }
-    }
+    pub(super) spawning: TrySpawnWhenReady<F>,
+    pub(super) location: &'static Location<'static>,
 }
 
 impl<F: Future<Output: Send + 'static> + Send + 'static> Future for SpawnWhenReady<F> {
@@ -188,7 +176,8 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for SpawnWhenRea
 /// Dropping it early drops the child.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TrySpawnWhenReady<F> {
-    waiting: WaitFuture,
+    core: GroupRef,
+    waiting: Waiting,
     child: Option<F>,
 }
 
@@ -198,7 +187,8 @@ impl<F> Unpin for TrySpawnWhenReady<F> {}
 impl<F> TrySpawnWhenReady<F> {
     pub(super) fn new(core: GroupRef, child: F) -> Self {
         TrySpawnWhenReady {
-            waiting: WaitFuture::new(core, WaitFor::Room),
+            core,
+            waiting: Waiting::default(),
             child: Some(child),
         }
     }
@@ -208,30 +198,30 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhen
     type Output = Result<(), SpawnError<F>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let waited = if this.waiting.wait.is_none() && this.waiting.core.limit() == 0 {
+        let TrySpawnWhenReady { core, waiting, child } = self.get_mut();
+        let is_refused = waiting.0.is_none() && core.limit() == 0;
+        let granted = if is_refused {
             None
         } else {
-            Some(ready!(this.waiting.poll(cx)))
+            Some(ready!(waiting.poll(core, WaitFor::Room, cx)))
         };
-        let Some(child) = this.child.take() else {
+        let Some(child) = child.take() else {
             return Poll::Pending;
         };
-        let core = &this.waiting.core;
-        let kind = match waited {
-            Some(Waited::Room(room)) => {
-                return Poll::Ready(core.spawn::<F::Output, _, InCache>(child, Cached, None, Some(room)));
-            }
+        if let Some(room) = granted.filter(Granted::is_room) {
+            return Poll::Ready(core.spawn::<F::Output, _, InCache>(child, Cached, None, Some(room)));
+        }
+        let kind = match core.limit() {
             _ if core.is_cancelled() => SpawnErrorKind::Cancelled,
-            _ if core.limit() == 0 => SpawnErrorKind::NoRoom,
+            0 => SpawnErrorKind::NoRoom,
             _ => SpawnErrorKind::Ended,
         };
         Poll::Ready(Err(SpawnError::new(kind, child)))
     }
 }
 
-crate::opaque!([T] Next<T>);
-crate::opaque!([T] NextEnded<T>);
+crate::opaque!(['g, T] Next<'g, T>);
+crate::opaque!(['g, T] NextEnded<'g, T>);
 crate::opaque!([F] SpawnWhenReady<F>);
 crate::opaque!([F] TrySpawnWhenReady<F>);
 crate::opaque!([] WaitForAll);

@@ -1,19 +1,19 @@
 //! The results of children: kept until they are taken, or discarded at once.
 
-use core::convert::Infallible;
 use core::mem;
 use core::ptr::NonNull;
 use core::task::Waker;
 
-use super::child::{EndedChild, EndedChildren, Finished};
-use super::core::{GroupCore, GroupRef};
+use super::child::EndedChild;
+use super::core::GroupCore;
 use super::policy::Failure;
 use super::state::{GroupState, Settled};
 use crate::stop::Why;
 use crate::sync::SpinGuard;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::task::children::branch::discard;
 use crate::task::frame::{self, Header, Placement, Polling};
-use crate::{Completion, Panic, Transfer};
+use crate::{Panic, Transfer};
 
 /// The next step for a caller that wants an ended child.
 pub(super) enum TryNext {
@@ -30,44 +30,45 @@ pub(super) enum TryNext {
 impl GroupCore {
     /// Ends the body, if a child has panicked and the body waits for something else.
     fn note_panic(&self, lock: &mut GroupState, settled: &mut Settled) {
-        if self.policy.supervises || lock.panics == 0 && lock.panic.is_none() {
+        if self.policy.supervises || !lock.has_panic() {
             return;
         }
-        self.has_panic.store(true, Release);
-        if mem::take(&mut lock.body_waits) {
+        if self.take_body_wait(lock) {
             settled.body = lock.frame;
         }
         lock.wake_polling(settled);
     }
 
-    /// Returns whether a child has panicked without the body's knowledge. If not, the body is polled when one panics.
-    ///
-    /// `watched` belongs to the body, and is `false` at first.
-    pub(super) fn has_panic(&self, polling: Option<Polling<'_>>, watched: &mut bool, waker: &Waker) -> bool {
+    /// Returns whether the body waited. Then the caller ends the await that was counted for that.
+    pub(super) fn take_body_wait(&self, _: &mut GroupState) -> bool {
+        let waits = self.body_waits.load(Relaxed);
+        self.body_waits.store(false, Release);
+        waits
+    }
+
+    /// Returns whether a child has panicked and the panic was not taken. If not, the body is polled when one panics.
+    pub(super) fn has_panic(&self, polling: Option<Polling<'_>>, waker: &Waker) -> bool {
         if self.policy.supervises {
             return false;
         }
         // Code that polls the body with another waker is woken by it, inside a task as well.
         let is_woken = self.is_frame(frame::frame_of(waker));
-        if is_woken && *watched {
-            return self.has_panic.load(Acquire);
+        if is_woken && self.body_waits.load(Acquire) {
+            return false;
         }
-        // A waker is user code, so it is cloned and dropped without the lock.
-        let mut waker = (!is_woken).then(|| waker.clone());
-        let mut lock = self.lock();
-        if lock.panics != 0 || lock.panic.is_some() {
-            return true;
-        }
-        // A child may have taken an earlier panic since.
-        self.has_panic.store(false, Relaxed);
-        lock.add_waker(&mut waker);
-        if let Some(polling) = self.own(polling)
-            && !mem::replace(&mut lock.body_waits, true)
-        {
-            polling.count_wait();
-        }
-        *watched = true;
-        false
+        let polling = self.own(polling);
+        let waker = Some(waker).filter(|_| !is_woken);
+        self.watch(waker, |lock| {
+            let has_panic = lock.has_panic();
+            if let Some(polling) = polling
+                && !has_panic
+                && !self.body_waits.load(Relaxed)
+            {
+                self.body_waits.store(true, Relaxed);
+                polling.count_wait();
+            }
+            has_panic
+        })
     }
 
     /// Takes the first ended child that has panicked, or the panic of a discarded one.
@@ -86,7 +87,7 @@ impl GroupCore {
             drop(lock);
             return drop(child);
         }
-        let mut settled = Settled::new();
+        let mut settled = Settled::default();
         lock.push_finished(child, true, &mut settled);
         self.note_panic(&mut lock, &mut settled);
         drop(lock);
@@ -108,76 +109,51 @@ impl GroupCore {
         self.lock()
     }
 
-    /// Keeps an ended child until its result is taken. Returns `false` if results are no longer taken. Appends the frames to
-    /// resume.
+    /// Handles the end of a child: keeps it until its result is taken, or discards it.
     ///
     /// # Safety
     ///
-    /// The child is done, listed as running, and counted. The group may be freed when this returns.
-    pub(super) unsafe fn keep(
-        this: NonNull<GroupCore>,
-        frame: NonNull<Header>,
-        failure: Failure,
-        resumed: &mut Transfer,
-    ) -> bool {
+    /// The child is done, listed as running, and counted. `T` is its output. The group may be freed when this returns.
+    pub(super) unsafe fn end_child<T>(this: NonNull<GroupCore>, frame: NonNull<Header>, failure: Failure) -> Transfer {
         // SAFETY: the group counts the child.
         let core = unsafe { this.as_ref() };
-        let mut settled = Settled::new();
-        let mut lock = core.lock_to_end(failure, resumed);
-        if lock.abandoned {
-            return false;
+        let (mut resumed, mut settled) = (Transfer::none(), Settled::default());
+        // The destructor of a result is user code, so it runs without the lock.
+        let (mut discards, mut panic) = (core.policy.discards, None);
+        if discards {
+            // SAFETY: the child is done, and its group owns the result.
+            panic = unsafe { discard::<T>(frame) };
+        }
+        let mut lock = core.lock_to_end(failure, &mut resumed);
+        if lock.abandoned && !discards {
+            drop(lock);
+            discards = true;
+            // SAFETY: the child is done, and its group owns the result.
+            panic = unsafe { discard::<T>(frame) };
+            lock = core.lock();
         }
         // SAFETY: the child is done, and listed as running.
         let child = unsafe { lock.end_child(frame) };
-        lock.push_finished(child, false, &mut settled);
+        let mut dropped = None;
+        if discards {
+            // The group keeps the first panic. A second is user code to drop.
+            if lock.panic.is_none() {
+                lock.panic = panic.take();
+            }
+            dropped = Some((child, panic));
+        } else {
+            lock.push_finished(child, false, &mut settled);
+        }
         core.note_panic(&mut lock, &mut settled);
         let last = lock.one_less(&mut settled);
         drop(lock);
+        drop(dropped);
         // SAFETY: `last` is from `one_less`, once.
         let next = unsafe { GroupCore::settle(this, &mut settled, last) };
         if !next.is_none() {
             resumed.append(next);
         }
-        true
-    }
-
-    /// Discards an ended child with its result.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`keep`](GroupCore::keep); `T` is the child's output.
-    pub(super) unsafe fn discard<T>(
-        this: NonNull<GroupCore>,
-        frame: NonNull<Header>,
-        failure: Failure,
-        resumed: &mut Transfer,
-    ) {
-        // SAFETY: the group counts the child.
-        let core = unsafe { this.as_ref() };
-        // The destructor is user code, so it runs before the lock is taken.
-        // SAFETY: the child is done, and its group owns the result, of type `T`.
-        let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
-            Completion::Panicked(payload) => Some(payload),
-            Completion::Value(value) => Panic::catch(|| drop(value)).err(),
-            _ => None,
-        };
-        let mut settled = Settled::new();
-        let mut lock = core.lock_to_end(failure, resumed);
-        // The group keeps the first panic. A second is user code to drop, after the unlock.
-        let second = if lock.panic.is_none() {
-            lock.panic = panic;
-            None
-        } else {
-            panic
-        };
-        core.note_panic(&mut lock, &mut settled);
-        // SAFETY: the child is done, and listed as running.
-        let child = unsafe { lock.end_child(frame) };
-        let last = lock.one_less(&mut settled);
-        drop(lock);
-        drop((child, second));
-        // SAFETY: `last` is from `one_less`, once.
-        resumed.append(unsafe { GroupCore::settle(this, &mut settled, last) });
+        resumed
     }
 
     /// Carries out the consequences of a child's end, after the unlock.
@@ -205,8 +181,9 @@ impl GroupCore {
         }
         // SAFETY: `close` added a reference for the children, which this releases.
         unsafe {
-            this.as_ref().link.leave();
-            let frame = this.as_ref().frame;
+            let branch = &this.as_ref().branch;
+            branch.link.leave();
+            let frame = branch.frame;
             GroupCore::release(this);
             match frame {
                 // The await was counted when the group was closed.
@@ -215,9 +192,7 @@ impl GroupCore {
             }
         }
     }
-}
 
-impl GroupRef {
     /// Takes the next ended child, or returns how to wait for it.
     ///
     /// `polling` is the frame that this thread polls, if the waker is the frame's own. If it is the group's frame, and its stop
@@ -233,7 +208,7 @@ impl GroupRef {
         let Some(polling) = polling.filter(|polling| self.is_frame(Some(polling.frame()))) else {
             return TryNext::Listen;
         };
-        if !self.outer.is_same(&polling.context().token) {
+        if !self.branch.outer.is_same(&polling.context().token) {
             return TryNext::Listen;
         }
         if !mem::replace(&mut lock.frame_waits, true) {
@@ -242,32 +217,18 @@ impl GroupRef {
         TryNext::Wait
     }
 
-    /// Polls for the next ended child: the waker is woken when there is one.
-    pub(super) fn poll_next(&self, waker: &Waker) -> Result<Finished, bool> {
-        let mut clone = None;
-        loop {
-            let mut lock = self.lock();
-            if let Some(child) = lock.pop_finished() {
-                return Ok(Finished::new(self.clone(), child));
-            }
-            if lock.running == 0 {
-                return Err(false);
-            }
-            if clone.is_some() || lock.has_waker(waker) {
-                lock.add_waker(&mut clone);
-                return Err(true);
-            }
-            drop(lock);
-            // A waker is user code, so it is cloned and dropped without the lock.
-            clone = Some(waker.clone());
+    /// Stores the waker of polling code, unless what it waits for `is_ready`. Returns whether that is so.
+    pub(super) fn watch(&self, waker: Option<&Waker>, is_ready: impl FnOnce(&GroupState) -> bool) -> bool {
+        // A waker is user code, so it is cloned and dropped without the lock.
+        let waker = waker.cloned();
+        let mut lock = self.lock();
+        let is_ready = is_ready(&lock);
+        if let Some(new) = &waker
+            && !is_ready
+            && !lock.wakers.iter().any(|waker| waker.will_wake(new))
+        {
+            lock.wakers.extend(waker);
         }
-    }
-}
-
-/// Drops ended children that were removed from the group, with their results.
-pub(super) fn release_all(mut children: EndedChildren) {
-    while let Some(child) = children.pop_front() {
-        // A panic went through the panic hook; no caller can receive it.
-        drop(Panic::catch(|| drop(child)));
+        is_ready
     }
 }

@@ -6,9 +6,10 @@ use core::mem;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::child::{Member, Room};
+use super::child::Member;
 use super::core::{GroupCore, GroupRef};
 use super::spawn_error::{SpawnError, SpawnErrorKind};
+use super::wait::Granted;
 use crate::Transfer;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::children::ChildPlace;
@@ -26,7 +27,7 @@ impl GroupRef {
         future: F,
         allocator: Cx::Allocator,
         place: Option<Box<ChildPlace>>,
-        room: Option<Room>,
+        room: Option<Granted>,
     ) -> Result<(), SpawnError<F>>
     where
         T: Send + 'static,
@@ -40,7 +41,7 @@ impl GroupRef {
         else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.unit), self.0, place);
+        let member = Member::new(Unit::spawned(self.branch.unit), self.0, place);
         // SAFETY: the memory was allocated for such a frame. The frame is new, so this has exclusive access to it and its tail.
         // The group is alive until the child has ended.
         unsafe {
@@ -51,8 +52,8 @@ impl GroupRef {
             let complete = Self::complete::<T, F, Cx>;
             // A child that inherits everything shares the group's context.
             let context = match &mut (*member).place {
-                None => NonNull::from(&self.context),
-                Some(place) => match ChildPlace::settle(place, &self.context, frame) {
+                None => NonNull::from(&self.branch.context),
+                Some(place) => match ChildPlace::settle(place, &self.branch.context, frame) {
                     Ok(context) => context,
                     Err(_) => return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory)),
                 },
@@ -75,7 +76,7 @@ impl GroupRef {
                 return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::Ended));
             }
             lock.running += usize::from(!has_room);
-            lock.begin_child(frame);
+            lock.children.push_front(frame.cast());
             // The child joins an earlier raise, or lowers the bound that lets a waiter skip the next one.
             match lock.floor {
                 Some(floor) => Tracker::begin_at(frame, floor),
@@ -83,9 +84,8 @@ impl GroupRef {
                 None => {}
             }
             drop(lock);
-            if let Some(room) = room {
-                room.fill();
-            }
+            // The child has the place now.
+            drop(room.map(Granted::take));
             // `set_name` needs a parent that ends after the child: the group counts the child by now.
             if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
                 unit.as_ref().set_name(name);
@@ -151,14 +151,7 @@ impl GroupRef {
         // Decided here, where `T` is known.
         let failure = core.policy.failure(result);
         member.failure.set(failure);
-        let mut resumed = Transfer::none();
         // SAFETY: the child is done; `spawn` listed and counted it.
-        unsafe {
-            if !core.policy.discards && GroupCore::keep(member.core, frame, failure, &mut resumed) {
-                return resumed;
-            }
-            GroupCore::discard::<T>(member.core, frame, failure, &mut resumed);
-            resumed
-        }
+        unsafe { GroupCore::end_child::<T>(member.core, frame, failure) }
     }
 }

@@ -4,7 +4,7 @@
 //! [`Settled`] and carried out after the unlock.
 
 use core::mem;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::Waker;
 use std::vec::Vec;
 
@@ -30,18 +30,19 @@ pub(super) struct GroupState {
     pub(super) limit: usize,
     /// Whether results are no longer taken.
     pub(super) abandoned: bool,
-    children: List<ChildFrame>,
+    pub(super) children: List<ChildFrame>,
     ended: EndedChildren,
     /// The level that the children were raised to; it also applies to later ones.
     pub(super) floor: Option<Priority>,
-    /// The cursors of threads that raise the children, linked.
-    cursors: *mut Cursor,
-    pub(super) waiters: Queues,
+    /// The next child to be raised to `floor`, by a thread that raises the children; null if none is. A child that ends advances it.
+    pub(super) to_raise: *mut ChildFrame,
+    /// Whether the frames of that child were raised, and some of its links were not.
+    pub(super) links_left: bool,
+    /// The waiters, one list for each [`WaitFor`], so that none is searched for.
+    pub(super) waiters: [List<GroupWaiter>; 3],
     /// Whether the group's frame waits for the next ended child, and has counted an await for that. The thread that clears the
     /// flag ends the await.
     pub(super) frame_waits: bool,
-    /// Whether the body waits for something else, and is to be ended by a child's panic. Counts an await in the same way.
-    pub(super) body_waits: bool,
     /// The wakers of polling code: for results, or for the end if that is not the frame's.
     pub(super) wakers: Vec<Waker>,
     /// The first panic that was not kept as a result.
@@ -60,49 +61,8 @@ pub(super) enum GroupPhase {
     Over,
 }
 
-/// A position in the list of running children, kept valid while children end. On the stack of the iterating thread, and
-/// lock-protected.
-pub(super) struct Cursor {
-    /// The next child, or null at the end.
-    child: *mut ChildFrame,
-    /// The next cursor.
-    next: *mut Cursor,
-}
-
-/// The waiters, one list for each [`WaitFor`], so that none is searched for.
-pub(super) struct Queues([List<GroupWaiter>; 3]);
-
-impl Queues {
-    /// # Safety
-    ///
-    /// The contract of [`List::push_back`].
-    pub(super) unsafe fn push(&mut self, waiter: NonNull<GroupWaiter>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0[waiter.as_ref().kind as usize].push_back(waiter) };
-    }
-
-    /// # Safety
-    ///
-    /// The waiter is in one of the lists.
-    pub(super) unsafe fn remove(&mut self, waiter: NonNull<GroupWaiter>) {
-        // SAFETY: the caller's promise; the waiter is in the list of its kind.
-        unsafe { self.0[waiter.as_ref().kind as usize].remove(waiter) };
-    }
-
-    /// Removes the first waiter of a kind.
-    #[inline]
-    fn pop(&mut self, kind: WaitFor) -> Option<NonNull<GroupWaiter>> {
-        self.0[kind as usize].pop_front()
-    }
-
-    /// Removes the first waiter of any kind.
-    #[inline]
-    fn pop_any(&mut self) -> Option<NonNull<GroupWaiter>> {
-        self.0.iter_mut().find_map(List::pop_front)
-    }
-}
-
 /// The consequences of a change, carried out after the unlock.
+#[derive(Default)]
 #[must_use]
 pub(super) struct Settled {
     /// The waiters that were granted something, removed from the group's lists.
@@ -116,15 +76,6 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    pub(super) fn new() -> Self {
-        Settled {
-            granted: List::new(),
-            frame: None,
-            body: None,
-            woken: Vec::new(),
-        }
-    }
-
     /// Grants a waiter that was removed from its list what it waited for.
     fn grant(&mut self, waiter: NonNull<GroupWaiter>, given: Given) {
         // SAFETY: the waiter was removed under the lock, and so is alive until it is completed.
@@ -173,25 +124,15 @@ impl GroupState {
             limit: usize::MAX,
             abandoned: false,
             children: List::new(),
-            ended: EndedChildren::new(),
+            ended: EndedChildren::default(),
             floor: None,
-            cursors: core::ptr::null_mut(),
-            waiters: Queues([const { List::new() }; 3]),
+            to_raise: ptr::null_mut(),
+            links_left: false,
+            waiters: [const { List::new() }; 3],
             frame_waits: false,
-            body_waits: false,
             wakers: Vec::new(),
             panic: None,
         }
-    }
-
-    /// Adds a running child.
-    ///
-    /// # Safety
-    ///
-    /// `frame` is a started child in no list. It is not freed before it was removed.
-    pub(super) unsafe fn begin_child(&mut self, frame: NonNull<Header>) {
-        // SAFETY: the child is in no list, and alive until it is removed.
-        unsafe { self.children.push_front(frame.cast()) };
     }
 
     /// Removes a child that is done from the running ones.
@@ -201,48 +142,26 @@ impl GroupState {
     /// The child is one of them.
     pub(super) unsafe fn end_child(&mut self, frame: NonNull<Header>) -> EndedChild {
         let child = frame.cast::<ChildFrame>();
-        // SAFETY: the caller's promise, so the child is alive. A listed cursor is on the stack of a thread that waits for the
-        // lock.
+        if self.to_raise == child.as_ptr() {
+            self.raise_next();
+        }
+        // SAFETY: the caller's promise, so the child is alive. The group owns it.
         unsafe {
-            let mut cursor = self.cursors;
-            while let Some(at) = cursor.as_mut() {
-                if at.child == child.as_ptr() {
-                    at.child = child.as_ref().next();
-                }
-                cursor = at.next;
-            }
             self.children.remove(child);
-            EndedChild::new(frame)
+            EndedChild::new(child)
         }
     }
 
-    /// Returns a cursor at the first running child.
-    pub(super) fn cursor(&self) -> Cursor {
-        Cursor {
-            child: self.children.first().map_or(core::ptr::null_mut(), NonNull::as_ptr),
-            next: self.cursors,
-        }
+    /// Advances to the next child to be raised.
+    pub(super) fn raise_next(&mut self) {
+        // SAFETY: the child is listed, and so alive.
+        self.to_raise = unsafe { self.to_raise.as_ref() }.map_or(ptr::null_mut(), Linked::next);
+        self.links_left = false;
     }
 
-    /// # Safety
-    ///
-    /// The cursor was created under this lock, which was not released since, and is pinned until it is removed.
-    pub(super) unsafe fn add_cursor(&mut self, cursor: *mut Cursor) {
-        self.cursors = cursor;
-    }
-
-    /// # Safety
-    ///
-    /// The cursor is in the list.
-    pub(super) unsafe fn remove_cursor(&mut self, cursor: *mut Cursor) {
-        let mut link = &raw mut self.cursors;
-        // SAFETY: the caller's promise; listed cursors are alive.
-        unsafe {
-            while *link != cursor {
-                link = &raw mut (**link).next;
-            }
-            *link = (*cursor).next;
-        }
+    /// Returns whether a wait for the next child is over.
+    pub(super) fn has_next(&self) -> bool {
+        self.running == 0 || self.finished != 0
     }
 
     /// Removes the first ended child.
@@ -254,7 +173,7 @@ impl GroupState {
 
     /// Removes the first child that ended with a panic.
     pub(super) fn pop_panicked(&mut self) -> Option<EndedChild> {
-        let child = self.ended.take_panicked()?;
+        let child = self.ended.pop_panicked()?;
         self.count_taken(&child);
         Some(child)
     }
@@ -267,17 +186,13 @@ impl GroupState {
 
     /// Adds an ended child at the end, or at the front if it was taken before; or grants it to a waiter.
     pub(super) fn push_finished(&mut self, child: EndedChild, taken_out: bool, settled: &mut Settled) {
-        if let Some(waiter) = self.waiters.pop(WaitFor::Next) {
+        if let Some(waiter) = self.waiters[WaitFor::Next as usize].pop_front() {
             return settled.grant(waiter, Given::Child(child));
         }
         self.finished += 1;
         self.errors += usize::from(child.failure() == Failure::Error);
         self.panics += usize::from(child.failure() == Failure::Panic);
-        if taken_out {
-            self.ended.push_front(child);
-        } else {
-            self.ended.push_back(child);
-        }
+        self.ended.push(child, taken_out);
         self.wake(settled);
     }
 
@@ -286,7 +201,7 @@ impl GroupState {
         self.finished = 0;
         self.errors = 0;
         self.panics = 0;
-        self.ended.take()
+        mem::take(&mut self.ended)
     }
 
     /// Wakes the frame and the polling parties, which check again.
@@ -314,7 +229,7 @@ impl GroupState {
             return false;
         }
         // Nothing is left to wait for.
-        while let Some(waiter) = self.waiters.pop_any() {
+        while let Some(waiter) = self.waiters.iter_mut().find_map(List::pop_front) {
             settled.grant(waiter, Given::Nothing);
         }
         self.wake(settled);
@@ -323,6 +238,11 @@ impl GroupState {
             self.phase = GroupPhase::Over;
         }
         last
+    }
+
+    /// Returns whether there is a panic that was not taken.
+    pub(super) fn has_panic(&self) -> bool {
+        self.panics != 0 || self.panic.is_some()
     }
 
     /// Returns whether the group accepts no children any longer.
@@ -334,21 +254,10 @@ impl GroupState {
         }
     }
 
-    pub(super) fn has_waker(&self, waker: &Waker) -> bool {
-        self.wakers.iter().any(|other| other.will_wake(waker))
-    }
-
-    /// Stores a waker, unless an equal one is stored. Otherwise the caller drops it.
-    pub(super) fn add_waker(&mut self, waker: &mut Option<Waker>) {
-        if waker.as_ref().is_some_and(|waker| !self.has_waker(waker)) {
-            self.wakers.extend(waker.take());
-        }
-    }
-
     /// Grants free places to waiters.
     pub(super) fn grant_room(&mut self, settled: &mut Settled) {
         while self.running < self.limit
-            && let Some(waiter) = self.waiters.pop(WaitFor::Room)
+            && let Some(waiter) = self.waiters[WaitFor::Room as usize].pop_front()
         {
             self.running += 1;
             settled.grant(waiter, Given::Room);
@@ -357,27 +266,8 @@ impl GroupState {
 
     /// Ends the waits for a place, since there will be none.
     pub(super) fn refuse_room(&mut self, settled: &mut Settled) {
-        while let Some(waiter) = self.waiters.pop(WaitFor::Room) {
+        while let Some(waiter) = self.waiters[WaitFor::Room as usize].pop_front() {
             settled.grant(waiter, Given::Nothing);
-        }
-    }
-}
-
-impl Cursor {
-    /// Returns the next child.
-    pub(super) fn child(&self) -> Option<NonNull<Header>> {
-        NonNull::new(self.child).map(NonNull::cast)
-    }
-
-    /// Advances to the child after that.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the lock.
-    pub(super) unsafe fn advance(&mut self) {
-        // SAFETY: the cursor's child is listed, under the lock, and so alive.
-        if let Some(child) = unsafe { self.child.as_ref() } {
-            self.child = child.next();
         }
     }
 }

@@ -11,12 +11,14 @@ use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
 use super::core::GroupRef;
-use super::next::{self, Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
+use super::next::{self, Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll, Waiting};
 use super::results::TryNext;
 use super::spawn_error::SpawnError;
+use super::state::GroupState;
 use crate::memory::Cached;
 use crate::task::children::{InCache, SpawnOptions};
 use crate::task::coroutine::InAllocator;
+use crate::task::frame::Polling;
 use crate::task::strand::{Reason, current_level};
 use crate::{Completion, Panic};
 
@@ -34,7 +36,7 @@ use crate::{Completion, Panic};
 ///
 /// As a [`Stream`] it yields the results of [`next`](TaskGroup::next).
 pub struct TaskGroup<T> {
-    core: GroupRef,
+    pub(super) core: GroupRef,
     /// Invariant: children of type `T` are stored, and values of type `T` are returned.
     _value: PhantomData<fn(T) -> T>,
 }
@@ -83,7 +85,7 @@ impl<T> TaskGroup<T> {
         if let Some(payload) = panic {
             panicked(payload);
         }
-        while let TryNext::Ended(child) = self.core.try_next(None) {
+        while let Some(child) = self.core.pop_finished() {
             // SAFETY: the child is done and was removed from the group; `T` is the children's output.
             match unsafe { child.take::<T>() } {
                 Completion::Value(value) => take(value),
@@ -118,7 +120,7 @@ impl<T> TaskGroup<T> {
 
     /// Returns why the group was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
-        self.core.relay.registry().why().map(Reason::from)
+        self.core.branch.relay.registry().why().map(Reason::from)
     }
 
     /// Returns whether the group was cancelled. The causes are [`cancel_all`](TaskGroup::cancel_all), a child's panic, a failure of
@@ -135,7 +137,10 @@ impl<T> TaskGroup<T> {
 
     /// Waits until no child runs. Results can still be taken.
     pub fn wait_for_all(&self) -> WaitForAll {
-        WaitForAll::new(self.core.clone())
+        WaitForAll {
+            core: self.core.clone(),
+            waiting: Waiting::default(),
+        }
     }
 }
 
@@ -241,7 +246,10 @@ impl<T: Send + 'static> TaskGroup<T> {
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        SpawnWhenReady::new(self.try_spawn_when_ready(child), Location::caller())
+        SpawnWhenReady {
+            spawning: self.try_spawn_when_ready(child),
+            location: Location::caller(),
+        }
     }
 
     /// Starts a child like [`spawn_when_ready`](TaskGroup::spawn_when_ready), or returns it in a [`SpawnError`] if the group
@@ -265,13 +273,13 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// # Panics
     ///
     /// With the panic of the child, if it has panicked.
-    pub fn next(&self) -> Next<T> {
-        Next::new(self.core.clone())
+    pub fn next(&self) -> Next<'_, T> {
+        Next::new(&self.core)
     }
 
     /// Returns how the next child has ended: with a value, cancelled, or with a panic.
-    pub fn next_ended(&self) -> NextEnded<T> {
-        NextEnded::new(self.core.clone())
+    pub fn next_ended(&self) -> NextEnded<'_, T> {
+        NextEnded(self.next())
     }
 }
 
@@ -280,15 +288,16 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
         loop {
-            match self.core.poll_next(cx.waker()) {
-                Err(false) => return Poll::Ready(None),
-                Err(true) => {
+            match self.core.try_next(Polling::with_waker_of(cx)) {
+                TryNext::Nothing => return Poll::Ready(None),
+                TryNext::Listen if self.core.watch(Some(cx.waker()), GroupState::has_next) => {}
+                TryNext::Wait | TryNext::Listen => {
                     self.core.wanted_at(current_level());
                     self.core.stop_with_scope(cx.waker());
                     return Poll::Pending;
                 }
                 // SAFETY: `T` is the children's output.
-                Ok(finished) => match unsafe { finished.take::<T>() } {
+                TryNext::Ended(child) => match unsafe { child.take::<T>() } {
                     Completion::Value(value) => return Poll::Ready(Some(value)),
                     Completion::Panicked(payload) => payload.resume(),
                     _ if next::stop_if_cancelled(cx.waker()) => return Poll::Pending,

@@ -3,11 +3,13 @@
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::marker::PhantomPinned;
+use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
-use super::child::{EndedChild, Finished, Room};
-use super::core::GroupRef;
+use super::child::EndedChild;
+use super::core::{GroupCore, GroupRef};
+use super::state::Settled;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
@@ -30,6 +32,7 @@ pub(super) enum Given {
     /// Nothing is left to wait for.
     Nothing,
     Child(EndedChild),
+    /// A place for a child, counted by `GroupState::running`.
     Room,
 }
 
@@ -44,69 +47,31 @@ pub(super) enum Given {
 pub(super) struct GroupWaiter {
     links: Links<GroupWaiter>,
     pub(super) kind: WaitFor,
-    state: Cell<WaiterPhase>,
-    given: Cell<Given>,
+    phase: Cell<WaiterPhase>,
     complete: unsafe fn(NonNull<GroupWaiter>) -> Transfer,
 }
 
 links!(GroupWaiter, links);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaiterPhase {
     New,
     Waiting,
-    Granted,
+    Granted(Given),
     Stopped,
 }
 
 impl GroupWaiter {
-    fn new(kind: WaitFor, complete: unsafe fn(NonNull<GroupWaiter>) -> Transfer) -> Self {
-        GroupWaiter {
-            links: Links::new(),
-            kind,
-            state: Cell::new(WaiterPhase::New),
-            given: Cell::new(Given::Nothing),
-            complete,
-        }
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.state.get() == WaiterPhase::Stopped
-    }
-
-    /// Marks the waiter as listed.
-    pub(super) fn begin(&self) {
-        self.state.set(WaiterPhase::Waiting);
-    }
-
     /// Stores the grant.
     pub(super) fn give(&self, given: Given) {
-        self.given.set(given);
-        self.state.set(WaiterPhase::Granted);
-    }
-
-    /// Ends the wait, by a stop or by a late grant. Returns `true` if it is listed, and is to be removed.
-    pub(super) fn stop(&self, given: Option<Given>) -> bool {
-        let before = self.state.get();
-        if before == WaiterPhase::New || before == WaiterPhase::Waiting {
-            match given {
-                Some(given) if before == WaiterPhase::Waiting => self.give(given),
-                // A wait that has not begun checks for itself.
-                Some(_) => {}
-                None => self.state.set(WaiterPhase::Stopped),
-            }
-        }
-        before == WaiterPhase::Waiting
+        self.phase.set(WaiterPhase::Granted(given));
     }
 
     /// # Safety
     ///
     /// The caller removed the waiter from the list, under the lock.
     pub(super) unsafe fn complete(this: NonNull<GroupWaiter>) -> Transfer {
-        // SAFETY: a waiter is alive until it is completed.
-        let complete = unsafe { this.as_ref() }.complete;
-        // SAFETY: the caller's promise.
-        unsafe { complete(this) }
+        // SAFETY: a waiter is alive until it is completed, which the caller may do.
+        unsafe { (this.as_ref().complete)(this) }
     }
 }
 
@@ -116,24 +81,52 @@ pub(super) struct GroupWait {
     pub(super) kind: WaitFor,
 }
 
-/// The result of a wait.
-pub(super) enum Waited {
-    Nothing,
-    Child(Finished),
-    Room(Room),
+/// The result of a wait. Dropping it returns the child or the place to the group.
+pub(super) struct Granted {
+    core: GroupRef,
+    given: Given,
+}
+
+impl Granted {
+    pub(super) fn is_room(&self) -> bool {
+        matches!(self.given, Given::Room)
+    }
+
+    pub(super) fn take(mut self) -> Given {
+        mem::replace(&mut self.given, Given::Nothing)
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        match mem::replace(&mut self.given, Given::Nothing) {
+            Given::Nothing => {}
+            Given::Child(child) => self.core.put_back(child),
+            Given::Room => {
+                let mut settled = Settled::default();
+                let last = self.core.lock().one_less(&mut settled);
+                // SAFETY: `last` is from `one_less`, once. The place was counted.
+                unsafe { GroupCore::settle(self.core.0, &mut settled, last) }.run();
+            }
+        }
+    }
 }
 
 // SAFETY: the operation touches nothing once another party may complete it, nor after its completion; it is `!Unpin`.
 unsafe impl Sender for GroupWait {
-    type Value = Waited;
+    type Value = Granted;
     type Error = Infallible;
-    type Operation<R: Receiver<Waited, Infallible>> = GroupWaitOperation<R>;
+    type Operation<R: Receiver<Granted, Infallible>> = GroupWaitOperation<R>;
 
-    fn connect<R: Receiver<Waited, Infallible>>(self, receiver: R) -> GroupWaitOperation<R> {
+    fn connect<R: Receiver<Granted, Infallible>>(self, receiver: R) -> GroupWaitOperation<R> {
         GroupWaitOperation {
-            waiter: GroupWaiter::new(self.kind, GroupWaitOperation::<R>::complete),
-            core: Some(self.core),
-            receiver: Some(receiver),
+            waiter: GroupWaiter {
+                links: Links::new(),
+                kind: self.kind,
+                phase: Cell::new(WaiterPhase::New),
+                complete: GroupWaitOperation::<R>::complete,
+            },
+            parts: Some((self.core, receiver)),
             is_reached: false,
             slot: StopSlot::new(GroupWaitOperation::<R>::stop_requested),
             cancelled: StopSlot::new(GroupWaitOperation::<R>::group_cancelled),
@@ -142,15 +135,14 @@ unsafe impl Sender for GroupWait {
     }
 }
 
-type WaitToken<R> = <<R as Receiver<Waited, Infallible>>::Env as Env>::StopToken;
+type WaitToken<R> = <<R as Receiver<Granted, Infallible>>::Env as Env>::StopToken;
 
 /// The operation of [`GroupWait`]. The waiter is first, so both have the same address.
 #[repr(C)]
-pub(super) struct GroupWaitOperation<R: Receiver<Waited, Infallible>> {
+pub(super) struct GroupWaitOperation<R: Receiver<Granted, Infallible>> {
     waiter: GroupWaiter,
     /// Taken by the completion.
-    core: Option<GroupRef>,
-    receiver: Option<R>,
+    parts: Option<(GroupRef, R)>,
     /// Whether a stop of the task reaches the children as well: then their ends are waited for.
     is_reached: bool,
     slot: StopSlot<WaitToken<R>>,
@@ -160,18 +152,18 @@ pub(super) struct GroupWaitOperation<R: Receiver<Waited, Infallible>> {
 }
 
 // SAFETY: the receiver is `Send`; the rest is lock-protected, or accessed by the completing party.
-unsafe impl<R: Receiver<Waited, Infallible>> Send for GroupWaitOperation<R> {}
+unsafe impl<R: Receiver<Granted, Infallible>> Send for GroupWaitOperation<R> {}
 
-impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
+impl<R: Receiver<Granted, Infallible>> GroupWaitOperation<R> {
     /// # Safety
     ///
     /// `waiter` is that of such an operation. The caller removed it from the list, or it was never listed.
     unsafe fn complete(waiter: NonNull<GroupWaiter>) -> Transfer {
-        let this = waiter.cast::<Self>().as_ptr();
+        let this = waiter.cast::<Self>();
         // SAFETY: the removal makes this the completing party. `leave` waits for a running callback, which finds no waiter.
         unsafe {
-            (*this).slot.leave();
-            (*this).cancelled.leave();
+            this.as_ref().slot.leave();
+            this.as_ref().cancelled.leave();
             Self::finish(this)
         }
     }
@@ -179,36 +171,24 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     /// # Safety
     ///
     /// The caller is the completing party, and no callback uses the operation.
-    unsafe fn finish(this: *mut Self) -> Transfer {
+    unsafe fn finish(mut this: NonNull<Self>) -> Transfer {
         // SAFETY: the caller has exclusive access.
-        let (given, stopped, core, receiver) = unsafe {
-            let waiter = &(*this).waiter;
-            (
-                waiter.given.replace(Given::Nothing),
-                waiter.is_stopped(),
-                (*this).core.take(),
-                (*this).receiver.take(),
-            )
-        };
-        let (Some(core), Some(receiver)) = (core, receiver) else {
+        let this = unsafe { this.as_mut() };
+        let Some((core, receiver)) = this.parts.take() else {
             return Transfer::none();
         };
-        if stopped {
-            drop(core);
-            return receiver.set_stopped();
+        match this.waiter.phase.replace(WaiterPhase::Stopped) {
+            WaiterPhase::Granted(given) => receiver.set_value(Granted { core, given }),
+            _ => {
+                drop(core);
+                receiver.set_stopped()
+            }
         }
-        let waited = match given {
-            Given::Nothing => Waited::Nothing,
-            Given::Child(child) => Waited::Child(Finished::new(core, child)),
-            // SAFETY: the grant counted the place.
-            Given::Room => Waited::Room(unsafe { Room::new(core) }),
-        };
-        receiver.set_value(waited)
     }
 
     /// Returns whether the stop is ignored: it reaches the children too, so their ends are near.
     fn ignores_stop(&self, core: &GroupRef) -> bool {
-        self.waiter.kind != WaitFor::Room && self.is_reached && core.outer.stop_requested()
+        self.waiter.kind != WaitFor::Room && self.is_reached && core.branch.outer.stop_requested()
     }
 
     /// # Safety
@@ -217,15 +197,13 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     unsafe fn stop_requested(slot: NonNull<StopSlot<WaitToken<R>>>) -> Transfer {
         // SAFETY: the caller's promise. After the release, only a callback that removed the waiter uses the operation.
         unsafe {
-            let this = container_of!(slot, Self, slot).as_ptr();
-            let waits = match &(*this).core {
-                Some(core) if !(*this).ignores_stop(core) => {
-                    core.stop_waiting(NonNull::new_unchecked(&raw mut (*this).waiter), None)
-                }
+            let this = container_of!(slot, Self, slot);
+            let waits = match &this.as_ref().parts {
+                Some((core, _)) if !this.as_ref().ignores_stop(core) => core.stop_waiting(this.cast(), None),
                 _ => false,
             };
             if waits {
-                (*this).cancelled.leave();
+                this.as_ref().cancelled.leave();
             }
             slot.as_ref().release();
             if waits { Self::finish(this) } else { Transfer::none() }
@@ -236,15 +214,13 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     ///
     /// `slot` is the other slot of such an operation, which is alive until the slot is released.
     unsafe fn group_cancelled(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the caller's promise. After the release, only a callback that removed the waiter uses the operation.
+        // SAFETY: as in `stop_requested`.
         unsafe {
-            let this = container_of!(slot, Self, cancelled).as_ptr();
-            let waits = match &(*this).core {
-                Some(core) => core.stop_waiting(NonNull::new_unchecked(&raw mut (*this).waiter), Some(Given::Nothing)),
-                None => false,
-            };
+            let this = container_of!(slot, Self, cancelled);
+            let parts = &this.as_ref().parts;
+            let waits = matches!(parts, Some((core, _)) if core.stop_waiting(this.cast(), Some(Given::Nothing)));
             if waits {
-                (*this).slot.leave();
+                this.as_ref().slot.leave();
             }
             slot.as_ref().release();
             if waits { Self::finish(this) } else { Transfer::none() }
@@ -252,14 +228,14 @@ impl<R: Receiver<Waited, Infallible>> GroupWaitOperation<R> {
     }
 }
 
-impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
+impl<R: Receiver<Granted, Infallible>> Operation for GroupWaitOperation<R> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: only unpinned fields are moved.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
         // SAFETY: this call has exclusive access until the waiter is listed. The operation is pinned and started once; the
         // slots are left or released before it completes. The group is alive as long as its token is listened to.
         unsafe {
-            let (Some(core), Some(receiver)) = (&(*this).core, &(*this).receiver) else {
+            let Some((core, receiver)) = &(*this).parts else {
                 return Transfer::none();
             };
             // The environment is user code, so it is queried before anything is linked.
@@ -267,19 +243,18 @@ impl<R: Receiver<Waited, Infallible>> Operation for GroupWaitOperation<R> {
             let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), Awaiter::of(&env));
             drop(env);
             (*this).is_reached = around.is_some_and(|around| core.is_reached_from(around.context.as_ref()));
-            let waiter = NonNull::new_unchecked(&raw mut (*this).waiter);
+            let operation = NonNull::new_unchecked(this);
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
             if !listening && !(*this).ignores_stop(&core) {
-                (*this).waiter.stop(None);
-                return Self::finish(this);
+                return Self::finish(operation);
             }
             if (*this).waiter.kind == WaitFor::Room {
                 // If the group was cancelled before, `wait` below finds nothing to wait for.
-                let token = core.relay.token();
+                let token = core.branch.relay.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
             }
-            if !core.wait(waiter) {
-                return Self::complete(waiter);
+            if !core.wait(operation.cast()) {
+                return Self::complete(operation.cast());
             }
             // The operation may be destroyed by now.
             core.wanted_at(level);
@@ -294,13 +269,13 @@ impl GroupRef {
     ///
     /// # Safety
     ///
-    /// The waiter is pinned, and in no list.
-    pub(super) unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> bool {
+    /// The waiter is pinned, in no list, and alive until it is completed.
+    unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> bool {
         let mut lock = self.lock();
-        // SAFETY: the waiter is pinned, and alive until it is completed.
+        // SAFETY: the caller's promise.
         let this = unsafe { waiter.as_ref() };
         // The stop callback may have run before the waiter is listed.
-        if this.is_stopped() {
+        if let WaiterPhase::Stopped = this.phase.replace(WaiterPhase::Stopped) {
             return false;
         }
         // Checked under the lock, so no grant is missed between the check and the listing.
@@ -317,34 +292,38 @@ impl GroupRef {
             }
             WaitFor::Room => None,
         };
-        match given {
-            Some(given) => {
-                this.give(given);
-                false
-            }
-            None => {
-                // SAFETY: the waiter is pinned, and in no list.
-                unsafe { lock.waiters.push(waiter) };
-                this.begin();
-                true
-            }
+        let waits = given.is_none();
+        this.phase.set(given.map_or(WaiterPhase::Waiting, WaiterPhase::Granted));
+        if waits {
+            // SAFETY: the caller's promise.
+            unsafe { lock.waiters[this.kind as usize].push_back(waiter) };
         }
+        waits
     }
 
-    /// Removes a waiter, if it waits. A caller that gets `true` completes it.
+    /// Removes a waiter, if it waits, and stops it or gives it something. A caller that gets `true` completes it.
     ///
     /// # Safety
     ///
     /// The waiter is alive, and of this group.
-    pub(super) unsafe fn stop_waiting(&self, waiter: NonNull<GroupWaiter>, given: Option<Given>) -> bool {
+    unsafe fn stop_waiting(&self, waiter: NonNull<GroupWaiter>, given: Option<Given>) -> bool {
         let mut lock = self.lock();
-        // SAFETY: the waiter is alive. If it waits, it is in a list of this group.
+        // SAFETY: the waiter is alive. If it waits, it is in the list of its kind.
         unsafe {
-            let waits = waiter.as_ref().stop(given);
-            if waits {
-                lock.waiters.remove(waiter);
+            let this = waiter.as_ref();
+            match this.phase.replace(WaiterPhase::Stopped) {
+                WaiterPhase::Waiting => {
+                    lock.waiters[this.kind as usize].remove(waiter);
+                    if let Some(given) = given {
+                        this.give(given);
+                    }
+                    return true;
+                }
+                // A wait that has not begun checks for itself whether something is granted.
+                WaiterPhase::New if given.is_none() => {}
+                phase => this.phase.set(phase),
             }
-            waits
+            false
         }
     }
 }

@@ -38,7 +38,7 @@ impl<T> ChildClaim<T> {
 impl<T> Drop for ChildClaim<T> {
     fn drop(&mut self) {
         let solo = self.task.solo();
-        let is_disclaimed = match solo.parent {
+        let is_disclaimed = match solo.branch.frame {
             None => solo.disclaim(false),
             Some(parent) => {
                 if !self.task.is_finished() {

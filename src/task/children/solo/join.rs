@@ -229,8 +229,8 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             if let Some(around) = around {
                 let (context, solo) = (around.context.as_ref(), task.solo());
                 let is = |one: ErasedStopToken, other: ErasedStopToken| one.stop_possible() && one.is_same(&other);
-                (*this).reached = if is(context.token, solo.outer) {
-                    Some(solo.outer)
+                (*this).reached = if is(context.token, solo.branch.outer) {
+                    Some(solo.branch.outer)
                 } else {
                     // The child was started in another scope of the task. A stop of the task reaches both.
                     let token = context.reaching_token();

@@ -19,7 +19,7 @@ use std::boxed::Box;
 pub(in crate::task) use self::claim::ChildClaim;
 use self::join::Joiner;
 pub(in crate::task) use self::join::{AsItIs, AsResult, ChildJoin};
-pub(in crate::task) use self::start::{ChildStart, start};
+pub(in crate::task) use self::start::start;
 use self::word::{DONE, GONE, ORPHAN, OVER, TAKEN, waiting};
 use crate::report::{Report, report};
 use crate::sender::stage::container_of;
@@ -29,34 +29,27 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::task::children::ChildPlace;
-use crate::task::frame::{ContextScope, Header, Placement, Polling};
-use crate::task::strand::{Context, Counted, Link, Locals, TaskRef, Tether, Tethered, ToRaise, Unit, raising};
+use crate::task::children::branch::Branch;
+use crate::task::frame::{Header, Placement, Polling};
+use crate::task::strand::{Link, TaskRef, Tether, Tethered, ToRaise, Unit, raising};
 use crate::{Panic, Priority, Transfer};
 
 /// The tail of the frame of a single child. The unit is the first field, so the frame's pointer to it is one to the tail.
 #[repr(C)]
 pub(in crate::task) struct Solo {
     unit: Unit,
-    /// Stops the child. Linked to the parent's token, if any, until the child has ended or was disclaimed.
-    relay: Relay,
+    /// The link to the parent's token, if any, lasts until the child has ended or was disclaimed. The values that the child inherits
+    /// are dropped when it has ended.
+    branch: Branch,
     /// Whether the link is to be ended. Cleared by a `Relaxed` swap, which publishes nothing: the thread that clears it ends the
     /// link.
     is_linked: AtomicBool,
     /// One for the run, and one for the link until it is over. Decremented with `AcqRel`, so the later end sees the writes of the
     /// earlier one, and settles the result.
     ends: AtomicU8,
-    /// The child's context, made of the parent's if there is one.
-    context: Context,
-    /// The task-local values that the child inherits, until it has ended.
-    locals: Cell<Locals>,
     place: Option<Box<ChildPlace>>,
     /// The frame of this tail.
     frame: NonNull<Header>,
-    /// The frame that is not done before this one is. `None` for a detached child.
-    parent: Option<NonNull<Header>>,
-    /// The scope in the parent that the child was started in. The relay may be linked to a token of that scope, which the link
-    /// keeps alive.
-    scope: Option<NonNull<ContextScope>>,
     /// Ties the child to its parent. `None` for a detached child. Written before the child is started.
     tether: Option<NonNull<Tether<Solo>>>,
     /// Whether the tether owns its reference. Accessed by the thread that polls or frees the parent.
@@ -64,13 +57,8 @@ pub(in crate::task) struct Solo {
     /// Whether the tether is to be untied. Cleared by `AcqRel` swaps that pair with each other: the child's end loosens the tether,
     /// the claim's drop unties it. An abandoning parent clears the flag with `Relaxed`, and keeps the tether.
     is_tied: AtomicBool,
-    counted: Counted,
-    /// The token that the relay is linked to. Only compared once the link is over.
-    outer: ErasedStopToken,
     /// The outermost token whose stop reaches the child: the parent's, unless there is a shield between.
     reaching: ErasedStopToken,
-    /// Raises the child with its parent, until the child has ended.
-    link: Link,
     /// Discards the result. Returns its panic, or that of its destructor.
     discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
     /// The party that owns the result: see [`word`], with writers and orderings.
@@ -112,11 +100,11 @@ impl SoloRef {
     }
 
     pub(in crate::task) fn cancel(&self, why: Why) {
-        self.solo().relay.request_stop(why).unwrap_or_default().run();
+        self.solo().branch.relay.request_stop(why).unwrap_or_default().run();
     }
 
     pub(in crate::task) fn why(&self) -> Option<Why> {
-        self.solo().relay.registry().why()
+        self.solo().branch.relay.registry().why()
     }
 
     /// Returns a reference to a detached task.
@@ -159,7 +147,7 @@ impl Solo {
                 place.take_back(frame);
             }
             solo.unit.end_with_handle();
-            drop(solo.locals.take());
+            drop(solo.branch.locals.take());
             // Unlinked first: the outer source may be destroyed once the end is visible.
             solo.unlink().and(Solo::one_end(NonNull::from(solo)))
         }
@@ -173,7 +161,7 @@ impl Solo {
     unsafe fn unlink(&self) -> Transfer {
         if self.is_linked.swap(false, Relaxed) {
             // SAFETY: the swap succeeds once. The relay is alive until the end was settled, which waits for the link.
-            unsafe { Relay::end(NonNull::from(&self.relay)) }
+            unsafe { Relay::end(NonNull::from(&self.branch.relay)) }
         } else {
             Transfer::none()
         }
@@ -187,9 +175,9 @@ impl Solo {
     unsafe fn unlinked(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the caller's promise. The run's reference and the scope last until the end was settled, which waits for this.
         unsafe {
-            let solo = container_of!(relay, Solo, relay);
-            if let Some(scope) = solo.as_ref().scope {
-                scope.as_ref().exit();
+            let solo = container_of!(container_of!(relay, Branch, relay), Solo, branch);
+            if solo.as_ref().branch.frame.is_some() {
+                solo.as_ref().branch.unscope();
             }
             Solo::one_end(solo)
         }
@@ -207,11 +195,11 @@ impl Solo {
             return Transfer::none();
         }
         // Everything that the parent lists is removed before `settle`, after which the parent can be done.
-        solo.link.leave();
+        solo.branch.link.leave();
         if let Some(tether) = solo.tether {
             // SAFETY: the parent is not done yet. The run still holds a reference when the link's is released.
             unsafe {
-                solo.counted.unlink(solo.unit.parent());
+                solo.branch.counted.unlink(solo.unit.parent());
                 if solo.is_tied.swap(false, AcqRel) {
                     Tether::loosen(tether);
                 }
@@ -228,7 +216,7 @@ impl Solo {
     ///
     /// The run and the link have ended. Called once.
     unsafe fn settle(solo: &Solo) -> Transfer {
-        let (frame, parent) = (solo.frame, solo.parent);
+        let (frame, parent) = (solo.frame, solo.branch.frame);
         // SAFETY: the run's reference is released last. `word` says which party owns the result.
         unsafe {
             let seen = solo.joiner.load(Acquire);
@@ -263,7 +251,7 @@ impl Solo {
         unsafe {
             let solo = Solo::of(frame);
             if let Some(payload) = (solo.discard)(frame) {
-                let task = solo.parent.is_none().then(|| solo.unit.task_of_handle());
+                let task = solo.branch.frame.is_none().then(|| solo.unit.task_of_handle());
                 report(Report::DetachedPanic {
                     name: task.as_ref().and_then(|task| task.name()),
                     panic: &payload,
@@ -317,7 +305,10 @@ impl Solo {
     /// `link` is that of a single child, and listed.
     unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
         // SAFETY: the caller's promise. A listed link holds a reference.
-        Some(unsafe { ToRaise::strand(container_of!(link, Solo, link).as_ref().frame) })
+        unsafe {
+            let solo = container_of!(container_of!(link, Branch, link), Solo, branch);
+            Some(ToRaise::strand(solo.as_ref().frame))
+        }
     }
 }
 
@@ -328,7 +319,7 @@ unsafe impl Tethered for Solo {
         unsafe {
             let solo = this.as_ref();
             solo.is_tied.store(false, Relaxed);
-            let resumed = solo.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
+            let resumed = solo.branch.relay.request_stop(Why::SCOPE_LEFT).unwrap_or_default();
             polling.count_wait();
             if !solo.disclaim(true) {
                 polling.uncount_wait();
