@@ -100,8 +100,7 @@ impl<A> SpawnOptions<A> {
     }
 
     pub(in crate::task) fn into_parts(self) -> (Option<Box<ChildPlace>>, A) {
-        let place = (!self.requests.is_empty()).then(|| Box::new(ChildPlace::new(self.requests)));
-        (place, self.allocator)
+        (ChildPlace::new(self.requests), self.allocator)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 use std::borrow::Cow;
+use std::boxed::Box;
 
 use crate::memory::{Cached, OutOfMemoryError};
 use crate::scheduler::TaskScheduler;
@@ -32,13 +33,6 @@ pub(super) struct ChildRequests {
     pub(super) locals: Option<Locals>,
 }
 
-impl ChildRequests {
-    /// Returns whether the child inherits everything.
-    pub(super) fn is_empty(&self) -> bool {
-        self.priority.is_none() && self.scheduler.is_none() && self.name.is_none() && self.locals.is_none()
-    }
-}
-
 /// The context of a child that does not inherit all of its parent's, and its scheduler. Pinned once it is settled.
 pub(in crate::task) struct ChildPlace {
     requests: ChildRequests,
@@ -49,11 +43,21 @@ pub(in crate::task) struct ChildPlace {
 unsafe impl Send for ChildPlace {}
 
 impl ChildPlace {
-    pub(super) fn new(requests: ChildRequests) -> Self {
-        ChildPlace {
-            requests,
-            context: None,
-        }
+    /// Creates a place, unless the child inherits everything.
+    pub(super) fn new(requests: ChildRequests) -> Option<Box<Self>> {
+        let ChildRequests {
+            scheduler: None,
+            priority: None,
+            name: None,
+            locals: None,
+        } = requests
+        else {
+            return Some(Box::new(ChildPlace {
+                requests,
+                context: None,
+            }));
+        };
+        None
     }
 
     pub(in crate::task) fn take_name(&mut self) -> Option<Cow<'static, str>> {

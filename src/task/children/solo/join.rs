@@ -1,4 +1,29 @@
-//! Waiting for the result of a single child.
+//! Waiting for the result of a single child: the joins, and the word that names the owner of the result.
+//!
+//! | value | meaning |
+//! |---|---|
+//! | null | the child runs, and no party waits |
+//! | a [`Joiner`], with `STARTING` | the child runs, and the joiner begins to wait. Its start notices a removal |
+//! | a joiner | the child runs, and the joiner waits. The removing party completes it |
+//! | `DONE` | the child has ended; the result is in the frame, and belongs to the [`ChildClaim`](super::ChildClaim) |
+//! | `TAKEN` | the child has ended; the result belongs to the joiner that waited |
+//! | `GONE` | the result was disclaimed: the end of the child discards it |
+//! | `ORPHAN` | like `GONE`; the end also ends the await that the parent has counted |
+//! | `OVER` | the child has ended, and its result was discarded |
+//!
+//! | from | to | writer |
+//! |---|---|---|
+//! | null | a joiner, with `STARTING` | the joiner's start |
+//! | a joiner, with `STARTING` | the joiner | the joiner's start, when it listens to its stop token |
+//! | a joiner, with or without `STARTING` | null | the joiner's stop callback |
+//! | null, a joiner with `STARTING` | `DONE` | the end of the child |
+//! | a joiner | `TAKEN` | the end of the child, which completes the joiner |
+//! | null, a joiner | `GONE`, `ORPHAN` | the claim, when it is dropped |
+//! | null, a joiner, `GONE` | `ORPHAN` | the parent, when its future is dropped |
+//! | `GONE`, `ORPHAN` | `OVER` | the end of the child, after the result was discarded |
+//!
+//! Every change is `AcqRel`, and every load acquires. So a party that finds `DONE` sees the result. A party that completes a joiner
+//! sees the writes of the joiner's start.
 
 use core::convert::Infallible;
 use core::marker::{PhantomData, PhantomPinned};
@@ -6,7 +31,6 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
 use super::SoloRef;
-use super::word::{DONE, STARTING};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -14,6 +38,19 @@ use crate::task::children::TaskError;
 use crate::task::frame::Header;
 use crate::task::strand::{Awaiter, Link, ToRaise};
 use crate::{Completion, Env, Operation, Receiver, Sender, Transfer};
+
+pub(super) const DONE: *mut Joiner = ptr::without_provenance_mut(1);
+pub(super) const GONE: *mut Joiner = ptr::without_provenance_mut(2);
+pub(super) const ORPHAN: *mut Joiner = ptr::without_provenance_mut(3);
+pub(super) const OVER: *mut Joiner = ptr::without_provenance_mut(5);
+pub(super) const TAKEN: *mut Joiner = ptr::without_provenance_mut(7);
+/// A bit that is zero in the address of a joiner: its start has not returned.
+pub(super) const STARTING: usize = 1;
+
+/// Returns the joiner that the word names, if it waits.
+pub(super) fn waiting(word: *mut Joiner) -> Option<NonNull<Joiner>> {
+    NonNull::new(word).filter(|joiner| joiner.addr().get() & STARTING == 0 && word != GONE)
+}
 
 /// The way in which the result of a child is delivered.
 pub(in crate::task) trait Deliver<T>: 'static {
@@ -46,17 +83,8 @@ impl<T: Send + 'static> Deliver<T> for AsItIs {
 
 /// A sender of the result of a child.
 pub(in crate::task) struct ChildJoin<T, D> {
-    task: SoloRef,
-    _value: PhantomData<fn() -> (T, D)>,
-}
-
-impl<T, D> ChildJoin<T, D> {
-    pub(super) fn new(task: SoloRef) -> Self {
-        ChildJoin {
-            task,
-            _value: PhantomData,
-        }
-    }
+    pub(super) task: SoloRef,
+    pub(super) _value: PhantomData<fn() -> (T, D)>,
 }
 
 // SAFETY: the operation touches nothing once another party may complete it, nor after its completion; it is `!Unpin`.
@@ -70,9 +98,14 @@ unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for ChildJoin<T, D> {
             joiner: Joiner {
                 complete: JoinOperation::<T, D, R>::complete,
             },
-            link: Link::new(JoinOperation::<T, D, R>::hold),
-            task: Some(self.task),
-            receiver: Some(receiver),
+            link: Link::new(|link| {
+                // SAFETY: the link is that of such an operation. `finish` removes it before it takes the reference to the child.
+                unsafe {
+                    let parts = &container_of!(link, JoinOperation<T, D, R>, link).as_ref().parts;
+                    parts.as_ref().map(|(task, _)| ToRaise::strand(task.0))
+                }
+            }),
+            parts: Some((self.task, receiver)),
             reached: None,
             slot: StopSlot::new(JoinOperation::<T, D, R>::stop_requested),
             _pinned: PhantomPinned,
@@ -93,10 +126,8 @@ impl Joiner {
     ///
     /// The caller removed the joiner from the child's word.
     pub(super) unsafe fn complete(this: NonNull<Joiner>, done: bool) -> Transfer {
-        // SAFETY: a joiner is alive until it is completed.
-        let complete = unsafe { this.as_ref() }.complete;
-        // SAFETY: the caller's promise.
-        unsafe { complete(this, done) }
+        // SAFETY: a joiner is alive until it is completed, which the caller may do.
+        unsafe { (this.as_ref().complete)(this, done) }
     }
 }
 
@@ -109,8 +140,7 @@ pub(in crate::task) struct JoinOperation<T, D: Deliver<T>, R: Receiver<D::Value,
     /// Raises the child with the awaiting task.
     link: Link,
     /// Taken by the completion.
-    task: Option<SoloRef>,
-    receiver: Option<R>,
+    parts: Option<(SoloRef, R)>,
     /// A token whose stop reaches both the awaiting task and the child: then the child's end is waited for.
     reached: Option<ErasedStopToken>,
     slot: StopSlot<JoinToken<D, T, R>>,
@@ -136,11 +166,11 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
     /// The caller is the completing party, and no callback uses the operation.
     unsafe fn finish(this: *mut Self, done: bool) -> Transfer {
         // SAFETY: the caller has exclusive access. The awaiting frame is not done.
-        let (task, receiver) = unsafe {
+        let parts = unsafe {
             (*this).link.leave();
-            ((*this).task.take(), (*this).receiver.take())
+            (*this).parts.take()
         };
-        let (Some(task), Some(receiver)) = (task, receiver) else {
+        let Some((task, receiver)) = parts else {
             return Transfer::none();
         };
         if !done {
@@ -160,25 +190,14 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
 
     /// # Safety
     ///
-    /// `link` is that of such an operation, and listed.
-    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        // SAFETY: the caller's promise. `finish` removes the link before it takes the reference to the child.
-        unsafe {
-            let task = &(*container_of!(link, Self, link).as_ptr()).task;
-            task.as_ref().map(|task| ToRaise::strand(task.0))
-        }
-    }
-
-    /// # Safety
-    ///
     /// `slot` is that of such an operation, which is alive until the slot is released.
     unsafe fn stop_requested(slot: NonNull<StopSlot<JoinToken<D, T, R>>>) -> Transfer {
         // SAFETY: the caller's promise. After the release, only a callback that removed the joiner uses the operation.
         unsafe {
             let this = container_of!(slot, Self, slot).as_ptr();
             let word = this.cast::<Joiner>();
-            let taken = match &(*this).task {
-                Some(task) if !(*this).ignores_stop() => {
+            let taken = match &(*this).parts {
+                Some((task, _)) if !(*this).ignores_stop() => {
                     let joiner = &task.solo().joiner;
                     let starting = word.map_addr(|address| address | STARTING);
                     if joiner
@@ -209,7 +228,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
         // SAFETY: this call has exclusive access until the joiner is published without `STARTING`. The operation is pinned and
         // started once; the slot is left or released before it completes.
         unsafe {
-            let (Some(task), Some(receiver)) = (&(*this).task, &(*this).receiver) else {
+            let Some((task, receiver)) = &(*this).parts else {
                 return Transfer::none();
             };
             // The environment is user code, so it is queried before anything is linked.

@@ -1,26 +1,23 @@
 //! Single children: tasks that are detached, or bound to a variable.
 //!
 //! [`Solo`] is the tail of the child's frame. [`ChildClaim`] is the right to the result, and [`ChildJoin`] the sender that waits for
-//! it. [`word`] says which party the result belongs to, with every transition.
+//! it. [`join`] says which party the result belongs to, with every transition.
 //!
 //! The frame has one reference for the run and one for the claim. With a parent it has two more: for the link that raises it, and for
 //! the tether. A child with a parent ends twice: when its frame is done, and when its link to the parent's stop token is over. The
 //! later of the two tells the party that waits.
 
-mod claim;
 mod join;
 mod start;
-mod word;
 
 use core::cell::Cell;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-pub(in crate::task) use self::claim::ChildClaim;
-use self::join::Joiner;
 pub(in crate::task) use self::join::{AsItIs, AsResult, ChildJoin};
+use self::join::{DONE, Deliver, GONE, Joiner, ORPHAN, OVER, TAKEN, waiting};
 pub(in crate::task) use self::start::start;
-use self::word::{DONE, GONE, ORPHAN, OVER, TAKEN, waiting};
 use crate::report::{Report, report};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, Relay, Why};
@@ -31,7 +28,7 @@ use crate::sync::atomic::{
 use crate::task::children::ChildPlace;
 use crate::task::children::branch::Branch;
 use crate::task::frame::{Header, Placement, Polling};
-use crate::task::strand::{Link, TaskRef, Tether, Tethered, ToRaise, Unit, raising};
+use crate::task::strand::{TaskRef, Tether, Tethered, Unit, raising};
 use crate::{Panic, Priority, Transfer};
 
 /// The tail of the frame of a single child. The unit is the first field, so the frame's pointer to it is one to the tail.
@@ -61,7 +58,7 @@ pub(in crate::task) struct Solo {
     reaching: ErasedStopToken,
     /// Discards the result. Returns its panic, or that of its destructor.
     discard: unsafe fn(NonNull<Header>) -> Option<Panic>,
-    /// The party that owns the result: see [`word`], with writers and orderings.
+    /// The party that owns the result: see [`join`], with writers and orderings.
     joiner: AtomicPtr<Joiner>,
 }
 
@@ -217,7 +214,7 @@ impl Solo {
     /// The run and the link have ended. Called once.
     unsafe fn settle(solo: &Solo) -> Transfer {
         let (frame, parent) = (solo.frame, solo.branch.frame);
-        // SAFETY: the run's reference is released last. `word` says which party owns the result.
+        // SAFETY: the run's reference is released last. `join` says which party owns the result.
         unsafe {
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
@@ -297,19 +294,6 @@ impl Solo {
             unsafe { Tether::untie(tether) };
         }
     }
-
-    /// Adds a reference to a child that is to be raised.
-    ///
-    /// # Safety
-    ///
-    /// `link` is that of a single child, and listed.
-    unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        // SAFETY: the caller's promise. A listed link holds a reference.
-        unsafe {
-            let solo = container_of!(container_of!(link, Branch, link), Solo, branch);
-            Some(ToRaise::strand(solo.as_ref().frame))
-        }
-    }
 }
 
 // SAFETY: `release` drops one reference to the child's frame.
@@ -333,6 +317,64 @@ unsafe impl Tethered for Solo {
         unsafe {
             this.as_ref().has_tether.set(false);
             Header::release(this.as_ref().frame);
+        }
+    }
+}
+
+/// The right to the result of a child. After its drop a detached child continues; any other child is stopped, and its parent waits
+/// for it.
+pub(in crate::task) struct ChildClaim<T> {
+    task: SoloRef,
+    _value: PhantomData<fn() -> T>,
+}
+
+impl<T> ChildClaim<T> {
+    pub(in crate::task) fn task(&self) -> &SoloRef {
+        &self.task
+    }
+
+    /// Returns a sender of the result.
+    pub(in crate::task) fn join<D: Deliver<T>>(&self) -> ChildJoin<T, D> {
+        ChildJoin {
+            task: self.task.clone(),
+            _value: PhantomData,
+        }
+    }
+}
+
+impl<T> Drop for ChildClaim<T> {
+    fn drop(&mut self) {
+        let solo = self.task.solo();
+        let is_disclaimed = match solo.branch.frame {
+            None => solo.disclaim(false),
+            Some(parent) => {
+                if !self.task.is_finished() {
+                    self.task.cancel(Why::SCOPE_LEFT);
+                }
+                Polling::with_frame(parent, |polling| {
+                    let Some(polling) = polling else {
+                        // Another thread: the child stays tied, and the frame waits for it when the frame's future is dropped.
+                        return solo.disclaim(false);
+                    };
+                    // SAFETY: this thread polls the parent. The await is counted before the end can release it.
+                    unsafe {
+                        solo.untie();
+                        polling.count_wait();
+                        let counted = solo.disclaim(true);
+                        if counted {
+                            // The child was stopped, so no later stop matters. Its scope need not wait for it.
+                            solo.unlink().run();
+                        } else {
+                            polling.uncount_wait();
+                        }
+                        counted
+                    }
+                })
+            }
+        };
+        if !is_disclaimed && solo.joiner.load(Acquire) == DONE {
+            // SAFETY: `DONE` says that the child has ended, and that the claim owns the result.
+            unsafe { Solo::drop_result(self.task.0) };
         }
     }
 }

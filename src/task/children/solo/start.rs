@@ -3,19 +3,20 @@
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::future::Future;
+use core::marker::PhantomData;
 use core::mem;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
-use super::claim::ChildClaim;
-use super::{Solo, SoloRef};
+use super::{ChildClaim, Solo, SoloRef};
 use crate::memory::OutOfMemoryError;
+use crate::sender::stage::container_of;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
 use crate::task::children::ChildPlace;
 use crate::task::children::branch::{Branch, discard};
 use crate::task::coroutine::{Frame, Plain, TaskContext};
 use crate::task::frame::{FrameSuccessor, Header, Polling, Tracker};
-use crate::task::strand::{Locals, Tether, Unit, raising};
+use crate::task::strand::{Locals, Tether, ToRaise, Unit, raising};
 
 /// The frame of a single child.
 type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
@@ -36,7 +37,19 @@ where
         Some(polling) => (Unit::spawned(polling.unit()), Locals::current()),
         None => (Unit::new(ptr::null()), Locals::default()),
     };
-    let branch = Branch::new(polling, locals, Solo::unlinked, |_| 1, Solo::hold);
+    let branch = Branch::new(
+        polling,
+        locals,
+        Solo::unlinked,
+        |_| 1,
+        |link| {
+            // SAFETY: the link is that of a single child. While it is listed, it holds a reference.
+            unsafe {
+                let solo = container_of!(container_of!(link, Branch, link), Solo, branch);
+                Some(ToRaise::strand(solo.as_ref().frame))
+            }
+        },
+    );
     let inherited = branch.context.priority();
     let solo = Solo {
         unit,
@@ -108,7 +121,10 @@ where
         }
         // One reference for the claim; the run has the first.
         Header::count(frame);
-        let claim = ChildClaim::new(SoloRef(frame));
+        let claim = ChildClaim {
+            task: SoloRef(frame),
+            _value: PhantomData,
+        };
         Header::enqueue(frame).run();
         Ok(claim)
     }
