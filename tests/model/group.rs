@@ -96,6 +96,56 @@ fn the_ends_of_two_children_race_with_next() {
     });
 }
 
+/// The child ends in the inbox that the body waits at, while another thread drains it.
+#[test]
+fn the_end_of_a_child_races_with_a_count() {
+    race(2, &["before", "after"], |world, root, report| {
+        let (remote, threads) = (world.remote(6), world.threads.clone());
+        let count = Arc::new(AtomicUsize::new(2));
+        let noted = count.clone();
+        let body = group(async move |group: TaskGroup<Watched>| {
+            group.spawn(child(remote));
+            let counted = group.clone();
+            threads.spawn(move || noted.store(counted.len(), SeqCst));
+            group.next().await.expect("one")
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        match count.load(SeqCst) {
+            0 => "after",
+            1 => "before",
+            other => panic!("{other}"),
+        }
+    });
+}
+
+/// A child that fails ends under the lock and closes the inbox, while another ends there and the body waits.
+#[test]
+fn the_end_of_a_child_races_with_the_failure_of_another() {
+    race(1, &["the failure first", "the value first"], |world, root, report| {
+        let (good, bad) = (world.remote(6), world.remote_of(Completion::Error("failed")));
+        let failed_first = Arc::new(AtomicBool::new(false));
+        let noted = failed_first.clone();
+        let body = try_group(async move |group| {
+            group.spawn(Sendable(awaited(good)));
+            group.spawn(Sendable(awaited(bad)));
+            let (first, second) = (group.next().await.expect("one"), group.next().await.expect("two"));
+            assert!(group.next().await.is_none());
+            noted.store(first.is_err(), SeqCst);
+            first.or(second)
+        });
+        begin(task(body), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        if failed_first.load(SeqCst) {
+            "the failure first"
+        } else {
+            "the value first"
+        }
+    });
+}
+
 /// The child ends while the waiter is an operation in another frame than the group's.
 #[test]
 fn the_end_of_a_child_races_with_the_next_of_another() {

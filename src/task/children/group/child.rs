@@ -1,7 +1,7 @@
 //! The frames of a group's children.
 //!
 //! A child's frame belongs to its group from the spawn on. It is in one of two lists of the group, protected by the group's
-//! lock: running, or ended. In no list it is an [`EndedChild`], which owns it.
+//! lock: running, or ended. In no list it is an [`EndedChild`], which owns it. A child in the inbox is still listed as running.
 
 use core::cell::Cell;
 use core::convert::Infallible;
@@ -21,7 +21,8 @@ use crate::{Completion, Panic};
 #[repr(C)]
 pub(super) struct Member {
     pub(super) unit: Unit,
-    pub(super) core: NonNull<GroupCore>,
+    /// The group. In the group's inbox, where the child no longer needs it, the child that ended before.
+    pub(super) owner: Cell<*mut ()>,
     /// The links of one of the group's lists. Protected by its lock.
     links: Links<ChildFrame>,
     /// The failure of the child. Written before the child is listed as ended.
@@ -34,7 +35,7 @@ impl Member {
     pub(super) fn new(unit: Unit, core: NonNull<GroupCore>, place: Option<Box<ChildPlace>>) -> Self {
         Member {
             unit,
-            core,
+            owner: Cell::new(core.as_ptr().cast()),
             links: Links::new(),
             failure: Cell::new(Failure::None),
             place,
@@ -48,7 +49,7 @@ pub(super) struct ChildFrame(Header);
 
 impl ChildFrame {
     #[inline]
-    fn member(&self) -> &Member {
+    pub(super) fn member(&self) -> &Member {
         // SAFETY: the frame was started, so it has a unit, which is the first field of a member in the same allocation.
         unsafe { Header::unit(NonNull::from(&self.0)).cast::<Member>().as_ref() }
     }

@@ -9,6 +9,7 @@ use core::task::Waker;
 use allocator_api2::boxed::Box;
 
 use super::child::EndedChild;
+use super::inbox::Inbox;
 use super::policy::Policy;
 use super::state::{GroupState, Settled};
 use crate::memory::{Cached, Count};
@@ -46,6 +47,8 @@ pub(super) struct GroupCore {
     /// for this, which the clearing thread ends. Written under the lock: set with `Relaxed` by the polling thread, cleared with
     /// release. The polling thread's load without the lock acquires.
     pub(super) body_waits: AtomicBool,
+    /// The ended children that no thread has seen.
+    pub(super) inbox: Inbox,
     /// Held for a few instructions, and never while user code runs. After its unlock an ended child uses nothing of the group,
     /// unless it was the last of a closed one.
     pub(super) state: SpinLock<GroupState>,
@@ -96,15 +99,33 @@ impl GroupRef {
     }
 
     fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> GroupRef {
-        let (over, running, hold) = (GroupCore::relay_over, GroupCore::running, GroupCore::hold);
+        let (over, locals) = (GroupCore::relay_over, Locals::current());
+        let running = |node: NonNull<Counted>| {
+            // SAFETY: the node is that of a group, which is alive while the node is linked.
+            let core = unsafe { container_of!(container_of!(node, Branch, counted), GroupCore, branch).as_ref() };
+            core.lock().running
+        };
+        let hold = |link: NonNull<Link>| {
+            // SAFETY: the link is that of a group, which is alive while the link is listed.
+            let core = ManuallyDrop::new(GroupRef(unsafe {
+                container_of!(container_of!(link, Branch, link), GroupCore, branch)
+            }));
+            mem::forget(GroupRef::clone(&core));
+            Some(ToRaise {
+                what: core.0.cast(),
+                // The reference is released after the raise.
+                raise: |what, level, raising| GroupRef(what.cast()).raise(level, raising),
+            })
+        };
         let core = GroupCore {
             count: Count::one(),
-            branch: Branch::new(polling, Locals::current(), over, running, hold),
+            branch: Branch::new(polling, locals, over, running, hold),
             tether: Cell::new(None),
             is_tied: AtomicBool::new(false),
             policy,
             lowest: AtomicU8::new(0),
             body_waits: AtomicBool::new(false),
+            inbox: Inbox::new(policy.discards),
             state: SpinLock::new(GroupState::new(polling.map(Polling::frame))),
         };
         let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
@@ -138,19 +159,19 @@ impl GroupRef {
 }
 
 impl GroupCore {
-    /// # Safety
-    ///
-    /// `node` is that of a group, and linked.
-    unsafe fn running(node: NonNull<Counted>) -> usize {
-        // SAFETY: the caller's promise. `unlink` precedes the release of the link's reference.
-        unsafe { container_of!(container_of!(node, Branch, counted), GroupCore, branch).as_ref() }
-            .lock()
-            .running
-    }
-
+    /// Locks the group, and takes the children from the inbox.
     #[inline]
     pub(super) fn lock(&self) -> SpinGuard<'_, GroupState> {
-        self.state.lock()
+        let mut lock = self.state.lock();
+        self.inbox.drain(&mut lock);
+        lock
+    }
+
+    /// Locks the group, and makes children end under the lock until the frame waits again.
+    pub(super) fn lock_closed(&self) -> SpinGuard<'_, GroupState> {
+        let mut lock = self.state.lock();
+        self.inbox.close(&mut lock);
+        lock
     }
 
     /// # Safety
@@ -230,32 +251,9 @@ impl GroupRef {
 }
 
 impl GroupCore {
-    /// Adds a reference to a group that is to be raised.
-    ///
-    /// # Safety
-    ///
-    /// `link` is that of a group, and listed.
-    pub(super) unsafe fn hold(link: NonNull<Link>) -> Option<ToRaise> {
-        /// # Safety
-        ///
-        /// `what` is a reference to a group, which this releases.
-        unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
-            GroupRef(what.cast()).raise(level, raising);
-        }
-
-        // SAFETY: the caller's promise. A group with a listed link is alive.
-        let core = unsafe { container_of!(container_of!(link, Branch, link), GroupCore, branch) };
-        let core = ManuallyDrop::new(GroupRef(core));
-        mem::forget(GroupRef::clone(&core));
-        Some(ToRaise {
-            what: core.0.cast(),
-            raise,
-        })
-    }
-
     /// Raises all children to at least `level`, later ones included.
     fn raise(&self, level: Priority, raising: &mut Raising) {
-        let mut lock = self.lock();
+        let mut lock = self.state.lock();
         if lock.floor >= Some(level) {
             return;
         }
@@ -289,7 +287,7 @@ impl GroupCore {
             // `keep` allocates, so it needs the unlock. Children may end meanwhile.
             drop(lock);
             raising.keep(&mut batch, level);
-            lock = self.lock();
+            lock = self.state.lock();
         }
     }
 

@@ -3,7 +3,6 @@
 use core::ptr::NonNull;
 
 use super::core::{GroupCore, GroupRef};
-use super::policy::Failure;
 use super::state::GroupPhase;
 use crate::Transfer;
 use crate::sender::stage::container_of;
@@ -31,7 +30,7 @@ impl GroupCore {
     /// Closes the group after its body. Returns `true` if all children have ended.
     pub(super) fn close(&self, polling: Option<Polling<'_>>) -> bool {
         let polling = self.own(polling);
-        let mut lock = self.lock();
+        let mut lock = self.lock_closed();
         if self.take_body_wait(&mut lock)
             && let Some(polling) = polling
         {
@@ -53,8 +52,8 @@ impl GroupCore {
         if let Some(polling) = polling {
             polling.count_wait();
         }
-        // The errors of children that ended before the body. Later ones cancel in `lock_to_end`.
-        let cancels = lock.errors != 0 && Failure::Error.cancels(lock.phase);
+        // The errors of children that ended before the body. Later ones cancel in `end_child`.
+        let cancels = lock.errors != 0;
         drop(lock);
         if cancels {
             self.cancel(Why::SIBLING_FAILED).run();
@@ -65,7 +64,7 @@ impl GroupCore {
     /// Stops the children, and discards their results from now on.
     pub(super) fn abandon(&self) -> Transfer {
         let resumed = self.cancel(Why::SCOPE_LEFT);
-        let mut lock = self.lock();
+        let mut lock = self.lock_closed();
         lock.abandoned = true;
         let finished = lock.take_finished();
         drop(lock);

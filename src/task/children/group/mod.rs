@@ -8,6 +8,7 @@
 //! | `core` | the object that handles, children and waiters point at, and its lock; raising the children |
 //! | `spawn`, `spawn_error` | a child starts, or is refused |
 //! | `child` | the frames of children, as the group owns them |
+//! | `inbox` | a child ends, and only the frame waits: it is pushed on a stack without the lock |
 //! | `results` | a child ends: its result is kept, given to a waiter, or discarded |
 //! | `policy` | whether a failed child cancels its siblings |
 //! | `state` | the lists and counts under the lock |
@@ -29,6 +30,7 @@ mod child;
 mod core;
 mod end;
 mod gather;
+mod inbox;
 mod next;
 mod policy;
 mod results;

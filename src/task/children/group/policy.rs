@@ -3,7 +3,6 @@
 use core::convert::Infallible;
 use core::ptr::NonNull;
 
-use super::state::GroupPhase;
 use crate::Completion;
 
 /// The treatment of ended children.
@@ -39,18 +38,6 @@ impl Policy {
                 Failure::Error
             }
             _ => Failure::None,
-        }
-    }
-}
-
-impl Failure {
-    /// Returns whether the failed child cancels its siblings. An error does so only once the body has ended: before that, the
-    /// body decides.
-    pub(super) fn cancels(self, phase: GroupPhase) -> bool {
-        match self {
-            Failure::None => false,
-            Failure::Error => phase != GroupPhase::Open,
-            Failure::Panic => true,
         }
     }
 }

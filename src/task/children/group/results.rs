@@ -1,15 +1,13 @@
 //! The results of children: kept until they are taken, or discarded at once.
 
-use core::mem;
 use core::ptr::NonNull;
 use core::task::Waker;
 
 use super::child::EndedChild;
 use super::core::GroupCore;
 use super::policy::Failure;
-use super::state::{GroupState, Settled};
+use super::state::{GroupPhase, GroupState, Settled};
 use crate::stop::Why;
-use crate::sync::SpinGuard;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::task::children::branch::discard;
 use crate::task::frame::{self, Header, Placement, Polling};
@@ -82,7 +80,7 @@ impl GroupCore {
 
     /// Returns a child that was assigned but not taken to the group.
     pub(super) fn put_back(&self, child: EndedChild) {
-        let mut lock = self.lock();
+        let mut lock = self.lock_closed();
         if lock.abandoned {
             drop(lock);
             return drop(child);
@@ -92,21 +90,6 @@ impl GroupCore {
         self.note_panic(&mut lock, &mut settled);
         drop(lock);
         settled.complete().run();
-    }
-
-    /// Locks the group for the end of a child. Before that, cancels the siblings of a child whose failure does so.
-    ///
-    /// This is the one place where a child cancels its siblings. [`close`](GroupCore::close) does it for children that ended before
-    /// the body.
-    fn lock_to_end(&self, failure: Failure, resumed: &mut Transfer) -> SpinGuard<'_, GroupState> {
-        let lock = self.lock();
-        if !failure.cancels(lock.phase) {
-            return lock;
-        }
-        // The group counts the child until `one_less`, and so stays alive.
-        drop(lock);
-        resumed.append(self.cancel(Why::SIBLING_FAILED));
-        self.lock()
     }
 
     /// Handles the end of a child: keeps it until its result is taken, or discards it.
@@ -124,13 +107,20 @@ impl GroupCore {
             // SAFETY: the child is done, and its group owns the result.
             panic = unsafe { discard::<T>(frame) };
         }
-        let mut lock = core.lock_to_end(failure, &mut resumed);
+        let mut lock = core.lock_closed();
+        // The one place where a child cancels its siblings. An error does so once the body has ended: before that, the body decides, and
+        // `close` sees to the errors of children that ended earlier. The group counts the child, and so stays alive.
+        if failure == Failure::Panic || failure == Failure::Error && lock.phase != GroupPhase::Open {
+            drop(lock);
+            resumed.append(core.cancel(Why::SIBLING_FAILED));
+            lock = core.lock_closed();
+        }
         if lock.abandoned && !discards {
             drop(lock);
             discards = true;
             // SAFETY: the child is done, and its group owns the result.
             panic = unsafe { discard::<T>(frame) };
-            lock = core.lock();
+            lock = core.lock_closed();
         }
         // SAFETY: the child is done, and listed as running.
         let child = unsafe { lock.end_child(frame) };
@@ -149,11 +139,7 @@ impl GroupCore {
         drop(lock);
         drop(dropped);
         // SAFETY: `last` is from `one_less`, once.
-        let next = unsafe { GroupCore::settle(this, &mut settled, last) };
-        if !next.is_none() {
-            resumed.append(next);
-        }
-        resumed
+        resumed.and(unsafe { GroupCore::settle(this, settled, last) })
     }
 
     /// Carries out the consequences of a child's end, after the unlock.
@@ -161,20 +147,7 @@ impl GroupCore {
     /// # Safety
     ///
     /// `last` is the result of [`GroupState::one_less`], passed on once.
-    #[inline]
-    pub(super) unsafe fn settle(this: NonNull<GroupCore>, settled: &mut Settled, last: bool) -> Transfer {
-        if !last && settled.is_empty() {
-            return Transfer::none();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { GroupCore::settle_now(this, settled, last) }
-    }
-
-    /// # Safety
-    ///
-    /// The contract of [`settle`](GroupCore::settle).
-    #[inline(never)]
-    unsafe fn settle_now(this: NonNull<GroupCore>, settled: &mut Settled, last: bool) -> Transfer {
+    pub(super) unsafe fn settle(this: NonNull<GroupCore>, settled: Settled, last: bool) -> Transfer {
         let resumed = settled.complete();
         if !last {
             return resumed;
@@ -198,30 +171,57 @@ impl GroupCore {
     /// `polling` is the frame that this thread polls, if the waker is the frame's own. If it is the group's frame, and its stop
     /// reaches the children too, the frame is woken directly.
     pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> TryNext {
-        let mut lock = self.lock();
-        if let Some(child) = lock.pop_finished() {
+        // The children that were drained before come first, and there are many of them at a time.
+        let first = self.state.lock().pop_finished();
+        if let Some(child) = first {
             return TryNext::Ended(child);
         }
-        if lock.running == 0 {
-            return TryNext::Nothing;
+        let mut lock = self.lock();
+        loop {
+            if let Some(child) = lock.pop_finished() {
+                return TryNext::Ended(child);
+            }
+            if lock.running == 0 {
+                return TryNext::Nothing;
+            }
+            let Some(polling) = polling.filter(|polling| self.is_frame(Some(polling.frame()))) else {
+                return TryNext::Listen;
+            };
+            if !self.branch.outer.is_same(&polling.context().token) {
+                return TryNext::Listen;
+            }
+            if self.inbox.is_awaited() || lock.frame_waits && !lock.is_plain() {
+                return TryNext::Wait;
+            }
+            // Counted first: the next child ends the await.
+            if !lock.frame_waits {
+                polling.count_wait();
+            }
+            if self.policy.discards || !lock.is_plain() {
+                lock.frame_waits = true;
+                return TryNext::Wait;
+            }
+            lock.frame_waits = false;
+            if self.inbox.wait(&mut lock) {
+                return TryNext::Wait;
+            }
+            // A child has ended meanwhile.
+            // SAFETY: the await was counted, and the inbox does not know of it.
+            unsafe { polling.uncount_wait() };
+            self.inbox.drain(&mut lock);
         }
-        let Some(polling) = polling.filter(|polling| self.is_frame(Some(polling.frame()))) else {
-            return TryNext::Listen;
-        };
-        if !self.branch.outer.is_same(&polling.context().token) {
-            return TryNext::Listen;
-        }
-        if !mem::replace(&mut lock.frame_waits, true) {
-            polling.count_wait();
-        }
-        TryNext::Wait
     }
 
     /// Stores the waker of polling code, unless what it waits for `is_ready`. Returns whether that is so.
     pub(super) fn watch(&self, waker: Option<&Waker>, is_ready: impl FnOnce(&GroupState) -> bool) -> bool {
         // A waker is user code, so it is cloned and dropped without the lock.
         let waker = waker.cloned();
-        let mut lock = self.lock();
+        // Without a waker, only a panic is of interest, and a child that has panicked ends under the lock.
+        let mut lock = if waker.is_some() {
+            self.lock_closed()
+        } else {
+            self.lock()
+        };
         let is_ready = is_ready(&lock);
         if let Some(new) = &waker
             && !is_ready

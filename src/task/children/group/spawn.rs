@@ -8,6 +8,8 @@ use std::boxed::Box;
 
 use super::child::Member;
 use super::core::{GroupCore, GroupRef};
+use super::inbox::Pushed;
+use super::policy::Failure;
 use super::spawn_error::{SpawnError, SpawnErrorKind};
 use super::wait::Granted;
 use crate::Transfer;
@@ -65,7 +67,8 @@ impl GroupRef {
             let level = context.as_ref().priority().unwrap_or_default();
             // A reserved place counts as a running child, so the group is not over.
             let has_room = room.is_some();
-            let mut lock = self.lock();
+            // A closed group has a closed inbox, so the count of running children is exact.
+            let mut lock = self.state.lock();
             if !has_room && lock.is_over() {
                 drop(lock);
                 Header::unbegin(frame);
@@ -143,15 +146,23 @@ impl GroupRef {
             // SAFETY: the child is done, and its frame alive.
             unsafe { place.take_back(frame) };
         }
-        // SAFETY: the group, and with it the strand that it is in, is alive until it has handled this end.
-        let core = unsafe {
+        // SAFETY: the group, and with it the strand that it is in, is alive until it has handled this end. `spawn` listed and counted
+        // the child.
+        unsafe {
             member.unit.end();
-            member.core.as_ref()
-        };
-        // Decided here, where `T` is known.
-        let failure = core.policy.failure(result);
-        member.failure.set(failure);
-        // SAFETY: the child is done; `spawn` listed and counted it.
-        unsafe { GroupCore::end_child::<T>(member.core, frame, failure) }
+            let core = NonNull::new_unchecked(member.owner.get().cast::<GroupCore>());
+            // Decided here, where `T` is known.
+            let failure = core.as_ref().policy.failure(result);
+            member.failure.set(failure);
+            if failure == Failure::None {
+                let parent = core.as_ref().branch.frame;
+                match (core.as_ref().inbox.push(frame.cast()), parent) {
+                    (Pushed::Awaited, Some(parent)) => return Header::end_wait_for_child(parent),
+                    (Pushed::Refused, _) => {}
+                    _ => return Transfer::none(),
+                }
+            }
+            GroupCore::end_child::<T>(core, frame, failure)
+        }
     }
 }

@@ -40,8 +40,8 @@ pub(super) struct GroupState {
     pub(super) links_left: bool,
     /// The waiters, one list for each [`WaitFor`], so that none is searched for.
     pub(super) waiters: [List<GroupWaiter>; 3],
-    /// Whether the group's frame waits for the next ended child, and has counted an await for that. The thread that clears the
-    /// flag ends the await.
+    /// Whether the group's frame waits for the next ended child, while the inbox is closed. It has counted an await, which the thread
+    /// that clears the flag ends.
     pub(super) frame_waits: bool,
     /// The wakers of polling code: for results, or for the end if that is not the frame's.
     pub(super) wakers: Vec<Waker>,
@@ -85,13 +85,7 @@ impl Settled {
         }
     }
 
-    /// Returns whether nothing is to be done, as for most children of a large group.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.granted.is_empty() && self.frame.is_none() && self.body.is_none() && self.woken.is_empty()
-    }
-
-    pub(super) fn complete(&mut self) -> Transfer {
+    pub(super) fn complete(mut self) -> Transfer {
         let mut resumed = Transfer::none();
         while let Some(waiter) = self.granted.pop_front() {
             // SAFETY: the waiter was removed from the group's list, under the lock.
@@ -105,7 +99,7 @@ impl Settled {
             // SAFETY: the frame has counted an await for this.
             resumed.append(unsafe { Header::end_wait(frame, |_| false) });
         }
-        for waker in mem::take(&mut self.woken) {
+        for waker in self.woken {
             waker.wake();
         }
         resumed
@@ -150,6 +144,27 @@ impl GroupState {
             self.children.remove(child);
             EndedChild::new(child)
         }
+    }
+
+    /// Moves a child from the inbox to the ended ones. No party is to be told of it.
+    ///
+    /// # Safety
+    ///
+    /// The child is done, without a failure, and one of the running ones.
+    pub(super) unsafe fn keep(&mut self, child: NonNull<ChildFrame>) {
+        // SAFETY: the caller's promise.
+        let child = unsafe { self.end_child(child.cast()) };
+        self.ended.push(child, false);
+        self.finished += 1;
+        self.running -= 1;
+    }
+
+    /// Returns whether no party but the frame is to be told of an ended child, so that children may end in the inbox.
+    pub(super) fn is_plain(&self) -> bool {
+        self.phase == GroupPhase::Open
+            && !self.abandoned
+            && self.wakers.is_empty()
+            && self.waiters.iter().all(List::is_empty)
     }
 
     /// Advances to the next child to be raised.

@@ -104,9 +104,9 @@ impl Drop for Granted {
             Given::Child(child) => self.core.put_back(child),
             Given::Room => {
                 let mut settled = Settled::default();
-                let last = self.core.lock().one_less(&mut settled);
+                let last = self.core.lock_closed().one_less(&mut settled);
                 // SAFETY: `last` is from `one_less`, once. The place was counted.
-                unsafe { GroupCore::settle(self.core.0, &mut settled, last) }.run();
+                unsafe { GroupCore::settle(self.core.0, settled, last) }.run();
             }
         }
     }
@@ -271,7 +271,7 @@ impl GroupRef {
     ///
     /// The waiter is pinned, in no list, and alive until it is completed.
     unsafe fn wait(&self, waiter: NonNull<GroupWaiter>) -> bool {
-        let mut lock = self.lock();
+        let mut lock = self.lock_closed();
         // SAFETY: the caller's promise.
         let this = unsafe { waiter.as_ref() };
         // The stop callback may have run before the waiter is listed.
