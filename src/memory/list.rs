@@ -270,6 +270,7 @@ impl<N: Linked, L: Last<N>> List<N, L> {
     /// Moves all nodes to a new list.
     #[cfg(feature = "alloc")]
     #[inline]
+    #[allow(clippy::mem_replace_with_default, reason = "`mem::take` is not a `const fn`")]
     pub(crate) const fn take(&mut self) -> Self {
         core::mem::replace(self, List::new())
     }

@@ -70,7 +70,7 @@ impl<T: Tethered> Tether<T> {
     ///
     /// # Safety
     ///
-    /// The caller is inside the frame's poll. The tether was not untied or abandoned.
+    /// The caller is inside the frame's poll. The tether was not untied. If it was abandoned, it is loose, and was not swept.
     pub(in crate::task) unsafe fn untie(this: NonNull<Self>) {
         // SAFETY: the caller polls the frame, so the block may be freed; the reference is released once.
         unsafe {
