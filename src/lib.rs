@@ -101,6 +101,7 @@ pub use sender::{
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model {
+    pub use crate::memory::model::*;
     pub use crate::scheduler::thread_pool::model::*;
 }
 

@@ -17,6 +17,8 @@ pub(crate) use allocator::AnyAllocator;
 pub use allocator::OutOfMemoryError;
 #[cfg(feature = "std")]
 pub(crate) use cache::Cached;
+#[cfg(all(feature = "std", loom))]
+pub(crate) use cache::model;
 #[cfg(feature = "alloc")]
 pub(crate) use count::Count;
 #[cfg(feature = "std")]

@@ -28,7 +28,10 @@ thread_local! {
     static CREW: Cell<Option<&'static AtomicUsize>> = const { Cell::new(None) };
 }
 
-/// An allocator that counts the allocations of each thread, and those of a crew of threads together.
+/// The allocated bytes of the process.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+/// An allocator that counts the allocations of each thread, those of a crew of threads together, and the bytes of all.
 struct Counting;
 
 fn count() {
@@ -71,23 +74,27 @@ impl CrewAllocations {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
+        ALLOCATED.fetch_add(size.wrapping_sub(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -101,6 +108,11 @@ pub fn allocations<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATIONS.with(Cell::get);
     let result = f();
     (result, ALLOCATIONS.with(Cell::get) - before)
+}
+
+/// Returns the number of bytes that the process has allocated and not freed.
+pub fn allocated_bytes() -> usize {
+    ALLOCATED.load(Ordering::Relaxed)
 }
 
 /// Returns the number of allocations of this thread so far.

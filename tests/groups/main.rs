@@ -6,6 +6,7 @@ mod common;
 mod awaited;
 mod gather;
 mod group_send;
+mod kept_memory;
 mod let_async;
 mod make_dinner;
 mod product;

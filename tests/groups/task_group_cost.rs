@@ -34,7 +34,7 @@ const MEMORY: usize = 1;
 #[test]
 fn a_group_is_one_allocation_and_each_child_at_most_one() {
     let alone = allocates(async { task::group::<(), _, _>(async |_| ()).await });
-    assert!((1..=1 + MEMORY).contains(&alone), "{alone}");
+    assert!(alone <= 1 + MEMORY, "{alone}");
     // In a task that has its chunk.
     let again = allocates(async {
         task::group::<(), _, _>(async |_| ()).await;

@@ -30,6 +30,7 @@ mod schedule;
 mod scope;
 mod shared;
 mod shelf;
+mod slab;
 mod spare;
 mod stop;
 mod support;

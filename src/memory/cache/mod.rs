@@ -1,0 +1,150 @@
+//! Memory for the frames of tasks, their chunks, and the cores of groups, which each thread keeps in slabs.
+//!
+//! Tasks are made and freed at high rates, in a few sizes, and often end on another thread than they began on.
+//! That pattern is slow in most allocators.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `slab.rs` | [`Slab`](slab::Slab): aligned memory with slots of one size, its states, and its free slots |
+//! | `heap.rs` | [`Heap`]: the slabs that one thread owns |
+//! | `depot.rs` | [`Depot`]: the slabs without an owner |
+//!
+//! # Why it is fast
+//!
+//! A thread allocates from slabs that it owns, without an atomic read-modify-write. It frees slots of its own slabs in the
+//! same way. A full slab has no owner, and a thread that frees one of its slots becomes the owner. So slabs move to the
+//! threads that free, and most frees of a thread are frees of its own slots.
+//!
+//! # What is kept
+//!
+//! A heap has at most a few slabs of each size, and a few empty ones. The depot keeps a fraction of the slabs in use, and
+//! a constant number. All other empty slabs are freed. Slabs with used and free slots are reused before empty ones.
+
+mod depot;
+mod heap;
+#[cfg(loom)]
+pub(crate) mod model;
+mod slab;
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use allocator_api2::alloc::{AllocError, Allocator, Global};
+
+use self::depot::Depot;
+use self::heap::Heap;
+
+/// The global allocator with slabs that each thread keeps.
+///
+/// Slots have up to `LARGEST` bytes. Under sanitizers and `loom` there are no slabs, so that these tools see
+/// each allocation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cached;
+
+/// Up to this size, classes are `STEP` apart, and above `LARGE_STEP`.
+const SMALL: usize = 1024;
+const STEP: usize = 16;
+const LARGEST: usize = 4096;
+const LARGE_STEP: usize = 128;
+const SMALL_CLASSES: usize = SMALL / STEP;
+const CLASSES: usize = SMALL_CLASSES + (LARGEST - SMALL) / LARGE_STEP;
+/// The alignment of slots. Allocations with a larger alignment are from the global allocator.
+const ALIGN: usize = 16;
+
+/// Returns the size class of a layout, or `None` if such memory is not from a slab.
+#[inline(always)]
+fn class_of(layout: Layout) -> Option<usize> {
+    let cached = layout.size().wrapping_sub(1) < LARGEST && layout.align() <= ALIGN;
+    (cached && cfg!(not(any(loom, sanitized)))).then(|| match layout.size() - 1 {
+        small @ ..SMALL => small / STEP,
+        large => SMALL_CLASSES + (large - SMALL) / LARGE_STEP,
+    })
+}
+
+/// Returns the size of the slots of a class.
+#[inline]
+fn size_of_class(class: usize) -> usize {
+    match class + 1 {
+        small @ ..=SMALL_CLASSES => small * STEP,
+        large => SMALL + (large - SMALL_CLASSES) * LARGE_STEP,
+    }
+}
+
+// SAFETY: a slot is at least as large as its class says, aligned to `ALIGN`, and used once at a time. Whether memory is
+// a slot depends only on its layout.
+unsafe impl Allocator for Cached {
+    #[inline]
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        match class_of(layout) {
+            Some(class) => {
+                let slot = process::with_heap(|heap, depot| heap.allocate(class, depot)).ok_or(AllocError)?;
+                Ok(NonNull::slice_from_raw_parts(slot, layout.size()))
+            }
+            None => Global.allocate(layout),
+        }
+    }
+
+    #[inline]
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        match class_of(layout) {
+            // SAFETY: `allocate` used a heap for this layout. All heaps have one depot.
+            Some(_) => process::with_heap(|heap, depot| unsafe { heap.deallocate(memory, depot) }),
+            // SAFETY: `allocate` used the global allocator for this layout.
+            None => unsafe { Global.deallocate(memory, layout) },
+        }
+    }
+}
+
+/// The heaps of this process.
+#[cfg(not(loom))]
+mod process {
+    use super::{Depot, Heap};
+    use crate::sync::{Mutex, lock};
+
+    static DEPOT: Depot = Depot::new();
+
+    /// The heap of threads whose own heap has ended: they allocate and free while their thread-local values are dropped.
+    static LAST: Mutex<LastHeap> = Mutex::new(LastHeap(Heap::new()));
+
+    struct LastHeap(Heap);
+
+    // SAFETY: a heap may be used by any thread, one at a time, which the lock ensures.
+    unsafe impl Send for LastHeap {}
+
+    struct ThreadHeap(Heap);
+
+    impl Drop for ThreadHeap {
+        fn drop(&mut self) {
+            self.0.end(&DEPOT);
+        }
+    }
+
+    std::thread_local! {
+        static HEAP: ThreadHeap = const { ThreadHeap(Heap::new()) };
+    }
+
+    /// Calls `f` with a heap of which the calling thread has exclusive use.
+    #[inline(always)]
+    pub(super) fn with_heap<T>(f: impl Fn(&Heap, &Depot) -> T) -> T {
+        match HEAP.try_with(|heap| f(&heap.0, &DEPOT)) {
+            Ok(result) => result,
+            // The thread's destructors run.
+            Err(_) => with_last_heap(f),
+        }
+    }
+
+    #[cold]
+    fn with_last_heap<T>(f: impl Fn(&Heap, &Depot) -> T) -> T {
+        f(&lock(&LAST).0, &DEPOT)
+    }
+}
+
+/// A model has heaps of its own.
+#[cfg(loom)]
+mod process {
+    use super::{Depot, Heap};
+
+    pub(super) fn with_heap<T>(_: impl Fn(&Heap, &Depot) -> T) -> T {
+        unreachable!("a model allocates from the global allocator")
+    }
+}
