@@ -329,5 +329,6 @@ fn a_local_task_is_one_allocation_and_its_awaits_are_none() {
     };
     sync_wait(task()).unwrap();
     let (task, made) = allocations(task);
-    assert_eq!((made, sync_wait(task).unwrap()), (1, 0));
+    // The frame is from the thread's slabs. There are none under a sanitizer.
+    assert_eq!((made, sync_wait(task).unwrap()), (usize::from(cfg!(sanitized)), 0));
 }

@@ -94,10 +94,16 @@ unsafe impl Allocator for Wide {
     }
 }
 
+/// How often a frame is allocated from the system once its thread has a slab.
+const FRAME: usize = if cfg!(sanitized) { 1 } else { 0 };
+
 #[test]
 fn a_task_is_one_allocation() {
-    let (task, count) = allocations(|| Task::new(async { 1 }));
-    assert_eq!(count, 1);
+    let task = || Task::new(async { 1 });
+    // A warm-up: the first task of a thread may allocate a slab.
+    drop(task());
+    let (task, count) = allocations(task);
+    assert_eq!(count, FRAME);
     let (value, count) = allocations(|| sync_wait(task).unwrap());
     assert_eq!((value, count), (1, 0));
 }

@@ -100,7 +100,12 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         spare: u8,
     ) -> Result<NonNull<[u8]>, OutOfMemoryError> {
         let layout = Self::layout(usize::from(spare) * frame::spare::UNIT);
-        match allocator.allocate(layout) {
+        let memory = if Self::is_global() {
+            Cached.allocate(layout)
+        } else {
+            allocator.allocate(layout)
+        };
+        match memory {
             // The length is the requested one, also if the allocator returns more.
             Ok(memory) => Ok(NonNull::slice_from_raw_parts(memory.cast(), layout.size())),
             Err(_) => Err(OutOfMemoryError::new(layout)),
@@ -280,10 +285,10 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         }
     }
 
-    /// Returns whether further memory is from the global allocator, and so from the threads' caches.
+    /// Returns whether the frame's memory is from the global allocator, and so from the threads' caches.
     #[inline]
     fn is_global() -> bool {
-        TypeId::of::<Cx::Allocator>() == TypeId::of::<Global>()
+        FrameAllocation::<Cx::Allocator>::is_global()
     }
 
     /// Drops the future or the result, and stores a panic as the result. A panic of the destructor replaces it.
@@ -480,16 +485,30 @@ impl<X> Drop for DropTail<X> {
 }
 
 /// The memory of a frame, freed when this is dropped.
-struct FrameAllocation<A: Allocator> {
+struct FrameAllocation<A: Allocator + 'static> {
     memory: NonNull<u8>,
     layout: Layout,
     allocator: A,
 }
 
-impl<A: Allocator> Drop for FrameAllocation<A> {
+impl<A: Allocator + 'static> FrameAllocation<A> {
+    /// Returns whether this is the global allocator, for which the threads' caches stand in.
+    #[inline]
+    fn is_global() -> bool {
+        TypeId::of::<A>() == TypeId::of::<Global>()
+    }
+}
+
+impl<A: Allocator + 'static> Drop for FrameAllocation<A> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the memory is from this allocator, with this layout, and not used afterwards.
-        unsafe { self.allocator.deallocate(self.memory, self.layout) };
+        // SAFETY: the memory is from this allocator or from the caches, with this layout, and not used afterwards.
+        unsafe {
+            if Self::is_global() {
+                Cached.deallocate(self.memory, self.layout);
+            } else {
+                self.allocator.deallocate(self.memory, self.layout);
+            }
+        }
     }
 }
