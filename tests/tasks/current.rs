@@ -284,7 +284,7 @@ fn a_task_that_nobody_asks_about_allocates_nothing_more() {
     sync_wait(children()).unwrap();
     let (_, count) = allocations(|| sync_wait(children()).unwrap());
     // The three tasks are from the thread's slabs. There are none under a sanitizer.
-    assert_eq!(count, if cfg!(sanitized) { 4 } else { 0 });
+    assert_eq!(count, if cfg!(sanitized = "address") { 4 } else { 0 });
 }
 
 #[test]
@@ -713,7 +713,7 @@ fn a_name_costs_what_is_kept_for_it_and_nothing_else_does() {
         (plain, allocations_so_far() - before)
     }));
     // The child is from the thread's slabs. A named one also has start data and a record.
-    let child = usize::from(cfg!(sanitized));
+    let child = usize::from(cfg!(sanitized = "address"));
     assert_eq!(sync_wait(task).unwrap(), (child, child + 2));
 }
 

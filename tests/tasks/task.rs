@@ -1396,7 +1396,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
         count
     }
     // A frame and a chunk are from the thread's slabs. There are none under a sanitizer.
-    let expected = |count| if cfg!(sanitized) { count } else { 0 };
+    let expected = |count| if cfg!(sanitized = "address") { count } else { 0 };
     let count = second(|| async {
         for _ in 0..100 {
             let Ok(_) = just(1).then(|x| x + 1).await;

@@ -95,7 +95,7 @@ unsafe impl Allocator for Wide {
 }
 
 /// How often a frame is allocated from the system once its thread has a slab.
-const FRAME: usize = if cfg!(sanitized) { 1 } else { 0 };
+const FRAME: usize = if cfg!(sanitized = "address") { 1 } else { 0 };
 
 #[test]
 fn a_task_is_one_allocation() {

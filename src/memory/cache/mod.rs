@@ -36,8 +36,8 @@ use self::heap::Heap;
 
 /// The global allocator with slabs that each thread keeps.
 ///
-/// Slots have up to `LARGEST` bytes. Under sanitizers and `loom` there are no slabs, so that these tools see
-/// each allocation.
+/// Slots have up to `LARGEST` bytes. Under AddressSanitizer and `loom` there are no slabs, so that these tools
+/// see each allocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cached;
 
@@ -55,7 +55,7 @@ const ALIGN: usize = 16;
 #[inline(always)]
 fn class_of(layout: Layout) -> Option<usize> {
     let cached = layout.size().wrapping_sub(1) < LARGEST && layout.align() <= ALIGN;
-    (cached && cfg!(not(any(loom, sanitized)))).then(|| match layout.size() - 1 {
+    (cached && cfg!(not(any(loom, sanitized = "address")))).then(|| match layout.size() - 1 {
         small @ ..SMALL => small / STEP,
         large => SMALL_CLASSES + (large - SMALL) / LARGE_STEP,
     })
