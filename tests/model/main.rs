@@ -13,6 +13,7 @@ mod affine;
 mod awaits;
 mod bulk;
 mod cancellation;
+mod child_queue;
 mod continuation;
 mod current;
 mod foreign;

@@ -11,6 +11,7 @@ mod run_loop;
 mod task_scheduler;
 mod thread_pool;
 mod thread_pool_build;
+mod thread_pool_children;
 mod thread_pool_end;
 mod thread_pool_global;
 mod thread_pool_priorities;

@@ -103,7 +103,7 @@ impl Seated<'_> {
         }
         shared.idle.0.hold(self.seat);
         // Jobs that were added before the seat was on the list must be seen now.
-        if shared.has_work() && shared.idle.0.get_up(self.seat, self.worker.record) {
+        if shared.has_work_at_rest() && shared.idle.0.get_up(self.seat, self.worker.record) {
             self.hand_over(true);
         }
     }
@@ -152,13 +152,18 @@ impl Seated<'_> {
             }
             idle.not_started();
         }
-        // Searchers take entries from a slot only after a while. So the entry moves to the ring, unless another thread
-        // has taken the seat by now.
+        // Searchers take entries from a slot, or a single child, only after a while. So the entry moves to the ring,
+        // unless another thread has taken the seat by now.
         if idle.resume(seat, self.worker.record) != Reseated::Seated {
             return None;
         }
         if let Some(item) = self.empty_slot() {
             self.push_displaced(item);
+        }
+        if self.seat.children.len() == 1
+            && let Some(child) = self.pop_child()
+        {
+            self.push_displaced(child);
         }
         // Without a new thread, the seat waits for an existing one.
         match idle.stick(seat, false, false) {
@@ -172,7 +177,7 @@ impl PoolShared {
     /// Makes a searcher a running thread, and wakes another searcher if there is more work.
     pub(super) fn pass_search_on(&self) {
         let idle = &self.idle.0;
-        if idle.found() && (self.has_work() || !idle.is_watched() && self.has_full_slots()) {
+        if idle.found() && (self.has_work() || !idle.is_watched() && self.has_kept_jobs()) {
             idle.wake(&self.seats);
         }
     }

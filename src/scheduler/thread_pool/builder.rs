@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 use super::affinity;
+use super::barrier;
 use super::idle::MAX_WORKERS;
 use super::pool::ThreadPool;
 use super::shared::{self, PoolShared};
@@ -38,6 +39,7 @@ pub struct ThreadPoolBuilder {
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
     pin_to_cores: bool,
     spare_threads: usize,
+    membarrier: bool,
 }
 
 /// Returns the number of threads that the machine runs at once.
@@ -54,6 +56,7 @@ impl ThreadPoolBuilder {
             on_start: Arc::new(|_| ()),
             pin_to_cores: false,
             spare_threads: spare::MOST,
+            membarrier: true,
         }
     }
 
@@ -116,6 +119,16 @@ impl ThreadPoolBuilder {
     /// ```
     pub fn spare_threads(mut self, most: usize) -> Self {
         self.spare_threads = most;
+        self
+    }
+
+    /// Sets whether the pool uses Linux's system call `membarrier`. The default is `true`.
+    ///
+    /// With it, a worker spawns and runs children of tasks without atomic read-modify-writes, as long as no other worker
+    /// takes them. A worker that goes to sleep interrupts the other threads of the process for a moment. Where the
+    /// system does not have the call, or refuses it, the pool does without.
+    pub fn membarrier(mut self, membarrier: bool) -> Self {
+        self.membarrier = membarrier;
         self
     }
 
@@ -186,7 +199,8 @@ impl ThreadPoolBuilder {
             handles: Mutex::new(Vec::new()),
         });
         // Only now the pool accepts work. The verdict tells the threads its generation.
-        let generation = shared.open(Some(start.clone()));
+        let light = self.membarrier && barrier::is_available();
+        let generation = shared.open(Some(start.clone()), light);
         gate.open(GateVerdict::Work(generation));
         Ok(ThreadPool::assemble(shared, generation, threads.into_working(), start))
     }

@@ -19,9 +19,9 @@
 //!
 //! # Why raising is sound
 //!
-//! In the injector the place is exact, under the lock. For a slot or a ring it is a hint. The raising thread tries to
-//! take the entry out of that place, by a compare-and-exchange. If that fails, the entry was just taken by another
-//! thread, which is about to store a new place. So the raising thread retries until the place has changed.
+//! In the injector and in a queue of children the place is exact, under the lock. For a slot or a ring it is a hint. The
+//! raising thread tries to take the entry out of that place. If that fails, the entry was just taken by another thread,
+//! which is about to store a new place. So the raising thread retries until the place has changed.
 
 use core::ptr::{self, NonNull};
 
@@ -88,8 +88,8 @@ unsafe impl Linked for Entry {
 /// The relation of an entry to its neighbours in the queue of a worker.
 ///
 /// A worker runs the children of a task, the newest first, before it returns to older work. So a tree of tasks is
-/// walked depth-first, and few jobs are queued. The worker returns to a task that waits for its children when no child
-/// is left at the newer end of its queue.
+/// walked depth-first, and few jobs are queued. The worker returns to a task that waits for its children when many of
+/// them have run, or none is left in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EntryKind {
@@ -114,9 +114,14 @@ pub(super) enum EntryPlace {
     Slot(usize),
     /// In the ring of a seat, with the lowest bits of its number there.
     Ring(usize, usize),
+    /// In the array of a seat's children, at this position.
+    Children(usize, usize),
+    /// In the list of a seat's older children.
+    OlderChildren(usize),
 }
 
-const RING_BITS: u32 = 12;
+/// The bits of a place for a position in a ring or an array.
+const POSITION_BITS: u32 = 8;
 
 /// The frame only runs.
 const PLAIN: u8 = 0;
@@ -132,22 +137,32 @@ impl EntryPlace {
     fn encode(self) -> usize {
         match self {
             EntryPlace::Nowhere => 0,
-            EntryPlace::Coming => 4,
-            EntryPlace::Injector(level) => (level as usize) << 2 | 1,
-            EntryPlace::Slot(worker) => worker << 2 | 2,
-            EntryPlace::Ring(worker, number) => (worker << RING_BITS | number & ((1 << RING_BITS) - 1)) << 2 | 3,
+            EntryPlace::Coming => 1,
+            EntryPlace::Injector(level) => (level as usize) << 3 | 2,
+            EntryPlace::Slot(seat) => seat << 3 | 3,
+            EntryPlace::Ring(seat, number) => Self::position(seat, number) << 3 | 4,
+            EntryPlace::Children(seat, at) => Self::position(seat, at) << 3 | 5,
+            EntryPlace::OlderChildren(seat) => seat << 3 | 6,
         }
     }
 
     fn decode(place: usize) -> EntryPlace {
-        let rest = place >> 2;
-        match place & 3 {
-            0 if rest == 0 => EntryPlace::Nowhere,
-            0 => EntryPlace::Coming,
-            1 => EntryPlace::Injector(level(rest)),
-            2 => EntryPlace::Slot(rest),
-            _ => EntryPlace::Ring(rest >> RING_BITS, rest & ((1 << RING_BITS) - 1)),
+        let rest = place >> 3;
+        let (seat, number) = (rest >> POSITION_BITS, rest & ((1 << POSITION_BITS) - 1));
+        match place & 7 {
+            0 => EntryPlace::Nowhere,
+            1 => EntryPlace::Coming,
+            2 => EntryPlace::Injector(level(rest)),
+            3 => EntryPlace::Slot(rest),
+            4 => EntryPlace::Ring(seat, number),
+            5 => EntryPlace::Children(seat, number),
+            _ => EntryPlace::OlderChildren(rest),
         }
+    }
+
+    #[inline]
+    fn position(seat: usize, number: usize) -> usize {
+        seat << POSITION_BITS | number & ((1 << POSITION_BITS) - 1)
     }
 }
 
@@ -156,7 +171,8 @@ const BITS: usize = 0b111;
 /// The bits of an item that hold the [`EntryKind`].
 const KINDS: usize = 0b110;
 const _: () = assert!(align_of::<Job>() > BITS);
-const _: () = assert!(super::ring::CAPACITY <= 1 << RING_BITS);
+const _: () = assert!(super::ring::CAPACITY <= 1 << POSITION_BITS);
+const _: () = assert!(super::child_queue::CAPACITY <= 1 << POSITION_BITS);
 
 /// Returns the level with a number.
 fn level(number: usize) -> Priority {
@@ -218,6 +234,12 @@ impl Entry {
     /// Changes the given level, and keeps the raised one. The entry is in no queue, but may be raised at the same time.
     pub(super) fn change_level(&self, level: Priority) {
         self.update(|word| word / FLOOR * FLOOR + level as u8);
+    }
+
+    /// Returns whether the entry is a child that has not run yet. The entry is in no queue.
+    #[inline]
+    pub(super) fn is_child(&self) -> bool {
+        self.kind.load(Relaxed) == EntryKind::Child as u8
     }
 
     /// Sets the kind. The entry is in no queue.
@@ -383,13 +405,6 @@ impl Item {
     #[inline]
     fn kind(self) -> usize {
         self.0.addr().get() & KINDS
-    }
-
-    /// Returns whether the item is a child that has not run yet, or a task that waited for its children.
-    #[inline]
-    pub(super) fn is_family(self) -> bool {
-        // These are the two middle ones of the four kinds.
-        self.kind().wrapping_sub(EntryKind::Child as usize) <= EntryKind::Parent as usize - EntryKind::Child as usize
     }
 
     /// Returns whether the item is a task that waited for its children.

@@ -17,14 +17,19 @@
 //! | `block.rs`, `spare.rs` | a worker that blocks, and the spare thread that takes its seat |
 //! | `entry.rs` | the items of the queues |
 //! | `ring.rs` | the work-stealing deque of a seat |
+//! | `child_queue.rs` | the children of tasks that were spawned on a seat |
+//! | `biased.rs`, `barrier.rs` | the lock of these, which is free for the occupant of the seat |
 //! | `shelf.rs` | entries that were handed over to a seat together |
 //! | `injector.rs` | the queues of all workers, one for each priority |
 //! | `idle/` | which threads search and sleep, and which has which seat |
 //! | `model.rs` | access for the models in `tests/model/` |
 
 mod affinity;
+mod barrier;
+mod biased;
 mod block;
 mod builder;
+mod child_queue;
 mod entry;
 mod idle;
 mod injector;

@@ -9,7 +9,8 @@ use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 
-use super::entry::{Entry, EntryPlace, Item, OwnedEntry};
+use super::child_queue::ChildQueue;
+use super::entry::{Entry, EntryKind, EntryPlace, Item, OwnedEntry};
 use super::idle::SleepKind;
 use super::injector::Levels;
 use super::join::Latch;
@@ -54,6 +55,12 @@ impl ModelTask {
     /// Sets the level.
     pub fn at(self: Arc<ModelTask>, level: Priority) -> Arc<ModelTask> {
         self.entry.set_level(level);
+        self
+    }
+
+    /// Makes the task a child, which is queued among the children of a seat.
+    pub fn child(self: Arc<ModelTask>) -> Arc<ModelTask> {
+        self.entry.set_kind(EntryKind::Child);
         self
     }
 
@@ -208,6 +215,56 @@ impl RingModel {
     }
 }
 
+/// The children of one seat.
+pub struct ChildrenModel(ChildQueue);
+
+impl ChildrenModel {
+    /// Creates an empty queue, whose lock is biased or not.
+    pub fn new(biased: bool) -> Self {
+        let children = ChildQueue::new(0);
+        children.open(biased);
+        ChildrenModel(children)
+    }
+
+    /// Pushes a task and returns the number of tasks. One thread at a time is the owner.
+    pub fn push(&self, task: &Arc<ModelTask>) -> usize {
+        task.write();
+        // SAFETY: the models push a task once and keep it until the end. The caller is the owner.
+        unsafe { self.0.push(OwnedEntry::new(task.entry())) }
+    }
+
+    /// Takes the newest task, as the owner does.
+    pub fn pop_newest(&self) -> Option<usize> {
+        // SAFETY: the caller is the owner.
+        unsafe { self.0.pop_newest() }.map(|entry| ModelTask::of(entry.into_item()))
+    }
+
+    /// Takes the oldest task, as the owner does.
+    pub fn pop_oldest(&self) -> Option<usize> {
+        // SAFETY: the caller is the owner.
+        unsafe { self.0.pop_oldest() }.map(|entry| ModelTask::of(entry.into_item()))
+    }
+
+    /// Takes some of the tasks, as a thief does.
+    pub fn steal(&self) -> Vec<usize> {
+        let mut taken = Vec::new();
+        self.0.steal(|entry| taken.push(ModelTask::of(entry.into_item())));
+        taken
+    }
+
+    /// Removes a task, as a thread that raises it does.
+    pub fn remove(&self, task: &Arc<ModelTask>) -> bool {
+        // SAFETY: the models keep all tasks until the end.
+        let removed = unsafe { self.0.remove(task.entry()) };
+        removed.map(|entry| ModelTask::of(entry.into_item())).is_some()
+    }
+
+    /// Returns the number of tasks.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// The memory of a pool, in one generation.
 #[derive(Clone, Copy)]
 pub struct PoolModel {
@@ -218,10 +275,15 @@ pub struct PoolModel {
 impl PoolModel {
     /// Creates an open pool without threads.
     pub fn new(workers: usize) -> Self {
+        PoolModel::with_membarrier(workers, true)
+    }
+
+    /// Creates an open pool without threads, which uses the light barrier or not.
+    pub fn with_membarrier(workers: usize, membarrier: bool) -> Self {
         let shared: &'static PoolShared = Box::leak(Box::new(PoolShared::new(workers)));
         PoolModel {
             shared,
-            generation: shared.open(None),
+            generation: shared.open(None, membarrier),
         }
     }
 
@@ -234,7 +296,7 @@ impl PoolModel {
     /// Begins the next generation of the same memory.
     pub fn reopen(self) -> Self {
         PoolModel {
-            generation: self.shared.open(None),
+            generation: self.shared.open(None, true),
             ..self
         }
     }

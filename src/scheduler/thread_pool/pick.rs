@@ -6,10 +6,10 @@
 //! 2. every [`FAIR_EVERY`] picks, the queue whose turn it is;
 //! 3. after the seat passed to this thread while many threads were blocked: the newest job, [`NEWEST_RUNS`] times;
 //! 4. the urgent levels of the injector;
-//! 5. the slot, but at most [`SLOT_RUNS`] times in a row;
-//! 6. the newest child in the ring, at most [`CHILD_RUNS`] times in a row;
-//! 7. the oldest item of the ring;
-//! 8. the default level of the injector, other workers' rings, and the other levels.
+//! 5. the slot, but at most [`SLOT_RUNS`] times in a row, and a task that waits for children after these;
+//! 6. the newest child, at most [`CHILD_RUNS`] times in a row;
+//! 7. the oldest item of the ring, and then the newest child;
+//! 8. the default level of the injector, other workers' rings and children, and the other levels.
 //!
 //! Steps 5 and 6 run recently readied work first, because it is in the caches, and walk a tree of tasks depth-first.
 //! Step 3 lets blocked threads continue before more jobs block. Step 2 bounds the wait of every queue: see
@@ -27,17 +27,18 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// The number of picks between two that serve a queue in turn. Every second turn is the default level of the injector,
 /// where work from other threads arrives.
 const FAIR_EVERY: u32 = 32;
-/// The queues of the other turns: the worker's own (`None`), and the other levels of the injector.
-const TURNS: [Option<Priority>; 5] = [
-    None,
-    Some(Priority::Background),
-    Some(Priority::Utility),
-    Some(Priority::UserInitiated),
-    Some(Priority::UserInteractive),
+/// The queues of the other turns: the worker's own, and the other levels of the injector.
+const TURNS: [Turn; 6] = [
+    Turn::Ring,
+    Turn::Level(Priority::Background),
+    Turn::Level(Priority::Utility),
+    Turn::Children,
+    Turn::Level(Priority::UserInitiated),
+    Turn::Level(Priority::UserInteractive),
 ];
-/// How often in a row the slot precedes the ring.
+/// How often in a row the slot precedes the ring and the children.
 const SLOT_RUNS: u32 = 16;
-/// How often in a row the newest child of the ring precedes the oldest item.
+/// How often in a row the newest child precedes the ring, and the task that waits for it.
 const CHILD_RUNS: u32 = 64;
 
 /// How many picks take the newest job, after many threads were blocked.
@@ -47,6 +48,17 @@ const NEWEST_RUNS: u32 = 64;
 /// handed over together count as one.
 pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
 
+/// A queue that is served in turn.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// The ring of the seat, or its slot.
+    Ring,
+    /// The children of the seat.
+    Children,
+    /// A level of the injector.
+    Level(Priority),
+}
+
 /// The counters of one worker that decide which queue it picks from next. Only its own thread accesses them.
 #[derive(Default)]
 pub(super) struct Turns {
@@ -54,8 +66,8 @@ pub(super) struct Turns {
     picks: Cell<u32>,
     /// The number of consecutive picks from the slot.
     pub(super) from_slot: Cell<u32>,
-    /// The number of consecutive children taken from the newer end of the ring.
-    children: Cell<u32>,
+    /// The number of consecutive children.
+    pub(super) children: Cell<u32>,
     /// The number of picks left that take the newest job instead of the oldest.
     newest: Cell<u32>,
 }
@@ -121,7 +133,7 @@ impl Seated<'_> {
             self.worker.turns.children.set(0);
             self.seat.ring.pop_oldest()
         });
-        if let Some(item) = own {
+        if let Some(item) = own.or_else(|| self.pop_child()) {
             return Some(self.not_from_slot(item));
         }
         // The seat is empty. With an empty injector too, the caller searches other seats.
@@ -152,6 +164,7 @@ impl Seated<'_> {
         let newest = &self.worker.turns.newest;
         let item = self
             .empty_slot()
+            .or_else(|| self.pop_child())
             .or_else(|| self.seat.ring.take_newest_entry())
             .or_else(|| self.shared().injector.pop_newest().map(OwnedEntry::into_item));
         newest.set(if item.is_some() { newest.get() - 1 } else { 0 });
@@ -162,36 +175,45 @@ impl Seated<'_> {
     #[cold]
     fn pick_in_turn(self, turn: u32) -> Option<Item> {
         let queue = if turn.is_multiple_of(2) {
-            Some(Priority::Default)
+            Turn::Level(Priority::Default)
         } else {
             TURNS[turn as usize / 2 % TURNS.len()]
         };
         let item = match queue {
-            Some(level) => {
+            Turn::Level(level) => {
                 let levels = Levels::of(level);
                 if self.shared().injector.occupied().and(levels).is_empty() {
                     return None;
                 }
                 self.shared().injector.pop(levels)?.into_item()
             }
-            None => match self.seat.ring.pop_oldest() {
+            Turn::Ring => match self.seat.ring.pop_oldest() {
                 Some(item) => item,
                 None => return self.empty_slot(),
             },
+            // SAFETY: a `Seated` is the occupant of its seat.
+            Turn::Children => unsafe { self.seat.children.pop_oldest() }?.into_item(),
         };
         Some(self.not_from_slot(item))
     }
 
-    /// Returns the newest item of the ring if it is a child or waits for children, unless [`CHILD_RUNS`] is reached.
+    /// Returns the newest child, unless [`CHILD_RUNS`] is reached.
     #[inline]
     fn pick_child(self) -> Option<Item> {
         let children = self.worker.turns.children.get();
         if children == CHILD_RUNS {
             return None;
         }
-        let child = self.seat.ring.pop_newest_if(Item::is_family)?;
+        let child = self.pop_child()?;
         self.worker.turns.children.set(children + 1);
         Some(child)
+    }
+
+    /// Returns the newest child.
+    #[inline]
+    pub(super) fn pop_child(self) -> Option<Item> {
+        // SAFETY: a `Seated` is the occupant of its seat.
+        Some(unsafe { self.seat.children.pop_newest() }?.into_item())
     }
 
     #[inline]
@@ -218,7 +240,7 @@ impl Seated<'_> {
     /// Returns a job that waited while the slot took precedence.
     #[cold]
     fn pick_in_stead(self, occupied: Levels) -> Option<Item> {
-        let own = self.seat.ring.pop_oldest();
+        let own = self.seat.ring.pop_oldest().or_else(|| self.pop_child());
         if own.is_some() || occupied.and(Levels::DEFAULT).is_empty() {
             return own;
         }

@@ -5,6 +5,7 @@
 
 use core::ptr::NonNull;
 
+use super::barrier;
 use super::entry::{EntryPlace, Item, OwnedEntry};
 use super::worker::Seated;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -17,6 +18,9 @@ impl Seated<'_> {
     /// others are woken exponentially less often while the worker keeps emptying it itself.
     #[inline]
     pub(super) fn push(self, entry: OwnedEntry) {
+        if entry.get().is_child() {
+            return self.push_child(entry);
+        }
         entry.get().set_place(EntryPlace::Slot(self.seat.index));
         let displaced = self.seat.slot.swap(entry.into_queued().into_raw(), SeqCst);
         match Item::from_raw(displaced) {
@@ -30,22 +34,51 @@ impl Seated<'_> {
         }
     }
 
+    /// Queues a child of the default level among the children.
+    ///
+    /// A single child is like the entry of a slot: the worker likely runs it itself, and another one is woken
+    /// exponentially less often. For the second child it is worth waking another worker.
+    #[inline]
+    fn push_child(self, child: OwnedEntry) {
+        // SAFETY: a `Seated` is the occupant of its seat.
+        let count = unsafe { self.seat.children.push(child) };
+        if count == 1 {
+            let run = self.worker.turns.children.get();
+            if run != 0 && !run.is_power_of_two() && self.shared().idle.0.is_watched() {
+                return;
+            }
+        }
+        if self.shared().is_light() {
+            // Pairs with the heavy barrier of a worker that comes to rest.
+            barrier::light();
+            if self.shared().idle.0.seems_busy() {
+                return;
+            }
+        }
+        // Pairs with the state changes of searchers.
+        barrier::full();
+        self.wake_another();
+    }
+
     /// Queues an entry of the default level behind all jobs of this seat.
     pub(super) fn push_last(self, entry: OwnedEntry) {
         match self.empty_slot() {
             Some(item) => self.push_displaced(item),
             // With no other job on the seat, the slot is the cheapest place.
-            None if !self.seat.ring.has_items() => return self.push(entry),
+            None if !self.seat.ring.has_items() && self.seat.children.len() == 0 => return self.push(entry),
             None => {}
         }
         self.push_displaced(entry.into_item());
     }
 
-    /// Moves an item that was in the slot to the ring.
+    /// Moves an item that was in the slot to the ring. A task that waits for its children remains near them.
     pub(super) fn push_displaced(self, item: Item) {
         let Some(entry) = item.as_entry() else { return };
         // SAFETY: the item was taken out of the slot, so the caller owns the entry until it is queued again.
         let entry = unsafe { OwnedEntry::new(entry) };
+        if item.is_parent() {
+            return self.push_child(entry);
+        }
         let ring = &self.seat.ring;
         entry
             .get()

@@ -7,6 +7,7 @@
 use core::ptr;
 use core::time::Duration;
 
+use super::barrier;
 use super::entry::Item;
 use super::idle::SleepKind;
 use super::seat::Seat;
@@ -32,14 +33,37 @@ pub(super) enum Idled {
 }
 
 impl Seated<'_> {
-    /// Takes the oldest item of another worker's ring, or the contents of its shelf.
+    /// Takes the oldest item of another worker's ring, the contents of its shelf, or some of its children.
     pub(super) fn steal(self) -> Option<Item> {
-        let others = self.others();
-        others
-            .map(|seat| seat.ring.pop_oldest().or_else(|| self.steal_from_shelf(seat)))
-            .find(Option::is_some)
-            .flatten()
+        self.others()
+            .find_map(|seat| {
+                (seat.ring.pop_oldest())
+                    .or_else(|| self.steal_from_shelf(seat))
+                    .or_else(|| self.steal_children(seat, 2))
+            })
             .map(|item| self.not_from_slot(item))
+    }
+
+    /// Takes up to half of the children of another worker, if it has at least as many as given. Returns the oldest, and
+    /// queues the others on this seat.
+    fn steal_children(self, seat: &'static Seat, least: usize) -> Option<Item> {
+        if seat.children.len() < least {
+            return None;
+        }
+        let (mut first, mut more) = (None, false);
+        seat.children.steal(|child| match first {
+            None => first = Some(child.into_item()),
+            Some(_) => {
+                // SAFETY: a `Seated` is the occupant of its seat.
+                unsafe { self.seat.children.push(child) };
+                more = true;
+            }
+        });
+        if more {
+            barrier::full();
+            self.wake_another();
+        }
+        first
     }
 
     /// Takes all entries of another worker's shelf. Returns the first and puts the others on this worker's shelf.
@@ -133,16 +157,21 @@ impl Seated<'_> {
         None
     }
 
-    /// Takes the entry in the slot of another worker that has been busy for a while.
+    /// Takes the entry in the slot of another worker that has been busy for a while, or its only child.
     fn steal_from_slot(self) -> Option<Item> {
-        self.others().find_map(|seat| {
-            let item = neglected(seat)?;
-            seat.take_from_slot(item).then(|| self.not_from_slot(item))
-        })
+        let kept = |seat: &'static Seat| {
+            let slot = Item::from_raw(seat.slot.load(Acquire));
+            if slot.is_none() && seat.children.len() == 0 || !is_neglected(seat) {
+                return None;
+            }
+            slot.filter(|&item| seat.take_from_slot(item))
+                .or_else(|| self.steal_children(seat, 1))
+        };
+        self.others().find_map(kept).map(|item| self.not_from_slot(item))
     }
 
     fn finds_neglected_slot(self) -> bool {
-        self.others().any(|seat| neglected(seat).is_some())
+        self.others().any(|seat| seat.keeps_items() && is_neglected(seat))
     }
 
     /// Sleeps until the worker is woken as a searcher. Returns `false` if another thread has the seat.
@@ -152,7 +181,8 @@ impl Seated<'_> {
         let (seat, record) = (self.seat, self.worker.record);
         let rest = idle.lie_down(seat, searched);
         // From here on a thread that adds a job may wake this one. Jobs that were added before must be seen now.
-        if shared.has_work() || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close()) {
+        if shared.has_work_at_rest() || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close())
+        {
             return idle.get_up(seat, record);
         }
         loop {
@@ -174,12 +204,11 @@ impl Seated<'_> {
     }
 }
 
-/// Returns the item in a slot whose occupant makes no progress for a short while.
-fn neglected(seat: &Seat) -> Option<Item> {
-    let item = Item::from_raw(seat.slot.load(Acquire))?;
+/// Returns whether the occupant makes no progress for a short while.
+fn is_neglected(seat: &Seat) -> bool {
     let picks = seat.picks.load(Relaxed);
     for _ in 0..64 {
         core::hint::spin_loop();
     }
-    (seat.picks.load(Relaxed) == picks).then_some(item)
+    seat.picks.load(Relaxed) == picks
 }

@@ -21,18 +21,19 @@
 //! | stuck | `stuck` | blocks; there are jobs, and no spare thread is parked | in use by the first thread without a job; in use by its occupant, after its wait |
 //!
 //! A running thread keeps its seat: only its occupant gives away a seat in use. Only the occupant of a seat in use
-//! calls the owner's functions of its [`Ring`]. So a ring has one owner at a time, and the lock orders one owner after
-//! the other.
+//! calls the owner's functions of its [`Ring`] and its [`ChildQueue`]. So these have one owner at a time, and the lock
+//! orders one owner after the other.
 
 use core::ptr;
 
+use super::child_queue::ChildQueue;
 use super::entry::Item;
 use super::idle::MAX_WORKERS;
 use super::ring::Ring;
 use super::shelf::Shelf;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -40,6 +41,8 @@ use crate::sync::{Mutex, lock, thread};
 #[repr(align(128))]
 pub(super) struct Seat {
     pub(super) ring: Ring,
+    /// The children that the occupant's jobs have spawned.
+    pub(super) children: ChildQueue,
     /// The newest entry that the occupant pushed, or null. It precedes the ring, because a job that was just readied is
     /// in the caches. The occupant swaps entries in (sequentially consistent, which includes release) and out
     /// (acquire). Another thread takes the entry by a compare-and-exchange to null (acquire and release): a thread that
@@ -69,6 +72,7 @@ impl Seat {
     pub(super) fn new(index: usize) -> Self {
         Seat {
             ring: Ring::new(),
+            children: ChildQueue::new(index),
             slot: AtomicPtr::new(ptr::null_mut()),
             shelf: Shelf::new(),
             picks: AtomicU32::new(0),
@@ -87,9 +91,14 @@ impl Seat {
             .is_ok()
     }
 
+    /// Returns whether the seat has an entry that its occupant is expected to take itself.
+    pub(super) fn keeps_items(&self) -> bool {
+        !self.slot.load(SeqCst).is_null() || self.children.len() != 0
+    }
+
     /// Returns whether a job is queued on this seat.
     pub(super) fn has_items(&self) -> bool {
-        !self.slot.load(Relaxed).is_null() || !self.shelf.is_empty() || self.ring.has_items()
+        self.keeps_items() || !self.shelf.is_empty() || self.ring.has_items()
     }
 }
 

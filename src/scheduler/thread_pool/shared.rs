@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 use std::sync::Arc;
 
+use super::barrier;
 use super::entry::{Entry, EntryPlace, Item, OwnedEntry};
 use super::idle::Idle;
 use super::injector::{Injector, Levels};
@@ -17,7 +18,7 @@ use super::seat::Seat;
 use super::spare::{SpareConfig, Spares};
 use super::worker::{Seated, Worker};
 use crate::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use crate::sync::{Mutex, lock, park, thread};
@@ -28,6 +29,9 @@ pub(super) struct PoolShared {
     pub(super) injector: Injector,
     pub(super) idle: Line<Idle>,
     pub(super) spares: Spares,
+    /// Whether pushes of children use the light barrier, and a worker that goes to rest the heavy one: see
+    /// `barrier.rs`. Written before a generation begins, relaxed; the injector's lock publishes it.
+    light: AtomicBool,
     /// The number of threads that have not left, workers and spare ones. Incremented, relaxed, by a thread of the pool
     /// before it starts a spare thread. Decremented with acquire and release by a thread that leaves, so the last one
     /// sees all others' work before it retires the memory.
@@ -47,19 +51,23 @@ impl PoolShared {
             injector: Injector::new(),
             idle: Line(Idle::new(workers)),
             spares: Spares::new(),
+            light: AtomicBool::new(false),
             present: AtomicUsize::new(0),
             ended: AtomicU32::new(0),
             awaited_by: Mutex::new(None),
         }
     }
 
-    /// Begins a new generation with this configuration of spare threads, and returns its number.
-    pub(super) fn open(&'static self, start: Option<Arc<SpareConfig>>) -> u32 {
+    /// Begins a new generation with this configuration of spare threads, and returns its number. `light` says whether
+    /// the light barrier is used, which requires that it `is_available`.
+    pub(super) fn open(&'static self, start: Option<Arc<SpareConfig>>, light: bool) -> u32 {
         self.idle.0.open(&self.seats);
         // The turns of the queues begin anew. The workers wait at the gate, or are not started yet.
         for seat in &self.seats {
             seat.picks.store(0, Relaxed);
+            seat.children.open(light);
         }
+        self.light.store(light, Relaxed);
         self.spares.open(start);
         self.present.store(self.seats.len(), SeqCst);
         *lock(&self.awaited_by) = None;
@@ -116,7 +124,7 @@ impl PoolShared {
     ///
     /// # Safety
     ///
-    /// The entry is valid until this returns. If it is in an injector, it is in this one.
+    /// The entry is valid until this returns. If it is in an injector or among children, it is in this pool.
     pub(super) unsafe fn move_up(
         &self,
         entry: NonNull<Entry>,
@@ -134,6 +142,14 @@ impl PoolShared {
             EntryPlace::Ring(worker, number) => {
                 (self.seats.get(worker)).is_some_and(|seat| seat.ring.remove(number, item))
             }
+            EntryPlace::Children(worker, _) | EntryPlace::OlderChildren(worker) => {
+                // SAFETY: the contract of this function.
+                let entry = (self.seats.get(worker)).and_then(|seat| unsafe { seat.children.remove(entry) });
+                return match entry {
+                    Some(entry) => self.inject(entry, generation).map(|()| true),
+                    None => Ok(false),
+                };
+            }
         };
         if taken {
             // SAFETY: this thread took the entry out of its queue, so it owns the entry until it is queued again.
@@ -142,21 +158,35 @@ impl PoolShared {
         Ok(taken)
     }
 
-    /// Returns whether a worker would find a job. A worker calls this between lying down and parking.
+    /// Returns whether pushes of children use the light barrier.
+    #[inline]
+    pub(super) fn is_light(&self) -> bool {
+        self.light.load(Relaxed)
+    }
+
+    /// Returns whether a worker would find a job. A worker calls this between coming to rest and parking.
+    pub(super) fn has_work_at_rest(&self) -> bool {
+        if self.is_light() {
+            barrier::heavy();
+        }
+        self.has_work()
+    }
+
+    /// Returns whether a worker would find a job.
     ///
-    /// The slots do not count: their occupants are awake, and empty them first. [`Idle`] says what happens if an
-    /// occupant does not.
+    /// The slots do not count, nor does a single child: their occupants are awake, and take them first. [`Idle`] says
+    /// what happens if an occupant does not.
     pub(super) fn has_work(&self) -> bool {
         !self.injector.occupied().and(Levels::ALL).is_empty()
             || self
                 .seats
                 .iter()
-                .any(|seat| seat.ring.has_items() || seat.shelf.has_items())
+                .any(|seat| seat.ring.has_items() || seat.shelf.has_items() || seat.children.len() > 1)
     }
 
-    /// Returns whether any slot has an entry.
-    pub(super) fn has_full_slots(&self) -> bool {
-        self.seats.iter().any(|seat| !seat.slot.load(SeqCst).is_null())
+    /// Returns whether any occupant has an entry that it is expected to take itself.
+    pub(super) fn has_kept_jobs(&self) -> bool {
+        self.seats.iter().any(Seat::keeps_items)
     }
 
     /// Counts a thread that is about to be started, until it [leaves](PoolShared::leave). The caller is counted itself.

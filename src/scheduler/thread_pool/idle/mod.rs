@@ -19,11 +19,16 @@
 //! changes `state` and then loads all queues ([`PoolShared::has_work`](super::shared::PoolShared::has_work)). All four
 //! accesses are sequentially consistent, so one of the two threads sees the other.
 //!
+//! A push of a child has a cheaper way. While every worker runs a job, as `state` says, the pusher has only a light
+//! barrier between its push and its load. A worker that goes to sleep has a heavy one between its two accesses: see
+//! `barrier.rs`. So a pusher that still reads 0 has pushed before the worker looks at the queues. A pusher that reads
+//! anything else continues as above.
+//!
 //! The exception is the slot of a seat, which is filled without waking a worker each time, because its occupant usually
-//! empties it soon. If the occupant does not, since its job takes long or blocks, a sleeper *watches*. While other
-//! workers are awake it sleeps for a moment at a time, and looks at the slots. A thread that fills a slot while no
-//! sleeper watches wakes one, which then watches when it goes back to sleep. The last searcher that finds a job does
-//! the same if a slot is full.
+//! empties it soon. A single child of a seat is treated alike. If the occupant does not take it, since its job takes
+//! long or blocks, a sleeper *watches*. While other workers are awake it sleeps for a moment at a time, and looks at the
+//! slots. A thread that fills a slot while no sleeper watches wakes one, which then watches when it goes back to sleep.
+//! The last searcher that finds a job does the same if a slot is full.
 //!
 //! # Transitions
 //!
@@ -48,7 +53,10 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use super::seat::{Seat, ThreadRecord};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use crate::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use crate::sync::{Mutex, lock, sequenced};
 
 pub(super) use seating::{Reseated, Stuck};
@@ -157,6 +165,12 @@ impl Idle {
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(SeqCst) == 0
+    }
+
+    /// Returns whether every worker runs a job, as far as the calling thread has heard. The load orders nothing.
+    #[inline]
+    pub(super) fn seems_busy(&self) -> bool {
+        self.state.load(Relaxed) == 0
     }
 
     /// Returns whether a sleeper would be woken now.

@@ -1,0 +1,199 @@
+//! The children of one seat: their owner against thieves, and against threads that raise a child.
+
+use std::sync::{Arc, Mutex};
+
+use bowline::Priority::UserInteractive;
+use bowline::model::{ChildrenModel, ModelTask as Task, PoolModel};
+
+use crate::support::{Order, Threads, explore_both_ways};
+
+type Actor = Box<dyn FnOnce()>;
+
+/// A queue shared by the threads of a model, and the tasks that each thread took.
+#[derive(Clone)]
+struct Scene {
+    children: Arc<ChildrenModel>,
+    tasks: Vec<Arc<Task>>,
+    taken: Arc<Mutex<Vec<(&'static str, usize)>>>,
+}
+
+impl Scene {
+    fn new(biased: bool, tasks: usize) -> Self {
+        Scene {
+            children: Arc::new(ChildrenModel::new(biased)),
+            tasks: (0..tasks).map(Task::new).collect(),
+            taken: Arc::default(),
+        }
+    }
+
+    fn note(&self, who: &'static str, numbers: impl IntoIterator<Item = usize>) {
+        let mut taken = self.taken.lock().expect("no thread panicked");
+        taken.extend(numbers.into_iter().map(|number| (who, number)));
+    }
+
+    fn push_all(&self) {
+        for task in &self.tasks {
+            self.children.push(task);
+        }
+    }
+
+    /// Returns the owner, which takes the newest task so many times after the body.
+    fn owner(&self, body: impl FnOnce(&Scene) + 'static, times: usize) -> Actor {
+        let scene = self.clone();
+        Box::new(move || {
+            body(&scene);
+            for _ in 0..times {
+                scene.note("owner", scene.children.pop_newest());
+            }
+        })
+    }
+
+    fn thief(&self) -> Actor {
+        let scene = self.clone();
+        Box::new(move || scene.note("thief", scene.children.steal()))
+    }
+
+    /// Returns a thread that removes the task with this number.
+    fn raiser(&self, number: usize) -> Actor {
+        let scene = self.clone();
+        Box::new(move || {
+            if scene.children.remove(&scene.tasks[number]) {
+                scene.note("raiser", [number]);
+            }
+        })
+    }
+
+    /// Runs the threads. Asserts that each task was taken once. Returns the thread that took the first, or "none".
+    fn play<const N: usize>(&self, order: Order, actors: [Actor; N]) -> &'static str {
+        Threads::default().run(order, actors);
+        let left = self.children.len();
+        let rest: Vec<_> = std::iter::from_fn(|| self.children.pop_oldest()).collect();
+        assert_eq!(rest.len(), left);
+        assert!(rest.is_sorted(), "the oldest is first");
+        self.note("none", rest);
+        assert!(self.tasks.iter().all(|task| task.runs() == 1));
+        let taken = self.taken.lock().expect("no thread panicked");
+        let of_owner: Vec<_> = taken.iter().filter(|it| it.0 == "owner").map(|it| it.1).collect();
+        assert!(of_owner.is_sorted_by(|one, other| one > other), "the newest is first");
+        taken.iter().find(|it| it.1 == 0).expect("it was taken").0
+    }
+}
+
+/// Covers the last child going to the owner and to a thief, with the bias ended before, and during, the owner's access.
+#[test]
+fn the_last_child_goes_to_one_of_two() {
+    for biased in [true, false] {
+        explore_both_ways(4, &["owner", "thief"], move |seen, order| {
+            let scene = Scene::new(biased, 1);
+            let owner = scene.owner(Scene::push_all, 1);
+            seen.note(match scene.play(order, [owner, scene.thief()]) {
+                "none" => panic!("the owner looked last"),
+                who => who,
+            });
+        });
+    }
+}
+
+/// Covers more children than the array has room for, taken by the owner and by a thief.
+#[test]
+fn more_children_than_the_array_has_room_for() {
+    for biased in [true, false] {
+        explore_both_ways(2, &["owner", "thief"], move |seen, order| {
+            let scene = Scene::new(biased, 4);
+            let owner = scene.owner(Scene::push_all, 4);
+            seen.note(scene.play(order, [owner, scene.thief()]));
+        });
+    }
+}
+
+/// Covers a child that is raised while the owner and a thief take children, from the array and from the list.
+#[test]
+fn a_child_is_raised_while_others_take() {
+    for tasks in [1, 3] {
+        explore_both_ways(2, &["owner", "thief", "raiser"], move |seen, order| {
+            let scene = Scene::new(true, tasks);
+            scene.push_all();
+            let owner = scene.owner(|_| (), tasks);
+            seen.note(scene.play(order, [owner, scene.thief(), scene.raiser(0)]));
+        });
+    }
+}
+
+/// Covers a child that is raised while the owner moves it between the array and the list.
+#[test]
+fn a_child_is_raised_while_it_moves() {
+    explore_both_ways(3, &["owner", "raiser"], |seen, order| {
+        let scene = Scene::new(true, 3);
+        let owner = scene.owner(Scene::push_all, 3);
+        // The task may not be queued yet.
+        seen.note(scene.play(order, [owner, scene.raiser(0)]));
+    });
+}
+
+/// The occupant pushes two children and is then busy: a worker that lies down sees them, or is woken.
+#[test]
+fn a_push_of_children_meets_a_worker_that_lies_down() {
+    for membarrier in [true, false] {
+        explore_both_ways(2, &["awake", "asleep"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(2, membarrier);
+            let ran = Arc::new((loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+            let one = Task::with(1, {
+                let ran = ran.clone();
+                move || {
+                    *ran.0.lock().expect("no thread panicked") = true;
+                    ran.1.notify_all();
+                }
+            });
+            let (one, two) = (one.child(), Task::new(2).child());
+            let push: Actor = Box::new({
+                let (seen, one, two) = (seen.clone(), one.clone(), two.clone());
+                move || {
+                    let worker = pool.worker(0);
+                    worker.within(|| {
+                        assert!(pool.push(&one));
+                        seen.note(if pool.asleep() == 0 { "awake" } else { "asleep" });
+                        assert!(pool.push(&two));
+                        let mut ended = ran.0.lock().expect("no thread panicked");
+                        while !*ended {
+                            ended = ran.1.wait(ended).expect("no thread panicked");
+                        }
+                    });
+                    pool.close();
+                    worker.run();
+                }
+            });
+            Threads::default().run(order, [Box::new(move || pool.worker(1).run()), push]);
+            assert_eq!((one.runs(), two.runs()), (1, 1));
+            assert!(!one.waits() && !two.waits());
+            pool.free();
+        });
+    }
+}
+
+/// A child is raised by another thread while its worker takes it: it runs once, from its queue or from the injector.
+#[test]
+fn a_raise_meets_the_run_of_a_child() {
+    explore_both_ways(3, &["child", "injector"], |seen, order| {
+        let pool = PoolModel::new(1);
+        let task = Task::new(1).child();
+        let worker = pool.worker(0);
+        worker.within(|| assert!(pool.push(&task)));
+        let run: Actor = Box::new({
+            let (seen, task) = (seen.clone(), task.clone());
+            move || {
+                worker.within(|| {
+                    worker.run_next(false);
+                });
+                seen.note(if task.runs() == 1 { "child" } else { "injector" });
+            }
+        });
+        let raise: Actor = Box::new({
+            let task = task.clone();
+            move || pool.raise(&task, UserInteractive)
+        });
+        Threads::default().run(order, [run, raise]);
+        assert_eq!(task.runs() + usize::from(pool.pop(UserInteractive).is_some()), 1);
+        assert_eq!(task.runs(), 1);
+        pool.free();
+    });
+}

@@ -1,0 +1,174 @@
+//! The children of tasks in the queues of a `ThreadPool`: more than fit, fair, taken from a worker that blocks, raised.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+
+use bowline::prelude::*;
+use bowline::scheduler::ThreadPool;
+use bowline::task::{self, SpawnOptions, Task};
+
+/// More children than the array of a seat has room for.
+const MANY: usize = 1_000;
+
+/// Calls a test with pools of so many workers: with the system call `membarrier`, if there is one, and without.
+fn with_pools(workers: usize, test: impl Fn(&ThreadPool)) {
+    for membarrier in [true, false] {
+        let pool = ThreadPool::builder()
+            .threads(workers)
+            .spare_threads(0)
+            .membarrier(membarrier)
+            .build()
+            .unwrap();
+        test(&pool);
+    }
+}
+
+#[test]
+fn more_children_than_fit_run_once() {
+    for workers in [1, 2, 4] {
+        with_pools(workers, |pool| {
+            let work = Task::new(task::group(async move |group| {
+                for number in 0..100 * MANY {
+                    group.spawn(async move { number });
+                }
+                let mut sum = 0;
+                while let Some(number) = group.next().await {
+                    sum += number;
+                }
+                sum
+            }));
+            let sum = sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+            assert_eq!(sum, (0..100 * MANY).sum());
+        });
+    }
+}
+
+#[test]
+fn a_task_that_hops_does_not_starve_its_children() {
+    with_pools(1, |pool| {
+        let scheduler = pool.scheduler();
+        let work = Task::new(task::group(async move |group| {
+            let ran = Arc::new(AtomicUsize::new(0));
+            for _ in 0..MANY {
+                let ran = ran.clone();
+                group.spawn(async move {
+                    ran.fetch_add(1, SeqCst);
+                });
+            }
+            let mut hops = 0;
+            while ran.load(SeqCst) < MANY {
+                scheduler.schedule().await;
+                hops += 1;
+            }
+            hops
+        }));
+        let hops = sync_wait(starts_on(scheduler, work)).unwrap();
+        assert!(hops <= MANY, "{hops} hops for {MANY} children");
+    });
+}
+
+/// Returns the depth of a chain of groups, each with one child, at which `ended` is true.
+fn chain(
+    depth: usize,
+    ended: impl Fn() -> bool + Send + Clone + 'static,
+) -> Pin<Box<dyn Future<Output = usize> + Send>> {
+    Box::pin(async move {
+        if ended() || depth == 10 * ThreadPool::FAIRNESS {
+            return depth;
+        }
+        task::group(async move |group| {
+            group.spawn(chain(depth + 1, ended));
+            group.next().await.unwrap_or(0)
+        })
+        .await
+    })
+}
+
+#[test]
+fn newer_children_starve_neither_the_oldest_nor_other_jobs() {
+    with_pools(1, |pool| {
+        let scheduler = pool.scheduler();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let by_child = ran.clone();
+        let work = Task::new(task::group(async move |group| {
+            group.spawn(async move {
+                by_child.store(1, SeqCst);
+                0
+            });
+            group.spawn(chain(1, move || ran.load(SeqCst) == 1));
+            let mut depth = 0;
+            while let Some(at) = group.next().await {
+                depth += at;
+            }
+            depth
+        }));
+        let depth = sync_wait(starts_on(scheduler, work)).unwrap();
+        assert!(
+            depth <= ThreadPool::FAIRNESS,
+            "the oldest child waited for {depth} others"
+        );
+    });
+}
+
+#[test]
+fn children_of_a_worker_that_blocks_in_its_own_way_run_elsewhere() {
+    with_pools(2, |pool| {
+        let (ended, all_ended) = mpsc::channel::<()>();
+        let work = Task::new(task::group(async move |group| {
+            for _ in 0..MANY {
+                let ended = ended.clone();
+                group.spawn(async move { drop(ended) });
+            }
+            drop(ended);
+            // In the middle of a job, and the pool does not know of the wait. It ends when all children have.
+            let _ = all_ended.recv();
+            let mut count = 0;
+            while group.next().await.is_some() {
+                count += 1;
+            }
+            count
+        }));
+        assert_eq!(sync_wait(starts_on(pool.scheduler(), work)).unwrap(), MANY);
+    });
+}
+
+#[test]
+fn raised_children_run_once_and_before_others() {
+    with_pools(1, |pool| {
+        let (queued, all_queued) = mpsc::channel();
+        let (raised, was_raised) = mpsc::channel::<()>();
+        let scheduler = pool.scheduler();
+        let options = SpawnOptions::new().scheduler(scheduler);
+        let order = Arc::new(AtomicUsize::new(0));
+        let of_children = order.clone();
+        let handle = task::detach_with(options, async move {
+            task::group(async move |group| {
+                for _ in 0..MANY {
+                    let order = of_children.clone();
+                    group.spawn(async move { order.fetch_add(1, SeqCst) });
+                }
+                queued.send(()).unwrap();
+                // The worker blocks with its children queued, until these were raised.
+                let _ = was_raised.recv();
+                let mut last = 0;
+                while let Some(at) = group.next().await {
+                    last = last.max(at);
+                }
+                last
+            })
+            .await
+        });
+        all_queued.recv().unwrap();
+        let before = order.clone();
+        let (other, its_place) = mpsc::channel();
+        execute(scheduler, move || other.send(before.load(SeqCst)).unwrap());
+        handle.raise(Priority::UserInteractive);
+        drop(raised);
+        assert_eq!(task::block_on(handle).unwrap(), MANY - 1);
+        // All levels get their turns, so a few children may be left.
+        assert!(its_place.recv().unwrap() >= 16);
+        assert_eq!(order.load(SeqCst), MANY);
+    });
+}
