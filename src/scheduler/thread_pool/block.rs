@@ -103,7 +103,7 @@ impl Seated<'_> {
         }
         shared.idle.0.hold(self.seat);
         // Jobs that were added before the seat was on the list must be seen now.
-        if shared.has_work_at_rest() && shared.idle.0.get_up(self.seat, self.worker.record) {
+        if shared.has_work_at_rest(true) && shared.idle.0.get_up(self.seat, self.worker.record) {
             self.hand_over(true);
         }
     }

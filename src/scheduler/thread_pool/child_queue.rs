@@ -27,6 +27,7 @@ use core::ptr::{self, NonNull};
 
 use super::biased::Biased;
 use super::entry::{Entry, EntryPlace, OwnedEntry};
+use super::search::NAPS;
 use crate::memory::{Beside, List};
 use crate::sync::atomic::{
     AtomicUsize,
@@ -50,6 +51,9 @@ pub(super) struct ChildQueue {
     /// The number of entries. Written with the lock held, relaxed. The pusher's barrier orders it with the idle state:
     /// see `idle/mod.rs`. For threads without the lock it is a hint.
     len: AtomicUsize,
+    /// The number of pushes. Written by the occupant, relaxed. A thief compares two loads: if they differ, the occupant
+    /// makes progress.
+    pushes: AtomicUsize,
 }
 
 /// The entries of a [`ChildQueue`].
@@ -84,6 +88,7 @@ impl ChildQueue {
                 seat,
             }),
             len: AtomicUsize::new(0),
+            pushes: AtomicUsize::new(0),
         }
     }
 
@@ -98,6 +103,11 @@ impl ChildQueue {
         self.len.load(SeqCst)
     }
 
+    /// Returns the number of pushes. Numbers wrap.
+    pub(super) fn pushes(&self) -> usize {
+        self.pushes.load(Relaxed)
+    }
+
     /// Pushes an entry, and returns the number of entries.
     ///
     /// # Safety
@@ -109,6 +119,9 @@ impl ChildQueue {
         let mut children = unsafe { self.lock.as_owner() };
         children.push(entry);
         self.len.store(children.count, Relaxed);
+        if NAPS {
+            (self.pushes).store(self.pushes.load(Relaxed).wrapping_add(1), Relaxed);
+        }
         children.count
     }
 
@@ -123,6 +136,18 @@ impl ChildQueue {
         if self.len.load(Relaxed) == 0 {
             return None;
         }
+        // SAFETY: the contract of this function.
+        unsafe { self.pop_present() }
+    }
+
+    /// Takes the newest entry of a queue that is not empty, most likely. Not inlined, so that the picks of other
+    /// entries stay short.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the occupant of the seat.
+    #[inline(never)]
+    unsafe fn pop_present(&self) -> Option<OwnedEntry> {
         // SAFETY: the contract of this function.
         let mut children = unsafe { self.lock.as_owner() };
         let entry = children.pop_newest();

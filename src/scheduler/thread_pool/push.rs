@@ -38,7 +38,9 @@ impl Seated<'_> {
     ///
     /// A single child is like the entry of a slot: the worker likely runs it itself, and another one is woken
     /// exponentially less often. For the second child it is worth waking another worker.
-    #[inline]
+    ///
+    /// Not inlined, so that the push of other entries stays short.
+    #[inline(never)]
     fn push_child(self, child: OwnedEntry) {
         // SAFETY: a `Seated` is the occupant of its seat.
         let count = unsafe { self.seat.children.push(child) };
@@ -55,9 +57,11 @@ impl Seated<'_> {
                 return;
             }
         }
-        // Pairs with the state changes of searchers.
+        // Pairs with the state changes of searchers, and with the end of a nap.
         barrier::full();
-        self.wake_another();
+        if !self.shared().idle.0.has_nap() {
+            self.wake_another();
+        }
     }
 
     /// Queues an entry of the default level behind all jobs of this seat.

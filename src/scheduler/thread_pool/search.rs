@@ -6,6 +6,7 @@
 
 use core::ptr;
 use core::time::Duration;
+use std::time::Instant;
 
 use super::barrier;
 use super::entry::Item;
@@ -21,6 +22,15 @@ const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 const WATCH: Duration = Duration::from_millis(4);
 /// From this round on, a searcher also looks into the slots of others, and yields to other threads between two rounds.
 const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
+
+/// Whether thieves nap. A model has no time in which to do so.
+pub(super) const NAPS: bool = !cfg!(loom);
+/// Stolen children that keep the thief busy for less than this were not worth stealing.
+const TINY: Duration = Duration::from_micros(20);
+/// How long a thief naps after such children. Each time in a row it naps twice as long.
+const NAP: Duration = Duration::from_micros(50);
+/// The largest number of doublings.
+const DOUBLINGS: u32 = 5;
 
 /// The result of [`Seated::idle`].
 pub(super) enum Idled {
@@ -63,6 +73,9 @@ impl Seated<'_> {
             barrier::full();
             self.wake_another();
         }
+        if NAPS && first.is_some() {
+            self.worker.theft.set(Some(Theft::now(seat)));
+        }
         first
     }
 
@@ -101,7 +114,8 @@ impl Seated<'_> {
     pub(super) fn idle(self, searching: bool) -> Idled {
         let idle = &self.shared().idle.0;
         let mut given = searching;
-        let mut searching = searching || idle.try_search(self.shared().seats.len());
+        let mut nap = if searching { None } else { self.needs_nap() };
+        let mut searching = searching || nap.is_none() && idle.try_search(self.shared().seats.len());
         loop {
             if searching {
                 // The queues of a seat that this thread was just given come first.
@@ -112,7 +126,7 @@ impl Seated<'_> {
                 }
             }
             let tenure = self.seat.tenure.load(Relaxed);
-            if !self.sleep(searching) {
+            if !self.sleep(searching, nap.take()) {
                 return Idled::Unseated;
             }
             searching = true;
@@ -123,6 +137,21 @@ impl Seated<'_> {
                 return Idled::Over;
             }
         }
+    }
+
+    /// Returns how long the worker naps before it searches, if the children that it stole last were tiny.
+    ///
+    /// Taking a job over from another core costs more than running a tiny one. So the thief leaves such children to
+    /// their worker, and looks again after a while. If that worker makes no progress, there is no nap.
+    fn needs_nap(self) -> Option<Duration> {
+        let theft = self.worker.theft.take()?;
+        if theft.at.elapsed() >= TINY || theft.progress == Theft::progress(theft.from) {
+            self.worker.naps.set(0);
+            return None;
+        }
+        let naps = self.worker.naps.get();
+        self.worker.naps.set(DOUBLINGS.min(naps + 1));
+        Some(NAP * (1 << naps))
     }
 
     /// Makes the searcher a running worker. Wakes another searcher if there is more work.
@@ -174,14 +203,17 @@ impl Seated<'_> {
         self.others().any(|seat| seat.keeps_items() && is_neglected(seat))
     }
 
-    /// Sleeps until the worker is woken as a searcher. Returns `false` if another thread has the seat.
-    fn sleep(self, searched: bool) -> bool {
+    /// Sleeps until the worker is woken as a searcher, or until its nap is over. Returns `false` if another thread has
+    /// the seat.
+    fn sleep(self, searched: bool, nap: Option<Duration>) -> bool {
         let shared = self.shared();
         let idle = &shared.idle.0;
         let (seat, record) = (self.seat, self.worker.record);
         let rest = idle.lie_down(seat, searched);
+        let _napping = nap.map(|_| idle.nap());
         // From here on a thread that adds a job may wake this one. Jobs that were added before must be seen now.
-        if shared.has_work_at_rest() || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close())
+        if shared.has_work_at_rest(nap.is_none())
+            || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close())
         {
             return idle.get_up(seat, record);
         }
@@ -192,6 +224,10 @@ impl Seated<'_> {
             if woken || !own {
                 return own;
             }
+            if nap.is_some() {
+                park(nap);
+                return idle.get_up(seat, record);
+            }
             if idle.watches(seat) {
                 park(Some(WATCH));
                 if self.finds_neglected_slot() {
@@ -201,6 +237,29 @@ impl Seated<'_> {
                 park(None);
             }
         }
+    }
+}
+
+/// A theft of children.
+#[derive(Clone, Copy)]
+pub(super) struct Theft {
+    at: Instant,
+    from: &'static Seat,
+    progress: (u32, usize),
+}
+
+impl Theft {
+    fn now(from: &'static Seat) -> Self {
+        Theft {
+            at: Instant::now(),
+            from,
+            progress: Theft::progress(from),
+        }
+    }
+
+    /// Returns numbers that change while the occupant of a seat picks jobs, or spawns children.
+    fn progress(seat: &Seat) -> (u32, usize) {
+        (seat.picks.load(Relaxed), seat.children.pushes())
     }
 }
 

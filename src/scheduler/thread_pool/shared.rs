@@ -165,11 +165,12 @@ impl PoolShared {
     }
 
     /// Returns whether a worker would find a job. A worker calls this between coming to rest and parking.
-    pub(super) fn has_work_at_rest(&self) -> bool {
+    /// The children count only if `children` is set.
+    pub(super) fn has_work_at_rest(&self, children: bool) -> bool {
         if self.is_light() {
             barrier::heavy();
         }
-        self.has_work()
+        self.has_work_besides_children() || children && self.has_children()
     }
 
     /// Returns whether a worker would find a job.
@@ -177,11 +178,16 @@ impl PoolShared {
     /// The slots do not count, nor does a single child: their occupants are awake, and take them first. [`Idle`] says
     /// what happens if an occupant does not.
     pub(super) fn has_work(&self) -> bool {
-        !self.injector.occupied().and(Levels::ALL).is_empty()
-            || self
-                .seats
-                .iter()
-                .any(|seat| seat.ring.has_items() || seat.shelf.has_items() || seat.children.len() > 1)
+        self.has_work_besides_children() || self.has_children()
+    }
+
+    fn has_work_besides_children(&self) -> bool {
+        let has_items = |seat: &Seat| seat.ring.has_items() || seat.shelf.has_items();
+        !self.injector.occupied().and(Levels::ALL).is_empty() || self.seats.iter().any(has_items)
+    }
+
+    fn has_children(&self) -> bool {
+        self.seats.iter().any(|seat| seat.children.len() > 1)
     }
 
     /// Returns whether any occupant has an entry that it is expected to take itself.

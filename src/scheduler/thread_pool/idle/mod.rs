@@ -30,6 +30,10 @@
 //! slots. A thread that fills a slot while no sleeper watches wakes one, which then watches when it goes back to sleep.
 //! The last searcher that finds a job does the same if a slot is full.
 //!
+//! A thief whose stolen children were tiny *naps*: it sleeps for a limited time. Meanwhile pushes of children wake no
+//! worker, because the thief will look at them. It ends its nap before it looks, or stops searching. So a pusher that
+//! sees the nap has pushed before that look.
+//!
 //! # Transitions
 //!
 //! | from | to | by |
@@ -73,6 +77,8 @@ pub(super) struct Idle {
     /// watcher when it lies down while others are awake. It stops when it found a job, when all workers sleep, or when
     /// another thread takes its seat.
     watcher: AtomicUsize,
+    /// The number of thieves that nap. All accesses are sequentially consistent: see the module.
+    napping: AtomicUsize,
     /// Whether the pool has ended: no thread runs a job and no job is queued. Set once, under the lock of `sleepers`,
     /// before all threads are unparked. Pairs with the loads in `is_over`.
     over: AtomicBool,
@@ -119,6 +125,7 @@ impl Idle {
                 starting: 0,
             }),
             watcher: AtomicUsize::new(0),
+            napping: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         }
     }
@@ -292,6 +299,18 @@ impl Idle {
         }
     }
 
+    /// Counts the caller, which lies down, as napping until the result is dropped.
+    pub(super) fn nap(&self) -> Nap<'_> {
+        self.napping.fetch_add(1, SeqCst);
+        Nap(self)
+    }
+
+    /// Returns whether a thief naps, and will look at the children of others.
+    #[inline]
+    pub(super) fn has_nap(&self) -> bool {
+        self.napping.load(SeqCst) != 0
+    }
+
     /// Closes the pool: the last worker that comes to rest ends it. If all are at rest already, one is woken to do so.
     pub(super) fn close(&self, seats: &[Seat]) {
         let woken = {
@@ -327,6 +346,15 @@ impl Idle {
     /// Returns whether the pool has ended, and its threads leave.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(SeqCst)
+    }
+}
+
+/// The nap of a thief: see [`Idle::nap`].
+pub(super) struct Nap<'a>(&'a Idle);
+
+impl Drop for Nap<'_> {
+    fn drop(&mut self) {
+        self.0.napping.fetch_sub(1, SeqCst);
     }
 }
 
