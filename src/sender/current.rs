@@ -44,23 +44,6 @@ struct ThreadState {
     bound: Cell<*const ()>,
     /// The number of nested stops that are being passed on.
     stops: Cell<u8>,
-    /// Whether a [`StopPass`] is the innermost of those, of [`Hidden`] and of the closures that [`call_user`] calls.
-    passing: Cell<bool>,
-    /// Frames that the stop pass has resumed during the poll. Queued at the end of the pass, before a closure of the user is
-    /// called and before the thread blocks.
-    gathered: Cell<Option<Gathered>>,
-}
-
-/// Frames that a stop pass has resumed during a poll, to be queued with their scheduler together.
-///
-/// No other thread sees them until then, so they are gathered only while the crate's own code runs, which does not block.
-#[derive(Clone, Copy)]
-pub(crate) struct Gathered {
-    /// The first frame, as an address for the layer of tasks. The others are linked to it.
-    pub(crate) first: *const (),
-    pub(crate) many: u8,
-    /// Queues them.
-    pub(crate) hand_over: unsafe fn(*const ()) -> Transfer,
 }
 
 per_thread! {
@@ -69,8 +52,6 @@ per_thread! {
         poll: Cell::new(ptr::null()),
         bound: Cell::new(ptr::null()),
         stops: Cell::new(0),
-        passing: Cell::new(false),
-        gathered: Cell::new(None),
     };
 }
 
@@ -228,70 +209,6 @@ pub(crate) fn run_later(transfer: Transfer) -> Transfer {
     }
 }
 
-/// Returns whether frames that are resumed here are gathered: a stop is passed on during a poll.
-pub(crate) fn may_gather() -> bool {
-    THREAD.with(|thread| {
-        let current = thread.poll.get();
-        thread.passing.get() && current.addr() & ASIDE != 0 && !untagged(current).is_null()
-    })
-}
-
-/// Replaces the gathered frames, and returns the ones before. The caller has checked [`may_gather`].
-pub(crate) fn replace_gathered(gathered: Option<Gathered>) -> Option<Gathered> {
-    THREAD.with(|thread| thread.gathered.replace(gathered))
-}
-
-/// Queues the gathered frames, if there are any.
-#[inline]
-fn hand_over() {
-    if THREAD.with(|thread| thread.gathered.get().is_some()) {
-        hand_over_gathered().run();
-    }
-}
-
-/// A stop that is being passed on by this thread. Frames that it resumes during a poll are gathered, and queued when this is
-/// dropped: the caller may block until one of them has ended.
-#[must_use = "the pass lasts as long as this lives"]
-pub(crate) struct StopPass {
-    before: bool,
-}
-
-impl StopPass {
-    #[inline]
-    pub(crate) fn begin() -> Self {
-        StopPass {
-            before: THREAD.with(|thread| thread.passing.replace(true)),
-        }
-    }
-}
-
-impl Drop for StopPass {
-    #[inline]
-    fn drop(&mut self) {
-        THREAD.with(|thread| thread.passing.set(self.before));
-        hand_over();
-    }
-}
-
-/// Calls a closure of the user during a stop pass. It may block until any frame has ended, in a call that the crate does not
-/// see. So the gathered frames are queued first, and no frames are gathered for the closure. `closure` does not unwind.
-pub(crate) fn call_user(closure: impl FnOnce()) {
-    hand_over();
-    let before = THREAD.with(|thread| thread.passing.replace(false));
-    closure();
-    THREAD.with(|thread| thread.passing.set(before));
-}
-
-/// Queues the gathered frames.
-#[cold]
-fn hand_over_gathered() -> Transfer {
-    match replace_gathered(None) {
-        // SAFETY: they were gathered on this thread, and are queued once.
-        Some(gathered) => unsafe { (gathered.hand_over)(gathered.first) },
-        None => Transfer::none(),
-    }
-}
-
 /// Returns the innermost task-local values that synchronous code has bound on this thread, or null.
 #[inline]
 pub(crate) fn bound() -> *const () {
@@ -323,7 +240,6 @@ pub(crate) struct Hidden {
     poll: *const Poll,
     frame: *const (),
     bound: *const (),
-    passing: bool,
 }
 
 impl Hidden {
@@ -335,7 +251,6 @@ impl Hidden {
                 poll: before,
                 frame: thread.frame.replace(ptr::null()),
                 bound: thread.bound.replace(ptr::null()),
-                passing: thread.passing.replace(false),
             }
         })
     }
@@ -372,7 +287,6 @@ impl Drop for Hidden {
             thread.poll.set(self.poll);
             thread.frame.set(self.frame);
             thread.bound.set(self.bound);
-            thread.passing.set(self.passing);
         });
     }
 }
@@ -388,7 +302,7 @@ pub(crate) fn publish() {
 
 #[cold]
 fn publish_all() {
-    let mut runnable = hand_over_gathered();
+    let mut runnable = Transfer::none();
     // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
     if let Some(poll) = unsafe { untagged(THREAD.with(|thread| thread.poll.get())).as_ref() } {
         // SAFETY: the frame is being polled on this stack.

@@ -68,12 +68,6 @@ pub(crate) trait Queue: Sized {
         0
     }
 
-    /// Returns whether no thread of the pool is idle, as a hint.
-    #[inline]
-    fn is_busy(&self) -> bool {
-        false
-    }
-
     /// Returns the identity of the queue among those of one type.
     fn identity(&self) -> [usize; 2];
 
@@ -93,7 +87,6 @@ pub(crate) struct NativeTable {
     raise: unsafe fn(NonNull<()>, NonNull<Job>, Priority) -> Transfer,
     is_here: unsafe fn(NonNull<()>) -> bool,
     pool: unsafe fn(NonNull<()>) -> usize,
-    is_busy: unsafe fn(NonNull<()>) -> bool,
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
     is_inline: bool,
@@ -114,8 +107,6 @@ impl<Q: Queue> Of<Q> {
         is_here: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_here(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         pool: |queue| unsafe { queue.cast::<Q>().as_ref() }.pool(),
-        // SAFETY: the pointer is a valid handle, by the contract of the table.
-        is_busy: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_busy(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         identity: |queue| unsafe { queue.cast::<Q>().as_ref() }.identity(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
@@ -249,14 +240,6 @@ impl RawNative {
     pub(crate) unsafe fn pool(self) -> usize {
         // SAFETY: the handle is valid, by the contract.
         unsafe { (self.table.pool)(self.queue) }
-    }
-
-    /// # Safety
-    ///
-    /// The handle is valid.
-    pub(crate) unsafe fn is_busy(self) -> bool {
-        // SAFETY: the handle is valid, by the contract.
-        unsafe { (self.table.is_busy)(self.queue) }
     }
 
     /// # Safety

@@ -143,24 +143,6 @@ impl Transfer {
         drop(self);
     }
 
-    /// Returns the first job, to which the others are linked, or null.
-    #[cfg(feature = "std")]
-    pub(crate) fn into_raw(self) -> *mut Job {
-        let head = self.head;
-        mem::forget(self);
-        head
-    }
-
-    /// Makes a transfer of such a list, for [`pop`](Transfer::pop). Nothing is appended to it.
-    ///
-    /// # Safety
-    ///
-    /// The pointer was made by [`into_raw`](Transfer::into_raw), and is used once.
-    #[cfg(feature = "std")]
-    pub(crate) unsafe fn from_raw(head: *mut Job) -> Self {
-        Transfer { head, tail: head }
-    }
-
     pub(crate) fn pop(&mut self) -> Option<NonNull<Job>> {
         let job = NonNull::new(self.head)?;
         // SAFETY: a job in a `Transfer` is alive until it runs.

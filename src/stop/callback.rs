@@ -93,7 +93,7 @@ impl<K: StopToken, F: FnOnce() + Send> StopCallback<K, F> {
             (*this.closure.get()).take()
         };
         if let Some(closure) = closure {
-            crate::sender::current::call_user(|| drop(Panic::catch(closure)));
+            drop(Panic::catch(closure));
         }
         // SAFETY: `gone` is a local variable. Volatile, because the closure may have written it through the pointer, on
         // this thread.

@@ -182,9 +182,8 @@ impl Registry {
         #[cfg(feature = "std")]
         {
             // Callbacks do not belong to the task in whose poll the stop is requested, so the current task is hidden from
-            // them. The pass ends first, so frames that it has gathered are queued before this returns to code that may block.
+            // them.
             let _hidden = crate::sender::current::Hidden::from_poll();
-            let _pass = crate::sender::current::StopPass::begin();
             Some(self.fire_all(locked))
         }
         #[cfg(not(feature = "std"))]

@@ -276,7 +276,7 @@ unsafe impl<H: FnOnce() + Send + 'static> BlockContent for Installed<H> {
 fn call<H: FnOnce()>(handler: Option<H>) {
     if let Some(handler) = handler {
         let _hidden = current::Hidden::from_poll();
-        current::call_user(|| drop(Panic::catch(handler)));
+        drop(Panic::catch(handler));
     }
 }
 

@@ -30,7 +30,6 @@ mod run_loop;
 mod schedule;
 mod scope;
 mod shared;
-mod shelf;
 mod slab;
 mod spare;
 mod stop;

@@ -330,5 +330,8 @@ fn a_local_task_is_one_allocation_and_its_awaits_are_none() {
     sync_wait(task()).unwrap();
     let (task, made) = allocations(task);
     // The frame is from the thread's slabs. There are none under a sanitizer.
-    assert_eq!((made, sync_wait(task).unwrap()), (usize::from(cfg!(sanitized = "address")), 0));
+    assert_eq!(
+        (made, sync_wait(task).unwrap()),
+        (usize::from(cfg!(sanitized = "address")), 0)
+    );
 }

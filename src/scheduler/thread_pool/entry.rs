@@ -8,7 +8,7 @@
 //!
 //! | field | accessed by |
 //! |---|---|
-//! | the job, its link, `mark` | the thread with exclusive access: it queues the entry, or has taken it out of a queue |
+//! | the job, its link, `tracked` | the thread with exclusive access: it queues the entry, or has taken it out of a queue |
 //! | `previous`, `stamp` | the thread that holds the injector's lock |
 //! | `level` | the thread with exclusive access, and threads that raise the entry |
 //! | `place`, `kind` | written with exclusive access; read by threads that raise the entry |
@@ -51,9 +51,9 @@ pub(crate) struct Entry {
     /// Whether the entry is queued in the global pool, because its own pool had ended. Written before it is queued
     /// there, which publishes it. A thread that reads the place first, and then this, knows the pool of that place.
     forwarded: AtomicBool,
-    /// The role of the entry's frame: [`PLAIN`], [`TRACKED`] or [`LEADS`]. Accessed with exclusive access, relaxed: the
-    /// queue orders the thread that runs the entry after the one that queued it.
-    mark: AtomicU8,
+    /// Whether the entry's frame is in a list of its strand. Accessed with exclusive access, relaxed: the queue orders the
+    /// thread that runs the entry after the one that queued it.
+    tracked: AtomicBool,
     /// The order of arrival in the injector. Accessed under its lock, relaxed.
     pub(super) stamp: AtomicU32,
     /// The [`EntryPlace`]. Written with exclusive access and release: before the entry is queued, and after it was
@@ -123,13 +123,6 @@ pub(super) enum EntryPlace {
 /// The bits of a place for a position in a ring or an array.
 const POSITION_BITS: u32 = 8;
 
-/// The frame only runs.
-const PLAIN: u8 = 0;
-/// The frame is in a list of its strand.
-const TRACKED: u8 = 1;
-/// Other frames wait behind this one, and run after it.
-const LEADS: u8 = 2;
-
 /// The factor of the raised level in the `level` word.
 const FLOOR: u8 = 8;
 
@@ -194,7 +187,7 @@ impl Entry {
             level: AtomicU8::new(Priority::Default as u8),
             kind: AtomicU8::new(EntryKind::Plain as u8),
             forwarded: AtomicBool::new(false),
-            mark: AtomicU8::new(PLAIN),
+            tracked: AtomicBool::new(false),
             stamp: AtomicU32::new(0),
             place: AtomicUsize::new(EntryPlace::Nowhere.encode()),
         }
@@ -270,31 +263,14 @@ impl Entry {
         self.set_place(EntryPlace::Coming);
     }
 
-    /// Returns whether the frame is tracked, or leads others.
-    #[inline]
-    pub(crate) fn is_marked(&self) -> bool {
-        self.mark.load(Relaxed) != PLAIN
-    }
-
     #[inline]
     pub(crate) fn is_tracked(&self) -> bool {
-        self.mark.load(Relaxed) == TRACKED
+        self.tracked.load(Relaxed)
     }
 
     #[inline]
     pub(crate) fn set_tracked(&self, tracked: bool) {
-        self.mark.store(if tracked { TRACKED } else { PLAIN }, Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn leads(&self) -> bool {
-        self.mark.load(Relaxed) == LEADS
-    }
-
-    /// Sets whether other frames wait behind this one. The frame is not tracked.
-    #[inline]
-    pub(crate) fn set_leads(&self, leads: bool) {
-        self.mark.store(if leads { LEADS } else { PLAIN }, Relaxed);
+        self.tracked.store(tracked, Relaxed);
     }
 
     /// Returns whether the entry was forwarded to the global pool.

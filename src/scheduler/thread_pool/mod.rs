@@ -19,7 +19,6 @@
 //! | `ring.rs` | the work-stealing deque of a seat |
 //! | `child_queue.rs` | the children of tasks that were spawned on a seat |
 //! | `biased.rs`, `barrier.rs` | the lock of these, which is free for the occupant of the seat |
-//! | `shelf.rs` | entries that were handed over to a seat together |
 //! | `injector.rs` | the queues of all workers, one for each priority |
 //! | `idle/` | which threads search and sleep, and which has which seat |
 //! | `model.rs` | access for the models in `tests/model/` |
@@ -46,7 +45,6 @@ mod scope;
 mod search;
 mod seat;
 mod shared;
-mod shelf;
 mod spare;
 mod worker;
 

@@ -19,7 +19,6 @@ use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::seat::ThreadRecord;
 use super::shared::PoolShared;
-use super::shelf::Shelf;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
 
@@ -122,38 +121,6 @@ impl As {
             As::Entry => Item::entry(task.entry()),
             As::Fork => Item::fork(task.entry().cast()),
         }
-    }
-}
-
-/// The shelf of one seat.
-pub struct ShelfModel(Shelf);
-
-impl ShelfModel {
-    /// Creates an empty shelf.
-    pub fn new() -> Self {
-        ShelfModel(Shelf::new())
-    }
-
-    /// Fills the shelf. The caller is the occupant, and the shelf is empty.
-    pub fn fill(&self, tasks: &[Arc<ModelTask>]) {
-        let mut jobs = Transfer::none();
-        for task in tasks {
-            task.write();
-            // SAFETY: the models keep all tasks until the end, and queue each once.
-            jobs.append(unsafe { Transfer::to(task.entry().cast()) });
-        }
-        self.0.fill(jobs);
-    }
-
-    /// Takes the first job, as the occupant does.
-    pub fn take_first(&self) -> Option<usize> {
-        self.0.take_first().map(|job| ModelTask::of(Item::fork(job)))
-    }
-
-    /// Takes all jobs, as a thief does.
-    pub fn take_all(&self) -> Vec<usize> {
-        let mut jobs = self.0.take();
-        core::iter::from_fn(|| jobs.pop().map(|job| ModelTask::of(Item::fork(job)))).collect()
     }
 }
 

@@ -2,17 +2,16 @@
 //!
 //! [`Seated::pick`] looks at the queues in this order:
 //!
-//! 1. the shelf;
-//! 2. every [`FAIR_EVERY`] picks, the queue whose turn it is;
-//! 3. after the seat passed to this thread while many threads were blocked: the newest job, [`NEWEST_RUNS`] times;
-//! 4. the urgent levels of the injector;
-//! 5. the slot, but at most [`SLOT_RUNS`] times in a row, and a task that waits for children after these;
-//! 6. the newest child, at most [`CHILD_RUNS`] times in a row;
-//! 7. the oldest item of the ring, and then the newest child;
-//! 8. the default level of the injector, other workers' rings and children, and the other levels.
+//! 1. every [`FAIR_EVERY`] picks, the queue whose turn it is;
+//! 2. after the seat passed to this thread while many threads were blocked: the newest job, [`NEWEST_RUNS`] times;
+//! 3. the urgent levels of the injector;
+//! 4. the slot, but at most [`SLOT_RUNS`] times in a row, and a task that waits for children after these;
+//! 5. the newest child, at most [`CHILD_RUNS`] times in a row;
+//! 6. the oldest item of the ring, and then the newest child;
+//! 7. the default level of the injector, other workers' rings and children, and the other levels.
 //!
-//! Steps 5 and 6 run recently readied work first, because it is in the caches, and walk a tree of tasks depth-first.
-//! Step 3 lets blocked threads continue before more jobs block. Step 2 bounds the wait of every queue: see
+//! Steps 4 and 5 run recently readied work first, because it is in the caches, and walk a tree of tasks depth-first.
+//! Step 2 lets blocked threads continue before more jobs block. Step 1 bounds the wait of every queue: see
 //! [`FAIRNESS`].
 
 use core::cell::Cell;
@@ -44,8 +43,7 @@ const CHILD_RUNS: u32 = 64;
 /// How many picks take the newest job, after many threads were blocked.
 const NEWEST_RUNS: u32 = 64;
 
-/// The fairness bound: a worker takes the oldest job of every queue at least once in this many picks. Entries that were
-/// handed over together count as one.
+/// The fairness bound: a worker takes the oldest job of every queue at least once in this many picks.
 pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
 
 /// A queue that is served in turn.
@@ -86,12 +84,6 @@ impl Seated<'_> {
     /// Returns the next job of this seat or of the injector.
     #[inline]
     pub(super) fn pick(self) -> Option<Item> {
-        // Their predecessor has just run, and they were handed over to run next to it.
-        if !self.seat.shelf.is_empty()
-            && let Some(item) = self.pick_from_shelf()
-        {
-            return Some(item);
-        }
         let picks = self.worker.turns.picks.get().wrapping_add(1);
         let item = self.pick_from_queues(picks);
         // A look that finds no job does not count, so an idle worker does not use up the turns.
@@ -256,17 +248,6 @@ impl Seated<'_> {
     pub(super) fn not_from_slot(self, item: Item) -> Item {
         self.worker.turns.from_slot.set(0);
         item
-    }
-
-    /// Returns the first entry of the shelf.
-    #[cold]
-    fn pick_from_shelf(self) -> Option<Item> {
-        let first = self.seat.shelf.take_first()?;
-        if !self.seat.shelf.is_empty() {
-            // The shelf was empty for a moment. A worker that went to sleep meanwhile may have missed the rest.
-            self.wake_another();
-        }
-        Some(Item::entry(first.cast()))
     }
 
     /// Takes the closure of a scope out of the slot or the newer end of the ring, if `own` accepts it.

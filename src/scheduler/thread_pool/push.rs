@@ -1,4 +1,4 @@
-//! The queueing of jobs on a worker's own seat: slot, ring and shelf.
+//! The queueing of jobs on a worker's own seat: slot, ring and children.
 //!
 //! All functions need a [`Seated`], so the caller owns the seat's queues. A job is published before `wake_another`
 //! reads the idle state. That is the pushing half of the protocol in `idle/mod.rs`.
@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 use super::barrier;
 use super::entry::{EntryPlace, Item, OwnedEntry};
 use super::worker::Seated;
+use crate::Job;
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::{Job, Transfer};
 
 impl Seated<'_> {
     /// Queues an entry of the default level in the slot.
@@ -93,17 +93,6 @@ impl Seated<'_> {
             let pushed = self.shared().inject(entry, self.worker.generation);
             debug_assert!(pushed.is_ok(), "a pool does not end before its workers do");
         }
-    }
-
-    /// Puts entries on the shelf, to run next, where other workers can take them. Returns them if the shelf is not
-    /// empty.
-    pub(super) fn shelve(self, jobs: Transfer) -> Transfer {
-        if !self.seat.shelf.is_empty() {
-            return jobs;
-        }
-        self.seat.shelf.fill(jobs);
-        self.wake_another();
-        Transfer::none()
     }
 
     /// Offers a job that its owner waits for to idle workers, and returns its number. Returns `None` if the ring is

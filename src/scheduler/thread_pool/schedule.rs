@@ -164,10 +164,6 @@ impl Queue for PoolScheduler {
         ptr::from_ref(self.shared).addr()
     }
 
-    fn is_busy(&self) -> bool {
-        self.shared.idle.0.is_busy()
-    }
-
     #[inline]
     fn identity(&self) -> [usize; 2] {
         [ptr::from_ref(self.shared).addr(), self.generation as usize]

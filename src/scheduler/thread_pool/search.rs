@@ -43,14 +43,10 @@ pub(super) enum Idled {
 }
 
 impl Seated<'_> {
-    /// Takes the oldest item of another worker's ring, the contents of its shelf, or some of its children.
+    /// Takes the oldest item of another worker's ring, or some of its children.
     pub(super) fn steal(self) -> Option<Item> {
         self.others()
-            .find_map(|seat| {
-                (seat.ring.pop_oldest())
-                    .or_else(|| self.steal_from_shelf(seat))
-                    .or_else(|| self.steal_children(seat, 2))
-            })
+            .find_map(|seat| seat.ring.pop_oldest().or_else(|| self.steal_children(seat, 2)))
             .map(|item| self.not_from_slot(item))
     }
 
@@ -77,21 +73,6 @@ impl Seated<'_> {
             self.worker.theft.set(Some(Theft::now(seat)));
         }
         first
-    }
-
-    /// Takes all entries of another worker's shelf. Returns the first and puts the others on this worker's shelf.
-    fn steal_from_shelf(self, seat: &'static Seat) -> Option<Item> {
-        if !seat.shelf.has_items() {
-            return None;
-        }
-        let mut jobs = seat.shelf.take();
-        let first = jobs.pop()?;
-        if !jobs.is_none() {
-            // A worker that steals has no jobs, so its own shelf is empty.
-            let left = self.shelve(jobs);
-            debug_assert!(left.is_none(), "the shelf was empty");
-        }
-        Some(Item::entry(first.cast()))
     }
 
     fn others(self) -> impl Iterator<Item = &'static Seat> {

@@ -30,7 +30,6 @@ use super::child_queue::ChildQueue;
 use super::entry::Item;
 use super::idle::MAX_WORKERS;
 use super::ring::Ring;
-use super::shelf::Shelf;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -41,15 +40,13 @@ use crate::sync::{Mutex, lock, thread};
 #[repr(align(128))]
 pub(super) struct Seat {
     pub(super) ring: Ring,
-    /// The children that the occupant's jobs have spawned.
+    /// The children that the occupant's jobs have spawned, and the frames that they have resumed during a poll.
     pub(super) children: ChildQueue,
     /// The newest entry that the occupant pushed, or null. It precedes the ring, because a job that was just readied is
     /// in the caches. The occupant swaps entries in (sequentially consistent, which includes release) and out
     /// (acquire). Another thread takes the entry by a compare-and-exchange to null (acquire and release): a thread that
     /// raises it, or a searcher that finds the occupant busy.
     pub(super) slot: AtomicPtr<crate::Job>,
-    /// Entries that were handed over together. Precedes the other queues.
-    pub(super) shelf: Shelf,
     /// The number of jobs picked since the pool began. Written by the occupant, relaxed. A searcher compares two loads: if they differ, the
     /// occupant makes progress, and its slot is left alone.
     pub(super) picks: AtomicU32,
@@ -74,7 +71,6 @@ impl Seat {
             ring: Ring::new(),
             children: ChildQueue::new(index),
             slot: AtomicPtr::new(ptr::null_mut()),
-            shelf: Shelf::new(),
             picks: AtomicU32::new(0),
             woken: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
@@ -98,7 +94,7 @@ impl Seat {
 
     /// Returns whether a job is queued on this seat.
     pub(super) fn has_items(&self) -> bool {
-        self.keeps_items() || !self.shelf.is_empty() || self.ring.has_items()
+        self.keeps_items() || self.ring.has_items()
     }
 }
 

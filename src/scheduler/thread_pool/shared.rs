@@ -182,8 +182,7 @@ impl PoolShared {
     }
 
     fn has_work_besides_children(&self) -> bool {
-        let has_items = |seat: &Seat| seat.ring.has_items() || seat.shelf.has_items();
-        !self.injector.occupied().and(Levels::ALL).is_empty() || self.seats.iter().any(has_items)
+        !self.injector.occupied().and(Levels::ALL).is_empty() || self.seats.iter().any(|seat| seat.ring.has_items())
     }
 
     fn has_children(&self) -> bool {

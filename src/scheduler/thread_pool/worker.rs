@@ -27,7 +27,6 @@ use super::schedule::PoolScheduler;
 use super::search::{Idled, Theft};
 use super::seat::{Seat, ThreadRecord};
 use super::shared::PoolShared;
-use crate::Transfer;
 use crate::sender::current;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{park, per_thread};
@@ -152,21 +151,6 @@ impl Worker {
     #[inline]
     pub(super) fn works_for(&self, shared: &'static PoolShared, generation: u32) -> bool {
         ptr::eq(self.shared, shared) && self.generation == generation
-    }
-
-    /// Queues entries that waited behind one which is about to run here, so that they run next. Returns them if it
-    /// cannot.
-    ///
-    /// # Safety
-    ///
-    /// - `jobs` is not empty. Each job is the first field of an entry that is in no queue, is not raised, and stays
-    ///   valid until it runs.
-    /// - The calling thread is this worker, and took the entry in front of them out of a queue of its pool.
-    pub(crate) unsafe fn shelve(&self, jobs: Transfer) -> Transfer {
-        match self.seated() {
-            Some(seated) => seated.shelve(jobs),
-            None => jobs,
-        }
     }
 
     /// Returns the scheduler of the pool.

@@ -154,12 +154,6 @@ impl Home {
         self.locality == Locality::Pool(identity[0]) && unsafe { self.queue.is_target(identity, priority) }
     }
 
-    /// Returns whether this is a pool whose threads all seem busy.
-    pub(in crate::task) fn is_busy_pool(&self) -> bool {
-        // SAFETY: the queue is valid while the home is used.
-        matches!(self.locality, Locality::Pool(_)) && unsafe { self.queue.is_busy() }
-    }
-
     /// Returns a clone of the scheduler.
     ///
     /// # Safety

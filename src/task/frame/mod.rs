@@ -58,7 +58,6 @@ mod start;
 mod state;
 mod stopping;
 mod successor;
-mod together;
 mod tracker;
 mod vtable;
 mod wake;

@@ -106,7 +106,7 @@ impl Header {
         // SAFETY: the caller's promise.
         if let Some(moved) = unsafe { take(this, key) } {
             // A panic of the waker went through the panic hook, and no caller can receive it.
-            current::call_user(|| _ = Panic::catch(|| moved.waker.wake()).map_err(Panic::discard));
+            _ = Panic::catch(|| moved.waker.wake()).map_err(Panic::discard);
         }
     }
 }

@@ -12,7 +12,6 @@ use core::ptr::NonNull;
 use super::aside::{publish, publish_child};
 use super::finish::{finish, suspend};
 use super::flags::Flag;
-use super::together::{enqueue_together, resume_together};
 use super::{FrameSuccessor, Header, Tracker, header_of};
 use crate::sender::current::{self, Poll};
 use crate::{Job, Transfer};
@@ -29,14 +28,9 @@ impl Header {
     pub(super) unsafe fn resume(job: NonNull<Job>) -> Transfer {
         let frame = job.cast::<Header>();
         let header = header_of(frame);
-        if header.entry.is_marked() {
-            // SAFETY: the caller promises a busy frame in no queue. One that leads others was popped from a pool's queue.
-            unsafe {
-                if header.entry.leads() {
-                    return resume_together(frame);
-                }
-                Tracker::dequeue(frame);
-            }
+        if header.entry.is_tracked() {
+            // SAFETY: the caller promises a busy frame in no queue.
+            unsafe { Tracker::dequeue(frame) };
         }
         if !current::may_poll() || header.flags.has(Flag::Polled) {
             // SAFETY: the caller promises a busy frame in no queue.
@@ -96,7 +90,7 @@ unsafe fn resume_slowly(frame: NonNull<Header>) -> Transfer {
         // SAFETY: a busy frame has a valid context.
         if unsafe { Header::placement(frame).as_ref() }.home.has_queue() {
             // SAFETY: the caller promises a busy frame in no queue.
-            return unsafe { enqueue_together(frame) };
+            return unsafe { Header::enqueue_child(frame) };
         }
         // Without a queue the frame is at home on this thread. Beyond the depth limit it runs after the poll below.
         if current::depth() >= NESTED_INLINE {
@@ -121,7 +115,7 @@ pub(super) unsafe fn resume_here(frame: NonNull<Header>) -> Transfer {
         if current::may_poll() || !Header::placement(frame).as_ref().home.has_queue() {
             Transfer::to(frame.cast::<Job>())
         } else {
-            enqueue_together(frame)
+            Header::enqueue_child(frame)
         }
     }
 }

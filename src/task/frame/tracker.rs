@@ -6,8 +6,8 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
+use super::Header;
 use super::moved::MovedWakers;
-use super::{Header, Polling};
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::sync::{SpinGuard, SpinLock};
 use crate::{Priority, Transfer};
@@ -221,15 +221,5 @@ impl Tracker {
             }
         }
         Some(lock)
-    }
-}
-
-impl Polling<'_> {
-    /// Returns whether the frame has the default level and was not raised.
-    pub(super) fn is_default(self) -> bool {
-        // SAFETY: the frame is polled, so its strand has not ended.
-        let own = unsafe { Header::tracker(self.frame()).as_ref() };
-        self.placement().priority.unwrap_or_default() == Priority::Default
-            && own.target().is_none_or(|tracker| tracker.raised().is_none())
     }
 }

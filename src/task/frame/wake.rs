@@ -30,13 +30,14 @@ impl Header {
         }
     }
 
-    /// Queues a child that was spawned. It may run, and be freed, before this returns.
+    /// Queues a child that was spawned, or a frame that was resumed during another poll. Such frames come in large numbers, so
+    /// a worker of a pool keeps them in a queue of their own. The frame may run, and be freed, before this returns.
     ///
     /// # Safety
     ///
-    /// The frame has begun and is in no queue.
+    /// The frame is busy and in no queue.
     pub(in crate::task) unsafe fn enqueue_child(this: NonNull<Header>) -> Transfer {
-        // SAFETY: a frame that has begun is busy, and in no queue by the caller's promise.
+        // SAFETY: a busy frame is alive, and the calling thread owns one in no queue.
         unsafe {
             this.as_ref().entry.set_kind(EntryKind::Child);
             Header::enqueue(this)

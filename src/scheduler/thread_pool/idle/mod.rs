@@ -167,13 +167,6 @@ impl Idle {
         }
     }
 
-    /// Returns whether every worker runs a job: none searches and none sleeps. For other threads the result may be
-    /// stale.
-    #[inline]
-    pub(super) fn is_busy(&self) -> bool {
-        self.state.load(SeqCst) == 0
-    }
-
     /// Returns whether every worker runs a job, as far as the calling thread has heard. The load orders nothing.
     #[inline]
     pub(super) fn seems_busy(&self) -> bool {
