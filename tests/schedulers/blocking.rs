@@ -1004,6 +1004,47 @@ fn a_handler_cancels_a_child_while_the_other_worker_is_busy_and_blocks_on_it() {
     }
 }
 
+/// The closure of a sender that a stop completes blocks on a task that the same stop has resumed. The other worker is busy until
+/// then, so the task must be where that worker finds it.
+#[test]
+fn a_sender_that_a_stop_completes_blocks_on_a_task_that_the_stop_has_resumed() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    for (how, blocks) in BLOCKS {
+        let pool = pool(2, 4);
+        let scheduler = pool.scheduler();
+        let source = StopSource::new();
+        let free = Arc::new(AtomicBool::new(false));
+        let (told, tells) = mpsc::channel();
+        let (given, gives) = mpsc::channel::<Handle<()>>();
+        // Its callback is registered first, and so called last.
+        let frees = free.clone();
+        let blocking = never::<(), Infallible>().upon_stopped(move || {
+            frees.store(true, SeqCst);
+            told.send(blocks(gives.recv().unwrap())).unwrap();
+        });
+        start_detached(blocking.with_stop_token(source.token()));
+        let (began, begins) = mpsc::channel();
+        let token = source.token();
+        let child = task::detach_with(SpawnOptions::new().scheduler(scheduler), async move {
+            began.send(()).unwrap();
+            let Ok(()) = never::<(), Infallible>().with_stop_token(token).await;
+        });
+        given.send(child).unwrap();
+        begins.recv().unwrap();
+        let (busy, is_busy) = mpsc::channel();
+        execute(scheduler, move || {
+            busy.send(()).unwrap();
+            while !free.load(SeqCst) {
+                thread::yield_now();
+            }
+        });
+        is_busy.recv().unwrap();
+        // The child has suspended: its worker takes this task.
+        sync_wait(starts_on(scheduler, Task::new(async move { source.request_stop() }))).unwrap();
+        assert_eq!(tells.recv(), Ok(true), "{how}");
+    }
+}
+
 fn cancel_then_block(how: &str, blocks: Blocks, workers: usize, began_before: bool, place: &str) {
     let (first, second) = (pool(workers, 4), pool(1, 4));
     let scheduler = first.scheduler();
