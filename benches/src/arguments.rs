@@ -160,6 +160,7 @@ Measures bowline against its peers, in one process and in turns.
 usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
        bowline-bench plots DIRECTORY [OPTION]...
        bowline-bench count CASE SIZE
+       bowline-bench compile [ROUNDS]   the seconds to compile chains of senders
 
 workloads:
 {}  all      all of them

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod clock;
+mod compile;
 mod harness;
 mod json;
 mod machine;
@@ -22,6 +23,9 @@ use report::Report;
 use workloads::WORKLOADS;
 
 fn main() -> ExitCode {
+    if env::args().nth(1).as_deref() == Some("compile") {
+        return exit(compile::run(env::args().nth(2).as_deref()));
+    }
     let request = match arguments::parse(env::args().skip(1)) {
         Ok(request) => request,
         Err(error) => {
@@ -29,7 +33,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match carry_out(request) {
+    exit(carry_out(request))
+}
+
+fn exit(result: Result<(), String>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bowline-bench: {error}");

@@ -1,50 +1,48 @@
+use super::adapted::{SenderOf, adapted};
 use super::chain::{ChainOperation, Successor, make};
 use super::conclude::{Conclude, OnStop};
 use crate::sender::demand::demand;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Scheduler, Sender};
 
-/// Sender created by [`Sender::continues_on`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct ContinuesOn<S, C> {
-    sender: S,
-    scheduler: C,
-}
-
-impl<S, C> ContinuesOn<S, C> {
-    #[inline]
-    pub(crate) fn new(sender: S, scheduler: C) -> Self {
-        ContinuesOn { sender, scheduler }
+adapted! {
+    /// Sender created by [`Sender::continues_on`].
+    pub struct ContinuesOn<S, C> {
+        sender: S,
+        scheduler: C,
     }
 }
 
 // SAFETY: a `ChainOperation` keeps the promises of `Sender`. A scheduler that completes inline changes nothing. Any
 // other completes on its own threads.
-unsafe impl<S, C> Sender for ContinuesOn<S, C>
+unsafe impl<S, C, T, E> Sender for ContinuesOn<S, C, T, E>
 where
-    S: Sender,
-    S::Value: Send,
-    S::Error: Send,
+    S: SenderOf<T, E>,
+    T: Send,
+    E: Send,
     C: Scheduler,
 {
-    type Value = S::Value;
-    type Error = S::Error;
+    type Value = T;
+    type Error = E;
     const COMPLETES: Completes = match C::Schedule::COMPLETES {
         Completes::Inline => S::COMPLETES,
         _ => Completes::Anywhere,
     };
-    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<S, ScheduleNext<C>, R>;
+    type Operation<R: Receiver<T, E>> = ChainOperation<S, T, E, ScheduleNext<C>, R>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> Self::Operation<R> {
         const {
             demand(
                 C::INFALLIBLE,
                 "`continues_on` needs a scheduler that cannot fail: write `scheduler.or_inline()` or `scheduler.or_abort()`",
             );
         }
-        ChainOperation::new(self.sender, ScheduleNext(self.scheduler), receiver)
+        ChainOperation::Ready {
+            first: self.sender,
+            successor: ScheduleNext(self.scheduler),
+            receiver,
+        }
     }
 
     dismantle!(sender);

@@ -1,3 +1,4 @@
+use super::adapted::{SenderOf, adapted};
 use super::chain::{ChainOperation, Successor};
 use super::conclude::{Conclude, OnStop};
 use super::handled::Handled;
@@ -5,38 +6,35 @@ use super::unstoppable::Unstoppable;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::finally`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct Finally<S, C> {
-    sender: S,
-    cleanup: C,
-}
-
-impl<S, C> Finally<S, C> {
-    #[inline]
-    pub(crate) fn new(sender: S, cleanup: C) -> Self {
-        Finally { sender, cleanup }
+adapted! {
+    /// Sender created by [`Sender::finally`].
+    pub struct Finally<S, C> {
+        sender: S,
+        cleanup: C,
     }
 }
 
 // SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
 // weaker of their two promises holds.
-unsafe impl<S, C> Sender for Finally<S, C>
+unsafe impl<S, C, T, E> Sender for Finally<S, C, T, E>
 where
-    S: Sender,
-    S::Value: Send,
-    S::Error: Send,
+    S: SenderOf<T, E>,
+    T: Send,
+    E: Send,
     C: Sender<Value = (), Error: Handled> + Send,
 {
-    type Value = S::Value;
-    type Error = S::Error;
+    type Value = T;
+    type Error = E;
     const COMPLETES: Completes = S::COMPLETES.and(C::COMPLETES);
-    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<S, Cleanup<C>, R>;
+    type Operation<R: Receiver<T, E>> = ChainOperation<S, T, E, Cleanup<C>, R>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
-        ChainOperation::new(self.sender, Cleanup(self.cleanup), receiver)
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> Self::Operation<R> {
+        ChainOperation::Ready {
+            first: self.sender,
+            successor: Cleanup(self.cleanup),
+            receiver,
+        }
     }
 
     dismantle!(sender, cleanup);

@@ -1,40 +1,38 @@
+use super::adapted::{SenderOf, adapted};
 use super::chain::{ChainOperation, Successor, make};
 use super::same::SameValue;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::let_error`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct LetError<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> LetError<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        LetError { sender, function }
+adapted! {
+    /// Sender created by [`Sender::let_error`].
+    pub struct LetError<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
 // weaker of their two promises holds.
-unsafe impl<S, F, N> Sender for LetError<S, F>
+unsafe impl<S, F, T, E, N> Sender for LetError<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce(S::Error) -> N + Send,
+    S: SenderOf<T, E>,
+    F: FnOnce(E) -> N + Send,
     N: Sender,
-    (): SameValue<S::Value, N::Value>,
+    (): SameValue<T, N::Value>,
 {
     type Value = N::Value;
     type Error = N::Error;
     const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
-    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, LetErrorSuccessor<F>, R>;
+    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, T, E, LetErrorSuccessor<F>, R>;
 
     #[inline]
     fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
-        ChainOperation::new(self.sender, LetErrorSuccessor(self.function), receiver)
+        ChainOperation::Ready {
+            first: self.sender,
+            successor: LetErrorSuccessor(self.function),
+            receiver,
+        }
     }
 
     dismantle!(sender);

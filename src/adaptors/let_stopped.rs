@@ -1,41 +1,39 @@
+use super::adapted::{SenderOf, adapted};
 use super::chain::{ChainOperation, Successor, make};
 use super::same::{SameError, SameValue};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::let_stopped`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct LetStopped<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> LetStopped<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        LetStopped { sender, function }
+adapted! {
+    /// Sender created by [`Sender::let_stopped`].
+    pub struct LetStopped<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
 // weaker of their two promises holds.
-unsafe impl<S, F, N> Sender for LetStopped<S, F>
+unsafe impl<S, F, T, E, N> Sender for LetStopped<S, F, T, E>
 where
-    S: Sender,
+    S: SenderOf<T, E>,
     F: FnOnce() -> N + Send,
     N: Sender,
-    (): SameValue<S::Value, N::Value>,
-    (): SameError<S::Error, N::Error>,
+    (): SameValue<T, N::Value>,
+    (): SameError<E, N::Error>,
 {
     type Value = N::Value;
     type Error = N::Error;
     const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
-    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, LetStoppedSuccessor<F>, R>;
+    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, T, E, LetStoppedSuccessor<F>, R>;
 
     #[inline]
     fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
-        ChainOperation::new(self.sender, LetStoppedSuccessor(self.function), receiver)
+        ChainOperation::Ready {
+            first: self.sender,
+            successor: LetStoppedSuccessor(self.function),
+            receiver,
+        }
     }
 
     dismantle!(sender);

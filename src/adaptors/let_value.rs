@@ -1,40 +1,38 @@
+use super::adapted::{SenderOf, adapted};
 use super::chain::{ChainOperation, Successor, make};
 use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::let_value`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct LetValue<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> LetValue<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        LetValue { sender, function }
+adapted! {
+    /// Sender created by [`Sender::let_value`].
+    pub struct LetValue<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
 // weaker of their two promises holds.
-unsafe impl<S, F, N> Sender for LetValue<S, F>
+unsafe impl<S, F, T, E, N> Sender for LetValue<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce(S::Value) -> N + Send,
+    S: SenderOf<T, E>,
+    F: FnOnce(T) -> N + Send,
     N: Sender,
-    (): SameError<S::Error, N::Error>,
+    (): SameError<E, N::Error>,
 {
     type Value = N::Value;
     type Error = N::Error;
     const COMPLETES: Completes = S::COMPLETES.and(N::COMPLETES);
-    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, LetValueSuccessor<F>, R>;
+    type Operation<R: Receiver<N::Value, N::Error>> = ChainOperation<S, T, E, LetValueSuccessor<F>, R>;
 
     #[inline]
     fn connect<R: Receiver<N::Value, N::Error>>(self, receiver: R) -> Self::Operation<R> {
-        ChainOperation::new(self.sender, LetValueSuccessor(self.function), receiver)
+        ChainOperation::Ready {
+            first: self.sender,
+            successor: LetValueSuccessor(self.function),
+            receiver,
+        }
     }
 
     dismantle!(sender);

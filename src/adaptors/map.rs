@@ -53,21 +53,27 @@ where
 
     #[inline]
     fn set_value(self, value: T) -> Transfer {
-        self.map.map(Completion::Value(value)).deliver(self.receiver)
+        self.set_completion(Completion::Value(value))
     }
 
     #[inline]
     fn set_error(self, error: E) -> Transfer {
-        self.map.map(Completion::Error(error)).deliver(self.receiver)
+        self.set_completion(Completion::Error(error))
     }
 
     #[inline]
     fn set_stopped(self) -> Transfer {
-        self.map.map(Completion::Stopped).deliver(self.receiver)
+        self.set_completion(Completion::Stopped)
     }
 
     #[inline]
     fn set_panicked(self, payload: Panic) -> Transfer {
-        self.map.map(Completion::Panicked(payload)).deliver(self.receiver)
+        self.set_completion(Completion::Panicked(payload))
+    }
+
+    // Always: where the variant is known, a call would hide it from the optimiser.
+    #[inline(always)]
+    fn set_completion(self, completion: Completion<T, E>) -> Transfer {
+        self.receiver.set_completion(self.map.map(completion))
     }
 }

@@ -1,36 +1,30 @@
+use super::adapted::{SenderOf, adapted};
 use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::map_err`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct MapErr<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> MapErr<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        MapErr { sender, function }
+adapted! {
+    /// Sender created by [`Sender::map_err`].
+    pub struct MapErr<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
 // completion.
-unsafe impl<S, F, E> Sender for MapErr<S, F>
+unsafe impl<S, F, T, E, E2> Sender for MapErr<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce(S::Error) -> E + Send,
+    S: SenderOf<T, E>,
+    F: FnOnce(E) -> E2 + Send,
 {
-    type Value = S::Value;
-    type Error = E;
+    type Value = T;
+    type Error = E2;
     const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<S::Value, E>> = S::Operation<MapReceiver<MapError<F>, R>>;
+    type Operation<R: Receiver<T, E2>> = S::Operation<MapReceiver<MapError<F>, R>>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, E>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<T, E2>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(MapError(self.function), receiver))
     }
 

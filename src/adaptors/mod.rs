@@ -4,6 +4,7 @@
 //! another, `chain` runs one sender after another, and `rounds` repeats one. `fan` runs several at once, as a `tuple`
 //! or as `many` of one type.
 
+mod adapted;
 mod affine;
 #[cfg(feature = "alloc")]
 mod boxed;

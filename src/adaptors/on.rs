@@ -34,7 +34,7 @@ where
     type Error = S::Error;
     const COMPLETES: Completes = Completes::OnStartScheduler;
     type Operation<R: Receiver<S::Value, S::Error>> =
-        ChainOperation<StartsOn<S, C>, Back<<R::Env as Env>::Scheduler>, R>;
+        ChainOperation<StartsOn<S, C>, S::Value, S::Error, Back<<R::Env as Env>::Scheduler>, R>;
 
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
@@ -49,7 +49,11 @@ where
             );
         }
         let back = Back(Panic::catch(|| receiver.env().scheduler()));
-        ChainOperation::new(StartsOn::new(self.sender, self.scheduler), back, receiver)
+        ChainOperation::Ready {
+            first: StartsOn::new(self.sender, self.scheduler),
+            successor: back,
+            receiver,
+        }
     }
 
     dismantle!(sender);

@@ -1,39 +1,37 @@
+use super::adapted::{SenderOf, adapted};
 use super::chain::{ChainOperation, Successor};
 use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::sequence`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct Sequence<A, B> {
-    first: A,
-    second: B,
-}
-
-impl<A, B> Sequence<A, B> {
-    #[inline]
-    pub(crate) fn new(first: A, second: B) -> Self {
-        Sequence { first, second }
+adapted! {
+    /// Sender created by [`Sender::sequence`].
+    pub struct Sequence<A, B> {
+        first: A,
+        second: B,
     }
 }
 
 // SAFETY: a `ChainOperation` keeps the promises of `Sender`. The second sender starts where the first completed, so the
 // weaker of their two promises holds.
-unsafe impl<A, B> Sender for Sequence<A, B>
+unsafe impl<A, B, T, E> Sender for Sequence<A, B, T, E>
 where
-    A: Sender,
+    A: SenderOf<T, E>,
     B: Sender + Send,
-    (): SameError<A::Error, B::Error>,
+    (): SameError<E, B::Error>,
 {
     type Value = B::Value;
     type Error = B::Error;
     const COMPLETES: Completes = A::COMPLETES.and(B::COMPLETES);
-    type Operation<R: Receiver<B::Value, B::Error>> = ChainOperation<A, Second<B>, R>;
+    type Operation<R: Receiver<B::Value, B::Error>> = ChainOperation<A, T, E, Second<B>, R>;
 
     #[inline]
     fn connect<R: Receiver<B::Value, B::Error>>(self, receiver: R) -> Self::Operation<R> {
-        ChainOperation::new(self.first, Second(self.second), receiver)
+        ChainOperation::Ready {
+            first: self.first,
+            successor: Second(self.second),
+            receiver,
+        }
     }
 
     dismantle!(first, second);

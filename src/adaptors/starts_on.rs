@@ -28,7 +28,8 @@ unsafe impl<S: Sender + Send, C: Scheduler> Sender for StartsOn<S, C> {
         Completes::Inline => Completes::Inline,
         _ => Completes::Anywhere,
     };
-    type Operation<R: Receiver<S::Value, S::Error>> = ChainOperation<C::Schedule, Started<S, C>, R>;
+    type Operation<R: Receiver<S::Value, S::Error>> =
+        ChainOperation<C::Schedule, (), <C::Schedule as Sender>::Error, Started<S, C>, R>;
 
     #[inline]
     fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {

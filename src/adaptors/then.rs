@@ -1,36 +1,30 @@
+use super::adapted::{SenderOf, adapted};
 use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::then`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct Then<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> Then<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        Then { sender, function }
+adapted! {
+    /// Sender created by [`Sender::then`].
+    pub struct Then<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
 // completion.
-unsafe impl<S, F, U> Sender for Then<S, F>
+unsafe impl<S, F, T, E, U> Sender for Then<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce(S::Value) -> U + Send,
+    S: SenderOf<T, E>,
+    F: FnOnce(T) -> U + Send,
 {
     type Value = U;
-    type Error = S::Error;
+    type Error = E;
     const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<U, S::Error>> = S::Operation<MapReceiver<OnValue<F>, R>>;
+    type Operation<R: Receiver<U, E>> = S::Operation<MapReceiver<OnValue<F>, R>>;
 
     #[inline]
-    fn connect<R: Receiver<U, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<U, E>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(OnValue(self.function), receiver))
     }
 

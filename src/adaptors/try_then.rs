@@ -1,38 +1,32 @@
+use super::adapted::{SenderOf, adapted};
 use super::map::{Map, MapReceiver, call};
 use super::same::SameError;
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::try_then`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct TryThen<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> TryThen<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        TryThen { sender, function }
+adapted! {
+    /// Sender created by [`Sender::try_then`].
+    pub struct TryThen<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
 // completion.
-unsafe impl<S, F, U, E> Sender for TryThen<S, F>
+unsafe impl<S, F, T, E, U, E2> Sender for TryThen<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce(S::Value) -> Result<U, E> + Send,
-    (): SameError<S::Error, E>,
+    S: SenderOf<T, E>,
+    F: FnOnce(T) -> Result<U, E2> + Send,
+    (): SameError<E, E2>,
 {
     type Value = U;
-    type Error = E;
+    type Error = E2;
     const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<U, E>> = S::Operation<MapReceiver<TryOnValue<F>, R>>;
+    type Operation<R: Receiver<U, E2>> = S::Operation<MapReceiver<TryOnValue<F>, R>>;
 
     #[inline]
-    fn connect<R: Receiver<U, E>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<U, E2>>(self, receiver: R) -> Self::Operation<R> {
         self.sender
             .connect(MapReceiver::new(TryOnValue(self.function), receiver))
     }

@@ -1,38 +1,32 @@
 use core::convert::Infallible;
 
+use super::adapted::{SenderOf, adapted};
 use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::upon_error`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct UponError<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> UponError<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        UponError { sender, function }
+adapted! {
+    /// Sender created by [`Sender::upon_error`].
+    pub struct UponError<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
 // completion.
-unsafe impl<S, F> Sender for UponError<S, F>
+unsafe impl<S, F, T, E> Sender for UponError<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce(S::Error) -> S::Value + Send,
+    S: SenderOf<T, E>,
+    F: FnOnce(E) -> T + Send,
 {
-    type Value = S::Value;
+    type Value = T;
     type Error = Infallible;
     const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<S::Value, Infallible>> = S::Operation<MapReceiver<OnError<F>, R>>;
+    type Operation<R: Receiver<T, Infallible>> = S::Operation<MapReceiver<OnError<F>, R>>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, Infallible>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<T, Infallible>>(self, receiver: R) -> Self::Operation<R> {
         self.sender.connect(MapReceiver::new(OnError(self.function), receiver))
     }
 

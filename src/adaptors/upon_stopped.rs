@@ -1,36 +1,30 @@
+use super::adapted::{SenderOf, adapted};
 use super::map::{Map, MapReceiver, call};
 use crate::sender::dismantle::dismantle;
 use crate::{Completes, Completion, Receiver, Sender};
 
-/// Sender created by [`Sender::upon_stopped`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "senders do nothing until they are connected and started"]
-pub struct UponStopped<S, F> {
-    sender: S,
-    function: F,
-}
-
-impl<S, F> UponStopped<S, F> {
-    #[inline]
-    pub(crate) fn new(sender: S, function: F) -> Self {
-        UponStopped { sender, function }
+adapted! {
+    /// Sender created by [`Sender::upon_stopped`].
+    pub struct UponStopped<S, F> {
+        sender: S,
+        function: F,
     }
 }
 
 // SAFETY: the operation is the child's, which keeps the promises. A `MapReceiver` completes inside the child's
 // completion.
-unsafe impl<S, F> Sender for UponStopped<S, F>
+unsafe impl<S, F, T, E> Sender for UponStopped<S, F, T, E>
 where
-    S: Sender,
-    F: FnOnce() -> S::Value + Send,
+    S: SenderOf<T, E>,
+    F: FnOnce() -> T + Send,
 {
-    type Value = S::Value;
-    type Error = S::Error;
+    type Value = T;
+    type Error = E;
     const COMPLETES: Completes = S::COMPLETES;
-    type Operation<R: Receiver<S::Value, S::Error>> = S::Operation<MapReceiver<OnStopped<F>, R>>;
+    type Operation<R: Receiver<T, E>> = S::Operation<MapReceiver<OnStopped<F>, R>>;
 
     #[inline]
-    fn connect<R: Receiver<S::Value, S::Error>>(self, receiver: R) -> Self::Operation<R> {
+    fn connect<R: Receiver<T, E>>(self, receiver: R) -> Self::Operation<R> {
         self.sender
             .connect(MapReceiver::new(OnStopped(self.function), receiver))
     }

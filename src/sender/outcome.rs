@@ -196,12 +196,7 @@ impl<T, E> Completion<T, E> {
     // Always: where the variant is known, as in every adaptor that maps one, a call would hide it from the optimiser.
     #[inline(always)]
     pub fn deliver<R: Receiver<T, E>>(self, receiver: R) -> Transfer {
-        match self {
-            Completion::Value(value) => receiver.set_value(value),
-            Completion::Error(error) => receiver.set_error(error),
-            Completion::Stopped => receiver.set_stopped(),
-            Completion::Panicked(payload) => receiver.set_panicked(payload),
-        }
+        receiver.set_completion(self)
     }
 
     /// Completes `receiver`, if there is one.

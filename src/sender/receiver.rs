@@ -1,4 +1,4 @@
-use super::{Env, Panic, Transfer};
+use super::{Completion, Env, Panic, Transfer};
 
 /// The destination of a sender's result: exactly one of four completions, each of which consumes the receiver.
 ///
@@ -31,6 +31,20 @@ pub trait Receiver<T, E>: Send + Sized {
 
     /// Completes with the panic of user code.
     fn set_panicked(self, payload: Panic) -> Transfer;
+
+    /// Completes with a completion that was kept as a value. [`Completion::deliver`] calls it.
+    ///
+    /// The default calls one of the other four. A receiver that treats the four alike implements this one, so that its
+    /// code is compiled once.
+    #[inline]
+    fn set_completion(self, completion: Completion<T, E>) -> Transfer {
+        match completion {
+            Completion::Value(value) => self.set_value(value),
+            Completion::Error(error) => self.set_error(error),
+            Completion::Stopped => self.set_stopped(),
+            Completion::Panicked(payload) => self.set_panicked(payload),
+        }
+    }
 }
 
 /// Implements the completions of a [`Receiver`] by its method `complete`, which takes a [`Completion`](crate::Completion).
@@ -54,6 +68,11 @@ macro_rules! receive_as_completion {
         #[inline]
         fn set_panicked(self, payload: $crate::Panic) -> $crate::Transfer {
             self.complete($crate::Completion::Panicked(payload))
+        }
+
+        #[inline]
+        fn set_completion(self, completion: $crate::Completion<$value, $error>) -> $crate::Transfer {
+            self.complete(completion)
         }
     };
 }

@@ -108,7 +108,7 @@ pub unsafe trait Sender: Sized {
     /// assert_eq!(sync_wait(length).unwrap(), 8);
     /// ```
     #[inline]
-    fn then<F, U>(self, function: F) -> Then<Self, F>
+    fn then<F, U>(self, function: F) -> Then<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce(Self::Value) -> U + Send,
     {
@@ -128,7 +128,7 @@ pub unsafe trait Sender: Sized {
     /// assert!(sync_wait(parse("http")).is_error());
     /// ```
     #[inline]
-    fn try_then<F, U, E>(self, function: F) -> TryThen<Self, F>
+    fn try_then<F, U, E>(self, function: F) -> TryThen<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce(Self::Value) -> Result<U, E> + Send,
         E: ErrorIs<Self::Error>,
@@ -149,7 +149,7 @@ pub unsafe trait Sender: Sized {
     ///
     /// The result cannot complete with an error.
     #[inline]
-    fn upon_error<F>(self, function: F) -> UponError<Self, F>
+    fn upon_error<F>(self, function: F) -> UponError<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce(Self::Error) -> Self::Value + Send,
     {
@@ -169,7 +169,7 @@ pub unsafe trait Sender: Sized {
     ///
     /// The result cannot complete stopped.
     #[inline]
-    fn upon_stopped<F>(self, function: F) -> UponStopped<Self, F>
+    fn upon_stopped<F>(self, function: F) -> UponStopped<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce() -> Self::Value + Send,
     {
@@ -185,7 +185,7 @@ pub unsafe trait Sender: Sized {
     /// assert_eq!(sync_wait(named).unwrap_err(), "status 404");
     /// ```
     #[inline]
-    fn map_err<F, E>(self, function: F) -> MapErr<Self, F>
+    fn map_err<F, E>(self, function: F) -> MapErr<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce(Self::Error) -> E + Send,
     {
@@ -329,7 +329,7 @@ pub unsafe trait Sender: Sized {
     /// The two operations share one piece of storage. A chain that is built at run time goes through
     /// [`boxed`](Sender::boxed), which keeps the stack constant.
     #[inline]
-    fn let_value<F, N>(self, function: F) -> LetValue<Self, F>
+    fn let_value<F, N>(self, function: F) -> LetValue<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce(Self::Value) -> N + Send,
         N: Sender,
@@ -361,7 +361,7 @@ pub unsafe trait Sender: Sized {
     /// The two operations share one piece of storage. A chain that is built at run time goes through
     /// [`boxed`](Sender::boxed), which keeps the stack constant.
     #[inline]
-    fn let_error<F, N>(self, function: F) -> LetError<Self, F>
+    fn let_error<F, N>(self, function: F) -> LetError<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce(Self::Error) -> N + Send,
         N: Sender,
@@ -393,7 +393,7 @@ pub unsafe trait Sender: Sized {
     /// The two operations share one piece of storage. A chain that is built at run time goes through
     /// [`boxed`](Sender::boxed), which keeps the stack constant.
     #[inline]
-    fn let_stopped<F, N>(self, function: F) -> LetStopped<Self, F>
+    fn let_stopped<F, N>(self, function: F) -> LetStopped<Self, F, Self::Value, Self::Error>
     where
         F: FnOnce() -> N + Send,
         N: Sender,
@@ -427,7 +427,7 @@ pub unsafe trait Sender: Sized {
     ///
     /// The second sender is connected in the storage that the first operation no longer needs.
     #[inline]
-    fn sequence<B: Sender + Send>(self, second: B) -> Sequence<Self, B>
+    fn sequence<B: Sender + Send>(self, second: B) -> Sequence<Self, B, Self::Value, Self::Error>
     where
         B::Error: ErrorIs<Self::Error>,
     {
@@ -458,7 +458,7 @@ pub unsafe trait Sender: Sized {
     ///
     /// The clean-up sees [`NeverStop`](crate::stop::NeverStop), so a stop that ended the work does not end the clean-up.
     #[inline]
-    fn finally<C>(self, cleanup: C) -> Finally<Self, C>
+    fn finally<C>(self, cleanup: C) -> Finally<Self, C, Self::Value, Self::Error>
     where
         C: Sender<Value = (), Error: Handled> + Send,
         Self::Value: Send,
@@ -844,7 +844,7 @@ pub unsafe trait Sender: Sized {
     ///
     /// The sender's, then the scheduler's.
     #[inline]
-    fn continues_on<C: Scheduler>(self, scheduler: C) -> ContinuesOn<Self, C>
+    fn continues_on<C: Scheduler>(self, scheduler: C) -> ContinuesOn<Self, C, Self::Value, Self::Error>
     where
         Self::Value: Send,
         Self::Error: Send,

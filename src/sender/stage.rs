@@ -41,12 +41,6 @@ impl<S, O, N> Stage<S, O, N> {
         Stage(UnsafeCell::new(Held::Empty))
     }
 
-    /// Makes a stage that holds a result.
-    #[inline]
-    pub(crate) const fn ended(next: N) -> Self {
-        Stage(UnsafeCell::new(Held::Next(next)))
-    }
-
     /// Takes the sender out, if the stage holds one.
     #[inline]
     pub(crate) fn take_sender(&mut self) -> Option<S> {

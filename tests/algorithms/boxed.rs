@@ -14,7 +14,7 @@ use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop};
 use bowline::stop::{InplaceStopSource, StopSource};
-use bowline::{Operation, Transfer};
+use bowline::{Env, Operation, Priority, Query, Transfer};
 
 const DEEP: usize = 100_000;
 
@@ -561,4 +561,41 @@ fn an_operation_that_panics_when_it_is_destroyed_ends_the_process() {
         let _ = sync_wait(Hostile::new(Trick::OperationPanics, &Census::new()).boxed());
     });
     assert!(said.contains("panicked inside a job"), "{said}");
+}
+
+/// Asks for the priority as a scheduler does.
+struct AskPriority;
+
+impl Query for AskPriority {
+    type Answer = Option<Priority>;
+
+    fn ask<E: Env>(self, env: &E) -> Option<Priority> {
+        env.priority()
+    }
+}
+
+#[test]
+fn the_priority_inside_is_that_of_the_nearest_environment_that_has_one() {
+    let nest = |depth: usize| {
+        let mut sender = read_env(AskPriority).boxed();
+        for _ in 0..depth {
+            sender = sender.boxed();
+        }
+        sender
+    };
+    assert_eq!(sync_wait(nest(3)).unwrap(), None);
+    assert_eq!(
+        sync_wait(nest(3).with_env(Priority::UserInitiated)).unwrap(),
+        Some(Priority::UserInitiated)
+    );
+    let between = nest(3).with_env(Priority::Utility).boxed().boxed();
+    assert_eq!(
+        sync_wait(between.with_env(Priority::UserInitiated)).unwrap(),
+        Some(Priority::Utility)
+    );
+    let other = nest(3).with_env("no priority").boxed().boxed();
+    assert_eq!(
+        sync_wait(other.with_env(Priority::UserInitiated)).unwrap(),
+        Some(Priority::UserInitiated)
+    );
 }

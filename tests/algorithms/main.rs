@@ -24,6 +24,7 @@ mod just_stopped;
 mod let_error;
 mod let_stopped;
 mod let_value;
+mod long_chains;
 mod map_err;
 mod never;
 mod on;
