@@ -80,12 +80,13 @@ const OVER: u8 = 5;
 
 type FirstOperation<S, T, E, N, R> = <S as Sender>::Operation<ChainReceiver<T, E, N, R>>;
 
+/// The caller gives the address of an operation whose first child completes, and accesses nothing of it afterwards.
+type Follow<T, E, N, R> = unsafe fn(NonNull<ChainPrefix<T, E, N, R>>, Completion<T, E>) -> Transfer;
+
 /// The rest of the chain while its first child runs.
 pub struct ChainHead<T, E, N, R> {
     /// Takes the completion of the first child: [`ChainOperation::follow`].
-    ///
-    /// The caller gives the address of an operation whose first child completes, and accesses nothing of it afterwards.
-    follow: unsafe fn(NonNull<ChainPrefix<T, E, N, R>>, Completion<T, E>) -> Transfer,
+    follow: Follow<T, E, N, R>,
     successor: N,
     receiver: R,
     _pinned: PhantomPinned,
