@@ -56,8 +56,13 @@ where
 {
     /// Not started.
     Ready { first: S, successor: N, receiver: R } = READY,
-    /// Not started: the user's code that was to make the first sender has panicked.
-    Failed { payload: Panic, successor: N, receiver: R } = FAILED,
+    /// Not started: the user's code that was to make the first sender has panicked. Always `Some`: the `Option` is for
+    /// builds without `std`, where a panic is uninhabited.
+    Failed {
+        payload: Option<Panic>,
+        successor: N,
+        receiver: R,
+    } = FAILED,
     /// Without a child: the first is being connected or destroyed.
     Between { head: ChainHead<T, E, N, R> } = BETWEEN,
     /// The first child runs.
@@ -126,7 +131,7 @@ where
                 receiver,
             },
             Err(payload) => ChainOperation::Failed {
-                payload,
+                payload: Some(payload),
                 successor,
                 receiver,
             },
@@ -219,7 +224,10 @@ where
                         (ptr::read(payload), ptr::read(successor), ptr::read(receiver));
                     (*prefix).tag = OVER;
                     drop(successor);
-                    receiver.set_panicked(payload)
+                    match payload {
+                        Some(payload) => receiver.set_panicked(payload),
+                        None => receiver.set_stopped(),
+                    }
                 }
                 _ => Transfer::none(),
             }
