@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
 use crate::common::touchy::Touchy;
@@ -302,14 +303,25 @@ fn a_panic_in_schedule_is_the_completion_and_the_sender_is_not_started() {
     }
     // Likewise behind an erased scheduler, inline and not.
     fn check<const WORDS: usize>(census: &Census) {
-        let touchy = TaskScheduler::new(Touchy::<WORDS>::new("schedule", census));
         with_loop(|there| {
-            // The trip is connected before the sender starts, and fails when it is taken.
+            let started = Arc::new(AtomicBool::new(false));
+            let returned = started.clone();
+            // The sender completes after `start` has returned to the loop of `sync_wait`, so the trip is taken.
             let work = just(census.value())
                 .continues_on(there)
+                .then(move |value| {
+                    while !returned.load(SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    value
+                })
                 .affine()
-                .write_env(WithScheduler(touchy));
-            assert_eq!(panic_message(|| sync_wait(work)), "in schedule");
+                .write_env(WithScheduler(TaskScheduler::new(Touchy::<WORDS>::new(
+                    "schedule", census,
+                ))));
+            // The trip was connected before the sender started, and fails when it is taken.
+            let both = when_all((work, just_from(move || started.store(true, SeqCst))));
+            assert_eq!(panic_message(|| sync_wait(both)), "in schedule");
         });
         assert_eq!(census.alive(), 0);
     }
