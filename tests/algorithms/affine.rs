@@ -179,9 +179,7 @@ fn there_is_no_trip_for_a_sender_that_completes_inline() {
     let (outcome, log) = noted(&Log::default(), just_error::<i32, _>("no").affine());
     assert_eq!((outcome.err(), log), (Some("no"), vec![]));
     assert!(<Affine<Just<i32>> as Sender>::COMPLETES.is_inline());
-    assert!(
-        <Affine<Then<ReadEnv<StopRequested>, fn(bool) -> bool, bool, Infallible>> as Sender>::COMPLETES.is_inline()
-    );
+    assert!(<Affine<Then<ReadEnv<StopRequested>, fn(bool) -> bool>> as Sender>::COMPLETES.is_inline());
 }
 
 #[test]

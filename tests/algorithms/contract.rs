@@ -313,7 +313,7 @@ impl<C: Counts, R: Receiver<Token<C>, Token<C>>> Operation for SourceOperation<C
 }
 
 /// The input that completes later, on the run loop that drives the test.
-type Later<C> = ContinuesOn<Source<C>, RunLoopScheduler<'static>, Token<C>, Token<C>>;
+type Later<C> = ContinuesOn<Source<C>, RunLoopScheduler<'static>>;
 
 /// How a sender completed, how many tokens arrived, and how many were alive at that moment; the text of a panic.
 type Ended = (Channel, usize, usize, Option<String>);

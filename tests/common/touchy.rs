@@ -68,7 +68,7 @@ impl<const WORDS: usize> PartialEq for Touchy<WORDS> {
 }
 
 impl<const WORDS: usize> Scheduler for Touchy<WORDS> {
-    type Schedule = Then<Just<Load<WORDS>>, fn(Load<WORDS>), Load<WORDS>, std::convert::Infallible>;
+    type Schedule = Then<Just<Load<WORDS>>, fn(Load<WORDS>)>;
     const INFALLIBLE: bool = true;
 
     fn schedule(&self) -> Self::Schedule {
