@@ -478,8 +478,8 @@ fn random_trees_of_groups_end_after_their_children_and_leave_nothing_behind() {
             }
         }));
         root.is_over();
-        assert_eq!(tree.census.alive(), 0, "round {round}: something is left");
-        while tree.detached.alive() != 0 {
+        // Detached tasks, and the futures that were sent to them, may end a moment later. A value that is left is a hang.
+        while tree.census.alive() + tree.detached.alive() != 0 {
             thread::yield_now();
         }
         seen[match outcome {
