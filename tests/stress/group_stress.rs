@@ -10,7 +10,7 @@ use std::future::{Future, pending};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::common::tasks::*;
@@ -53,8 +53,6 @@ impl Tree {
 pub(crate) struct Node {
     alive: AtomicUsize,
     parent: Option<Arc<Node>>,
-    /// Set when the task has forgotten a future, or sent it away. That keeps the task's frame, and so a result that is not taken.
-    pub(crate) is_kept: AtomicBool,
 }
 
 impl Node {
@@ -62,7 +60,6 @@ impl Node {
         Arc::new(Node {
             alive: AtomicUsize::new(0),
             parent: parent.cloned(),
-            is_kept: AtomicBool::new(false),
         })
     }
 
@@ -155,11 +152,7 @@ pub(crate) fn grow(tree: &Tree, above: &Arc<Node>, seed: u64, depth: u64, outer:
         for _ in 0..random.below(4) {
             step(tree.clone(), node.clone(), random.next(), depth, outer.clone()).await?;
         }
-        let census = match node.is_kept.load(SeqCst) {
-            true => Census::new(),
-            false => tree.census,
-        };
-        Ok((census.value(), node))
+        Ok((tree.census.value(), node))
     })
 }
 

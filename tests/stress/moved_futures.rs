@@ -11,7 +11,6 @@
 use std::future::{Future, pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -238,19 +237,18 @@ pub(crate) fn step(tree: Tree, node: Arc<Node>, seed: u64, depth: u64) -> Part {
         let (times, scope) = (1 + random.below(3), random.below(6));
         let begun = in_scope(scope, polled(work, times)).await;
         let Some(work) = begun else { return Ok(()) };
-        fate(&tree, &node, work, ends, &mut random, &slot).await;
+        fate(&tree, work, ends, &mut random, &slot).await;
         drop(kept);
         Ok::<_, Error>(())
     })
 }
 
 /// Decides what happens to a future that was polled in this task, and moved out of its scope if it was in one.
-async fn fate(tree: &Tree, node: &Node, mut work: Work, ends: bool, random: &mut XorShift, slot: &Slot) {
+async fn fate(tree: &Tree, mut work: Work, ends: bool, random: &mut XorShift, slot: &Slot) {
     let scope = random.below(6);
     match random.below(12) {
         0 => drop(work),
         1 if random.below(8) == 0 => {
-            node.is_kept.store(true, SeqCst);
             forget(Box::pin(work));
         }
         2 if ends => in_scope(scope, work).await,
@@ -282,7 +280,6 @@ async fn fate(tree: &Tree, node: &Node, mut work: Work, ends: bool, random: &mut
         6 => {
             // Sent to a detached task, which may poll and drop it after this task has ended.
             let (held, times, late) = (tree.detached.value(), random.below(3), random.below(2) * 20);
-            node.is_kept.store(true, SeqCst);
             let handle = task::detach(async move {
                 let _held = held;
                 hops(late as usize).await;
@@ -303,7 +300,6 @@ async fn fate(tree: &Tree, node: &Node, mut work: Work, ends: bool, random: &mut
                 0 if ends => _ = in_scope(scope, all.next()).await,
                 1 if random.below(8) == 0 => {
                     if poll_fn(|cx| Poll::Ready(all.poll_next_unpin(cx).is_pending())).await {
-                        node.is_kept.store(true, SeqCst);
                         forget(Box::pin(all));
                     }
                 }

@@ -10,13 +10,14 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::tasks::begin;
 use crate::common::*;
 use bowline::WithStopToken;
 use bowline::factories::Never;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
-use bowline::task::{Task, TaskFuture};
+use bowline::task::{self, Task, TaskFuture};
 
 /// Polls a future once, drops it, and returns whether it was ready.
 async fn poll_and_drop<F: Future>(future: F) -> bool {
@@ -802,4 +803,44 @@ fn a_child_that_has_ended_is_forgotten() {
         None
     });
     assert_eq!(census.alive(), 1);
+}
+
+#[test]
+fn the_result_of_a_task_that_nobody_awaits_any_more_is_dropped_though_a_forgotten_await_refers_to_the_task() {
+    let busy = ThreadPool::new(1);
+    everywhere(|| {
+        let (scheduler, census) = (busy.scheduler(), Census::new());
+        async move {
+            let (value, seen) = (census.value(), census.clone());
+            as_a_task(async move {
+                let worker = hold(scheduler);
+                let forgets = Task::new(async move {
+                    forget(begin(awaited(scheduler.schedule().unstoppable())).await);
+                    value
+                });
+                // It has its result, and waits for what it has forgotten.
+                assert!(!poll_and_drop(forgets.into_future()).await);
+                assert_eq!(seen.alive(), 1);
+                drop(worker);
+            })
+            .await;
+            assert_eq!(census.alive(), 0);
+        }
+    });
+}
+
+#[test]
+fn the_result_of_a_child_that_its_group_discards_is_dropped_though_a_forgotten_await_refers_to_the_child() {
+    everywhere(|| async {
+        let census = Census::new();
+        let value = census.value();
+        task::group(async |group| {
+            group.spawn(async move {
+                forget(begin(awaited(forever())).await);
+                value
+            });
+        })
+        .await;
+        assert_eq!(census.alive(), 0);
+    });
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::demand::demand;
 use crate::task::frame::Header;
-use crate::{Completes, Completion, Receiver, Scheduler, Sender};
+use crate::{Completes, Receiver, Scheduler, Sender};
 
 /// A coroutine: an `async` block that is a sender.
 ///
@@ -230,14 +230,8 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
 
 impl<T, E, Cx> Drop for Task<T, E, Cx> {
     fn drop(&mut self) {
-        // SAFETY: the task owns the frame. A result that was not taken is dropped here, not with the last waker.
-        unsafe {
-            if Header::is_done(self.frame) {
-                drop(Header::take::<Completion<T, E>>(self.frame));
-            } else {
-                Header::release(self.frame);
-            }
-        }
+        // SAFETY: the task owns the frame and its result, and does not use them afterwards.
+        unsafe { Header::disown(self.frame) };
     }
 }
 

@@ -193,6 +193,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         poll_here: Self::poll_here,
         take: Self::take,
         free: Self::free,
+        discard: Self::discard,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
         leave: if Cx::INHERITS { None } else { Some(Self::leave) },
         allocate: Self::allocate,
@@ -303,6 +304,16 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
             let payload = Panic::catch(|| *stage = FrameStage::Empty).err().unwrap_or(payload);
             stage.write(FrameStage::Result(Completion::Panicked(payload)));
         }
+    }
+
+    /// Drops the result.
+    ///
+    /// # Safety
+    ///
+    /// `header` is that of such a frame, whose future was dropped. The caller polls the frame, or owns it and it is done.
+    unsafe fn discard(header: NonNull<Header>) {
+        // SAFETY: the caller's promise: it owns the stage.
+        unsafe { (*header.cast::<Self>().as_ptr()).stage = FrameStage::Empty };
     }
 
     /// Drops the frame's own context. A panic of the destructor becomes the result.

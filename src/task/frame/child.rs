@@ -167,7 +167,7 @@ impl Header {
         header.add_pending(-1, 0);
         // The owner waits for this call. Nothing of the child is in flight, and no count of it is pending.
         let none = PendingCounts::default();
-        inner.state.try_finish_private(none) || inner.state.finish(none) == Finish::Done
+        inner.state.try_finish_private(none) || inner.state.finish(none, true) == Finish::Done
     }
 
     /// Stops a child that is not awaited any more. The thread that polls it drops its future; the parent is done after

@@ -60,7 +60,12 @@ pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: 
         leave_scope(scope);
         return true;
     }
-    let finish = header.state.finish(pending);
+    let mut finish = header.state.finish(pending, true);
+    if finish == Finish::Unowned {
+        // SAFETY: the caller polls the frame. Its future was dropped, so nothing uses the result.
+        unsafe { (header.vtable.discard)(frame) };
+        finish = header.state.finish(pending, false);
+    }
     if finish == Finish::Waits {
         assert!(is_plain, "an await began when the future was gone");
         return false;

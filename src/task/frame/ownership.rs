@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
+use super::state::OwnerRelease;
 use super::{Header, header_of};
 use crate::Panic;
 use crate::sync::per_thread;
@@ -39,18 +40,46 @@ impl Header {
         unsafe { this.as_ref() }.state.add_reference();
     }
 
-    /// Releases the owner's reference. A frame that runs continues, and its parent is not done before it.
+    /// Releases a reference. A frame that runs continues, and its parent is not done before it.
     ///
     /// # Safety
     ///
-    /// The caller is the owner, and does not use the frame afterwards.
+    /// The caller holds the reference, and does not use the frame afterwards.
     pub(in crate::task) unsafe fn release(this: NonNull<Header>) {
         // The tracker tells whether the frame was started: unlike the placement, the polling thread never changes it.
-        // SAFETY: a frame that was not started is not shared. The caller holds the owner's reference to any other.
+        // SAFETY: a frame that was not started is not shared. The caller holds the reference to any other.
         unsafe {
             match header_of(this).tracker.get().is_null() {
                 true => free(this),
                 false => Header::release_started(this),
+            }
+        }
+    }
+
+    /// Releases the owner's reference, and drops the result: now, or when the frame is done. Whoever else refers to the frame
+    /// keeps its memory, and not its result.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the frame and its result, and does not use the frame afterwards.
+    pub(in crate::task) unsafe fn disown(this: NonNull<Header>) {
+        let header = header_of(this);
+        // SAFETY: a frame that was not started is not shared. The owner's reference keeps any other alive until it is released, and
+        // the result of a frame that is done is the owner's alone.
+        unsafe {
+            if header.tracker.get().is_null() {
+                return free(this);
+            }
+            match header.state.release_owner() {
+                OwnerRelease::Left => {}
+                OwnerRelease::Last => free(this),
+                OwnerRelease::Shared => {
+                    let dropped = Panic::catch(|| (header.vtable.discard)(this));
+                    Header::release_started(this);
+                    if let Err(payload) = dropped {
+                        payload.resume();
+                    }
+                }
             }
         }
     }

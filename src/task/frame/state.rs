@@ -5,7 +5,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Four flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
+/// Five flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
 ///
 /// | flag | means | set by | cleared by |
 /// |---|---|---|---|
@@ -13,6 +13,7 @@ use crate::sync::atomic::{
 /// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` and [`requeue`](FrameState::requeue) |
 /// | `DONE` | the future was dropped, and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
 /// | `MOVED` | a waker is registered for an await of the frame: see [`moved`](super::moved) | the polling thread, under the lock of the strand | the thread that takes the last such waker, under that lock. So a frame without awaits does not have it |
+/// | `UNOWNED` | the owner released a frame that was not done: [`finish`](FrameState::finish) has the result dropped | the owner, in [`release_owner`](FrameState::release_owner) | never |
 ///
 /// | count | one for each | the frame |
 /// |---|---|---|
@@ -33,7 +34,8 @@ const BUSY: usize = 1;
 const NOTIFIED: usize = 2;
 const DONE: usize = 4;
 const MOVED: usize = 8;
-const AWAIT: usize = 16;
+const UNOWNED: usize = 16;
+const AWAIT: usize = 32;
 /// The awaits occupy the lower half of the word, and borrow from the upper half while they are below zero.
 const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
 /// A count beyond this is the result of leaking: the process aborts before it overflows.
@@ -97,11 +99,24 @@ pub(super) enum Wake {
     Moved,
 }
 
+/// What the owner does about the result of a frame that it releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerRelease {
+    /// The frame is not done. The thread that polls it drops the result.
+    Left,
+    /// The frame is done, and others refer to it. The caller drops the result, and then releases its reference.
+    Shared,
+    /// The frame is done, and the caller's reference is the last one: it frees the frame.
+    Last,
+}
+
 /// Whether a frame without a future is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// Something that it began is in flight.
     Waits,
+    /// Nobody takes the result, and other references keep the frame: the caller drops the result, and finishes again.
+    Unowned,
     Done,
     /// The frame is done, and no reference is left: the caller frees it.
     Free,
@@ -147,6 +162,24 @@ impl FrameState {
     pub(super) fn release_reference(&self) -> bool {
         let is_last = |state: usize| state & DONE != 0 && state / REFERENCE == 1;
         is_last(self.0.load(Acquire)) || is_last(self.0.fetch_sub(REFERENCE, AcqRel))
+    }
+
+    /// Releases the owner's reference to a frame that is not done. Of a frame that is, the owner keeps it for now.
+    pub(super) fn release_owner(&self) -> OwnerRelease {
+        let mut state = self.0.load(Acquire);
+        loop {
+            if state & DONE != 0 {
+                return match state / REFERENCE == 1 {
+                    true => OwnerRelease::Last,
+                    false => OwnerRelease::Shared,
+                };
+            }
+            let next = state.wrapping_sub(REFERENCE) | UNOWNED;
+            match self.0.compare_exchange_weak(state, next, AcqRel, Acquire) {
+                Err(now) => state = now,
+                Ok(_) => return OwnerRelease::Left,
+            }
+        }
     }
 
     /// Wakes the frame, and releases what the caller holds, in one step.
@@ -251,14 +284,17 @@ impl FrameState {
         is_private
     }
 
-    /// Finishes a frame whose future was dropped, unless an await is in flight.
-    pub(super) fn finish(&self, pending: PendingCounts) -> Finish {
+    /// Finishes a frame whose future was dropped, unless an await is in flight, or its result is to be dropped first.
+    pub(super) fn finish(&self, pending: PendingCounts, has_result: bool) -> Finish {
         let pending = pending.word();
         let mut state = self.0.load(Acquire);
         loop {
             let counted = state.wrapping_add(pending);
             if counted % REFERENCE / AWAIT != 0 {
                 return Finish::Waits;
+            }
+            if has_result && counted & UNOWNED != 0 && counted / REFERENCE != 0 {
+                return Finish::Unowned;
             }
             let next = (counted & !(BUSY | NOTIFIED)) | DONE;
             match self.0.compare_exchange_weak(state, next, AcqRel, Acquire) {

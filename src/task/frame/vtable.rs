@@ -19,6 +19,8 @@ pub(in crate::task) struct FrameVtable {
     pub(in crate::task) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
     /// Drops the future or the result, and frees the memory.
     pub(in crate::task) free: unsafe fn(NonNull<Header>),
+    /// Drops the result, and keeps the memory.
+    pub(in crate::task) discard: unsafe fn(NonNull<Header>),
     /// Creates the frame's own context inside another one. `None` if the frame uses that other context.
     pub(in crate::task) adopt: Option<Adopt>,
     /// Drops the frame's own context, if it has one.

@@ -114,8 +114,8 @@ impl EndedChild {
 
 impl Drop for EndedChild {
     fn drop(&mut self) {
-        // SAFETY: the child is owned, and not used afterwards.
-        unsafe { Header::release(self.0.cast()) };
+        // SAFETY: the child and its result are owned, and not used afterwards.
+        unsafe { Header::disown(self.0.cast()) };
     }
 }
 
