@@ -17,7 +17,7 @@ use bowline::stop::StopSource;
 use bowline::task::{FromEnv, InAllocator, Providing, SenderFuture, Task};
 use loom::thread;
 
-use crate::support::{Ended, Remote, Root, Watched, World, explore, race};
+use crate::support::{Census, Ended, Remote, Root, Watched, World, explore, race};
 
 /// A wrapper that is `Send`: the threads of a model share one system thread, and `loom` watches what they share.
 pub struct Sendable<F>(pub F);
@@ -386,6 +386,39 @@ fn a_task_waits_for_an_await_that_it_let_go_of() {
         world.threads.join();
         assert_eq!(report.get(), Ended::Value(5));
         seen.note(if report.here() { "here" } else { "there" });
+        drop(away.lock().expect("nobody panicked").take());
+        world.end();
+    });
+}
+
+/// The owner of a child that has its value drops its future, while a sender that the child let go of completes. The value goes
+/// with the later of the two, although the future of that sender still refers to the child.
+#[test]
+fn the_value_of_a_child_goes_with_its_owner_or_with_its_end() {
+    explore(3, &["here", "there"], |seen| {
+        let world = World::default();
+        let (root, report) = world.root();
+        let (remote, given, children) = (world.remote(6), world.census.value(5), Census::default());
+        let away = Arc::new(Mutex::new(None));
+        let (kept, value) = (away.clone(), children.value(4));
+        let inside = async move {
+            let child = task(async move {
+                let mut sender = Box::pin(awaited(remote));
+                poll_fn(|context| Poll::Ready(sender.as_mut().poll(context).is_pending())).await;
+                *kept.lock().expect("nobody panicked") = Some(sender);
+                Ok(value)
+            });
+            let mut child = Box::pin(child.into_future());
+            poll_fn(|context| Poll::Ready(drop(child.as_mut().poll(context)))).await;
+            drop(child);
+            given.touch();
+            Ok(given)
+        };
+        begin(task(inside), root);
+        world.threads.join();
+        assert_eq!(report.get(), Ended::Value(5));
+        seen.note(if report.here() { "here" } else { "there" });
+        assert_eq!(children.alive(), 0, "the value stayed with the future");
         drop(away.lock().expect("nobody panicked").take());
         world.end();
     });
