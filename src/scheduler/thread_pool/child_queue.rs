@@ -8,7 +8,11 @@
 //!
 //! The newest entries are in an array of [`CAPACITY`] pointers, so that a thief takes several without accessing the
 //! entries. Older ones are in an intrusive list. When the array is full, its older half moves to the list. When it is
-//! empty, the newest of the list move back. So the queue has no limit, and needs no memory of its own.
+//! empty, the occupant pops from the list. So the queue has no limit, and needs no memory of its own.
+//!
+//! The list is a stack of such halves, and each half is popped in the order of its pushes. So a tree is walked
+//! depth-first, half by half. A large group is walked mostly in the order in which its frames lie in memory, each frame
+//! once, so that the processor fetches the next one in time.
 //!
 //! # Who may access what
 //!
@@ -56,6 +60,8 @@ pub(super) struct ChildQueue {
     pushes: AtomicUsize,
 }
 
+type OlderChildren = List<Entry, Beside<Entry>>;
+
 /// The entries of a [`ChildQueue`].
 struct Children {
     /// The pointers of the entries with numbers `top..bottom`, each at its number modulo the capacity. Null at all
@@ -65,8 +71,8 @@ struct Children {
     top: usize,
     /// The number of the next push.
     bottom: usize,
-    /// The entries that are older than those in the array.
-    older: List<Entry, Beside<Entry>>,
+    /// The entries that are older than those in the array, the next to pop first.
+    older: OlderChildren,
     /// The number of all entries.
     count: usize,
     /// The index of the seat.
@@ -210,45 +216,27 @@ impl Children {
         self.count += 1;
     }
 
-    /// Moves the older half of the full array to the list.
+    /// Moves the older half of the full array to the list. The oldest of the half becomes the first.
     #[cold]
     fn spill(&mut self) {
-        for _ in 0..CAPACITY / 2 {
-            if let Some(entry) = self.take_top() {
+        let end = self.top.wrapping_add(CAPACITY / 2);
+        for back in 1..=CAPACITY / 2 {
+            if let Some(entry) = self.take(end.wrapping_sub(back)) {
                 // SAFETY: an entry in the array is valid. It was taken out, so it is in no list.
                 unsafe {
                     entry.as_ref().set_place(EntryPlace::OlderChildren(self.seat));
-                    self.older.push_back(entry);
+                    self.older.push_front(entry);
                 }
             }
         }
-    }
-
-    /// Moves the newest entries of the list to the empty array.
-    #[cold]
-    fn refill(&mut self) {
-        while self.bottom.wrapping_sub(self.top) < CAPACITY / 2
-            && let Some(entry) = self.older.last()
-        {
-            self.top = self.top.wrapping_sub(1);
-            let at = self.top & MASK;
-            // SAFETY: an entry in the list is valid.
-            unsafe {
-                self.older.remove(entry);
-                entry.as_ref().set_place(EntryPlace::Children(self.seat, at));
-            }
-            self.array[at] = entry.as_ptr();
-        }
+        self.top = end;
     }
 
     #[inline]
     fn pop_newest(&mut self) -> Option<OwnedEntry> {
         loop {
             if self.bottom == self.top {
-                self.refill();
-                if self.bottom == self.top {
-                    return None;
-                }
+                return self.pop_listed(List::first);
             }
             self.bottom = self.bottom.wrapping_sub(1);
             if let Some(entry) = self.take(self.bottom) {
@@ -263,7 +251,7 @@ impl Children {
     }
 
     fn pop_oldest(&mut self) -> Option<OwnedEntry> {
-        if let Some(entry) = self.pop_listed() {
+        if let Some(entry) = self.pop_listed(List::last) {
             return Some(entry);
         }
         while self.bottom != self.top {
@@ -276,12 +264,15 @@ impl Children {
         None
     }
 
-    /// Takes the oldest entry of the list.
-    fn pop_listed(&mut self) -> Option<OwnedEntry> {
-        let entry = self.older.pop_front()?;
+    /// Takes an entry of the list: the first is the next to pop, and the last is of the oldest.
+    fn pop_listed(&mut self, which: fn(&OlderChildren) -> Option<NonNull<Entry>>) -> Option<OwnedEntry> {
+        let entry = which(&self.older)?;
         self.count -= 1;
-        // SAFETY: the entry was taken out of the list, so it is valid and in no queue.
-        let entry = unsafe { OwnedEntry::new(entry) };
+        // SAFETY: the entry is in the list, so it is valid. Then it is in no queue.
+        let entry = unsafe {
+            self.older.remove(entry);
+            OwnedEntry::new(entry)
+        };
         // With another place, it is known not to be in the list.
         entry.get().set_place(EntryPlace::Coming);
         Some(entry)
@@ -301,7 +292,7 @@ impl Children {
         }
         if self.bottom == self.top {
             for to in room.take(LISTED_BATCH) {
-                match self.pop_listed() {
+                match self.pop_listed(List::last) {
                     Some(entry) => *to = entry.into_raw().as_ptr(),
                     None => break,
                 }
