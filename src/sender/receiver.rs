@@ -52,22 +52,22 @@ macro_rules! receive_as_completion {
     ($value:ty, $error:ty) => {
         #[inline]
         fn set_value(self, value: $value) -> $crate::Transfer {
-            self.complete($crate::Completion::Value(value))
+            self.complete($crate::Completion::<$value, $error>::Value(value))
         }
 
         #[inline]
         fn set_error(self, error: $error) -> $crate::Transfer {
-            self.complete($crate::Completion::Error(error))
+            self.complete($crate::Completion::<$value, $error>::Error(error))
         }
 
         #[inline]
         fn set_stopped(self) -> $crate::Transfer {
-            self.complete($crate::Completion::Stopped)
+            self.complete($crate::Completion::<$value, $error>::Stopped)
         }
 
         #[inline]
         fn set_panicked(self, payload: $crate::Panic) -> $crate::Transfer {
-            self.complete($crate::Completion::Panicked(payload))
+            self.complete($crate::Completion::<$value, $error>::Panicked(payload))
         }
 
         #[inline]

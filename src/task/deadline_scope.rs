@@ -1,7 +1,7 @@
 //! The scope of a deadline: a timer that stops the inside.
 
 use core::convert::Infallible;
-use core::mem::MaybeUninit;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::NonNull;
 use std::time::Instant;
@@ -9,13 +9,14 @@ use std::time::Instant;
 use super::frame::{ContextScope, Header, Polling, Stops};
 use super::strand::{Change, Context, Leftover, scoped_future};
 use crate::scheduler::TimerSchedule;
+use crate::sender::receiver::receive_as_completion;
 use crate::sender::{current, start};
 use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::{EmptyEnv, Panic, Patched, Receiver, Sender, Transfer, WithStopToken};
+use crate::{Completion, EmptyEnv, Patched, Receiver, Sender, Transfer, WithStopToken};
 
 /// The change of a deadline: a timer, and the stop source of the inside.
 ///
@@ -258,8 +259,10 @@ struct Expiry {
 unsafe impl Send for Expiry {}
 
 impl Expiry {
-    fn over(self, expired: bool) -> Transfer {
-        let this = core::mem::ManuallyDrop::new(self);
+    fn complete(self, completion: Completion<(), Infallible>) -> Transfer {
+        let expired = matches!(completion, Completion::Value(()));
+        drop(completion);
+        let this = ManuallyDrop::new(self);
         // SAFETY: consumes the receiver without its `Drop`, so this is the one completion.
         unsafe { DeadlineScope::timer_over(this.limit, expired) }
     }
@@ -274,22 +277,7 @@ impl Receiver<(), Infallible> for Expiry {
         Patched::new(WithStopToken(token), EmptyEnv)
     }
 
-    fn set_value(self, (): ()) -> Transfer {
-        self.over(true)
-    }
-
-    fn set_error(self, error: Infallible) -> Transfer {
-        match error {}
-    }
-
-    fn set_stopped(self) -> Transfer {
-        self.over(false)
-    }
-
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        drop(payload);
-        self.over(false)
-    }
+    receive_as_completion!((), Infallible);
 }
 
 impl Drop for Expiry {

@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 
 use super::coroutine::Task;
 use crate::scheduler::thread_pool::Scope;
-use crate::{EmptyEnv, Panic, Receiver, Transfer, starts_on, submit};
+use crate::sender::receiver::receive_as_completion;
+use crate::{Completion, EmptyEnv, Receiver, Transfer, starts_on, submit};
 
 impl<'scope> Scope<'scope> {
     /// Runs a future as a task on the scope's pool. The future may borrow what outlives `'scope`; the scope waits for it.
@@ -82,21 +83,15 @@ impl Receiver<(), Infallible> for ScopedChild {
         EmptyEnv
     }
 
-    fn set_value(self, (): ()) -> Transfer {
-        Transfer::none()
-    }
+    receive_as_completion!((), Infallible);
+}
 
-    fn set_error(self, error: Infallible) -> Transfer {
-        match error {}
-    }
-
-    fn set_stopped(self) -> Transfer {
-        Transfer::none()
-    }
-
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        // SAFETY: the scope is alive: the count that `drop` releases is still held.
-        unsafe { self.scope.as_ref() }.panicked(payload);
+impl ScopedChild {
+    fn complete(self, completion: Completion<(), Infallible>) -> Transfer {
+        if let Completion::Panicked(payload) = completion {
+            // SAFETY: the scope is alive: the count that `drop` releases is still held.
+            unsafe { self.scope.as_ref() }.panicked(payload);
+        }
         Transfer::none()
     }
 }

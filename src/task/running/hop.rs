@@ -10,6 +10,7 @@ use core::ptr::{self, NonNull};
 use crate::memory::OutOfMemoryError;
 use crate::scheduler::hop_to;
 use crate::sender::native::{Queue, RawNative};
+use crate::sender::receiver::receive_as_completion;
 use crate::sender::start;
 use crate::stop::NeverStop;
 use crate::sync::atomic::{
@@ -17,7 +18,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use crate::task::frame::{Header, Home, Polling};
-use crate::{Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completion, Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// The part of a hop that does not depend on the scheduler's type.
 ///
@@ -313,7 +314,12 @@ pub(crate) struct HopReceiver {
 unsafe impl Send for HopReceiver {}
 
 impl HopReceiver {
-    fn end(self) -> Transfer {
+    /// Resumes the task in every case. The scheduler declared itself infallible at compile time.
+    fn complete<E>(self, completion: Completion<(), E>) -> Transfer {
+        match completion {
+            Completion::Panicked(payload) => payload.discard(),
+            other => drop(other),
+        }
         let this = ManuallyDrop::new(self);
         // SAFETY: the hop is busy until this call.
         unsafe { Hop::end(this.hop) }
@@ -330,24 +336,7 @@ impl<E> Receiver<(), E> for HopReceiver {
         }
     }
 
-    fn set_value(self, (): ()) -> Transfer {
-        self.end()
-    }
-
-    /// Resumes the task all the same. The scheduler declared itself infallible at compile time.
-    fn set_error(self, error: E) -> Transfer {
-        drop(error);
-        self.end()
-    }
-
-    fn set_stopped(self) -> Transfer {
-        self.end()
-    }
-
-    fn set_panicked(self, payload: Panic) -> Transfer {
-        payload.discard();
-        self.end()
-    }
+    receive_as_completion!((), E);
 }
 
 impl Drop for HopReceiver {
