@@ -4,12 +4,11 @@ use core::fmt;
 use core::future::Future;
 use core::hash::{Hash, Hasher};
 use core::pin::Pin;
-use core::task::{Context as Cx, Poll, ready};
+use core::task::{Context as Cx, Poll};
 
 use allocator_api2::alloc::Allocator;
 
-use super::awaiting::SenderFuture;
-use super::children::{AsResult, ChildClaim, ChildJoin, InCache, SpawnOptions, TaskError, solo};
+use super::children::{AsResult, ChildClaim, InCache, SpawnOptions, TaskError, solo};
 use super::coroutine::InAllocator;
 use super::strand::{Reason, TaskRef};
 use crate::Priority;
@@ -44,7 +43,7 @@ where
     F::IntoFuture: Send + 'static,
 {
     let start = (None, Cached);
-    Handle::new(solo::start::<_, _, InCache>(future.into_future(), None, start))
+    Handle::new(solo::start::<_, _, _, InCache>(future.into_future(), None, start))
 }
 
 /// Starts a task like [`detach`], with a priority, a scheduler, a name or an allocator.
@@ -67,7 +66,11 @@ where
     A: Allocator + Clone + Send + Sync + 'static,
 {
     let start = options.into_parts();
-    Handle::new(solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start))
+    Handle::new(solo::start::<_, _, _, InAllocator<A>>(
+        future.into_future(),
+        None,
+        start,
+    ))
 }
 
 /// A handle of a [detached](detach) task. Awaiting it returns the task's output.
@@ -79,23 +82,16 @@ where
 /// # Panics
 ///
 /// When it is polled again after it has returned the task's result.
-pub struct Handle<T: Send + 'static> {
-    /// Dropped before the claim, through which it waits.
-    join: Option<SenderFuture<ChildJoin<T, AsResult>>>,
-    claim: ChildClaim<T>,
-}
+pub struct Handle<T: Send + 'static>(ChildClaim<T, AsResult>);
 
 // SAFETY: a shared handle gives access only to the task's state, which is `Sync`; the result needs `&mut`.
 unsafe impl<T: Send + 'static> Sync for Handle<T> {}
 
 impl<T: Send + 'static> Handle<T> {
     #[track_caller]
-    fn new(started: Result<ChildClaim<T>, OutOfMemoryError>) -> Self {
+    fn new(started: Result<ChildClaim<T, AsResult>, OutOfMemoryError>) -> Self {
         match started {
-            Ok(claim) => Handle {
-                join: Some(SenderFuture::new(claim.join())),
-                claim,
-            },
+            Ok(claim) => Handle(claim),
             Err(error) => panic!("cannot detach a task: {error}"),
         }
     }
@@ -109,7 +105,7 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Cancels the task with a reason, which the task [can read](super::cancellation_reason).
     pub fn cancel_for(&self, reason: Reason) {
-        self.claim.task().cancel(reason.into());
+        self.0.task.cancel(reason.into());
     }
 
     /// Returns whether the task was cancelled.
@@ -119,7 +115,7 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Returns why the task was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
-        self.claim.task().why().map(Reason::from)
+        self.0.task.why().map(Reason::from)
     }
 
     /// Returns a reference to the task, which stays valid after the task has ended.
@@ -132,7 +128,7 @@ impl<T: Send + 'static> Handle<T> {
     /// assert_eq!(task::block_on(handle).unwrap(), Some(detached));
     /// ```
     pub fn task(&self) -> TaskRef {
-        self.claim.task().task()
+        self.0.task.task()
     }
 
     /// Raises the task permanently to at least this priority, and with it everything that it waits for.
@@ -150,12 +146,12 @@ impl<T: Send + 'static> Handle<T> {
     /// assert_eq!(task::block_on(handle).unwrap(), "done");
     /// ```
     pub fn raise(&self, priority: Priority) {
-        self.claim.task().raise(priority);
+        self.0.task.raise(priority);
     }
 
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.claim.task().is_finished()
+        self.0.task.is_finished()
     }
 }
 
@@ -163,19 +159,13 @@ impl<T: Send + 'static> Future for Handle<T> {
     type Output = Result<T, TaskError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let Some(join) = &mut this.join else {
-            panic!("a `Handle` was polled again after it had given its result");
-        };
-        let Ok(result) = ready!(Pin::new(join).poll(cx));
-        this.join = None;
-        Poll::Ready(result)
+        self.get_mut().0.poll(cx)
     }
 }
 
 impl<T: Send + 'static> PartialEq for Handle<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.claim.task().address() == other.claim.task().address()
+        self.0.task.address() == other.0.task.address()
     }
 }
 
@@ -183,7 +173,7 @@ impl<T: Send + 'static> Eq for Handle<T> {}
 
 impl<T: Send + 'static> Hash for Handle<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.claim.task().address().hash(state);
+        self.0.task.address().hash(state);
     }
 }
 

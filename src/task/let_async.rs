@@ -3,10 +3,9 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context as Cx, Poll, ready};
+use core::task::{Context as Cx, Poll};
 
-use super::awaiting::SenderFuture;
-use super::children::{AsItIs, ChildClaim, ChildJoin, InCache, solo};
+use super::children::{AsItIs, ChildClaim, InCache, solo};
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
 
@@ -50,11 +49,8 @@ where
         Header::current().is_some(),
         "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
     );
-    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, (None, Cached))) {
-        Ok(claim) => AsyncLet {
-            join: Some(SenderFuture::new(claim.join())),
-            claim,
-        },
+    match Polling::with(|polling| solo::start::<_, _, _, InCache>(future.into_future(), polling, (None, Cached))) {
+        Ok(claim) => AsyncLet(claim),
         Err(error) => panic!("cannot start a child: {error}"),
     }
 }
@@ -72,16 +68,12 @@ where
 ///
 /// When it is polled again after it has returned the child's value.
 #[must_use = "a child that is not awaited is cancelled when this is dropped"]
-pub struct AsyncLet<T: Send + 'static> {
-    /// Dropped before the claim, through which it waits.
-    join: Option<SenderFuture<ChildJoin<T, AsItIs>>>,
-    claim: ChildClaim<T>,
-}
+pub struct AsyncLet<T: Send + 'static>(ChildClaim<T, AsItIs>);
 
 impl<T: Send + 'static> AsyncLet<T> {
     /// Returns whether the child has ended.
     pub fn is_finished(&self) -> bool {
-        self.claim.task().is_finished()
+        self.0.task.is_finished()
     }
 }
 
@@ -89,13 +81,7 @@ impl<T: Send + 'static> Future for AsyncLet<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<T> {
-        let this = self.get_mut();
-        let Some(join) = &mut this.join else {
-            panic!("an `AsyncLet` was polled again after it had given its result");
-        };
-        let Ok(value) = ready!(Pin::new(join).poll(cx));
-        this.join = None;
-        Poll::Ready(value)
+        self.get_mut().0.poll(cx)
     }
 }
 

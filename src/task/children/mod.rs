@@ -39,4 +39,4 @@ pub(super) mod solo;
 pub use self::error::TaskError;
 pub use self::options::SpawnOptions;
 pub(super) use self::place::{ChildPlace, InCache};
-pub(super) use self::solo::{AsItIs, AsResult, ChildClaim, ChildJoin};
+pub(super) use self::solo::{AsItIs, AsResult, ChildClaim};

@@ -55,6 +55,8 @@ pub(super) fn waiting(word: *mut Joiner) -> Option<NonNull<Joiner>> {
 /// The way in which the result of a child is delivered.
 pub(in crate::task) trait Deliver<T>: 'static {
     type Value: Send;
+    /// The name of the claim, for messages.
+    const CLAIM: &'static str;
 
     fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer;
 }
@@ -64,6 +66,7 @@ pub(in crate::task) struct AsResult;
 
 impl<T: Send + 'static> Deliver<T> for AsResult {
     type Value = Result<T, TaskError>;
+    const CLAIM: &'static str = "a `Handle`";
 
     fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer {
         receiver.set_value(TaskError::result(completion))
@@ -75,6 +78,7 @@ pub(in crate::task) struct AsItIs;
 
 impl<T: Send + 'static> Deliver<T> for AsItIs {
     type Value = T;
+    const CLAIM: &'static str = "an `AsyncLet`";
 
     fn deliver<R: Receiver<Self::Value, Infallible>>(completion: Completion<T, Infallible>, receiver: R) -> Transfer {
         completion.deliver(receiver)

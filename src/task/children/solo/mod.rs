@@ -11,12 +11,14 @@ mod join;
 mod start;
 
 use core::cell::Cell;
-use core::marker::PhantomData;
+use core::future::Future;
+use core::pin::Pin;
 use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll, ready};
 use std::boxed::Box;
 
-pub(in crate::task) use self::join::{AsItIs, AsResult, ChildJoin};
-use self::join::{DONE, Deliver, GONE, Joiner, ORPHAN, OVER, TAKEN, waiting};
+pub(in crate::task) use self::join::{AsItIs, AsResult};
+use self::join::{ChildJoin, DONE, Deliver, GONE, Joiner, ORPHAN, OVER, TAKEN, waiting};
 pub(in crate::task) use self::start::start;
 use crate::report::{Report, report};
 use crate::sender::stage::container_of;
@@ -25,6 +27,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use crate::task::awaiting::SenderFuture;
 use crate::task::children::ChildPlace;
 use crate::task::children::branch::Branch;
 use crate::task::frame::{Header, Placement, Polling};
@@ -321,29 +324,30 @@ unsafe impl Tethered for Solo {
     }
 }
 
-/// The right to the result of a child. After its drop a detached child continues; any other child is stopped, and its parent waits
+/// The right to the result of a child, and the wait for it. After its drop a detached child continues; any other child is stopped, and its parent waits
 /// for it.
-pub(in crate::task) struct ChildClaim<T> {
-    task: SoloRef,
-    _value: PhantomData<fn() -> T>,
+pub(in crate::task) struct ChildClaim<T: Send + 'static, D: Deliver<T>> {
+    /// `None` once the result was taken.
+    join: Option<SenderFuture<ChildJoin<T, D>>>,
+    pub(in crate::task) task: SoloRef,
 }
 
-impl<T> ChildClaim<T> {
-    pub(in crate::task) fn task(&self) -> &SoloRef {
-        &self.task
-    }
-
-    /// Returns a sender of the result.
-    pub(in crate::task) fn join<D: Deliver<T>>(&self) -> ChildJoin<T, D> {
-        ChildJoin {
-            task: self.task.clone(),
-            _value: PhantomData,
-        }
+impl<T: Send + 'static, D: Deliver<T>> ChildClaim<T, D> {
+    /// Waits for the result. Panics after it was taken.
+    pub(in crate::task) fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<D::Value> {
+        let Some(join) = &mut self.join else {
+            panic!("{} was polled again after it had given its result", D::CLAIM);
+        };
+        let Ok(result) = ready!(Pin::new(join).poll(cx));
+        self.join = None;
+        Poll::Ready(result)
     }
 }
 
-impl<T> Drop for ChildClaim<T> {
+impl<T: Send + 'static, D: Deliver<T>> Drop for ChildClaim<T, D> {
     fn drop(&mut self) {
+        // The join waits through the claim, and so ends first.
+        self.join = None;
         let solo = self.task.solo();
         let is_disclaimed = match solo.branch.frame {
             None => solo.disclaim(false),

@@ -8,10 +8,12 @@ use core::mem;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
+use super::join::{ChildJoin, Deliver};
 use super::{ChildClaim, Solo, SoloRef};
 use crate::memory::OutOfMemoryError;
 use crate::sender::stage::container_of;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
+use crate::task::awaiting::SenderFuture;
 use crate::task::children::ChildPlace;
 use crate::task::children::branch::{Branch, discard};
 use crate::task::coroutine::{Frame, Plain, TaskContext};
@@ -22,13 +24,14 @@ use crate::task::strand::{Locals, Tether, ToRaise, Unit, raising};
 type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
 
 /// Starts a single child: of the frame `polling`, which waits for it, or detached.
-pub(in crate::task) fn start<T, F, Cx>(
+pub(in crate::task) fn start<T, D, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
     (place, allocator): (Option<Box<ChildPlace>>, Cx::Allocator),
-) -> Result<ChildClaim<T>, OutOfMemoryError>
+) -> Result<ChildClaim<T, D>, OutOfMemoryError>
 where
     T: Send + 'static,
+    D: Deliver<T>,
     F: Future<Output = T> + Send + 'static,
     Cx: TaskContext,
 {
@@ -121,11 +124,15 @@ where
         }
         // One reference for the claim; the run has the first.
         Header::count(frame);
-        let claim = ChildClaim {
-            task: SoloRef(frame),
+        let task = SoloRef(frame);
+        let join = ChildJoin {
+            task: task.clone(),
             _value: PhantomData,
         };
         Header::enqueue(frame).run();
-        Ok(claim)
+        Ok(ChildClaim {
+            join: Some(SenderFuture::new(join)),
+            task,
+        })
     }
 }
