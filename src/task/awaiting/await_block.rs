@@ -1,34 +1,27 @@
-//! An await in the memory of its frame: the operation, its result, and the receiver that the operation completes.
+//! An await in the memory of its frame: the operation and its result.
 
 use core::cell::UnsafeCell;
-use core::mem::{self, ManuallyDrop, MaybeUninit};
+use core::mem::{self, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::NonNull;
 
-use super::{AwaitState, TaskEnv};
-use crate::sender::receiver::receive_as_completion;
+use super::AwaitState;
+use super::receiver::{Await, AwaitReceiver};
 use crate::sender::start;
 use crate::task::frame::{BlockContent, Header, Polling};
-use crate::{Completion, Panic, Receiver, Sender, Transfer};
+use crate::{Completion, Panic, Sender, Transfer};
 
 /// The operation of an awaited sender.
-type AwaitOperation<S> = <S as Sender>::Operation<AwaitReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
+type AwaitOperation<S> =
+    <S as Sender>::Operation<AwaitReceiver<AwaitState, <S as Sender>::Value, <S as Sender>::Error>>;
 
 /// An await in the memory of its frame. The state is first, so both have the same address.
 #[repr(C)]
 pub(super) struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
-    pub(super) shared: Await<S::Value, S::Error>,
+    pub(super) shared: Await<AwaitState, S::Value, S::Error>,
     /// Whether an operation was connected and not destroyed yet.
     is_connected: bool,
     operation: MaybeUninit<AwaitOperation<S>>,
-}
-
-/// The part of a block that the receiver points at.
-#[repr(C)]
-pub(super) struct Await<T, E> {
-    pub(super) state: AwaitState,
-    /// Written by the completion before `done`; afterwards it belongs to the party that destroys the operation.
-    result: UnsafeCell<Option<Completion<T, E>>>,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
@@ -50,7 +43,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         let block = unsafe {
             polling.allocate_with(|| AwaitBlock::<S> {
                 shared: Await {
-                    state: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
+                    core: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
                     result: UnsafeCell::new(None),
                 },
                 is_connected: false,
@@ -60,10 +53,10 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         polling.context().enter();
         polling.hold();
         let unwinding = Unwinding(block, polling);
-        let (place, receiver) = (block.as_ptr(), AwaitReceiver { shared: block.cast() });
-        // SAFETY: the block is pinned until it is destroyed, and the operation is started once.
+        let place = block.as_ptr();
+        // SAFETY: the block is pinned until it is destroyed, after the completion, and the operation is started once.
         unsafe {
-            connect_in(&mut (*place).operation, sender, receiver);
+            connect_in(&mut (*place).operation, sender, AwaitReceiver::new(block.cast()));
             (*place).is_connected = true;
             mem::forget(unwinding);
             polling.resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
@@ -95,7 +88,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// The block has not ended, and belongs to this frame.
     unsafe fn started(this: NonNull<Self>, polling: Polling<'_>) {
         // SAFETY: the caller's promise.
-        if unsafe { this.as_ref() }.shared.state.starting.replace(false) {
+        if unsafe { this.as_ref() }.shared.core.starting.replace(false) {
             polling.count_wait();
         }
     }
@@ -121,7 +114,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         unsafe {
             let place = this.as_ptr();
             let result = (*(*place).shared.result.get()).take();
-            let _free = FreeBlock((*place).shared.state.frame, this.cast());
+            let _free = FreeBlock((*place).shared.core.frame, this.cast());
             Self::destroy(this);
             result.unwrap_or(Completion::Stopped)
         }
@@ -136,7 +129,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     pub(super) unsafe fn leave(this: NonNull<Self>) {
         // SAFETY: the future holds a reference to the frame.
         unsafe {
-            let state = &this.as_ref().shared.state;
+            let state = &this.as_ref().shared.core;
             if !state.is_done() {
                 state.request_stop().run();
             }
@@ -156,7 +149,7 @@ unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> 
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the caller's promise. A future dropped meanwhile on another thread destroys the operation and leaves the
         // state valid; the memory is the frame's.
-        let state = unsafe { &(*this.as_ptr()).shared.state };
+        let state = unsafe { &(*this.as_ptr()).shared.core };
         if state.is_done() {
             return Transfer::none();
         }
@@ -167,7 +160,7 @@ unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> 
         let place = this.as_ptr();
         // SAFETY: the caller's promise. An orphan belongs to the frame.
         unsafe {
-            if !(*place).shared.state.take_orphan() {
+            if !(*place).shared.core.take_orphan() {
                 return false;
             }
             // A panic of the destructor went through the panic hook; no caller can receive it.
@@ -183,67 +176,7 @@ unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> 
 fn connect_in<S: Sender<Value: Send, Error: Send>>(
     place: &mut MaybeUninit<AwaitOperation<S>>,
     sender: S,
-    receiver: AwaitReceiver<S::Value, S::Error>,
+    receiver: AwaitReceiver<AwaitState, S::Value, S::Error>,
 ) {
     place.write(sender.connect(receiver));
-}
-
-/// The receiver of a sender that is awaited.
-pub(in crate::task) struct AwaitReceiver<T, E> {
-    shared: NonNull<Await<T, E>>,
-}
-
-// SAFETY: only the completion uses it, and that is ordered with the frame.
-unsafe impl<T: Send, E: Send> Send for AwaitReceiver<T, E> {}
-
-impl<T, E> AwaitReceiver<T, E> {
-    /// Returns the state, by a pointer derived from the whole.
-    #[inline]
-    fn state(&self) -> NonNull<AwaitState> {
-        // SAFETY: the future waits for the completion, so the block is alive; the state is its field.
-        unsafe { NonNull::new_unchecked(&raw mut (*self.shared.as_ptr()).state) }
-    }
-
-    #[inline]
-    fn complete(self, completion: Completion<T, E>) -> Transfer {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: this consumes the receiver without its `Drop`, so it is the one completion.
-        unsafe { this.deliver(completion, true) }
-    }
-
-    /// Delivers the completion. `promised` says that it comes where the sender declared.
-    ///
-    /// # Safety
-    ///
-    /// Called once per receiver.
-    #[inline]
-    unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
-        // SAFETY: the future waits for the completion, so the block is alive.
-        let shared = unsafe { self.shared.as_ref() };
-        // SAFETY: no other thread reads the result before `done`, and the overwritten value is `None`.
-        unsafe { shared.result.get().write(Some(completion)) };
-        // SAFETY: this is the one completion.
-        unsafe { AwaitState::completed(self.state(), promised) }
-    }
-}
-
-impl<T: Send, E: Send> Receiver<T, E> for AwaitReceiver<T, E> {
-    type Env = TaskEnv;
-
-    #[inline]
-    fn env(&self) -> TaskEnv {
-        // SAFETY: state and context are valid until the completion, which the future waits for.
-        unsafe { TaskEnv::new(self.shared.as_ref().state.context, Some(self.state())) }
-    }
-
-    receive_as_completion!(T, E);
-}
-
-impl<T, E> Drop for AwaitReceiver<T, E> {
-    #[cold]
-    fn drop(&mut self) {
-        // SAFETY: dropped without a completion, so this is the one call. The sender's declaration is about completions, not
-        // about where its operation drops a receiver.
-        unsafe { self.deliver(Completion::Stopped, false) }.run();
-    }
 }

@@ -165,12 +165,12 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
     fn check(&mut self, block: NonNull<AwaitBlock<S>>, polling: Polling<'_>) -> Poll<Result<S::Value, S::Error>> {
         // SAFETY: the future owns the block.
         unsafe {
-            if block.as_ref().shared.state.is_done() {
+            if block.as_ref().shared.core.is_done() {
                 // The stage contains nothing that needs a drop.
                 ptr::write(&raw mut *self.0, AwaitStage::Over);
                 return conclude(polling, AwaitBlock::take(block));
             }
-            if block.as_ref().shared.state.frame != polling.frame() {
+            if block.as_ref().shared.core.frame != polling.frame() {
                 sent_elsewhere();
             }
         }
@@ -189,7 +189,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             AwaitStage::Started(block) => {
                 *self.0 = AwaitStage::Started(block);
                 // SAFETY: the future owns the block.
-                let state = unsafe { &block.as_ref().shared.state };
+                let state = unsafe { &block.as_ref().shared.core };
                 let is_done = state.is_done()
                     || Polling::with_frame(state.frame, |polling| match polling {
                         Some(polling) => polling.wakes_also(block.cast(), cx.waker(), || state.is_done()),
@@ -253,7 +253,7 @@ where
                 // SAFETY: the stage is `Over`, so the overwritten value needs no drop.
                 unsafe { ptr::write(&raw mut *this.0, AwaitStage::Started(block)) };
                 // SAFETY: the future owns the block.
-                if !unsafe { block.as_ref() }.shared.state.is_done() {
+                if !unsafe { block.as_ref() }.shared.core.is_done() {
                     return Poll::Pending;
                 }
                 this.check(block, polling)

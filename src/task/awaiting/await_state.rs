@@ -4,6 +4,8 @@ use core::cell::Cell;
 use core::fmt;
 use core::ptr::NonNull;
 
+use super::TaskEnv;
+use super::receiver::AwaitCore;
 use crate::stop::{ErasedStopToken, Raw, Registry, Relay, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool,
@@ -81,22 +83,6 @@ impl AwaitState {
         self.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default()
     }
 
-    /// Handles the sender's completion, after the result was written. `promised` says that it came where the sender declared.
-    ///
-    /// # Safety
-    ///
-    /// Called once. The state may be freed when it returns.
-    #[inline]
-    pub(in crate::task) unsafe fn completed(this: NonNull<AwaitState>, promised: bool) -> Transfer {
-        if !promised {
-            // The receiver was dropped without a completion, on any thread.
-            // SAFETY: the frame waits for the completion, so the state is alive.
-            unsafe { this.as_ref() }.stays.store(false, Relaxed);
-        }
-        // SAFETY: the caller's promise: once.
-        unsafe { Relay::end(this.cast()) }
-    }
-
     /// # Safety
     ///
     /// `relay` is the first field of a state whose sender has completed. Only the frame accesses it otherwise.
@@ -116,6 +102,26 @@ impl AwaitState {
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
         unsafe { Header::end_await(frame, relay.cast(), |context| stays || context.is_here()) }
+    }
+}
+
+impl AwaitCore for AwaitState {
+    #[inline]
+    unsafe fn env(this: NonNull<Self>) -> TaskEnv {
+        // SAFETY: state and context are valid until the completion, which the frame waits for.
+        unsafe { TaskEnv::new(this.as_ref().context, Some(this)) }
+    }
+
+    #[inline]
+    unsafe fn completed(this: NonNull<Self>, promised: bool) -> Transfer {
+        // SAFETY: the frame waits for the completion, so the state is alive. The relay is ended once.
+        unsafe {
+            if !promised {
+                // The receiver was dropped without a completion, on any thread.
+                this.as_ref().stays.store(false, Relaxed);
+            }
+            Relay::end(this.cast())
+        }
     }
 }
 

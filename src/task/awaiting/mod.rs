@@ -38,6 +38,7 @@ pub(super) mod awaitable;
 pub(super) mod environment;
 pub(super) mod foreign;
 mod inline;
+mod receiver;
 mod schedule;
 
 use self::await_block::AwaitBlock;

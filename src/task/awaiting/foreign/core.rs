@@ -15,6 +15,8 @@ use crate::sender::current;
 use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
 use crate::sync::{Mutex, lock, thread_id};
+use crate::task::awaiting::receiver::AwaitCore;
+use crate::task::awaiting::{TaskEnv, environment};
 use crate::task::frame::{self, Header, Polling};
 use crate::task::strand::{Awaiter, Context, Tether, Tethered};
 
@@ -118,16 +120,31 @@ pub(super) struct ForeignVtable {
     pub(super) free: unsafe fn(NonNull<ForeignCore>),
 }
 
+impl AwaitCore for ForeignCore {
+    unsafe fn env(this: NonNull<Self>) -> TaskEnv {
+        // SAFETY: the operation's reference keeps the block alive until the completion.
+        match unsafe { &this.as_ref().context } {
+            // SAFETY: as above; the context is a part of the block.
+            Some(context) => unsafe { TaskEnv::of_foreign(NonNull::from(context)) },
+            None => environment::anywhere(),
+        }
+    }
+
+    unsafe fn completed(this: NonNull<Self>, _: bool) -> Transfer {
+        // SAFETY: the relay is ended once. It passes the operation's reference on to `relay_over`.
+        unsafe { Relay::end(NonNull::new_unchecked(&raw mut (*this.as_ptr()).relay)) }
+    }
+}
+
 impl ForeignCore {
     /// Handles the completion: the result is written, and no stop is being passed on.
     ///
     /// # Safety
     ///
-    /// `relay` is that of a block to which the caller holds a reference. Called once.
-    pub(super) unsafe fn completed(relay: NonNull<Relay>) -> Transfer {
+    /// `relay` is that of a block. Called once, with the operation's reference.
+    pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the caller's promise.
         let this = unsafe { container_of!(relay, ForeignCore, relay) };
-        // The reference that the completion left for this.
         let handle = ForeignRef(this);
         let core = handle.core();
         if let Some(tether) = core.tether {

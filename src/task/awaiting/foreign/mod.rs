@@ -3,13 +3,12 @@
 //! There is no frame to suspend and to wake. So the operation lives in one block on the heap, with a queue, and the queue is the
 //! scheduler that the sender sees. A job that is queued wakes the executor, and runs in the next poll.
 //!
-//! [`Foreign`] is the future's part, [`ForeignCore`] the shared part of the block, and [`ForeignReceiver`] and [`ForeignScheduler`]
-//! what the operation holds. [`LocalHome`] notes the frames of local tasks that run here. The block has one reference for each of
-//! these. Everything in its queue is protected by a lock, under which no job, no waker and no user code runs.
+//! [`Foreign`] is the future's part, [`ForeignCore`] the shared part of the block, and [`ForeignScheduler`] what the operation sees.
+//! [`LocalHome`] notes the frames of local tasks that run here. The block has one reference for each of these, and one for the
+//! operation. Everything in its queue is protected by a lock, under which no job, no waker and no user code runs.
 
 mod core;
 mod local_home;
-mod receiver;
 mod scheduler;
 
 use ::core::cell::{Cell, UnsafeCell};
@@ -22,33 +21,27 @@ use std::boxed::Box;
 
 use self::core::{ForeignCore, ForeignQueue, ForeignRef, ForeignVtable, ROUNDS, run_queued};
 pub(in crate::task) use self::local_home::{LocalHome, Noted};
-use self::receiver::ForeignReceiver;
 use self::scheduler::ForeignScheduler;
 use crate::memory::Count;
 use crate::sender::env::Look;
 use crate::sender::start;
 use crate::stop::Relay;
 use crate::sync::{Mutex, lock, thread_id};
+use crate::task::awaiting::receiver::{Await, AwaitReceiver};
 use crate::task::awaiting::sent_elsewhere;
 use crate::task::frame::{Header, Home, Placement, Polling, Stopping};
 use crate::task::strand::{Awaiter, Context, Tether};
 use crate::{Completion, Sender};
 
-/// A block, without the type of its sender.
-#[repr(C)]
-struct ForeignShared<T, E> {
-    core: ForeignCore,
-    /// Written by the completion before `done`; afterwards it belongs to the party that destroys the operation.
-    result: UnsafeCell<Option<Completion<T, E>>>,
-}
-
+/// A block on the heap: an await and its operation.
 #[repr(C)]
 struct ForeignBlock<S: Sender<Value: Send, Error: Send>> {
-    shared: ForeignShared<S::Value, S::Error>,
+    shared: Await<ForeignCore, S::Value, S::Error>,
     operation: UnsafeCell<Option<ForeignOperationOf<S>>>,
 }
 
-type ForeignOperationOf<S> = <S as Sender>::Operation<ForeignReceiver<<S as Sender>::Value, <S as Sender>::Error>>;
+type ForeignOperationOf<S> =
+    <S as Sender>::Operation<AwaitReceiver<ForeignCore, <S as Sender>::Value, <S as Sender>::Error>>;
 
 impl<S: Sender<Value: Send, Error: Send>> ForeignBlock<S> {
     const VTABLE: &'static ForeignVtable = &ForeignVtable {
@@ -106,14 +99,14 @@ impl<T: Send, E: Send> Foreign<T, E> {
             context: NonNull::from(polling.context()),
         });
         let block = NonNull::from(Box::leak(Box::new(ForeignBlock::<S> {
-            shared: ForeignShared {
+            shared: Await {
                 core: ForeignCore {
                     count: Count::one(),
                     queue: Mutex::new(ForeignQueue {
                         driver: thread_id(),
                         ..ForeignQueue::default()
                     }),
-                    relay: Relay::new(ForeignCore::completed),
+                    relay: Relay::new(ForeignCore::relay_over),
                     around,
                     tether: None,
                     has_tether: Cell::new(false),
@@ -167,13 +160,11 @@ impl<T: Send, E: Send> Foreign<T, E> {
             }
             (*core.as_ptr()).context = Some(inside);
         }
-        let receiver = ForeignReceiver {
-            // SAFETY: this is the operation's reference; its receiver releases it.
-            block: unsafe { ForeignRef::of(core) },
-            _result: PhantomData,
-        };
-        // SAFETY: the block does not move, and the operation stays in it until it has completed. It is started once.
+        // SAFETY: the block does not move, and the operation stays in it until it has completed. It is started once. The completion
+        // releases the operation's reference.
         unsafe {
+            mem::forget(ForeignRef::of(core));
+            let receiver = AwaitReceiver::new(core.cast());
             let place = block.as_ref().operation.get();
             *place = Some(sender.connect(receiver));
             if let Some(operation) = &mut *place {
@@ -235,7 +226,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
         }
         // SAFETY: the operation has completed, so this thread owns the result. It is moved out before the operation is dropped,
         // which may panic.
-        let result = unsafe { (*self.block.0.cast::<ForeignShared<T, E>>().as_ref().result.get()).take() };
+        let result = unsafe { (*self.block.0.cast::<Await<ForeignCore, T, E>>().as_ref().result.get()).take() };
         // SAFETY: the operation has completed, and this is the one call.
         unsafe { (self.block.core().vtable.clear)(self.block.0) };
         result.unwrap_or(Completion::Stopped)
