@@ -2,13 +2,12 @@
 
 use core::ptr::NonNull;
 use std::borrow::Cow;
-use std::boxed::Box;
 use std::time::Instant;
 use std::vec::Vec;
 
 use super::{Context, TaskId, TaskRef, Unit};
 use crate::Priority;
-use crate::memory::{Count, Links, List, links};
+use crate::memory::{Links, List, links};
 use crate::stop::Why;
 use crate::sync::{Mutex, lock};
 
@@ -32,9 +31,9 @@ impl Facts {
 }
 
 /// The record of a strand. Created lazily by the first query, after the record of the strand above.
+///
+/// A [`TaskRef`] is a reference to it. The strand has one until it is destroyed, and so has each record of a strand below.
 pub(in crate::task) struct Record {
-    /// One reference for the strand until it is destroyed, one for each [`TaskRef`], and one for each record of a strand below.
-    pub(super) count: Count,
     pub(super) id: TaskId,
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) parent: Option<TaskRef>,
@@ -59,7 +58,22 @@ struct RecordState {
     spawned: usize,
 }
 
+// SAFETY: a shared record changes only under its lock, or its parent's.
+unsafe impl Send for Record {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Record {}
+
 links!(Record, siblings);
+
+impl Drop for Record {
+    /// Releases the references of the records above, iteratively.
+    fn drop(&mut self) {
+        let mut last = self.parent.take();
+        while let Some(mut record) = last.and_then(TaskRef::into_record) {
+            last = record.parent.take();
+        }
+    }
+}
 
 /// The result of inspecting a strand and those below it.
 pub(in crate::task) struct Snapshot {
@@ -70,35 +84,32 @@ pub(in crate::task) struct Snapshot {
 }
 
 impl Record {
-    /// Creates the record of a strand, which owns the reference.
+    /// Creates the record of a strand.
     ///
     /// # Safety
     ///
-    /// The strand is alive. If it has not ended, its end finds this record.
-    pub(in crate::task) unsafe fn new(
-        strand: NonNull<Unit>,
+    /// If the strand has not ended, its end finds this record.
+    pub(super) unsafe fn new(
+        strand: &Unit,
         last: Facts,
         is_live: bool,
         parent: Option<TaskRef>,
         name: Option<Cow<'static, str>>,
-    ) -> NonNull<Record> {
-        // SAFETY: the caller's promise.
-        let spawned = unsafe { strand.as_ref() }.is_spawned();
-        NonNull::from(Box::leak(Box::new(Record {
-            count: Count::one(),
+    ) -> Self {
+        Record {
             id: TaskId::unique(),
             name,
             parent,
-            spawned,
+            spawned: strand.is_spawned(),
             state: Mutex::new(RecordState {
-                strand: is_live.then_some(strand),
+                strand: is_live.then_some(NonNull::from(strand)),
                 last,
                 children: List::new(),
                 known: 0,
                 spawned: 0,
             }),
             siblings: Links::new(),
-        })))
+        }
     }
 
     /// Links the record with those of the parent.
@@ -106,37 +117,33 @@ impl Record {
     /// # Safety
     ///
     /// The strand owns a reference to the record, and does not end before this returns. Called once.
-    pub(in crate::task) unsafe fn link(this: NonNull<Record>) {
-        // SAFETY: the caller's promise.
-        let record = unsafe { this.as_ref() };
-        let Some(parent) = &record.parent else { return };
+    pub(super) unsafe fn link(&self) {
+        let Some(parent) = &self.parent else { return };
         let mut state = lock(&parent.record().state);
         // SAFETY: the parent's lock is held. The record is alive until `end` removes it, and in no list.
-        unsafe { state.children.push_front(this) };
+        unsafe { state.children.push_front(NonNull::from(self)) };
         state.known += 1;
-        state.spawned += usize::from(record.spawned);
+        state.spawned += usize::from(self.spawned);
     }
 
     /// Ends the record with the strand: it keeps the last facts.
     ///
     /// # Safety
     ///
-    /// The record belongs to the strand, which is alive and owns a reference. Called once, after [`link`](Record::link).
+    /// Called once, by the strand of the record, after [`link`](Record::link).
     #[cold]
-    pub(in crate::task) unsafe fn end(this: NonNull<Record>, last: Facts) {
-        // SAFETY: the caller's promise.
-        let record = unsafe { this.as_ref() };
+    pub(super) unsafe fn end(&self, last: Facts) {
         {
-            let mut state = lock(&record.state);
+            let mut state = lock(&self.state);
             state.last = last;
             state.strand = None;
         }
-        let Some(parent) = &record.parent else { return };
+        let Some(parent) = &self.parent else { return };
         let mut state = lock(&parent.record().state);
         // SAFETY: the parent's lock is held, and `link` has listed the record.
-        unsafe { state.children.remove(this) };
+        unsafe { state.children.remove(NonNull::from(self)) };
         state.known -= 1;
-        state.spawned -= usize::from(record.spawned);
+        state.spawned -= usize::from(self.spawned);
     }
 
     /// Returns the facts, and whether the strand is alive.
@@ -166,7 +173,7 @@ impl Record {
                 .children
                 .iter()
                 .take(room)
-                .map(|child| unsafe { TaskRef::of(child) }),
+                .map(|child| unsafe { TaskRef::of(child.as_ptr()) }),
         );
         let given = children.len() - before;
         // SAFETY: the strand's end needs the lock that is held.

@@ -2,14 +2,11 @@
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use core::mem;
-use core::ptr::NonNull;
-use std::boxed::Box;
 use std::time::Instant;
 
 use super::{Reason, Record};
 use crate::Priority;
-use crate::sync::unique;
+use crate::sync::{Arc, unique};
 
 /// A reference to a task, for queries from any thread, even after the task has ended.
 ///
@@ -29,35 +26,48 @@ use crate::sync::unique;
 /// let names = HashMap::from([(first.clone(), "first"), (second, "second")]);
 /// assert_eq!(names[&first], "first");
 /// ```
-pub struct TaskRef(NonNull<Record>);
-
-// SAFETY: a shared record changes only under its lock, or its parent's.
-unsafe impl Send for TaskRef {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for TaskRef {}
+#[derive(Clone)]
+pub struct TaskRef(Arc<Record>);
 
 impl TaskRef {
-    /// # Safety
-    ///
-    /// The record is alive: another owner has a reference.
-    pub(in crate::task) unsafe fn of(record: NonNull<Record>) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { record.as_ref() }.count.add();
-        TaskRef(record)
+    /// Creates the first reference to a record.
+    pub(super) fn new(record: Record) -> Self {
+        TaskRef(Arc::new(record))
     }
 
-    /// Releases a reference that was held without a `TaskRef`.
+    /// Adds a reference.
     ///
     /// # Safety
     ///
-    /// The caller owns such a reference, and does not use it afterwards.
-    pub(in crate::task) unsafe fn release(record: NonNull<Record>) {
-        drop(TaskRef(record));
+    /// The pointer is from [`as_ptr`](TaskRef::as_ptr), and another owner has a reference.
+    pub(super) unsafe fn of(record: *const Record) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Arc::increment_strong_count(record);
+            TaskRef(Arc::from_raw(record))
+        }
+    }
+
+    /// Releases a reference that was forgotten.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is that of the forgotten one, which this stands for.
+    pub(super) unsafe fn release(record: *const Record) {
+        // SAFETY: the caller's promise.
+        drop(TaskRef(unsafe { Arc::from_raw(record) }));
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut Record {
+        Arc::as_ptr(&self.0).cast_mut()
+    }
+
+    pub(super) fn into_record(self) -> Option<Record> {
+        Arc::try_unwrap(self.0).ok()
     }
 
     pub(in crate::task) fn record(&self) -> &Record {
-        // SAFETY: this owns a reference.
-        unsafe { self.0.as_ref() }
+        &self.0
     }
 
     /// Returns a number that is unique in the process.
@@ -103,33 +113,9 @@ impl TaskRef {
     }
 }
 
-impl Clone for TaskRef {
-    fn clone(&self) -> Self {
-        // SAFETY: this owns a reference, so the record is alive.
-        unsafe { TaskRef::of(self.0) }
-    }
-}
-
-impl Drop for TaskRef {
-    /// The last reference also releases that of the parent's record, iteratively.
-    fn drop(&mut self) {
-        let mut last = Some(self.0);
-        while let Some(record) = last {
-            // SAFETY: this owns a reference, released here. The last one frees the record.
-            unsafe {
-                if !record.as_ref().count.release() {
-                    return;
-                }
-                let mut record = Box::from_raw(record.as_ptr());
-                last = record.parent.take().map(|parent| mem::ManuallyDrop::new(parent).0);
-            }
-        }
-    }
-}
-
 impl PartialEq for TaskRef {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A strand, which the papers call a task: a coroutine that was connected, spawned or detached, with all tasks awaited in it.
 
 use core::cell::{Cell, UnsafeCell};
+use core::mem;
 use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
@@ -116,23 +117,29 @@ impl Unit {
             let seen = self.record.load(Acquire);
             if !seen.is_null() && seen != ENDED {
                 // SAFETY: the strand owns a reference to its record, as long as the unit is alive.
-                return unsafe { TaskRef::of(NonNull::new_unchecked(seen)) };
+                return unsafe { TaskRef::of(seen) };
             }
-            let strand = NonNull::from(self);
             // SAFETY: the caller's promise: the context is valid. If the strand has not ended, its end finds this record.
-            let record = unsafe { Record::new(strand, self.facts(), seen.is_null(), None, None) };
-            match self.record.compare_exchange(seen, record.as_ptr(), Release, Relaxed) {
-                // SAFETY: the reference of the new record is the strand's.
-                Ok(_) => return unsafe { TaskRef::of(record) },
-                // SAFETY: this is the only reference to the unpublished record.
-                Err(_) => unsafe { TaskRef::release(record) },
+            let record = unsafe { Record::new(self, self.facts(), seen.is_null(), None, None) };
+            if let Ok(task) = self.publish(seen, record) {
+                return task;
             }
         }
     }
 
+    /// Publishes a record in the place of `seen`. Returns the other value that was there.
+    fn publish(&self, seen: *mut Record, record: Record) -> Result<TaskRef, *mut Record> {
+        let task = TaskRef::new(record);
+        // The reference of the strand.
+        let own = task.clone();
+        self.record.compare_exchange(seen, own.as_ptr(), Release, Acquire)?;
+        mem::forget(own);
+        Ok(task)
+    }
+
     fn known(&self) -> Option<TaskRef> {
         // SAFETY: the strand owns a reference to its record, and does not end during the call.
-        NonNull::new(self.record.load(Acquire)).map(|record| unsafe { TaskRef::of(record) })
+        NonNull::new(self.record.load(Acquire)).map(|record| unsafe { TaskRef::of(record.as_ptr()) })
     }
 
     /// Creates the record after those of all strands above, iteratively.
@@ -159,33 +166,26 @@ impl Unit {
         };
         while let Some(unit) = unknown.pop() {
             // SAFETY: the strand above does not end before this returns.
-            parent = Some(unsafe { unit.publish(parent, None) });
+            parent = Some(unsafe { unit.make_record(parent, None) });
         }
         // SAFETY: the caller's promise.
-        unsafe { self.publish(parent, name) }
+        unsafe { self.make_record(parent, name) }
     }
 
     /// # Safety
     ///
     /// As for [`task`](Unit::task).
-    unsafe fn publish(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
-        // SAFETY: the caller's promise. If the record is published, the strand's end finds it.
-        let record = unsafe { Record::new(NonNull::from(self), self.facts(), true, parent, name) };
-        let made = self
-            .record
-            .compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Acquire);
-        // SAFETY: a published record's reference is the strand's. If another thread was first, this one is released, and the
-        // strand owns a reference to that one.
+    unsafe fn make_record(&self, parent: Option<TaskRef>, name: Option<Cow<'static, str>>) -> TaskRef {
+        // SAFETY: the caller's promise. A published record is linked once, and the strand's end finds it. If another thread was
+        // first, the strand owns a reference to the record of that thread.
         unsafe {
-            let task = TaskRef::of(match made {
-                Ok(_) => record,
-                Err(other) => NonNull::new_unchecked(other),
-            });
-            match made {
-                Ok(_) => Record::link(record),
-                Err(_) => TaskRef::release(record),
+            match self.publish(ptr::null_mut(), Record::new(self, self.facts(), true, parent, name)) {
+                Ok(task) => {
+                    task.record().link();
+                    task
+                }
+                Err(other) => TaskRef::of(other),
             }
-            task
         }
     }
 
@@ -225,9 +225,11 @@ impl Unit {
     /// Called once, when the last frame of the strand is done, while the context and the parent are valid.
     #[inline]
     pub(in crate::task) unsafe fn end(&self) {
-        if let Some(record) = NonNull::new(self.record.load(Acquire)) {
-            // SAFETY: the caller's promise.
-            unsafe { Record::end(record, self.facts()) };
+        // SAFETY: the caller's promise. The strand owns a reference to its record.
+        unsafe {
+            if let Some(record) = self.record.load(Acquire).as_ref() {
+                record.end(self.facts());
+            }
         }
     }
 
@@ -238,10 +240,9 @@ impl Unit {
     /// As for [`end`](Unit::end).
     #[inline]
     pub(in crate::task) unsafe fn end_with_handle(&self) {
-        let asked = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire);
-        if let Some(record) = asked.err().and_then(NonNull::new) {
-            // SAFETY: the caller's promise.
-            unsafe { Record::end(record, self.facts()) };
+        if let Err(record) = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire) {
+            // SAFETY: the caller's promise. The strand owns a reference to its record.
+            unsafe { (*record).end(self.facts()) };
         }
     }
 
@@ -311,7 +312,7 @@ impl Drop for Unit {
         let record = self.record.load(Relaxed);
         if !record.is_null() && record != ENDED {
             // SAFETY: the strand owns a reference to the record.
-            unsafe { TaskRef::release(NonNull::new_unchecked(record)) };
+            unsafe { TaskRef::release(record) };
         }
     }
 }
