@@ -83,7 +83,7 @@ impl DeadlineScope {
     /// `begin` has returned. This is in flight, or the caller is a user of the scope.
     unsafe fn frame(&self) -> NonNull<Header> {
         // SAFETY: the caller's promise: the scope is alive.
-        unsafe { self.scope.as_ref() }.frame()
+        unsafe { self.scope.as_ref() }.frame
     }
 
     /// Stops the timer and unlinks the relay, once.
@@ -168,9 +168,9 @@ impl Change for DeadlineScope {
             // In flight from here on: count the await, and link to the outer token.
             (*place).ended = AtomicBool::new(false);
             (*place).holds = AtomicU8::new(1);
-            let polling = Polling::new(scope.as_ref().frame());
+            let polling = Polling::new(scope.as_ref().frame);
             polling.count_wait();
-            scope.as_ref().set_stops(Stops::PassedOn(context.token));
+            scope.as_ref().stops.set(Stops::PassedOn(context.token));
             Relay::link(this.cast(), context.token);
             context.token = (*place).relay.token();
             if (*place).relay.stop_requested() {

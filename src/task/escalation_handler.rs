@@ -215,7 +215,7 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
             && let EscalationHandler::Given(handler) = mem::replace(&mut this.handler, EscalationHandler::Gone)
         {
             this.handler = Polling::with(|polling| match polling {
-                Some(polling) if polling.can_be_raised() => {
+                Some(polling) if polling.unit().target().is_some() => {
                     let (node, tether) = EscalationNode::install(handler, polling);
                     polling.hold();
                     EscalationHandler::Installed(node, tether, polling.frame())

@@ -1,7 +1,7 @@
 //! The priority of the current task.
 
 use super::cancellation::in_context;
-use super::strand::{Context, current_level};
+use super::strand::current_level;
 use crate::Priority;
 
 /// Returns the priority of the current task, including raises. Returns [`Priority::Default`] outside of tasks, and in a task
@@ -25,5 +25,5 @@ pub fn priority() -> Priority {
 
 /// Returns the priority that the current task was given, without later raises: see [`priority`].
 pub fn base_priority() -> Priority {
-    in_context(Context::priority).flatten().unwrap_or_default()
+    in_context(|context| context.priority).flatten().unwrap_or_default()
 }

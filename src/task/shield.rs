@@ -70,7 +70,7 @@ struct Shielded;
 impl Change for Shielded {
     unsafe fn begin(_: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         // SAFETY: `begin` is called with a scope that is alive.
-        unsafe { scope.as_ref() }.set_stops(Stops::Never);
+        unsafe { scope.as_ref() }.stops.set(Stops::Never);
         context.token = ErasedStopToken::NEVER;
         context.deadline = None;
     }

@@ -108,7 +108,7 @@ impl Env for TaskEnv {
             };
             match frame {
                 Some(frame) => Header::unit(frame).as_ref().level_in(self.context()),
-                None => self.context().priority(),
+                None => self.context().priority,
             }
         }
     }

@@ -45,7 +45,7 @@ impl Branch {
                 let (here, unit) = (polling.context(), ptr::from_ref(polling.unit()));
                 let mut context = here.of_child();
                 context.placement.priority = polling.level();
-                (context, here.scope(), unit)
+                (context, here.scope, unit)
             }
             None => (Context::of_home(Home::global_pool()), None, ptr::null()),
         };

@@ -45,7 +45,7 @@ impl<C: TaskContext> OwnContext<C> {
             user.visit(TypeId::of::<Priority>(), &mut |found| {
                 priority = found.downcast_ref().copied();
             });
-            (user, priority.or(outside.priority()))
+            (user, priority.or(outside.priority))
         })?;
         let own = OwnContext {
             user,

@@ -78,7 +78,7 @@ use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
 pub(super) use self::successor::FrameSuccessor;
 use self::successor::SecondWord;
-pub(super) use self::tracker::{Tracker, TrackerGuard, by_number};
+pub(super) use self::tracker::{Tracker, by_number};
 pub(super) use self::vtable::FrameVtable;
 pub(super) use self::waker::{frame_of, waker};
 use crate::Transfer;

@@ -48,6 +48,6 @@ impl Placement {
         // SAFETY: the scope is valid as long as the context.
         self.scope
             .map(|scope| unsafe { scope.as_ref() })
-            .filter(|scope| scope.frame() == frame)
+            .filter(|scope| scope.frame == frame)
     }
 }

@@ -181,7 +181,7 @@ impl<'p> Polling<'p> {
     pub(in crate::task) fn is_unwinding(self) -> bool {
         let mut scope = self.placement().scope_in(self.frame);
         while let Some(at) = scope {
-            if at.is_stopped() {
+            if at.stopped.get() {
                 return true;
             }
             scope = at.outer_in(self.frame);

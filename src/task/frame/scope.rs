@@ -29,14 +29,14 @@ pub(in crate::task) struct ContextScope {
     /// ends the scope.
     users: AtomicUsize,
     /// The frame whose memory this is in.
-    frame: NonNull<Header>,
+    pub(in crate::task) frame: NonNull<Header>,
     /// The scope around this one, which is a user of it. If that is a scope of another frame, this scope holds a reference
     /// to that frame. The frame may be done before a future that was sent away leaves this scope.
-    outer: Option<NonNull<ContextScope>>,
+    pub(in crate::task) outer: Option<NonNull<ContextScope>>,
     /// Whether something awaited inside has stopped. Accessed by the thread that polls the frame.
-    pub(super) stopped: Cell<bool>,
+    pub(in crate::task) stopped: Cell<bool>,
     /// Written before the scope has other users.
-    stops: Cell<Stops>,
+    pub(in crate::task) stops: Cell<Stops>,
     /// Destroys the contents of the block, and frees it. Returns the scope around this one, which the caller leaves.
     /// Returns `None` if there is none, or if something in flight does all of this later.
     end: unsafe fn(NonNull<ContextScope>) -> Option<NonNull<ContextScope>>,
@@ -63,30 +63,12 @@ impl ContextScope {
         }
     }
 
-    /// Sets how a stop outside reaches the inside, while the caller sets the scope up.
-    pub(in crate::task) fn set_stops(&self, stops: Stops) {
-        self.stops.set(stops);
-    }
-
-    pub(in crate::task) fn stops(&self) -> Stops {
-        self.stops.get()
-    }
-
-    pub(in crate::task) fn is_stopped(&self) -> bool {
-        self.stopped.get()
-    }
-
     /// Returns the scope around this one, if it belongs to this frame.
     pub(in crate::task) fn outer_in(&self, frame: NonNull<Header>) -> Option<&ContextScope> {
         // SAFETY: this scope is a user of the outer one, and so keeps it alive.
         self.outer
             .map(|outer| unsafe { outer.as_ref() })
             .filter(|outer| outer.frame == frame)
-    }
-
-    /// Returns the frame that the scope is in.
-    pub(in crate::task) fn frame(&self) -> NonNull<Header> {
-        self.frame
     }
 
     /// Adds a user. The caller is a user, or polled inside.
@@ -112,11 +94,6 @@ impl ContextScope {
                 }
             }
         }
-    }
-
-    /// Returns the scope around this one.
-    pub(in crate::task) fn outer(&self) -> Option<NonNull<ContextScope>> {
-        self.outer
     }
 
     /// Removes a user. This scope, and those around it, may be freed when this returns.

@@ -1,15 +1,16 @@
 //! The context of a strand: what its frames inherit, and where they run.
 
 use core::any::{Any, TypeId};
+use core::ops::Deref;
 use core::ptr::NonNull;
 use std::time::Instant;
 
 use super::{Binding, Unit};
 use crate::Env;
+use crate::Transfer;
 use crate::sender::env::{Beneath, Look};
 use crate::stop::ErasedStopToken;
-use crate::task::frame::{ContextScope, FrameSuccessor, Header, Home, Placement, Polling, Stops};
-use crate::{Priority, Transfer};
+use crate::task::frame::{FrameSuccessor, Header, Home, Placement, Polling, Stops};
 
 /// The state that a task inherits from its receiver, or from the task that spawned it.
 ///
@@ -17,7 +18,7 @@ use crate::{Priority, Transfer};
 /// while a frame uses it.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Context {
+pub(in crate::task) struct Context {
     /// First: frames point at it, and so at the whole.
     pub(in crate::task) placement: Placement,
     pub(in crate::task) token: ErasedStopToken,
@@ -61,6 +62,15 @@ impl Awaiter {
     }
 }
 
+impl Deref for Context {
+    type Target = Placement;
+
+    #[inline]
+    fn deref(&self) -> &Placement {
+        &self.placement
+    }
+}
+
 impl Context {
     /// Creates a context with this home, token and outer environment, and nothing else.
     pub(in crate::task) fn new(home: Home, token: ErasedStopToken, outside: (NonNull<()>, Look)) -> Self {
@@ -101,40 +111,18 @@ impl Context {
         context
     }
 
-    /// Adds a user of the context.
-    #[inline]
-    pub(in crate::task) fn enter(&self) {
-        self.placement.enter();
-    }
-
-    /// Removes a user. The context may be freed when this returns.
-    #[inline]
-    pub(in crate::task) fn exit(&self) {
-        self.placement.exit();
-    }
-
-    #[inline]
-    pub(in crate::task) fn priority(&self) -> Option<Priority> {
-        self.placement.priority
-    }
-
-    #[inline]
-    pub(in crate::task) fn scope(&self) -> Option<NonNull<ContextScope>> {
-        self.placement.scope
-    }
-
     /// Returns the outermost token whose stop reaches this context: that of the task, unless a shield is in between.
     pub(in crate::task) fn reaching_token(&self) -> ErasedStopToken {
-        let (mut token, mut at) = (self.token, self.scope());
+        let (mut token, mut at) = (self.token, self.scope);
         while let Some(scope) = at {
             // SAFETY: the scope is valid as long as the context, and is a user of the scope around it.
             let scope = unsafe { scope.as_ref() };
-            match scope.stops() {
+            match scope.stops.get() {
                 Stops::Same => {}
                 Stops::PassedOn(outside) => token = outside,
                 Stops::Never => break,
             }
-            at = scope.outer();
+            at = scope.outer;
         }
         token
     }

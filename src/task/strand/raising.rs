@@ -19,19 +19,14 @@ impl Polling<'_> {
     pub(in crate::task) fn level(self) -> Option<Priority> {
         self.unit().level_in(self.context())
     }
-
-    /// Returns whether the strand of the frame can be raised.
-    pub(in crate::task) fn can_be_raised(self) -> bool {
-        self.unit().target().is_some()
-    }
 }
 
 impl Unit {
     /// Returns the level of work begun in this context, in a frame of this strand.
     #[inline]
     pub(in crate::task) fn level_in(&self, context: &Context) -> Option<Priority> {
-        let given = context.priority();
-        match self.target().and_then(Unit::raised) {
+        let given = context.priority;
+        match self.target().and_then(|target| target.raised()) {
             None => given,
             Some(raised) => Some(given.unwrap_or_default().max(raised)),
         }
@@ -220,7 +215,7 @@ impl Raising {
     ) -> bool {
         // SAFETY: the caller's promise. The unit is in the frame's tail.
         let unit = unsafe { Header::unit(frame).as_ref() };
-        let Some(lock) = unit.tracker().raise(level, &mut self.resumed) else {
+        let Some(lock) = unit.raise(level, &mut self.resumed) else {
             return true;
         };
         // SAFETY: the lock is held.

@@ -21,7 +21,7 @@ pub(in crate::task) struct Facts {
 
 impl Facts {
     pub(in crate::task) fn of(context: &Context, raised: Option<Priority>) -> Self {
-        let given = context.priority().unwrap_or_default();
+        let given = context.priority.unwrap_or_default();
         Facts {
             priority: raised.map_or(given, |raised| raised.max(given)),
             why: context.token.why(),
@@ -100,7 +100,7 @@ impl Record {
             id: TaskId::unique(),
             name,
             parent,
-            spawned: strand.is_spawned(),
+            spawned: strand.spawned,
             state: Mutex::new(RecordState {
                 strand: is_live.then_some(NonNull::from(strand)),
                 last,

@@ -147,7 +147,7 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
         });
         let stopped = match &this.phase {
-            ScopedPhase::Inside(inside) if inside.scope().is_stopped() => Some(inside.has_stopped()),
+            ScopedPhase::Inside(inside) if inside.scope().stopped.get() => Some(inside.has_stopped()),
             _ => None,
         };
         let ended = match (polled, stopped) {
@@ -202,7 +202,7 @@ impl<C: Change> ScopedPhase<C> {
     fn enter(&self) -> Option<Restore> {
         match self {
             ScopedPhase::Inside(inside) if inside.is_here() => {
-                let frame = inside.scope().frame();
+                let frame = inside.scope().frame;
                 // SAFETY: the frame is being polled, and `Restore` is dropped before the poll returns. The future is a user of
                 // the scope meanwhile, so the context is valid.
                 Some(unsafe {
@@ -234,7 +234,7 @@ impl<C: Change> ScopeUse<C> {
         let mut context = *polling.context();
         let block = polling.allocate(ScopeBlock {
             // SAFETY: the scope stays in the block. The outer scope is entered below.
-            scope: unsafe { ContextScope::new(polling.frame(), context.scope(), ScopeBlock::<C>::close) },
+            scope: unsafe { ContextScope::new(polling.frame(), context.scope, ScopeBlock::<C>::close) },
             context,
             change,
         });
@@ -256,7 +256,7 @@ impl<C: Change> ScopeUse<C> {
 
     /// Returns whether the calling thread polls the frame of the scope.
     fn is_here(&self) -> bool {
-        Header::is_current(self.scope().frame())
+        Header::is_current(self.scope().frame)
     }
 
     /// Returns whether the change has stopped the inside.
@@ -268,7 +268,7 @@ impl<C: Change> ScopeUse<C> {
 
 impl<C: Change> Drop for ScopeUse<C> {
     fn drop(&mut self) {
-        let frame = self.scope().frame();
+        let frame = self.scope().frame;
         // SAFETY: this is a user of the scope, and holds a reference to the frame. Both end here.
         unsafe {
             C::leave(ScopeBlock::change(self.0)).run();
@@ -294,7 +294,7 @@ impl<C: Change> ScopeBlock<C> {
         let this = scope.cast::<Self>();
         // SAFETY: the caller's promise: the block is exclusive, and the frame is alive.
         unsafe {
-            let frame = this.as_ref().scope.frame();
+            let frame = this.as_ref().scope.frame;
             match C::close(Self::change(this)) {
                 Leftover::Over => Self::destroy(this),
                 Leftover::Ended => {
@@ -316,7 +316,7 @@ impl<C: Change> ScopeBlock<C> {
     unsafe fn destroy(this: NonNull<Self>) -> Option<NonNull<ContextScope>> {
         // SAFETY: the caller's promise.
         unsafe {
-            let (frame, outer) = (this.as_ref().scope.frame(), this.as_ref().scope.outer());
+            let (frame, outer) = (this.as_ref().scope.frame, this.as_ref().scope.outer);
             Self::change(this).drop_in_place();
             Header::free_block(frame, this.cast());
             outer
@@ -332,7 +332,7 @@ impl<C: Change> ScopeBlock<C> {
 pub(in crate::task) unsafe fn end<C: Change>(scope: NonNull<ContextScope>) {
     // SAFETY: the caller's promise. The scope was a user of the outer one.
     unsafe {
-        let frame = scope.as_ref().frame();
+        let frame = scope.as_ref().frame;
         let outer = ScopeBlock::<C>::destroy(scope.cast());
         ContextScope::exit_from(frame, outer);
     }

@@ -2,27 +2,28 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::mem;
+use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use std::borrow::Cow;
 use std::vec::Vec;
 
 use super::{Context, Facts, Link, Record, TaskRef};
-use crate::Priority;
 use crate::memory::{Links, List, links};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::task::frame::{Tracker, TrackerGuard};
+use crate::task::frame::Tracker;
 
 /// The state that all frames of a strand share. It lives in the operation, or in the frame of a spawned child, until that is
 /// done.
 #[repr(C)]
-pub(crate) struct Unit {
-    /// First: frames point at it, and so at the whole. Its lock protects the lists.
+pub(in crate::task) struct Unit {
+    /// First: frames point at it, and so at the whole. Its lock protects the lists, for a few instructions at a time, and is not held
+    /// while user code runs.
     tracker: Tracker,
     /// The strand that waits for this one to end, or null.
-    parent: *const Unit,
+    pub(in crate::task) parent: *const Unit,
     /// The context of the start, which answers queries. Set before the strand is shared, and valid until its [end](Unit::end).
     context: Cell<*const Context>,
     /// The record of the strand, which owns one reference to it; null until the first query.
@@ -33,7 +34,7 @@ pub(crate) struct Unit {
     /// strand.
     record: AtomicPtr<Record>,
     /// Whether the strand is a child of a group or a single child, and counted with the parent.
-    spawned: bool,
+    pub(super) spawned: bool,
     /// The counters of children of this strand. Protected by the lock.
     counted: UnsafeCell<List<Counted>>,
     /// The links that are raised with the strand. Protected by the lock.
@@ -44,6 +45,15 @@ pub(crate) struct Unit {
 unsafe impl Send for Unit {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Unit {}
+
+impl Deref for Unit {
+    type Target = Tracker;
+
+    #[inline]
+    fn deref(&self) -> &Tracker {
+        &self.tracker
+    }
+}
 
 impl Unit {
     /// Creates a strand that is connected or detached. It [gets its context](Unit::set_context) before it is started.
@@ -66,11 +76,6 @@ impl Unit {
         let mut unit = Unit::new(parent);
         unit.spawned = true;
         unit
-    }
-
-    /// Returns the strand that waits for this one to end, or null.
-    pub(in crate::task) fn parent(&self) -> *const Unit {
-        self.parent
     }
 
     /// Sets the context that answers queries.
@@ -189,11 +194,6 @@ impl Unit {
         }
     }
 
-    /// Returns whether the strand is counted with the parent.
-    pub(in crate::task) fn is_spawned(&self) -> bool {
-        self.spawned
-    }
-
     /// Returns the current facts.
     ///
     /// # Safety
@@ -244,21 +244,6 @@ impl Unit {
             // SAFETY: the caller's promise. The strand owns a reference to its record.
             unsafe { (*record).end(self.facts()) };
         }
-    }
-
-    pub(in crate::task) fn tracker(&self) -> &Tracker {
-        &self.tracker
-    }
-
-    /// Locks the lists. The lock is held for a few instructions, and never while user code runs.
-    pub(in crate::task) fn lock(&self) -> TrackerGuard<'_> {
-        self.tracker.lock()
-    }
-
-    /// Returns the level that the strand was raised to.
-    #[inline]
-    pub(in crate::task) fn raised(&self) -> Option<Priority> {
-        self.tracker.raised()
     }
 
     /// Makes the strand raisable.

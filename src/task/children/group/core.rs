@@ -151,7 +151,7 @@ impl GroupRef {
                 // Read after the link is listed, which tells later raises.
                 (*place).branch.context.placement.priority = polling.level();
             }
-            let level = (*place).branch.context.priority().unwrap_or_default();
+            let level = (*place).branch.context.placement.priority.unwrap_or_default();
             (*place).lowest.store(level as u8, Relaxed);
         }
         GroupRef(core)

@@ -64,7 +64,7 @@ impl GroupRef {
             let successor = FrameSuccessor::operation(frame.cast(), complete);
             mem::forget(Header::begin(frame, context, unit, successor));
             Tracker::queue_first(frame);
-            let level = context.as_ref().priority().unwrap_or_default();
+            let level = context.as_ref().priority.unwrap_or_default();
             // A reserved place counts as a running child, so the group is not over.
             let has_room = room.is_some();
             // A closed group has a closed inbox, so the count of running children is exact.

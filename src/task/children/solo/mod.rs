@@ -199,7 +199,7 @@ impl Solo {
         if let Some(tether) = solo.tether {
             // SAFETY: the parent is not done yet. The run still holds a reference when the link's is released.
             unsafe {
-                solo.branch.counted.unlink(solo.unit.parent());
+                solo.branch.counted.unlink(solo.unit.parent);
                 if solo.is_tied.swap(false, AcqRel) {
                     Tether::loosen(tether);
                 }

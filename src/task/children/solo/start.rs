@@ -53,7 +53,7 @@ where
             }
         },
     );
-    let inherited = branch.context.priority();
+    let inherited = branch.context.priority;
     let solo = Solo {
         unit,
         is_linked: AtomicBool::new(true),
