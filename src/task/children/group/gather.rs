@@ -2,10 +2,9 @@
 
 use core::error::Error;
 use core::fmt;
-use core::future::Future;
-use core::marker::PhantomPinned;
+use core::future::{Future, poll_fn};
 use core::ops::ControlFlow;
-use core::pin::Pin;
+use core::pin::{Pin, pin};
 use core::task::{Context as Cx, Poll, ready};
 use std::vec::Vec;
 
@@ -123,10 +122,16 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
         let mut told = Vec::new();
         for (number, child) in children.into_iter().enumerate() {
             told.push(false);
-            group.spawn(Numbered {
-                number,
-                future: child.into_future(),
-                _pinned: PhantomPinned,
+            let future = child.into_future();
+            group.spawn(async move {
+                let mut future = pin!(future);
+                poll_fn(|cx| match Panic::catch(|| future.as_mut().poll(cx)) {
+                    Ok(polled) => polled.map(|value| (number, Ok(value))),
+                    // A stopped await, which unwinds to the child's frame.
+                    Err(payload) if Stopping::is(&payload) => payload.resume(),
+                    Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
+                })
+                .await
             });
         }
         policy.begin(told.len());
@@ -174,30 +179,6 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Future for Telling<P, T> {
             }
         }
         this.policy.take().map_or(Poll::Pending, Poll::Ready)
-    }
-}
-
-/// A child that returns its number with its result, also when it panics.
-struct Numbered<F> {
-    number: usize,
-    future: F,
-    _pinned: PhantomPinned,
-}
-
-impl<F: Future> Future for Numbered<F> {
-    type Output = (usize, Result<F::Output, TaskError>);
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let number = self.number;
-        // SAFETY: `future` is structurally pinned.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut this.future) };
-        match Panic::catch(|| future.poll(cx)) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready((number, Ok(value))),
-            // A stopped await, which unwinds to the child's frame.
-            Err(payload) if Stopping::is(&payload) => payload.resume(),
-            Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
-        }
     }
 }
 
