@@ -25,7 +25,7 @@ pub(super) struct Chunk {
     pub(super) size: u32,
     /// The offset of the last block, or zero.
     pub(super) last: u32,
-    /// The number of chunks when this became the newest, or after the last `pop_all`.
+    /// The number of chunks when this became the newest, or after the last search for empty ones.
     pub(super) chunks: u32,
     /// The number of chunks at which all of them are searched for empty ones.
     pub(super) limit: u32,

@@ -123,7 +123,7 @@ impl FrameMemory {
                     self.0.set(chunk.as_ref().previous);
                     Chunk::deallocate(chunk, frame);
                 } else if chunk.as_ref().chunks >= chunk.as_ref().limit {
-                    FrameMemory::pop_all(chunk, frame);
+                    FrameMemory::pop_beneath(chunk, frame, true);
                 }
             }
             let needed = content
@@ -188,39 +188,19 @@ impl FrameMemory {
             }
             // The newest chunk, which is the largest, stays.
             if !chunk.as_ref().previous.is_null() {
-                FrameMemory::pop_beneath(chunk, frame);
+                FrameMemory::pop_beneath(chunk, frame, false);
             }
         }
     }
 
-    /// Deallocates empty chunks right below the newest one.
+    /// Deallocates the empty chunks right below the newest one, or `all` of them. Blocks that always overlap would keep those
+    /// forever. But the search visits every chunk, so it runs only when there are twice as many as the last time left.
     ///
     /// # Safety
     ///
     /// The caller owns the chunks.
     #[cold]
-    unsafe fn pop_beneath(newest: NonNull<Chunk>, frame: NonNull<Header>) {
-        // SAFETY: the caller owns the chunks; an empty one is unused.
-        unsafe {
-            while let Some(chunk) = NonNull::new(newest.as_ref().previous) {
-                if !Chunk::pop(chunk) {
-                    return;
-                }
-                (*newest.as_ptr()).previous = chunk.as_ref().previous;
-                Chunk::deallocate(chunk, frame);
-            }
-        }
-    }
-
-    /// Deallocates all empty chunks. Blocks that always overlap would keep them below the newest one forever.
-    ///
-    /// This visits all chunks. So it runs only when there are twice as many as the last time left.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the chunks. The newest one is not empty.
-    #[cold]
-    unsafe fn pop_all(newest: NonNull<Chunk>, frame: NonNull<Header>) {
+    unsafe fn pop_beneath(newest: NonNull<Chunk>, frame: NonNull<Header>, all: bool) {
         // SAFETY: the caller owns the chunks; an empty one is unused.
         unsafe {
             // Unlink the empty chunks first: the list is consistent before the allocator, which is user code, is called.
@@ -230,13 +210,17 @@ impl FrameMemory {
                     (*at.as_ptr()).previous = chunk.as_ref().previous;
                     (*chunk.as_ptr()).previous = empty;
                     empty = chunk.as_ptr();
-                } else {
+                } else if all {
                     left = left.saturating_add(1);
                     at = chunk;
+                } else {
+                    break;
                 }
             }
-            (*newest.as_ptr()).chunks = left;
-            (*newest.as_ptr()).limit = left.saturating_mul(2).max(FEW);
+            if all {
+                (*newest.as_ptr()).chunks = left;
+                (*newest.as_ptr()).limit = left.saturating_mul(2).max(FEW);
+            }
             while let Some(chunk) = NonNull::new(empty) {
                 empty = chunk.as_ref().previous;
                 Chunk::deallocate(chunk, frame);
