@@ -119,7 +119,7 @@ impl<C: TaskContext> TaskBuilder<C> {
         E: Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        Task::from_future(Try::<_, false>(future), self.allocator)
+        Task::from_future(Try(future), self.allocator)
     }
 }
 

@@ -6,66 +6,25 @@ use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 
+use super::Produce;
 use crate::sync::{per_thread, thread};
 
-/// A future that must be polled and dropped on the thread that created it.
-pub(super) struct HomedFuture<F> {
-    home: thread::ThreadId,
-    future: ManuallyDrop<F>,
-}
-
-impl<F> HomedFuture<F> {
-    #[inline]
-    pub(super) fn new(future: F) -> Self {
-        HomedFuture {
-            home: this_thread(),
-            future: ManuallyDrop::new(future),
-        }
-    }
-}
-
-// SAFETY: it is neither polled nor dropped on another thread: both check, and abort.
-unsafe impl<F> Send for HomedFuture<F> {}
-
-impl<T, E, F: Future<Output = Result<T, E>>> Future for HomedFuture<F> {
-    type Output = Result<Homed<T>, Homed<E>>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        if self.home != this_thread() {
-            stray();
-        }
-        // SAFETY: the future is structurally pinned.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
-        match future.poll(cx) {
-            Poll::Ready(Ok(value)) => Poll::Ready(Ok(Homed::new(value))),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(Homed::new(error))),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl<F> Drop for HomedFuture<F> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.home != this_thread() {
-            stray();
-        }
-        // SAFETY: the future is dropped once, in place.
-        unsafe { ManuallyDrop::drop(&mut self.future) };
-    }
-}
-
-/// A result that must be used on the thread that created it.
-pub(super) struct Homed<T> {
+/// A value that must be used on the thread that created it: a future, or its result.
+///
+/// A future must be dropped there, too. The owner of a task drops its result at home. If the owner was dropped during the poll, the
+/// last waker drops a later result, on any thread: there it is leaked.
+pub(super) struct Homed<T, const IS_FUTURE: bool = false> {
     home: thread::ThreadId,
     value: ManuallyDrop<T>,
 }
 
-// SAFETY: it is neither taken nor dropped on another thread.
-unsafe impl<T> Send for Homed<T> {}
+/// A future that must be polled and dropped on the thread that created it.
+pub(super) type HomedFuture<F> = Homed<F, true>;
 
-impl<T> Homed<T> {
+// SAFETY: it is neither used nor dropped on another thread: each of these checks.
+unsafe impl<T, const IS_FUTURE: bool> Send for Homed<T, IS_FUTURE> {}
+
+impl<T, const IS_FUTURE: bool> Homed<T, IS_FUTURE> {
     #[inline]
     pub(super) fn new(value: T) -> Self {
         Homed {
@@ -75,25 +34,43 @@ impl<T> Homed<T> {
     }
 
     #[inline]
-    pub(super) fn into_inner(self) -> T {
+    fn check(&self) {
         if self.home != this_thread() {
             stray();
         }
+    }
+
+    #[inline]
+    pub(super) fn into_inner(self) -> T {
+        self.check();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the value is taken once, and `this` is not dropped.
         unsafe { ManuallyDrop::take(&mut this.value) }
     }
 }
 
-impl<T> Drop for Homed<T> {
-    /// The owner of a task drops its result at home. If the owner was dropped during the poll, the last waker drops a later
-    /// result, on any thread. It is leaked there.
+impl<T, E, F: Future<Output = Result<T, E>>> Produce<Homed<T>, Homed<E>> for HomedFuture<F> {
+    const IS_LOCAL: bool = true;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<Homed<T>, Homed<E>>> {
+        self.check();
+        // SAFETY: the future is structurally pinned.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.value) };
+        future.poll(cx).map(|result| result.map(Homed::new).map_err(Homed::new))
+    }
+}
+
+impl<T, const IS_FUTURE: bool> Drop for Homed<T, IS_FUTURE> {
     #[inline]
     fn drop(&mut self) {
-        if self.home == this_thread() {
-            // SAFETY: the value is dropped once.
-            unsafe { ManuallyDrop::drop(&mut self.value) };
+        if IS_FUTURE {
+            self.check();
+        } else if self.home != this_thread() {
+            return;
         }
+        // SAFETY: the value is dropped once, in place.
+        unsafe { ManuallyDrop::drop(&mut self.value) };
     }
 }
 

@@ -10,7 +10,9 @@ use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
-use super::{Homed, HomedFuture, Task, TaskFuture, TaskOperation};
+use allocator_api2::alloc::Global;
+
+use super::{Homed, HomedFuture, Task, TaskFuture, TaskOperation, or_panic};
 use crate::sender::demand::demand;
 use crate::sender::receiver::receive_as_completion;
 use crate::sender::stage::Stage;
@@ -100,8 +102,7 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
     #[inline]
     pub(in crate::task) unsafe fn of_borrowing<F: Future<Output = Result<T, E>>>(future: F) -> Self {
         LocalTask {
-            // SAFETY: the caller's promise.
-            task: HomedTask(unsafe { Task::of_local(HomedFuture::new(future)) }),
+            task: HomedTask(or_panic(Task::from_future(HomedFuture::new(future), Global))),
             _stays: PhantomData,
         }
     }

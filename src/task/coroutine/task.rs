@@ -159,9 +159,7 @@ impl<T: Send + 'static> Task<T> {
     {
         or_panic(Task::from_future(Plain(future), allocator))
     }
-}
 
-impl<T: Send + 'static> Task<T> {
     /// Creates a task from a future that may borrow.
     ///
     /// # Safety
@@ -188,7 +186,7 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        or_panic(Task::from_future(Try::<_, false>(future), Global))
+        or_panic(Task::from_future(Try(future), Global))
     }
 
     /// Creates a task from a future that returns a `Result`, in memory from `allocator`, like [`new_in`](Task::new_in).
@@ -203,25 +201,11 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
         F: Future<Output = Result<T, E>> + Send + 'static,
         A: Allocator + Clone + Send + Sync + 'static,
     {
-        or_panic(Task::from_future(Try::<_, false>(future), allocator))
+        or_panic(Task::from_future(Try(future), allocator))
     }
 }
 
 impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
-    /// Creates the task of a local task. Its children do not stay on its thread.
-    ///
-    /// # Safety
-    ///
-    /// Borrows of the future outlive the task's completion, or the drop of a task that is never started.
-    #[inline]
-    pub(in crate::task) unsafe fn of_local<F>(future: F) -> Self
-    where
-        F: Future<Output = Result<T, E>> + Send,
-        Cx: TaskContext<Allocator = Global>,
-    {
-        or_panic(Task::from_future(Try::<_, true>(future), Global))
-    }
-
     #[inline]
     pub(super) fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError> {
         Frame::<P, T, E, Cx, ()>::make(future, allocator, ()).map(Task::of_frame)

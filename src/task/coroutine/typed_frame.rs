@@ -28,8 +28,8 @@ pub(in crate::task) trait Produce<T, E> {
 
 pub(in crate::task) struct Plain<F>(pub(in crate::task) F);
 
-/// A future that returns a `Result`, and may stay on its thread.
-pub(super) struct Try<F, const IS_LOCAL: bool = false>(pub(super) F);
+/// A future that returns a `Result`.
+pub(super) struct Try<F>(pub(super) F);
 
 impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     #[inline]
@@ -39,9 +39,7 @@ impl<T, E, F: Future<Output = T>> Produce<T, E> for Plain<F> {
     }
 }
 
-impl<T, E, F: Future<Output = Result<T, E>>, const IS_LOCAL: bool> Produce<T, E> for Try<F, IS_LOCAL> {
-    const IS_LOCAL: bool = IS_LOCAL;
-
+impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
         // SAFETY: the future is structurally pinned.
