@@ -26,7 +26,7 @@ mod let_error;
 mod let_stopped;
 mod let_value;
 mod many;
-mod map;
+pub(crate) mod map;
 mod map_err;
 mod on;
 mod race;

@@ -13,8 +13,8 @@ use std::boxed::Box;
 use allocator_api2::alloc::Global;
 
 use super::{Homed, HomedFuture, Task, TaskFuture, TaskOperation, or_panic};
+use crate::adaptors::map::{Map, MapReceiver};
 use crate::sender::demand::demand;
-use crate::sender::receiver::receive_as_completion;
 use crate::sender::stage::Stage;
 use crate::task::awaiting::{Foreign, LocalHome, Noted};
 use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
@@ -130,14 +130,14 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
             );
         }
         LocalTaskOperation {
-            operation: self.task.connect(LocalTaskReceiver(receiver)),
+            operation: self.task.connect(MapReceiver::new(Unwrap, receiver)),
         }
     }
 }
 
 /// The operation of a [`LocalTask`].
 pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
-    operation: HomedOperation<Homed<T>, Homed<E>, LocalTaskReceiver<R>>,
+    operation: HomedOperation<Homed<T>, Homed<E>, MapReceiver<Unwrap, R>>,
 }
 
 impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
@@ -168,7 +168,7 @@ unsafe impl<T: Send + 'static, E: Send + 'static> Sender for HomedTask<T, E> {
 }
 
 /// First the task and its receiver, then the operation of the task.
-type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), TaskOperation<T, E, HomedReceiver<R>>>;
+type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), TaskOperation<T, E, MapReceiver<Unnote, R>>>;
 
 /// The operation of a [`HomedTask`].
 struct HomedOperation<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> {
@@ -204,7 +204,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Home
             Ok((home, false)) => {
                 // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
                 let noted = home.map(|home| unsafe { home.note(task.frame()) });
-                let receiver = HomedReceiver { receiver, noted };
+                let receiver = MapReceiver::new(Unnote(noted), receiver);
                 // SAFETY: the stage is empty and structurally pinned; the operation is started once, and stays until it has
                 // completed.
                 return unsafe { Stage::start(stage.into(), task.connect(receiver)) };
@@ -217,60 +217,34 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Home
     }
 }
 
-/// The receiver of the inner task.
-struct HomedReceiver<R> {
-    receiver: R,
-    /// Set if the task is awaited in an executor of another crate.
-    noted: Option<Noted>,
-}
+/// Removes the record of a task that is awaited in an executor of another crate, before it completes.
+struct Unnote(Option<Noted>);
 
-impl<T, E, R: Receiver<T, E>> Receiver<T, E> for HomedReceiver<R> {
-    type Env = R::Env;
+impl<T, E> Map<T, E> for Unnote {
+    type Value = T;
+    type Error = E;
 
     #[inline]
-    fn env(&self) -> R::Env {
-        self.receiver.env()
-    }
-
-    receive_as_completion!(T, E);
-}
-
-impl<R> HomedReceiver<R> {
-    #[inline]
-    fn complete<T, E>(self, completion: Completion<T, E>) -> Transfer
-    where
-        R: Receiver<T, E>,
-    {
-        drop(self.noted);
-        completion.deliver(self.receiver)
+    fn map(self, completion: Completion<T, E>) -> Completion<T, E> {
+        drop(self.0);
+        completion
     }
 }
 
-/// A receiver that unwraps the result.
-struct LocalTaskReceiver<R>(R);
+/// Unwraps the result.
+struct Unwrap;
 
-impl<T, E, R: Receiver<T, E>> Receiver<Homed<T>, Homed<E>> for LocalTaskReceiver<R> {
-    type Env = R::Env;
+impl<T, E> Map<Homed<T>, Homed<E>> for Unwrap {
+    type Value = T;
+    type Error = E;
 
     #[inline]
-    fn env(&self) -> R::Env {
-        self.0.env()
-    }
-
-    receive_as_completion!(Homed<T>, Homed<E>);
-}
-
-impl<R> LocalTaskReceiver<R> {
-    #[inline]
-    fn complete<T, E>(self, completion: Completion<Homed<T>, Homed<E>>) -> Transfer
-    where
-        R: Receiver<T, E>,
-    {
+    fn map(self, completion: Completion<Homed<T>, Homed<E>>) -> Completion<T, E> {
         match completion {
-            Completion::Value(value) => self.0.set_value(value.into_inner()),
-            Completion::Error(error) => self.0.set_error(error.into_inner()),
-            Completion::Panicked(payload) => self.0.set_panicked(payload),
-            Completion::Stopped => self.0.set_stopped(),
+            Completion::Value(value) => Completion::Value(value.into_inner()),
+            Completion::Error(error) => Completion::Error(error.into_inner()),
+            Completion::Panicked(payload) => Completion::Panicked(payload),
+            Completion::Stopped => Completion::Stopped,
         }
     }
 }
