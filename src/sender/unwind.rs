@@ -41,3 +41,15 @@ impl Drop for AbortOnUnwind {
         panic!(unwound!());
     }
 }
+
+/// A guard that calls a function when it is dropped, also by unwinding.
+#[cfg(feature = "std")]
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+#[cfg(feature = "std")]
+impl<F: FnMut()> Drop for OnDrop<F> {
+    #[inline]
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 use super::AwaitState;
 use super::receiver::{Await, AwaitReceiver};
 use crate::sender::start;
+use crate::sender::unwind::OnDrop;
 use crate::task::frame::{BlockContent, Header, Polling};
 use crate::{Completion, Panic, Sender, Transfer};
 
@@ -27,18 +28,6 @@ pub(super) struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
 impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// Starts a sender in the memory of the frame.
     pub(super) fn start(sender: S, polling: Polling<'_>) -> NonNull<Self> {
-        /// Cleans up if the sender panics in `connect`.
-        struct Unwinding<'p, S: Sender<Value: Send, Error: Send>>(NonNull<AwaitBlock<S>>, Polling<'p>);
-        impl<S: Sender<Value: Send, Error: Send>> Drop for Unwinding<'_, S> {
-            fn drop(&mut self) {
-                // SAFETY: the caller owns the block. A receiver that was not dropped yet completes later.
-                unsafe {
-                    AwaitBlock::started(self.0, self.1);
-                    AwaitBlock::leave(self.0);
-                }
-            }
-        }
-
         // SAFETY: the receiver only stores the pointer.
         let block = unsafe {
             polling.allocate_with(|| AwaitBlock::<S> {
@@ -52,7 +41,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         };
         polling.context().enter();
         polling.hold();
-        let unwinding = Unwinding(block, polling);
+        // SAFETY: this owns the block. If the sender panics in `connect`, a receiver that was not dropped yet completes later.
+        let unwinding = OnDrop(|| unsafe {
+            AwaitBlock::started(block, polling);
+            AwaitBlock::leave(block);
+        });
         let place = block.as_ptr();
         // SAFETY: the block is pinned until it is destroyed, after the completion, and the operation is started once.
         unsafe {
@@ -100,21 +93,13 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// The caller is the future, and does not use the block afterwards. The sender has completed.
     #[inline]
     pub(super) unsafe fn take(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
-        /// Frees the block, also when the operation's destructor unwinds.
-        struct FreeBlock(NonNull<Header>, NonNull<()>);
-        impl Drop for FreeBlock {
-            #[inline]
-            fn drop(&mut self) {
-                // SAFETY: the future owned the block, whose operation is destroyed; the future's reference is released.
-                unsafe { Header::release_block(self.0, self.1) };
-            }
-        }
-
-        // SAFETY: the future holds a reference to the frame, and owns a completed block.
+        // SAFETY: the future owns a completed block. Its reference to the frame is released after the operation is destroyed, also
+        // when that unwinds.
         unsafe {
             let place = this.as_ptr();
             let result = (*(*place).shared.result.get()).take();
-            let _free = FreeBlock((*place).shared.core.frame, this.cast());
+            let frame = (*place).shared.core.frame;
+            let _free = OnDrop(|| Header::release_block(frame, this.cast()));
             Self::destroy(this);
             result.unwrap_or(Completion::Stopped)
         }

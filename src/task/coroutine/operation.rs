@@ -10,6 +10,7 @@ use std::format;
 
 use super::{ContextScheduler, DefaultContext, Produces, TaskContext};
 use crate::sender::env::look_in;
+use crate::sender::unwind::OnDrop;
 use crate::stop::ErasedStopToken;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
 use crate::task::strand::{Awaiter, Context, Unit};
@@ -46,23 +47,12 @@ impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, C
     fn drop(&mut self) {
         if self.is_unstarted {
             self.is_unstarted = false;
-            let receiver = NonNull::from(&mut self.receiver);
-            // SAFETY: the operation was not started, so it owns both, and drops each once.
+            // SAFETY: the operation was not started, so it owns both, and drops each once: the receiver also if the task panics.
             unsafe {
-                let _receiver = DropReceiver(receiver);
+                let _receiver = OnDrop(|| ManuallyDrop::drop(&mut self.receiver));
                 Header::release(self.frame);
             }
         }
-    }
-}
-
-/// Drops the receiver, also when dropping the task panics.
-struct DropReceiver<R>(NonNull<ManuallyDrop<R>>);
-
-impl<R> Drop for DropReceiver<R> {
-    fn drop(&mut self) {
-        // SAFETY: the creator passes a receiver that it does not drop itself.
-        unsafe { ManuallyDrop::drop(self.0.as_mut()) };
     }
 }
 

@@ -14,7 +14,7 @@ use allocator_api2::alloc::{Allocator, Global};
 use super::{ContextScheduler, OwnContext, TaskContext};
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemoryError;
-use crate::sender::unwind::AbortOnUnwind;
+use crate::sender::unwind::{AbortOnUnwind, OnDrop};
 use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Stopping};
 use crate::{Completion, Panic};
 
@@ -287,7 +287,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// Returns whether the frame's memory is from the global allocator, and so from the threads' caches.
     #[inline]
     fn is_global() -> bool {
-        FrameAllocation::<Cx::Allocator>::is_global()
+        TypeId::of::<Cx::Allocator>() == TypeId::of::<Global>()
     }
 
     /// Drops the future or the result, and stores a panic as the result. A panic of the destructor replaces it.
@@ -448,21 +448,27 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         }
     }
 
-    /// Returns the memory of a frame, which the result frees.
+    /// Takes the memory of a frame, which the drop of the result frees.
     ///
     /// # Safety
     ///
     /// The last reference was released; only the contents may still be dropped.
     #[inline]
-    unsafe fn memory(this: NonNull<Self>) -> FrameAllocation<Cx::Allocator> {
-        // SAFETY: the caller's promise.
-        let spare = unsafe { Header::release_memory(this.cast()) };
-        FrameAllocation {
-            memory: this.cast(),
-            layout: Self::layout(spare),
-            // SAFETY: the allocator is moved out, and not used in place afterwards.
-            allocator: unsafe { (&raw const (*this.as_ptr()).allocator).read() },
-        }
+    unsafe fn memory(this: NonNull<Self>) -> OnDrop<impl FnMut()> {
+        // SAFETY: the caller's promise. The allocator is moved out, and not used in place afterwards.
+        let (spare, allocator) = unsafe {
+            let spare = Header::release_memory(this.cast());
+            (spare, (&raw const (*this.as_ptr()).allocator).read())
+        };
+        let layout = Self::layout(spare);
+        // SAFETY: the memory is from this allocator or from the caches, with this layout, and not used afterwards.
+        OnDrop(move || unsafe {
+            if Self::is_global() {
+                Cached.deallocate(this.cast(), layout);
+            } else {
+                allocator.deallocate(this.cast(), layout);
+            }
+        })
     }
 
     /// # Safety
@@ -477,47 +483,8 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
                 own.drop_in_place();
             }
             (&raw mut (*this.as_ptr()).header).drop_in_place();
-            let _tail = DropTail(Self::tail(header));
+            let _tail = OnDrop(|| Self::tail(header).drop_in_place());
             (&raw mut (*this.as_ptr()).stage).drop_in_place();
-        }
-    }
-}
-
-/// Drops the tail, also when an earlier drop panics.
-struct DropTail<X>(NonNull<X>);
-
-impl<X> Drop for DropTail<X> {
-    fn drop(&mut self) {
-        // SAFETY: the creator passes a tail that it does not drop itself.
-        unsafe { self.0.drop_in_place() };
-    }
-}
-
-/// The memory of a frame, freed when this is dropped.
-struct FrameAllocation<A: Allocator + 'static> {
-    memory: NonNull<u8>,
-    layout: Layout,
-    allocator: A,
-}
-
-impl<A: Allocator + 'static> FrameAllocation<A> {
-    /// Returns whether this is the global allocator, for which the threads' caches stand in.
-    #[inline]
-    fn is_global() -> bool {
-        TypeId::of::<A>() == TypeId::of::<Global>()
-    }
-}
-
-impl<A: Allocator + 'static> Drop for FrameAllocation<A> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the memory is from this allocator or from the caches, with this layout, and not used afterwards.
-        unsafe {
-            if Self::is_global() {
-                Cached.deallocate(self.memory, self.layout);
-            } else {
-                self.allocator.deallocate(self.memory, self.layout);
-            }
         }
     }
 }

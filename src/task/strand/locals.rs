@@ -9,6 +9,7 @@ use super::Context;
 use crate::Panic;
 use crate::memory::Count;
 use crate::sender::current;
+use crate::sender::unwind::OnDrop;
 use crate::task::frame::{Header, Polling};
 
 /// One bound value, and the next outer binding.
@@ -137,21 +138,14 @@ impl Locals {
 
     /// Runs `body` with these bindings visible on the calling thread, inside a task or not.
     pub(in crate::task) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
-        /// Restores the outer bindings, also when `body` unwinds.
-        struct Unbind(*const ());
-        impl Drop for Unbind {
-            fn drop(&mut self) {
-                current::replace_bound(self.0);
-            }
-        }
-
         let (frame, context) = polled();
         let here = BoundHere {
             frame,
             context,
             locals: self.0,
         };
-        let _unbind = Unbind(current::replace_bound((&raw const here).cast()));
+        let outer = current::replace_bound((&raw const here).cast());
+        let _unbind = OnDrop(|| _ = current::replace_bound(outer));
         body()
     }
 }

@@ -13,6 +13,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::Context;
 use crate::sender::current;
+use crate::sender::unwind::OnDrop;
 use crate::task::frame::{BlockContent, ContextScope, Header, Polling, Stopping};
 use crate::{Panic, Transfer};
 
@@ -199,29 +200,20 @@ impl<F, C: Change> Drop for ScopedFuture<F, C> {
 
 impl<C: Change> ScopedPhase<C> {
     /// Enters the context of the scope until the result is dropped, if this thread polls its frame.
-    fn enter(&self) -> Option<Restore> {
+    fn enter(&self) -> Option<OnDrop<impl FnMut() + use<C>>> {
         match self {
             ScopedPhase::Inside(inside) if inside.is_here() => {
                 let frame = inside.scope().frame;
-                // SAFETY: the frame is being polled, and `Restore` is dropped before the poll returns. The future is a user of
-                // the scope meanwhile, so the context is valid.
-                Some(unsafe {
+                // SAFETY: the frame is being polled, and the result is dropped before the poll returns. The future is a user of the
+                // scope meanwhile, so the context is valid.
+                unsafe {
                     let context = NonNull::new_unchecked(&raw mut (*inside.0.as_ptr()).context);
-                    Restore(frame, Header::replace_context(frame, context))
-                })
+                    let outer = Header::replace_context(frame, context);
+                    Some(OnDrop(move || _ = Header::replace_context(frame, outer)))
+                }
             }
             _ => None,
         }
-    }
-}
-
-/// Restores the context of a frame that is being polled.
-struct Restore(NonNull<Header>, NonNull<Context>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        // SAFETY: the frame is still being polled.
-        unsafe { Header::replace_context(self.0, self.1) };
     }
 }
 
