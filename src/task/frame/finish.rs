@@ -6,7 +6,7 @@ use super::flags::Flag;
 use super::ownership::free;
 use super::state::Finish;
 use super::{ContextScope, Header, Polling, header_of};
-use crate::Transfer;
+use crate::{Panic, Transfer};
 
 /// Ends the poll of a frame that waits for something.
 ///
@@ -62,8 +62,9 @@ pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: 
     }
     let mut finish = header.state.finish(pending, true);
     if finish == Finish::Unowned {
+        // The panic hook has reported a panic of the destructor, and no party is left to receive it.
         // SAFETY: the caller polls the frame. Its future was dropped, so nothing uses the result.
-        unsafe { (header.vtable.discard)(frame) };
+        _ = Panic::catch(|| unsafe { (header.vtable.discard)(frame) }).map_err(Panic::discard);
         finish = header.state.finish(pending, false);
     }
     if finish == Finish::Waits {
