@@ -1,7 +1,7 @@
 //! The shared part of a block, behind its future, its operation and its schedulers: a reference count and a queue.
 
 use core::cell::Cell;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
 use core::task::Waker;
 use std::vec::Vec;
@@ -39,8 +39,8 @@ pub(super) struct ForeignCore {
     pub(super) tether: Option<NonNull<Tether<ForeignCore>>>,
     /// Whether the tether owns its reference. Accessed by the thread that polls that task, or frees it.
     pub(super) has_tether: Cell<bool>,
-    /// The operation's scheduler. Both point at this block, and are valid as long as it is.
-    pub(super) scheduler: Option<ForeignScheduler>,
+    /// The operation's scheduler, without a reference of its own. Both point at this block, and are valid as long as it is.
+    pub(super) scheduler: Option<ManuallyDrop<ForeignScheduler>>,
     pub(super) context: Option<Context>,
     pub(super) vtable: &'static ForeignVtable,
 }
@@ -228,6 +228,7 @@ unsafe impl Tethered for ForeignCore {
 }
 
 /// A reference to a block.
+#[derive(PartialEq)]
 pub(super) struct ForeignRef(pub(super) NonNull<ForeignCore>);
 
 // SAFETY: the core consists of atomics, a lock, and immutable fields. Jobs may run on any thread.
@@ -337,6 +338,13 @@ impl ForeignRef {
                 frame::waker(frame).wake_by_ref();
             }
         }
+    }
+}
+
+impl Clone for ForeignRef {
+    fn clone(&self) -> Self {
+        self.core().count.add();
+        ForeignRef(self.0)
     }
 }
 

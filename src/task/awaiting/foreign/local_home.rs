@@ -10,14 +10,8 @@ use crate::task::frame::Header;
 use crate::{Identity, Scheduler};
 
 /// A handle by which a local task records its frame in the block whose scheduler it runs on. Found in the environment.
+#[derive(Clone)]
 pub(in crate::task) struct LocalHome(ForeignRef);
-
-impl Clone for LocalHome {
-    fn clone(&self) -> Self {
-        // SAFETY: this handle owns a reference.
-        LocalHome(unsafe { ForeignRef::of(self.0.0) })
-    }
-}
 
 impl LocalHome {
     /// # Safety

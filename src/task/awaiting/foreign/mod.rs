@@ -13,7 +13,7 @@ mod scheduler;
 
 use ::core::cell::{Cell, UnsafeCell};
 use ::core::marker::PhantomData;
-use ::core::mem;
+use ::core::mem::{self, ManuallyDrop};
 use ::core::pin::Pin;
 use ::core::ptr::NonNull;
 use ::core::task::{Context as Cx, Poll};
@@ -128,9 +128,13 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let token = core.as_ref().relay.token();
             let scheduler = (*core.as_ptr())
                 .scheduler
-                .insert(ForeignScheduler { core, counted: false });
+                .insert(ManuallyDrop::new(ForeignScheduler(ForeignRef(core))));
             let outside: (_, Look) = (core.cast(), LocalHome::look);
-            let mut inside = Context::new(Home::of_queue(scheduler).unwrap_or_else(Home::anywhere), token, outside);
+            let mut inside = Context::new(
+                Home::of_queue(&**scheduler).unwrap_or_else(Home::anywhere),
+                token,
+                outside,
+            );
             if let Some((around, polling)) = around.zip(polling) {
                 match Tether::tie(core, polling) {
                     Ok(tether) => (*core.as_ptr()).tether = Some(tether),

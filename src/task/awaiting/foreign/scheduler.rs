@@ -3,7 +3,6 @@
 use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomPinned;
-use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
@@ -15,50 +14,12 @@ use crate::stop::StopToken;
 use crate::{Env, Job, Operation, Receiver, Scheduler, Sender, Transfer};
 
 /// The scheduler of senders that are awaited outside of a task: its work runs when the executor polls.
-pub(super) struct ForeignScheduler {
-    pub(super) core: NonNull<ForeignCore>,
-    /// Whether this handle owns a reference. The one inside the block does not.
-    pub(super) counted: bool,
-}
-
-// SAFETY: as for `ForeignRef`.
-unsafe impl Send for ForeignScheduler {}
-// SAFETY: as for `ForeignRef`.
-unsafe impl Sync for ForeignScheduler {}
-
-impl ForeignScheduler {
-    fn handle(&self) -> ForeignRef {
-        // SAFETY: the handle owns a reference, or is inside the block.
-        unsafe { ForeignRef::of(self.core) }
-    }
-}
-
-impl Clone for ForeignScheduler {
-    fn clone(&self) -> Self {
-        ForeignScheduler {
-            core: ManuallyDrop::new(self.handle()).0,
-            counted: true,
-        }
-    }
-}
-
-impl Drop for ForeignScheduler {
-    fn drop(&mut self) {
-        if self.counted {
-            drop(ForeignRef(self.core));
-        }
-    }
-}
-
-impl PartialEq for ForeignScheduler {
-    fn eq(&self, other: &Self) -> bool {
-        self.core == other.core
-    }
-}
+#[derive(Clone, PartialEq)]
+pub(super) struct ForeignScheduler(pub(super) ForeignRef);
 
 impl fmt::Debug for ForeignScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ForeignScheduler").field(&self.core).finish()
+        f.debug_tuple("ForeignScheduler").field(&self.0.0).finish()
     }
 }
 
@@ -67,10 +28,7 @@ impl Scheduler for ForeignScheduler {
     const INFALLIBLE: bool = true;
 
     fn schedule(&self) -> ForeignSchedule {
-        ForeignSchedule {
-            block: self.handle(),
-            kind: Queued::Job,
-        }
+        ForeignSchedule(self.0.clone())
     }
 
     fn native(&self) -> Option<Native<'_>> {
@@ -82,25 +40,22 @@ impl native::Queue for ForeignScheduler {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first field of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is
         // valid until it runs: it owns a reference, or is inside the block.
-        unsafe { ForeignCore::push(this.as_ref().core, job.cast(), Queued::Frame) }
+        unsafe { ForeignCore::push(this.as_ref().0.0, job.cast(), Queued::Frame) }
     }
 
     /// Queues the job for the next poll, not the current one.
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: as for `enqueue`; this kind does not require a frame.
-        unsafe { ForeignCore::push(this.as_ref().core, job.cast(), Queued::Patient) }
+        unsafe { ForeignCore::push(this.as_ref().0.0, job.cast(), Queued::Patient) }
     }
 
     fn identity(&self) -> [usize; 2] {
-        [self.core.as_ptr().addr(), 0]
+        [self.0.0.as_ptr().addr(), 0]
     }
 }
 
 /// The schedule sender of a [`ForeignScheduler`].
-pub(super) struct ForeignSchedule {
-    block: ForeignRef,
-    kind: Queued,
-}
+pub(super) struct ForeignSchedule(ForeignRef);
 
 // SAFETY: the operation touches nothing after the push, nor after its completion; it is `!Unpin`.
 unsafe impl Sender for ForeignSchedule {
@@ -111,8 +66,7 @@ unsafe impl Sender for ForeignSchedule {
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> ForeignOperation<R> {
         ForeignOperation {
             entry: Entry::new(ForeignOperation::<R>::run),
-            block: Some(self.block),
-            kind: self.kind,
+            block: Some(self.0),
             receiver: Some(receiver),
             _pinned: PhantomPinned,
         }
@@ -124,7 +78,6 @@ pub(super) struct ForeignOperation<R> {
     entry: Entry,
     /// Taken by `start`.
     block: Option<ForeignRef>,
-    kind: Queued,
     receiver: Option<R>,
     _pinned: PhantomPinned,
 }
@@ -150,10 +103,10 @@ impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
         // SAFETY: only the handle is moved, and it is not pinned.
         let this = unsafe { self.get_unchecked_mut() } as *mut Self;
         // SAFETY: the operation is alive until its job runs.
-        let (Some(block), kind) = (unsafe { ((*this).block.take(), (*this).kind) }) else {
+        let Some(block) = (unsafe { (*this).block.take() }) else {
             return Transfer::none();
         };
         // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. `block` is a reference.
-        unsafe { ForeignCore::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), kind) }
+        unsafe { ForeignCore::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), Queued::Job) }
     }
 }

@@ -55,6 +55,7 @@ pub(super) struct GroupCore {
 }
 
 /// A reference to a group.
+#[derive(PartialEq)]
 pub(super) struct GroupRef(pub(super) NonNull<GroupCore>);
 
 // SAFETY: the state is lock-protected, and its frames and values are `Send`. The rest is immutable or atomic.
@@ -83,12 +84,6 @@ impl Drop for GroupRef {
     fn drop(&mut self) {
         // SAFETY: this is a reference, and not used afterwards.
         unsafe { GroupCore::release(self.0) };
-    }
-}
-
-impl PartialEq for GroupRef {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
     }
 }
 
