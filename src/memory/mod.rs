@@ -9,6 +9,8 @@ mod count;
 mod list;
 #[cfg(feature = "alloc")]
 mod owned;
+#[cfg(feature = "std")]
+mod shared;
 mod words;
 
 #[cfg(feature = "alloc")]
@@ -26,4 +28,6 @@ pub(crate) use list::Beside;
 pub(crate) use list::{Linked, Links, List, links};
 #[cfg(feature = "alloc")]
 pub(crate) use owned::OwnedMemory;
+#[cfg(feature = "std")]
+pub(crate) use shared::{Shareable, Shared};
 pub(crate) use words::Words;

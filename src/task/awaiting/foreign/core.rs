@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::scheduler::ForeignScheduler;
 use crate::Transfer;
-use crate::memory::Count;
+use crate::memory::{Count, Shareable, Shared};
 use crate::scheduler::elsewhere;
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::current;
@@ -145,8 +145,8 @@ impl ForeignCore {
     pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the caller's promise.
         let this = unsafe { container_of!(relay, ForeignCore, relay) };
-        let handle = ForeignRef(this);
-        let core = handle.core();
+        // SAFETY: this is the operation's reference.
+        let core = unsafe { ForeignRef::from_raw(this) };
         if let Some(tether) = core.tether {
             // SAFETY: the task counts this until the end. The future that finds it done may untie it, so the tether is loosened
             // first.
@@ -186,7 +186,7 @@ impl ForeignCore {
         // SAFETY: the caller holds a reference.
         let handle = unsafe { ForeignRef::of(this) };
         let waker = {
-            let mut queue = lock(&handle.core().queue);
+            let mut queue = lock(&handle.queue);
             if kind == Queued::Frame && queue.stopping {
                 // SAFETY: the entry is the first field of a frame, which is about to be queued and so is not done.
                 unsafe { Header::stop(entry.cast()) };
@@ -222,40 +222,35 @@ unsafe impl Tethered for ForeignCore {
 
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the caller's promise: this is the tether's reference.
-        let handle = ForeignRef(this);
-        handle.core().has_tether.set(false);
+        unsafe { ForeignRef::from_raw(this) }.has_tether.set(false);
     }
 }
 
 /// A reference to a block.
-#[derive(PartialEq)]
-pub(super) struct ForeignRef(pub(super) NonNull<ForeignCore>);
+pub(super) type ForeignRef = Shared<ForeignCore>;
 
-// SAFETY: the core consists of atomics, a lock, and immutable fields. Jobs may run on any thread.
-unsafe impl Send for ForeignRef {}
+// SAFETY: the last reference frees the block. It consists of atomics, a lock, and immutable fields. Jobs may run on any thread.
+unsafe impl Shareable for ForeignCore {
+    unsafe fn add(this: NonNull<Self>) {
+        // SAFETY: there is a reference.
+        unsafe { this.as_ref() }.count.add();
+    }
 
-// SAFETY: as for `Send`.
-unsafe impl Sync for ForeignRef {}
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller owns a reference. After the last one, nothing uses the block.
+        unsafe {
+            if this.as_ref().count.release() {
+                (this.as_ref().vtable.free)(this);
+            }
+        }
+    }
+}
 
 impl ForeignRef {
-    /// # Safety
-    ///
-    /// The caller holds a reference.
-    pub(super) unsafe fn of(core: NonNull<ForeignCore>) -> Self {
-        // SAFETY: the caller's promise: the block is alive.
-        unsafe { core.as_ref() }.count.add();
-        ForeignRef(core)
-    }
-
-    pub(super) fn core(&self) -> &ForeignCore {
-        // SAFETY: this is a reference, so the block is alive.
-        unsafe { self.0.as_ref() }
-    }
-
     /// Closes the block: no poll follows. Returns the queued work for the caller to run, whether it was open before, and
     /// whether it was done before.
     pub(super) fn close(&self) -> (Transfer, bool, bool) {
-        let mut queue = lock(&self.core().queue);
+        let mut queue = lock(&self.queue);
         let first = !mem::replace(&mut queue.closed, true);
         queue.turn();
         (queue.take(), first, queue.done)
@@ -263,7 +258,7 @@ impl ForeignRef {
 
     /// Unties a completed block from the task in which it began, if this thread polls that.
     pub(super) fn untie(&self) {
-        let core = self.core();
+        let core = &**self;
         if let (Some(around), Some(tether)) = (core.around, core.tether)
             && Header::is_current(around.frame)
             && core.has_tether.get()
@@ -276,7 +271,7 @@ impl ForeignRef {
 
     /// Closes the block without its result: stops an operation in flight, and detaches it.
     pub(super) fn give_up(&self) {
-        let core = self.core();
+        let core = &**self;
         let (waker, done) = {
             let mut queue = lock(&core.queue);
             if queue.closed {
@@ -300,14 +295,14 @@ impl ForeignRef {
         }
         if first && done {
             // SAFETY: the block was done before it was closed, so this party destroys the operation.
-            unsafe { (core.vtable.clear)(self.0) };
+            unsafe { (core.vtable.clear)(self.as_ptr()) };
         }
     }
 
     /// Stops an operation in flight, and runs the queue until it is empty, since no poll follows.
     #[cold]
     pub(super) fn stop(&self) {
-        let core = self.core();
+        let core = &**self;
         core.relay
             .request_stop(Why::SCOPE_LEFT.here())
             .unwrap_or_default()
@@ -329,7 +324,7 @@ impl ForeignRef {
 
     /// Makes local tasks drop their futures on this thread. Operations that are still in flight end later.
     pub(super) fn end_homed(&self) {
-        let homed = lock(&self.core().queue).homed.clone();
+        let homed = lock(&self.queue).homed.clone();
         for frame in homed {
             // SAFETY: a frame is recorded only while it is not done, and only this thread drops its future. A wake only queues
             // it.
@@ -337,22 +332,6 @@ impl ForeignRef {
                 Header::stop(frame);
                 frame::waker(frame).wake_by_ref();
             }
-        }
-    }
-}
-
-impl Clone for ForeignRef {
-    fn clone(&self) -> Self {
-        self.core().count.add();
-        ForeignRef(self.0)
-    }
-}
-
-impl Drop for ForeignRef {
-    fn drop(&mut self) {
-        if self.core().count.release() {
-            // SAFETY: that was the last reference.
-            unsafe { (self.core().vtable.free)(self.0) };
         }
     }
 }

@@ -37,13 +37,13 @@ impl LocalHome {
     ///
     /// A wrapper that forwards its queue counts too: frames reach the same block.
     pub(in crate::task) fn is_scheduler<S: Scheduler>(&self, scheduler: &S) -> bool {
-        let own = Identity::of_queue([self.0.0.as_ptr().addr(), 0]);
+        let own = Identity::of_queue([self.0.as_ptr().addr().get(), 0]);
         scheduler.native().is_some_and(|queue| queue.identity() == own)
     }
 
     /// Returns whether the calling thread is the polling one.
     pub(in crate::task) fn is_here(&self) -> bool {
-        lock(&self.0.core().queue).driver == thread_id()
+        lock(&self.0.queue).driver == thread_id()
     }
 
     /// Records a frame until the result is dropped.
@@ -53,7 +53,7 @@ impl LocalHome {
     /// Until then the frame is not done, or is being completed on the polling thread.
     pub(in crate::task) unsafe fn note(self, frame: NonNull<Header>) -> Noted {
         {
-            let mut queue = lock(&self.0.core().queue);
+            let mut queue = lock(&self.0.queue);
             queue.homed.push(frame);
             if queue.stopping {
                 // The future was dropped already: the first poll drops this task.
@@ -76,7 +76,7 @@ unsafe impl Send for Noted {}
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let mut queue = lock(&self.home.0.core().queue);
+        let mut queue = lock(&self.home.0.queue);
         if let Some(at) = queue.homed.iter().position(|frame| *frame == self.frame) {
             queue.homed.swap_remove(at);
         }

@@ -120,7 +120,8 @@ impl<T: Send, E: Send> Foreign<T, E> {
         })));
         let core = block.cast::<ForeignCore>();
         let this = Foreign {
-            block: ForeignRef(core),
+            // SAFETY: this is the first reference.
+            block: unsafe { ForeignRef::from_raw(core) },
             _result: PhantomData,
         };
         // SAFETY: the block is not shared yet. The pointers back to it are stored inside it.
@@ -128,7 +129,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             let token = core.as_ref().relay.token();
             let scheduler = (*core.as_ptr())
                 .scheduler
-                .insert(ManuallyDrop::new(ForeignScheduler(ForeignRef(core))));
+                .insert(ManuallyDrop::new(ForeignScheduler(ForeignRef::from_raw(core))));
             let outside: (_, Look) = (core.cast(), LocalHome::look);
             let mut inside = Context::new(
                 Home::of_queue(&**scheduler).unwrap_or_else(Home::anywhere),
@@ -180,7 +181,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
 
     /// Runs the queued work, and checks for the result. Not called again after it was ready.
     pub(in crate::task) fn poll(&mut self, cx: &Cx<'_>) -> Poll<Completion<T, E>> {
-        let core = self.block.core();
+        let core = &*self.block;
         if let Some(around) = core.around
             && !Header::is_current(around.frame)
             && !lock(&core.queue).done
@@ -230,9 +231,18 @@ impl<T: Send, E: Send> Foreign<T, E> {
         }
         // SAFETY: the operation has completed, so this thread owns the result. It is moved out before the operation is dropped,
         // which may panic.
-        let result = unsafe { (*self.block.0.cast::<Await<ForeignCore, T, E>>().as_ref().result.get()).take() };
+        let result = unsafe {
+            (*self
+                .block
+                .as_ptr()
+                .cast::<Await<ForeignCore, T, E>>()
+                .as_ref()
+                .result
+                .get())
+            .take()
+        };
         // SAFETY: the operation has completed, and this is the one call.
-        unsafe { (self.block.core().vtable.clear)(self.block.0) };
+        unsafe { (self.block.vtable.clear)(self.block.as_ptr()) };
         result.unwrap_or(Completion::Stopped)
     }
 }
@@ -240,7 +250,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
 impl<T, E> Drop for Foreign<T, E> {
     fn drop(&mut self) {
         self.block.give_up();
-        let core = self.block.core();
+        let core = &*self.block;
         let done = lock(&core.queue).done;
         match core.around {
             _ if done => self.block.untie(),

@@ -19,7 +19,7 @@ pub(super) struct ForeignScheduler(pub(super) ForeignRef);
 
 impl fmt::Debug for ForeignScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ForeignScheduler").field(&self.0.0).finish()
+        f.debug_tuple("ForeignScheduler").field(&self.0.as_ptr()).finish()
     }
 }
 
@@ -40,17 +40,17 @@ impl native::Queue for ForeignScheduler {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: the job is the first field of a frame's entry, and in no queue, by the contract of `enqueue`. The handle is
         // valid until it runs: it owns a reference, or is inside the block.
-        unsafe { ForeignCore::push(this.as_ref().0.0, job.cast(), Queued::Frame) }
+        unsafe { ForeignCore::push(this.as_ref().0.as_ptr(), job.cast(), Queued::Frame) }
     }
 
     /// Queues the job for the next poll, not the current one.
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
         // SAFETY: as for `enqueue`; this kind does not require a frame.
-        unsafe { ForeignCore::push(this.as_ref().0.0, job.cast(), Queued::Patient) }
+        unsafe { ForeignCore::push(this.as_ref().0.as_ptr(), job.cast(), Queued::Patient) }
     }
 
     fn identity(&self) -> [usize; 2] {
-        [self.0.0.as_ptr().addr(), 0]
+        [self.0.as_ptr().addr().get(), 0]
     }
 }
 
@@ -107,6 +107,12 @@ impl<R: Receiver<(), Infallible>> Operation for ForeignOperation<R> {
             return Transfer::none();
         };
         // SAFETY: the entry is pinned with the operation, which stays until its job has completed it. `block` is a reference.
-        unsafe { ForeignCore::push(block.0, NonNull::new_unchecked(&raw mut (*this).entry), Queued::Job) }
+        unsafe {
+            ForeignCore::push(
+                block.as_ptr(),
+                NonNull::new_unchecked(&raw mut (*this).entry),
+                Queued::Job,
+            )
+        }
     }
 }

@@ -1,8 +1,6 @@
 //! The shared part of a group, behind its handles: its children and their waiters.
 
 use core::cell::Cell;
-use core::mem::{self, ManuallyDrop};
-use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 
@@ -12,7 +10,7 @@ use super::child::EndedChild;
 use super::inbox::Inbox;
 use super::policy::Policy;
 use super::state::{GroupState, Settled};
-use crate::memory::{Cached, Count};
+use crate::memory::{Cached, Count, Shareable, Shared};
 use crate::sender::stage::container_of;
 use crate::stop::{StopToken, Why};
 use crate::sync::atomic::{
@@ -55,35 +53,23 @@ pub(super) struct GroupCore {
 }
 
 /// A reference to a group.
-#[derive(PartialEq)]
-pub(super) struct GroupRef(pub(super) NonNull<GroupCore>);
+pub(super) type GroupRef = Shared<GroupCore>;
 
-// SAFETY: the state is lock-protected, and its frames and values are `Send`. The rest is immutable or atomic.
-unsafe impl Send for GroupRef {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for GroupRef {}
-
-impl Deref for GroupRef {
-    type Target = GroupCore;
-
-    #[inline]
-    fn deref(&self) -> &GroupCore {
-        // SAFETY: this is a reference, so the core is alive.
-        unsafe { self.0.as_ref() }
+// SAFETY: the last reference frees the box. The state is lock-protected, and its frames and values are `Send`. The rest is immutable
+// or atomic.
+unsafe impl Shareable for GroupCore {
+    unsafe fn add(this: NonNull<Self>) {
+        // SAFETY: there is a reference.
+        unsafe { this.as_ref() }.count.add();
     }
-}
 
-impl Clone for GroupRef {
-    fn clone(&self) -> Self {
-        self.count.add();
-        GroupRef(self.0)
-    }
-}
-
-impl Drop for GroupRef {
-    fn drop(&mut self) {
-        // SAFETY: this is a reference, and not used afterwards.
-        unsafe { GroupCore::release(self.0) };
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller owns a reference. After the last one, nothing uses the box, which `open_in` created.
+        unsafe {
+            if this.as_ref().count.release() {
+                drop(Box::from_raw_in(this.as_ptr(), Cached));
+            }
+        }
     }
 }
 
@@ -102,14 +88,11 @@ impl GroupRef {
         };
         let hold = |link: NonNull<Link>| {
             // SAFETY: the link is that of a group, which is alive while the link is listed.
-            let core = ManuallyDrop::new(GroupRef(unsafe {
-                container_of!(container_of!(link, Branch, link), GroupCore, branch)
-            }));
-            mem::forget(GroupRef::clone(&core));
+            let core = unsafe { GroupRef::of(container_of!(container_of!(link, Branch, link), GroupCore, branch)) };
             Some(ToRaise {
-                what: core.0.cast(),
-                // The reference is released after the raise.
-                raise: |what, level, raising| GroupRef(what.cast()).raise(level, raising),
+                what: core.into_raw().cast(),
+                // SAFETY: this is the reference that was added, released after the raise.
+                raise: |what, level, raising| unsafe { GroupRef::from_raw(what.cast()) }.raise(level, raising),
             })
         };
         let core = GroupCore {
@@ -134,7 +117,7 @@ impl GroupRef {
                 match Tether::tie(core, polling) {
                     Ok(tether) => (*place).tether.set(Some(tether)),
                     Err(error) => {
-                        drop(GroupRef(core));
+                        drop(GroupRef::from_raw(core));
                         panic!("cannot open a group: {error}");
                     }
                 }
@@ -148,8 +131,8 @@ impl GroupRef {
             }
             let level = (*place).branch.context.placement.priority.unwrap_or_default();
             (*place).lowest.store(level as u8, Relaxed);
+            GroupRef::from_raw(core)
         }
-        GroupRef(core)
     }
 }
 
@@ -167,17 +150,6 @@ impl GroupCore {
         let mut lock = self.state.lock();
         self.inbox.close(&mut lock);
         lock
-    }
-
-    /// # Safety
-    ///
-    /// The caller owns a reference, which this releases, and does not use the group afterwards.
-    pub(super) unsafe fn release(this: NonNull<GroupCore>) {
-        // SAFETY: the caller owns a reference.
-        if unsafe { this.as_ref() }.count.release() {
-            // SAFETY: that was the last reference, and `open_in` created the box.
-            drop(unsafe { Box::from_raw_in(this.as_ptr(), Cached) });
-        }
     }
 
     /// Stops the children, and refuses others.

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use super::core::{GroupCore, GroupRef};
 use super::state::GroupPhase;
 use crate::Transfer;
+use crate::memory::Shareable;
 use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
 use crate::sync::atomic::Ordering::AcqRel;
@@ -122,7 +123,7 @@ impl GroupCore {
         // SAFETY: `open_in` linked the group, and added a reference for that. The frame is not done.
         unsafe {
             this.as_ref().branch.unscope();
-            GroupCore::release(this);
+            Shareable::release(this);
         }
     }
 }
@@ -145,7 +146,7 @@ unsafe impl Tethered for GroupCore {
 
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the tether owns a reference, and does not use the group afterwards.
-        unsafe { GroupCore::release(this) };
+        unsafe { Shareable::release(this) };
     }
 }
 
@@ -163,7 +164,7 @@ impl GroupRef {
                     if let Some(tether) = self.tether.take() {
                         Tether::untie(tether);
                     }
-                    GroupCore::unlink(self.0, polling);
+                    GroupCore::unlink(self.as_ptr(), polling);
                 }
             }
         });

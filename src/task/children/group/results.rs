@@ -7,6 +7,7 @@ use super::child::EndedChild;
 use super::core::GroupCore;
 use super::policy::Failure;
 use super::state::{GroupPhase, GroupState, Settled};
+use crate::memory::Shareable;
 use crate::stop::Why;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::task::children::branch::discard;
@@ -157,7 +158,7 @@ impl GroupCore {
             let branch = &this.as_ref().branch;
             branch.link.leave();
             let frame = branch.frame;
-            GroupCore::release(this);
+            Shareable::release(this);
             match frame {
                 // The await was counted when the group was closed.
                 Some(frame) => resumed.and(Header::end_wait(frame, Placement::is_here)),

@@ -43,7 +43,7 @@ impl GroupRef {
         else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.branch.unit), self.0, place);
+        let member = Member::new(Unit::spawned(self.branch.unit), self.as_ptr(), place);
         // SAFETY: the memory was allocated for such a frame. The frame is new, so this has exclusive access to it and its tail.
         // The group is alive until the child has ended.
         unsafe {

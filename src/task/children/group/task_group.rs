@@ -322,7 +322,7 @@ impl<T> Eq for TaskGroup<T> {}
 
 impl<T> Hash for TaskGroup<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.core.0.hash(state);
+        self.core.as_ptr().hash(state);
     }
 }
 

@@ -106,7 +106,7 @@ impl Drop for Granted {
                 let mut settled = Settled::default();
                 let last = self.core.lock_closed().one_less(&mut settled);
                 // SAFETY: `last` is from `one_less`, once. The place was counted.
-                unsafe { GroupCore::settle(self.core.0, settled, last) }.run();
+                unsafe { GroupCore::settle(self.core.as_ptr(), settled, last) }.run();
             }
         }
     }
