@@ -165,7 +165,7 @@ impl<T: Send + 'static> Future for Handle<T> {
 
 impl<T: Send + 'static> PartialEq for Handle<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.0.task.address() == other.0.task.address()
+        self.0.task == other.0.task
     }
 }
 
@@ -173,7 +173,7 @@ impl<T: Send + 'static> Eq for Handle<T> {}
 
 impl<T: Send + 'static> Hash for Handle<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.task.address().hash(state);
+        self.0.task.as_ptr().hash(state);
     }
 }
 

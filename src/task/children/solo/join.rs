@@ -106,7 +106,7 @@ unsafe impl<T: Send + 'static, D: Deliver<T>> Sender for ChildJoin<T, D> {
                 // SAFETY: the link is that of such an operation. `finish` removes it before it takes the reference to the child.
                 unsafe {
                     let parts = &container_of!(link, JoinOperation<T, D, R>, link).as_ref().parts;
-                    parts.as_ref().map(|(task, _)| ToRaise::strand(task.0))
+                    parts.as_ref().map(|(task, _)| ToRaise::strand(task.frame))
                 }
             }),
             parts: Some((self.task, receiver)),
@@ -182,7 +182,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
             return receiver.set_stopped();
         }
         // SAFETY: the child has ended, and its word left the result to this join.
-        let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.0) };
+        let completion = unsafe { Header::take_result::<Completion<T, Infallible>>(task.frame) };
         drop(task);
         D::deliver(completion, receiver)
     }
@@ -202,7 +202,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> JoinOp
             let word = this.cast::<Joiner>();
             let taken = match &(*this).parts {
                 Some((task, _)) if !(*this).ignores_stop() => {
-                    let joiner = &task.solo().joiner;
+                    let joiner = &task.joiner;
                     let starting = word.map_addr(|address| address | STARTING);
                     if joiner
                         .compare_exchange(starting, ptr::null_mut(), AcqRel, Acquire)
@@ -240,7 +240,7 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             let (token, level, around) = (env.stop_token(), env.priority(), Awaiter::of(&env));
             drop(env);
             let task = task.clone();
-            let joiner = &task.solo().joiner;
+            let joiner = &task.joiner;
             let word = this.cast::<Joiner>();
             let starting = word.map_addr(|address| address | STARTING);
             if let Err(seen) = joiner.compare_exchange(ptr::null_mut(), starting, AcqRel, Acquire) {
@@ -250,14 +250,14 @@ impl<T: Send + 'static, D: Deliver<T>, R: Receiver<D::Value, Infallible>> Operat
             }
             // A stop that reaches the child as well is ignored, so that its result is not lost.
             if let Some(around) = around {
-                let (context, solo) = (around.context.as_ref(), task.solo());
+                let context = around.context.as_ref();
                 let is = |one: ErasedStopToken, other: ErasedStopToken| one.stop_possible() && one.is_same(&other);
-                (*this).reached = if is(context.token, solo.branch.outer) {
-                    Some(solo.branch.outer)
+                (*this).reached = if is(context.token, task.branch.outer) {
+                    Some(task.branch.outer)
                 } else {
                     // The child was started in another scope of the task. A stop of the task reaches both.
                     let token = context.reaching_token();
-                    is(token, solo.reaching).then_some(token)
+                    is(token, task.reaching).then_some(token)
                 };
                 Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
             }

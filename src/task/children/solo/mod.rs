@@ -20,6 +20,7 @@ use std::boxed::Box;
 pub(in crate::task) use self::join::{AsItIs, AsResult};
 use self::join::{ChildJoin, DONE, Deliver, GONE, Joiner, ORPHAN, OVER, TAKEN, waiting};
 pub(in crate::task) use self::start::start;
+use crate::memory::{Shareable, Shared};
 use crate::report::{Report, report};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, Relay, Why};
@@ -65,72 +66,53 @@ pub(in crate::task) struct Solo {
     joiner: AtomicPtr<Joiner>,
 }
 
-/// A reference to the frame of a single child.
-pub(in crate::task) struct SoloRef(NonNull<Header>);
+/// A reference to a single child: to its frame, and so to this tail of the frame.
+pub(in crate::task) type SoloRef = Shared<Solo>;
 
-// SAFETY: the reference count is atomic; everything reached through this is `Sync`.
-unsafe impl Send for SoloRef {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for SoloRef {}
-
-impl Clone for SoloRef {
-    fn clone(&self) -> Self {
-        // SAFETY: this owns a reference, so the frame is alive.
-        unsafe { Header::count(self.0) };
-        SoloRef(self.0)
-    }
-}
-
-impl Drop for SoloRef {
-    fn drop(&mut self) {
-        // SAFETY: this owns a reference, and does not use it afterwards.
-        unsafe { Header::release(self.0) };
-    }
-}
-
-impl SoloRef {
-    #[inline]
-    fn solo(&self) -> &Solo {
-        // SAFETY: this owns a reference to the frame, and so to its tail.
-        unsafe { Solo::of(self.0) }
+// SAFETY: the frame counts the references, and the tail is a part of it. Everything that is reached through this is `Sync`.
+unsafe impl Shareable for Solo {
+    unsafe fn add(this: NonNull<Self>) {
+        // SAFETY: there is a reference, so the frame is alive.
+        unsafe { Header::count(this.as_ref().frame) };
     }
 
-    pub(in crate::task) fn address(&self) -> usize {
-        self.0.as_ptr().addr()
-    }
-
-    pub(in crate::task) fn cancel(&self, why: Why) {
-        self.solo().branch.relay.request_stop(why).unwrap_or_default().run();
-    }
-
-    pub(in crate::task) fn why(&self) -> Option<Why> {
-        self.solo().branch.relay.registry().why()
-    }
-
-    /// Returns a reference to a detached task.
-    pub(in crate::task) fn task(&self) -> TaskRef {
-        // SAFETY: the child has no parent; its context is in the tail, which is alive.
-        unsafe { self.solo().unit.task_of_handle() }
-    }
-
-    pub(in crate::task) fn is_finished(&self) -> bool {
-        matches!(self.solo().joiner.load(Acquire), DONE | TAKEN)
-    }
-
-    /// Raises the child permanently to at least this level.
-    pub(in crate::task) fn raise(&self, level: Priority) {
-        // SAFETY: this owns a reference to the first frame of a strand.
-        unsafe { raising::raise(self.0, level) };
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller owns a reference, and does not use it afterwards.
+        unsafe { Header::release(this.as_ref().frame) };
     }
 }
 
 impl Solo {
+    pub(in crate::task) fn cancel(&self, why: Why) {
+        self.branch.relay.request_stop(why).unwrap_or_default().run();
+    }
+
+    pub(in crate::task) fn why(&self) -> Option<Why> {
+        self.branch.relay.registry().why()
+    }
+
+    pub(in crate::task) fn is_finished(&self) -> bool {
+        matches!(self.joiner.load(Acquire), DONE | TAKEN)
+    }
+
+    /// Raises the child permanently to at least this level.
+    pub(in crate::task) fn raise(&self, level: Priority) {
+        // SAFETY: the frame is alive as long as its tail, and the first of a strand.
+        unsafe { raising::raise(self.frame, level) };
+    }
+
     /// # Safety
     ///
     /// `frame` is that of a single child, started and not freed.
     unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Solo {
         // SAFETY: the caller's promise; the unit is the first field of the tail.
         unsafe { Header::unit(frame).cast::<Solo>().as_ref() }
+    }
+
+    /// Returns a reference to a detached task.
+    pub(in crate::task) fn task(&self) -> TaskRef {
+        // SAFETY: the child has no parent; its context is in the tail, which is alive.
+        unsafe { self.unit.task_of_handle() }
     }
 
     /// Handles the end of the child's frame.
@@ -348,12 +330,12 @@ impl<T: Send + 'static, D: Deliver<T>> Drop for ChildClaim<T, D> {
     fn drop(&mut self) {
         // The join waits through the claim, and so ends first.
         self.join = None;
-        let solo = self.task.solo();
+        let solo = &*self.task;
         let is_disclaimed = match solo.branch.frame {
             None => solo.disclaim(false),
             Some(parent) => {
-                if !self.task.is_finished() {
-                    self.task.cancel(Why::SCOPE_LEFT);
+                if !solo.is_finished() {
+                    solo.cancel(Why::SCOPE_LEFT);
                 }
                 Polling::with_frame(parent, |polling| {
                     let Some(polling) = polling else {
@@ -378,7 +360,7 @@ impl<T: Send + 'static, D: Deliver<T>> Drop for ChildClaim<T, D> {
         };
         if !is_disclaimed && solo.joiner.load(Acquire) == DONE {
             // SAFETY: `DONE` says that the child has ended, and that the claim owns the result.
-            unsafe { Solo::drop_result(self.task.0) };
+            unsafe { Solo::drop_result(solo.frame) };
         }
     }
 }

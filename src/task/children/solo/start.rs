@@ -124,7 +124,7 @@ where
         }
         // One reference for the claim; the run has the first.
         Header::count(frame);
-        let task = SoloRef(frame);
+        let task = SoloRef::from_raw(NonNull::new_unchecked(place));
         let join = ChildJoin {
             task: task.clone(),
             _value: PhantomData,
