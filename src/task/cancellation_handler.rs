@@ -6,14 +6,14 @@ use core::marker::PhantomPinned;
 use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
-use core::task::{Context as Cx, Poll};
+use core::task::{Context as Cx, Poll, ready};
 
 use super::frame::{self, BlockContent, Header, Polling};
 use super::strand::Context;
 use crate::sender::current;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
 use crate::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool,
     Ordering::{AcqRel, Acquire, Release},
 };
 use crate::{Panic, Transfer};
@@ -106,7 +106,7 @@ enum CancellationHandler<H: FnOnce() + Send + 'static> {
     Gone,
 }
 
-// SAFETY: the handler and the output are `Send`. The installed block is accessed according to its `claim`.
+// SAFETY: the handler and the output are `Send`. The installed block is accessed according to `is_claimed`.
 unsafe impl<H: FnOnce() + Send, F: Future<Output: Send> + Send> Send for WithCancellationHandler<H, F> {}
 
 /// A handler in the memory of its frame. `slot` is first, so both have the same address.
@@ -118,16 +118,9 @@ struct Installed<H> {
     frame: NonNull<Header>,
     /// The context in which it was installed. Valid until `done`.
     context: NonNull<Context>,
-    /// The owner of `handler`:
-    ///
-    /// | value | owner |
-    /// |---|---|
-    /// | `LISTENING` | none: the first party to change this |
-    /// | `FIRED` | the cancelling thread, which calls it |
-    /// | `REMOVED` | the party that removes it: the future, or the frame at its end |
-    ///
-    /// Written once, by a compare-exchange with `AcqRel`.
-    claim: AtomicU8,
+    /// Whether `handler` has an owner: the cancelling thread, which calls it, or the party that removes it, which is the future or the
+    /// ending frame. Set once, by a swap with `AcqRel`; the party that sets it is the owner.
+    is_claimed: AtomicBool,
     /// Set when the handler has returned or was removed, so no other thread uses the block. Stored with release by the owner of
     /// the claim; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
@@ -136,10 +129,6 @@ struct Installed<H> {
     gone: AtomicBool,
     handler: UnsafeCell<Option<H>>,
 }
-
-const LISTENING: u8 = 0;
-const FIRED: u8 = 1;
-const REMOVED: u8 = 2;
 
 impl<H: FnOnce() + Send + 'static> Installed<H> {
     /// Installs a handler, or calls it if the task is already cancelled.
@@ -153,7 +142,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
             slot: StopSlot::new(Self::fire),
             frame: polling.frame(),
             context: NonNull::from(context),
-            claim: AtomicU8::new(LISTENING),
+            is_claimed: AtomicBool::new(false),
             done: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             handler: UnsafeCell::new(Some(handler)),
@@ -184,7 +173,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         // SAFETY: if the claim is lost, `remove` waits in `leave` for the release, and the block is alive until then. If it is
         // won, block, context and frame are alive until `done` is set and the await count released.
         unsafe {
-            if !this.as_ref().claim(FIRED) {
+            if this.as_ref().is_claimed.swap(true, AcqRel) {
                 slot.as_ref().release();
                 return Transfer::none();
             }
@@ -198,10 +187,6 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         }
     }
 
-    fn claim(&self, by: u8) -> bool {
-        self.claim.compare_exchange(LISTENING, by, AcqRel, Acquire).is_ok()
-    }
-
     /// Removes the handler, if it was not called. Calls it if a stop was requested that has not reached the slot.
     ///
     /// # Safety
@@ -210,7 +195,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
     unsafe fn remove(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         let installed = unsafe { this.as_ref() };
-        if !installed.claim(REMOVED) {
+        if installed.is_claimed.swap(true, AcqRel) {
             return;
         }
         // A concurrent callback loses the claim and only releases the slot.
@@ -281,43 +266,34 @@ fn call<H: FnOnce()>(handler: Option<H>) {
 }
 
 impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
-    /// Removes the handler. Returns `false` if it is running on another thread; its return wakes the task.
-    fn remove(&mut self) -> bool {
+    /// Removes the handler. Pending while it runs on another thread: its return wakes the task, and the waker of another executor in it.
+    fn poll_removed(&mut self, cx: &Cx<'_>) -> Poll<()> {
         let CancellationHandler::Installed(installed) = self.handler else {
-            return true;
+            return Poll::Ready(());
         };
         // SAFETY: the future owns the block until it calls `release`.
-        unsafe {
+        let handler = unsafe {
             Installed::remove(installed);
-            if !installed.as_ref().done.load(Acquire) {
-                return false;
-            }
-            self.handler = CancellationHandler::Gone;
-            Installed::release(installed);
-        }
-        true
-    }
-}
-
-impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
-    /// Returns whether the handler has returned. If not, its return wakes the task, and the waker of another executor in it.
-    fn has_returned(&self, cx: &Cx<'_>) -> bool {
-        let CancellationHandler::Installed(installed) = self.handler else {
-            return true;
+            installed.as_ref()
         };
-        // SAFETY: the future owns the block until it calls `release`.
-        let handler = unsafe { installed.as_ref() };
-        if frame::frame_of(cx.waker()) == Some(handler.frame) {
-            return false;
+        let has_returned = || handler.done.load(Acquire);
+        let has_returned = has_returned()
+            || frame::frame_of(cx.waker()) != Some(handler.frame)
+                && Polling::with_frame(handler.frame, |polling| match polling {
+                    Some(polling) => polling.wakes_also(installed.cast(), cx.waker(), has_returned),
+                    None => {
+                        // The future was sent away from its task, which may end before it: poll again.
+                        cx.waker().wake_by_ref();
+                        false
+                    }
+                });
+        if !has_returned {
+            return Poll::Pending;
         }
-        Polling::with_frame(handler.frame, |polling| match polling {
-            Some(polling) => polling.wakes_also(installed.cast(), cx.waker(), || handler.done.load(Acquire)),
-            None => {
-                // The future was sent away from its task, which may end before it: poll again.
-                cx.waker().wake_by_ref();
-                false
-            }
-        })
+        self.handler = CancellationHandler::Gone;
+        // SAFETY: the handler was removed or has fired, and the block is not used afterwards.
+        unsafe { Installed::release(installed) };
+        Poll::Ready(())
     }
 }
 
@@ -343,30 +319,25 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
         let output = match this.output.take() {
             Some(output) => output,
             // SAFETY: `operation` is structurally pinned.
-            None => match unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx) {
-                Poll::Ready(output) => output,
-                Poll::Pending => return Poll::Pending,
-            },
+            None => ready!(unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx)),
         };
-        if this.remove() {
-            return Poll::Ready(output);
+        // A handler that runs on another thread must not outlive this future: the output waits for its return.
+        if this.poll_removed(cx).is_pending() {
+            this.output = Some(output);
+            return Poll::Pending;
         }
-        // The handler runs on another thread, and must not outlive this future: the output waits for its return.
-        this.output = Some(output);
-        if this.has_returned(cx) && this.remove() {
-            return this.output.take().map_or(Poll::Pending, Poll::Ready);
-        }
-        Poll::Pending
+        Poll::Ready(output)
     }
 }
 
 impl<H: FnOnce() + Send + 'static, F: Future> Drop for WithCancellationHandler<H, F> {
     fn drop(&mut self) {
-        if !self.remove()
-            && let CancellationHandler::Installed(installed) = self.handler
-        {
+        if let CancellationHandler::Installed(installed) = self.handler {
             // SAFETY: the future owns the block, and does not use it after this.
-            unsafe { Installed::release(installed) };
+            unsafe {
+                Installed::remove(installed);
+                Installed::release(installed);
+            }
         }
     }
 }

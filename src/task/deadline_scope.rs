@@ -1,7 +1,7 @@
 //! The scope of a deadline: a timer that stops the inside.
 
 use core::convert::Infallible;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use std::time::Instant;
@@ -44,8 +44,9 @@ pub(super) struct DeadlineScope {
     stop: InplaceStopSource,
     /// Taken by `begin`. `None` if no timer is needed.
     schedule: Option<TimerSchedule>,
-    timer: MaybeUninit<Timing>,
-    /// Whether `timer` is initialized and was started.
+    /// Completed before this is dropped, since the scope has no user and no hold is left then.
+    timer: Option<Timing>,
+    /// Whether `timer` was started. No other thread changes it, unlike the timer itself.
     is_timed: bool,
 }
 
@@ -73,7 +74,7 @@ impl DeadlineScope {
             is_left: AtomicBool::new(false),
             stop: InplaceStopSource::new(),
             schedule,
-            timer: MaybeUninit::uninit(),
+            timer: None,
             is_timed: false,
         }
     }
@@ -185,8 +186,8 @@ impl Change for DeadlineScope {
             // The timer's hold is added before its start, which may complete it at once.
             (*place).is_timed = true;
             (*place).holds = AtomicU8::new(2);
-            (*place).timer.write(schedule.connect(Expiry { limit: this }));
-            polling.resume_later(start(Pin::new_unchecked((*place).timer.assume_init_mut())));
+            let timer = (*place).timer.insert(schedule.connect(Expiry { limit: this }));
+            polling.resume_later(start(Pin::new_unchecked(timer)));
         }
     }
 
@@ -237,16 +238,6 @@ impl Change for DeadlineScope {
 
     fn has_stopped(&self) -> bool {
         self.relay.registry().why() == Some(Why::DEADLINE.here())
-    }
-}
-
-impl Drop for DeadlineScope {
-    fn drop(&mut self) {
-        if self.is_timed {
-            // SAFETY: `is_timed` says that the timer is initialized. It has completed, since the scope has no user and no hold
-            // is left.
-            unsafe { self.timer.assume_init_drop() };
-        }
     }
 }
 
