@@ -1,12 +1,17 @@
-//! References to tasks that outlive them.
+//! References to tasks that outlive them, and the records behind these.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::ptr::NonNull;
+use std::borrow::Cow;
 use std::time::Instant;
+use std::vec::Vec;
 
-use super::{Reason, Record};
+use super::{Context, Reason, Unit};
 use crate::Priority;
-use crate::sync::{Arc, unique};
+use crate::memory::{Links, List, links};
+use crate::stop::Why;
+use crate::sync::{Arc, Mutex, lock, unique};
 
 /// A reference to a task, for queries from any thread, even after the task has ended.
 ///
@@ -27,43 +32,20 @@ use crate::sync::{Arc, unique};
 /// assert_eq!(names[&first], "first");
 /// ```
 #[derive(Clone)]
-pub struct TaskRef(Arc<Record>);
+pub struct TaskRef(pub(super) Arc<Record>);
 
 impl TaskRef {
-    /// Creates the first reference to a record.
-    pub(super) fn new(record: Record) -> Self {
-        TaskRef(Arc::new(record))
-    }
-
     /// Adds a reference.
     ///
     /// # Safety
     ///
-    /// The pointer is from [`as_ptr`](TaskRef::as_ptr), and another owner has a reference.
+    /// The pointer is that of the [`Arc`], and another owner has a reference.
     pub(super) unsafe fn of(record: *const Record) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
             Arc::increment_strong_count(record);
             TaskRef(Arc::from_raw(record))
         }
-    }
-
-    /// Releases a reference that was forgotten.
-    ///
-    /// # Safety
-    ///
-    /// The pointer is that of the forgotten one, which this stands for.
-    pub(super) unsafe fn release(record: *const Record) {
-        // SAFETY: the caller's promise.
-        drop(TaskRef(unsafe { Arc::from_raw(record) }));
-    }
-
-    pub(super) fn as_ptr(&self) -> *mut Record {
-        Arc::as_ptr(&self.0).cast_mut()
-    }
-
-    pub(super) fn into_record(self) -> Option<Record> {
-        Arc::try_unwrap(self.0).ok()
     }
 
     pub(in crate::task) fn record(&self) -> &Record {
@@ -162,5 +144,181 @@ impl fmt::Debug for TaskId {
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The facts that can change while a strand runs.
+#[derive(Clone, Copy)]
+pub(in crate::task) struct Facts {
+    pub(in crate::task) priority: Priority,
+    pub(in crate::task) why: Option<Why>,
+    pub(in crate::task) deadline: Option<Instant>,
+}
+
+impl Facts {
+    pub(in crate::task) fn of(context: &Context, raised: Option<Priority>) -> Self {
+        let given = context.priority.unwrap_or_default();
+        Facts {
+            priority: raised.map_or(given, |raised| raised.max(given)),
+            why: context.token.why(),
+            deadline: context.deadline,
+        }
+    }
+}
+
+/// The record of a strand. Created lazily by the first query, after the record of the strand above.
+///
+/// A [`TaskRef`] is a reference to it. The strand has one until it is destroyed, and so has each record of a strand below.
+pub(in crate::task) struct Record {
+    id: TaskId,
+    name: Option<Cow<'static, str>>,
+    parent: Option<TaskRef>,
+    /// Whether a counter attached to the parent counts the strand.
+    spawned: bool,
+    /// Held for a few instructions, and never while user code runs. The strand's end takes it, so a strand found under the lock
+    /// is alive.
+    state: Mutex<RecordState>,
+    /// The links to the other children of the parent. Protected by the parent's lock.
+    siblings: Links<Record>,
+}
+
+struct RecordState {
+    /// The strand, until it ends.
+    strand: Option<NonNull<Unit>>,
+    /// The facts at the end.
+    last: Facts,
+    /// The records of running strands below, the newest first. Each is kept alive by its strand's reference.
+    children: List<Record>,
+    /// The number of these, and how many of them an attached counter counts too.
+    known: usize,
+    spawned: usize,
+}
+
+// SAFETY: a shared record changes only under its lock, or its parent's.
+unsafe impl Send for Record {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Record {}
+
+links!(Record, siblings);
+
+impl Drop for Record {
+    /// Releases the references of the records above, iteratively.
+    fn drop(&mut self) {
+        let mut last = self.parent.take();
+        while let Some(mut record) = last.and_then(|task| Arc::try_unwrap(task.0).ok()) {
+            last = record.parent.take();
+        }
+    }
+}
+
+/// The result of inspecting a strand and those below it.
+pub(in crate::task) struct Snapshot {
+    pub(in crate::task) facts: Facts,
+    pub(in crate::task) is_live: bool,
+    /// The number of running strands below, beside the listed ones.
+    pub(in crate::task) others: usize,
+}
+
+impl Record {
+    /// Creates the record of a strand.
+    ///
+    /// # Safety
+    ///
+    /// If the strand has not ended, its end finds this record.
+    pub(super) unsafe fn new(
+        strand: &Unit,
+        last: Facts,
+        is_live: bool,
+        parent: Option<TaskRef>,
+        name: Option<Cow<'static, str>>,
+    ) -> Self {
+        Record {
+            id: TaskId::unique(),
+            name,
+            parent,
+            spawned: strand.spawned,
+            state: Mutex::new(RecordState {
+                strand: is_live.then_some(NonNull::from(strand)),
+                last,
+                children: List::new(),
+                known: 0,
+                spawned: 0,
+            }),
+            siblings: Links::new(),
+        }
+    }
+
+    /// Links the record with those of the parent.
+    ///
+    /// # Safety
+    ///
+    /// The strand owns a reference to the record, and does not end before this returns. Called once.
+    pub(super) unsafe fn link(&self) {
+        let Some(parent) = &self.parent else { return };
+        let mut state = lock(&parent.0.state);
+        // SAFETY: the parent's lock is held. The record is alive until `end` removes it, and in no list.
+        unsafe { state.children.push_front(NonNull::from(self)) };
+        state.known += 1;
+        state.spawned += usize::from(self.spawned);
+    }
+
+    /// Ends the record with the strand: it keeps the last facts.
+    ///
+    /// # Safety
+    ///
+    /// Called once, by the strand of the record, after [`link`](Record::link).
+    #[cold]
+    pub(super) unsafe fn end(&self, last: Facts) {
+        {
+            let mut state = lock(&self.state);
+            state.last = last;
+            state.strand = None;
+        }
+        let Some(parent) = &self.parent else { return };
+        let mut state = lock(&parent.0.state);
+        // SAFETY: the parent's lock is held, and `link` has listed the record.
+        unsafe { state.children.remove(NonNull::from(self)) };
+        state.known -= 1;
+        state.spawned -= usize::from(self.spawned);
+    }
+
+    /// Returns the facts, and whether the strand is alive.
+    pub(in crate::task) fn facts(&self) -> (Facts, bool) {
+        let state = lock(&self.state);
+        match state.strand {
+            // SAFETY: the strand's end needs the lock that is held.
+            Some(strand) => (unsafe { strand.as_ref().facts() }, true),
+            None => (state.last, false),
+        }
+    }
+
+    /// Returns the facts, and collects at most `room` running strands below, the newest first.
+    pub(in crate::task) fn look(&self, children: &mut Vec<TaskRef>, room: usize) -> Snapshot {
+        let state = lock(&self.state);
+        let Some(strand) = state.strand else {
+            return Snapshot {
+                facts: state.last,
+                is_live: false,
+                others: 0,
+            };
+        };
+        let before = children.len();
+        // SAFETY: the strand of a listed record has not ended, and owns a reference to it.
+        children.extend(
+            state
+                .children
+                .iter()
+                .take(room)
+                .map(|child| unsafe { TaskRef::of(child.as_ptr()) }),
+        );
+        let given = children.len() - before;
+        // SAFETY: the strand's end needs the lock that is held.
+        let (facts, running) = unsafe { (strand.as_ref().facts(), strand.as_ref().running()) };
+        Snapshot {
+            facts,
+            is_live: true,
+            // A counted strand may be about to end, and so not be listed.
+            others: running.saturating_sub(state.spawned) + (state.known - given),
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::vec::Vec;
 
 use super::{Context, Facts, Link, Record, TaskRef};
 use crate::memory::{Links, List, links};
+use crate::sync::Arc;
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
@@ -134,10 +135,11 @@ impl Unit {
 
     /// Publishes a record in the place of `seen`. Returns the other value that was there.
     fn publish(&self, seen: *mut Record, record: Record) -> Result<TaskRef, *mut Record> {
-        let task = TaskRef::new(record);
+        let task = TaskRef(Arc::new(record));
         // The reference of the strand.
         let own = task.clone();
-        self.record.compare_exchange(seen, own.as_ptr(), Release, Acquire)?;
+        let place = Arc::as_ptr(&own.0).cast_mut();
+        self.record.compare_exchange(seen, place, Release, Acquire)?;
         mem::forget(own);
         Ok(task)
     }
@@ -297,7 +299,7 @@ impl Drop for Unit {
         let record = self.record.load(Relaxed);
         if !record.is_null() && record != ENDED {
             // SAFETY: the strand owns a reference to the record.
-            unsafe { TaskRef::release(record) };
+            drop(unsafe { Arc::from_raw(record) });
         }
     }
 }
