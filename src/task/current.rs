@@ -1,7 +1,9 @@
-//! Access to the current task.
+//! The current task, and its priority.
 
+use super::cancellation::in_context;
 use super::frame::Polling;
-use super::strand::TaskRef;
+use super::strand::{TaskRef, current_level};
+use crate::Priority;
 
 /// Returns the current task: the one whose code, `async` or not, is running. Returns `None` outside of tasks.
 ///
@@ -36,4 +38,28 @@ use super::strand::TaskRef;
 pub fn current() -> Option<TaskRef> {
     // SAFETY: this thread polls a frame of the strand, so the strand has not ended.
     Polling::with(|polling| polling.map(|polling| unsafe { polling.unit().task() }))
+}
+
+/// Returns the priority of the current task, including raises. Returns [`Priority::Default`] outside of tasks, and in a task
+/// that was given none.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{self, Task};
+///
+/// let task = Task::new(async { (task::priority(), task::base_priority()) });
+/// let levels = sync_wait(task.write_env(With(Priority::Utility))).unwrap();
+/// assert_eq!(levels, (Priority::Utility, Priority::Utility));
+/// assert_eq!(task::priority(), Priority::Default);
+/// ```
+///
+/// Children inherit the priority. Awaiting a task from a more urgent one raises it permanently to the awaiting task's level.
+/// The raise reaches its children and the tasks that it awaits, whether queued, suspended or running.
+pub fn priority() -> Priority {
+    current_level()
+}
+
+/// Returns the priority that the current task was given, without later raises: see [`priority`].
+pub fn base_priority() -> Priority {
+    in_context(|context| context.priority).flatten().unwrap_or_default()
 }

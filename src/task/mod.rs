@@ -61,7 +61,6 @@ mod deadline_scope;
 mod escalation_handler;
 mod handle;
 mod let_async;
-mod priority;
 mod scope;
 mod shield;
 mod task_local;
@@ -81,12 +80,11 @@ pub use coroutine::{
     ContextScheduler, CurrentAllocator, DefaultContext, FromEnv, InAllocator, Inline, LocalTask, LocalTaskFuture,
     LocalTaskOperation, Providing, Task, TaskAllocator, TaskBuilder, TaskContext, TaskFuture, TaskOperation,
 };
-pub use current::current;
+pub use current::{base_priority, current, priority};
 pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_deadline, with_timeout};
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
-pub use priority::{base_priority, priority};
 pub(crate) use running::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
 pub use strand::{Reason, TaskId, TaskRef};

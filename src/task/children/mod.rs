@@ -33,10 +33,9 @@ mod branch;
 mod error;
 pub(super) mod group;
 mod options;
-mod place;
 pub(super) mod solo;
 
 pub use self::error::TaskError;
 pub use self::options::SpawnOptions;
-pub(super) use self::place::{ChildPlace, InCache};
+pub(super) use self::options::{ChildPlace, InCache};
 pub(super) use self::solo::{AsItIs, AsResult, ChildClaim};

@@ -1,15 +1,18 @@
-//! The options that a child is started with.
+//! The options that a child is started with, and the context that follows from them.
 
 use core::fmt;
+use core::ptr::NonNull;
 use std::borrow::Cow;
 use std::boxed::Box;
 
 use allocator_api2::alloc::{Allocator, Global};
 
-use super::place::{ChildPlace, ChildRequests};
+use crate::memory::{Cached, OutOfMemoryError};
 use crate::scheduler::TaskScheduler;
-use crate::task::strand::Locals;
-use crate::{Priority, Scheduler};
+use crate::task::coroutine::TaskContext;
+use crate::task::frame::{Header, Home};
+use crate::task::strand::{Context, Locals};
+use crate::{Env, Panic, Priority, Scheduler};
 
 /// The options of a child that does not inherit everything: see [`TaskGroup::spawn_with`](crate::task::TaskGroup::spawn_with)
 /// and [`detach_with`](crate::task::detach_with).
@@ -18,6 +21,15 @@ use crate::{Priority, Scheduler};
 pub struct SpawnOptions<A = Global> {
     requests: ChildRequests,
     allocator: A,
+}
+
+/// The requests that replace inherited parts.
+#[derive(Clone)]
+struct ChildRequests {
+    scheduler: Option<TaskScheduler<'static>>,
+    priority: Option<Priority>,
+    name: Option<Cow<'static, str>>,
+    locals: Option<Locals>,
 }
 
 impl SpawnOptions {
@@ -111,5 +123,98 @@ impl<A> fmt::Debug for SpawnOptions<A> {
             .field("scheduler", &self.requests.scheduler)
             .field("name", &self.requests.name)
             .finish_non_exhaustive()
+    }
+}
+
+/// The context of a child that was spawned without an allocator: that of the group, in memory from the threads' caches.
+pub(in crate::task) struct InCache;
+
+impl TaskContext for InCache {
+    type Allocator = Cached;
+    type Scheduler = TaskScheduler<'static>;
+    const INHERITS: bool = true;
+
+    fn new<N: Env>(_: &N) -> Self {
+        InCache
+    }
+}
+
+/// The context of a child that does not inherit all of its parent's, and its scheduler. Pinned once it is settled.
+pub(in crate::task) struct ChildPlace {
+    requests: ChildRequests,
+    context: Option<Context>,
+}
+
+// SAFETY: the child and its awaits use the context, all ordered before its end.
+unsafe impl Send for ChildPlace {}
+
+impl ChildPlace {
+    /// Creates a place, unless the child inherits everything.
+    fn new(requests: ChildRequests) -> Option<Box<Self>> {
+        let ChildRequests {
+            scheduler: None,
+            priority: None,
+            name: None,
+            locals: None,
+        } = requests
+        else {
+            return Some(Box::new(ChildPlace {
+                requests,
+                context: None,
+            }));
+        };
+        None
+    }
+
+    pub(in crate::task) fn take_name(&mut self) -> Option<Cow<'static, str>> {
+        self.requests.name.take()
+    }
+
+    /// Creates the context from the outer one.
+    ///
+    /// # Errors
+    ///
+    /// The allocation of a hop failed.
+    ///
+    /// # Safety
+    ///
+    /// This is pinned until the child is done. `frame` is the child, which is about to be started.
+    pub(in crate::task) unsafe fn settle(
+        &mut self,
+        outside: &Context,
+        frame: NonNull<Header>,
+    ) -> Result<NonNull<Context>, OutOfMemoryError> {
+        let mut context = *outside;
+        if self.requests.priority.is_some() {
+            context.placement.priority = self.requests.priority;
+        }
+        if let Some(locals) = &self.requests.locals {
+            context.locals = locals.as_raw();
+        }
+        if let Some(scheduler) = &self.requests.scheduler {
+            // SAFETY: this is pinned, and with it the scheduler, until the child is done.
+            let home = Panic::catch(|| unsafe { Home::of(scheduler, frame, frame.cast()) });
+            context.placement.home = match home {
+                Ok(home) => home?,
+                Err(payload) => {
+                    // SAFETY: the frame is not started yet.
+                    unsafe { Header::fail(frame, payload) };
+                    Home::anywhere()
+                }
+            };
+        }
+        Ok(NonNull::from(self.context.insert(context)))
+    }
+
+    /// Frees the child's own hop, if any.
+    ///
+    /// # Safety
+    ///
+    /// The child is done, or was not started, and its frame is alive.
+    pub(in crate::task) unsafe fn take_back(&self, frame: NonNull<Header>) {
+        if let (Some(_), Some(context)) = (&self.requests.scheduler, &self.context) {
+            // SAFETY: the child does not run, and only the child used the home.
+            unsafe { context.placement.home.take_back(frame.cast(), frame) };
+        }
     }
 }

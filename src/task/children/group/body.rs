@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll, ready};
 
 use super::TaskGroup;
 use super::core::GroupRef;
-use super::policy::Policy;
+use super::results::Policy;
 use super::state::GroupPhase;
 use crate::Panic;
 use crate::report::{Report, report};

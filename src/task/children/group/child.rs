@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 
 use super::core::GroupCore;
-use super::policy::Failure;
+use super::results::Failure;
 use crate::memory::{Beside, Linked, Links, List};
 use crate::task::children::ChildPlace;
 use crate::task::frame::Header;

@@ -8,7 +8,7 @@ use allocator_api2::boxed::Box;
 
 use super::child::EndedChild;
 use super::inbox::Inbox;
-use super::policy::Policy;
+use super::results::Policy;
 use super::state::{GroupState, Settled};
 use crate::memory::{Cached, Count, Shareable, Shared};
 use crate::sender::stage::container_of;

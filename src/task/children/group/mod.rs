@@ -1,29 +1,11 @@
 //! Groups: children that are always awaited.
 //!
-//! # Files
+//! Handles, children and waiters point at a [`GroupCore`](self::core::GroupCore), whose lock protects the lists and counts in its
+//! [`GroupState`](self::state::GroupState). A child starts in `spawn`. It ends in `inbox` while only the frame waits, and otherwise in
+//! `results`. `wait` and `next` wait for a result, for room or for all children. `body` runs the body, and `end` what follows it.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `body` | the body runs; then the group waits for its children |
-//! | `core` | the object that handles, children and waiters point at, and its lock; raising the children |
-//! | `spawn`, `spawn_error` | a child starts, or is refused |
-//! | `child` | the frames of children, as the group owns them |
-//! | `inbox` | a child ends, and only the frame waits: it is pushed on a stack without the lock |
-//! | `results` | a child ends: its result is kept, given to a waiter, or discarded |
-//! | `policy` | whether a failed child cancels its siblings |
-//! | `state` | the lists and counts under the lock |
-//! | `wait`, `next` | operations and futures that wait for a result, for room, or for all children |
-//! | `end` | the body has ended, the last child has ended, the frame ends the group |
-//! | `task_group`, `gather` | the public handle, and policies of joining |
-//!
-//! # States
-//!
-//! `Open` while the body runs, `Closed` after it while children run, `Over` after the last child. A closed group still takes children,
-//! from children that run.
-//!
-//! # References
-//!
-//! See [`GroupCore`](self::core::GroupCore).
+//! A group is `Open` while the body runs, `Closed` after it while children run, `Over` after the last child. A closed group still takes
+//! children, from children that run.
 
 mod body;
 mod child;
@@ -32,10 +14,8 @@ mod end;
 mod gather;
 mod inbox;
 mod next;
-mod policy;
 mod results;
 mod spawn;
-mod spawn_error;
 mod state;
 mod task_group;
 mod wait;
@@ -43,7 +23,7 @@ mod wait;
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, Quorum, QuorumError, gather};
 pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
-pub use self::spawn_error::{SpawnError, SpawnErrorKind};
+pub use self::spawn::{SpawnError, SpawnErrorKind};
 pub use self::task_group::TaskGroup;
 
 /// Runs `body` with a group into which it can spawn children. Returns the body's output after all children have ended.

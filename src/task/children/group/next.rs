@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll, Waker, ready};
 
 use super::core::GroupRef;
 use super::results::TryNext;
-use super::spawn_error::{SpawnError, SpawnErrorKind};
+use super::spawn::{SpawnError, SpawnErrorKind};
 use super::wait::{Given, Granted, GroupWait, WaitFor};
 use crate::Completion;
 use crate::memory::Cached;

@@ -1,18 +1,21 @@
-//! Starting a child of a group.
+//! Starting a child of a group, and the error of a child that is refused.
 
 use core::convert::Infallible;
+use core::error::Error;
+use core::fmt;
 use core::future::Future;
 use core::mem;
+use core::panic::Location;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
 use super::child::Member;
 use super::core::{GroupCore, GroupRef};
 use super::inbox::Pushed;
-use super::policy::Failure;
-use super::spawn_error::{SpawnError, SpawnErrorKind};
+use super::results::Failure;
 use super::wait::Granted;
 use crate::Transfer;
+use crate::report::{Report, report};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::children::ChildPlace;
 use crate::task::coroutine::{Frame, Plain, TaskContext};
@@ -164,5 +167,93 @@ impl GroupRef {
             }
             GroupCore::end_child::<T>(core, frame, failure)
         }
+    }
+}
+
+/// The error of [`try_spawn`](super::TaskGroup::try_spawn): a refused child, and the reason.
+///
+/// ```
+/// use bowline::prelude::*;
+/// use bowline::task::{self, SpawnErrorKind, Task};
+///
+/// let task = Task::new(task::group(async |group| {
+///     group.cancel_all();
+///     let refused = group.try_spawn(async { 7 }).unwrap_err();
+///     assert_eq!(refused.kind(), SpawnErrorKind::Cancelled);
+///     assert_eq!(refused.to_string(), "group is cancelled");
+///     refused.into_inner().await
+/// }));
+/// assert_eq!(sync_wait(task).unwrap(), 7);
+/// ```
+pub struct SpawnError<F> {
+    kind: SpawnErrorKind,
+    child: F,
+}
+
+impl<F> SpawnError<F> {
+    pub(super) fn new(kind: SpawnErrorKind, child: F) -> Self {
+        SpawnError { kind, child }
+    }
+
+    /// Returns why the child was refused.
+    pub fn kind(&self) -> SpawnErrorKind {
+        self.kind
+    }
+
+    /// Returns the child, which was not polled.
+    pub fn into_inner(self) -> F {
+        self.child
+    }
+
+    /// Drops the child, and tells the report hook unless the group is cancelled.
+    #[cold]
+    pub(super) fn report(self, location: &'static Location<'static>) {
+        if self.kind != SpawnErrorKind::Cancelled {
+            report(Report::ChildRefused {
+                kind: self.kind,
+                location,
+            });
+        }
+    }
+}
+
+impl<F> fmt::Debug for SpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnError")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Display for SpawnError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<F> Error for SpawnError<F> {}
+
+/// The reason why a group has refused a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SpawnErrorKind {
+    /// The group is cancelled.
+    Cancelled,
+    /// The group has ended, with all its children.
+    Ended,
+    /// The [limit](super::TaskGroup::set_limit) of the group is zero: there will never be room.
+    NoRoom,
+    /// The allocator had no memory.
+    OutOfMemory,
+}
+
+impl fmt::Display for SpawnErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SpawnErrorKind::Cancelled => "group is cancelled",
+            SpawnErrorKind::Ended => "group has ended",
+            SpawnErrorKind::NoRoom => "limit of the group is zero",
+            SpawnErrorKind::OutOfMemory => "out of memory",
+        })
     }
 }

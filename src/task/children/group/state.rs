@@ -9,7 +9,7 @@ use core::task::Waker;
 use std::vec::Vec;
 
 use super::child::{ChildFrame, EndedChild, EndedChildren};
-use super::policy::Failure;
+use super::results::Failure;
 use super::wait::{Given, GroupWaiter, WaitFor};
 use crate::memory::{Linked, List};
 use crate::task::frame::Header;

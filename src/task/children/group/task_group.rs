@@ -13,7 +13,7 @@ use futures_core::Stream;
 use super::core::GroupRef;
 use super::next::{self, Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll, Waiting};
 use super::results::TryNext;
-use super::spawn_error::SpawnError;
+use super::spawn::SpawnError;
 use super::state::GroupState;
 use crate::memory::Cached;
 use crate::task::children::{InCache, SpawnOptions};
