@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use std::time::Instant;
 
 use super::frame::{ContextScope, Header, Polling, Stops};
-use super::strand::{Change, Context, Leftover, scoped_future};
+use super::strand::{Change, Context, scoped_future};
 use crate::scheduler::TimerSchedule;
 use crate::sender::receiver::receive_as_completion;
 use crate::sender::{current, start};
@@ -20,9 +20,9 @@ use crate::{Completion, EmptyEnv, Patched, Receiver, Sender, Transfer, WithStopT
 
 /// The change of a deadline: a timer, and the stop source of the inside.
 ///
-/// In flight until the timer has completed and the relay was unlinked and passes no stop on. Until then it counts as an await
-/// of the frame, so its pointers are valid. Leaving the scope stops the timer. The relay stays linked for operations that were
-/// moved out of the scope; it ends with the scope's last user, or with the frame's future.
+/// The frame counts an await for the timer until it has completed, and one for the relay until it was unlinked and passes no stop on.
+/// So the pointers are valid. Leaving the scope stops the timer. The relay stays linked for operations that were moved out of the
+/// scope; it ends with the scope's last user, or with the frame's future.
 #[repr(C)]
 pub(super) struct DeadlineScope {
     /// First, so that both have the same address. Linked to the token outside.
@@ -30,9 +30,8 @@ pub(super) struct DeadlineScope {
     /// The scope whose change this is. Dangling before `begin`.
     scope: NonNull<ContextScope>,
     at: Option<Instant>,
-    /// A hold each for the timer until it completes, the relay until it is over, and `close` while it runs. If anything is in
-    /// flight, `close` also sets [`CLOSED`], and the party that releases the last hold ends the scope. Every change is a
-    /// read-modify-write with `AcqRel`, so that party sees the writes of all others.
+    /// A hold each for the users of the scope, the timer until it completes, and the relay until it is over. Released by a
+    /// read-modify-write with `AcqRel`: the party that releases the last hold sees the writes of all others, and ends the scope.
     holds: AtomicU8,
     /// Set when nothing is in flight, or all of it was asked to end. Written by a swap with `AcqRel` in `end`; `abandon` loads
     /// it with acquire.
@@ -50,10 +49,6 @@ pub(super) struct DeadlineScope {
     is_timed: bool,
 }
 
-/// The scope has no user.
-const CLOSED: u8 = 0x80;
-const LAST_OF_CLOSED: u8 = CLOSED + 1;
-
 /// The operation of the timer.
 type Timing = <TimerSchedule as Sender>::Operation<Expiry>;
 
@@ -69,7 +64,7 @@ impl DeadlineScope {
             relay: Relay::new(DeadlineScope::relay_over),
             scope: NonNull::dangling(),
             at,
-            holds: AtomicU8::new(0),
+            holds: AtomicU8::new(1),
             ended: AtomicBool::new(true),
             is_left: AtomicBool::new(false),
             stop: InplaceStopSource::new(),
@@ -124,7 +119,7 @@ impl DeadlineScope {
             }
         }
         // SAFETY: this is the timer's hold.
-        resumed.and(unsafe { DeadlineScope::let_go(this) })
+        resumed.and(unsafe { DeadlineScope::one_over(this) })
     }
 
     /// # Safety
@@ -132,25 +127,22 @@ impl DeadlineScope {
     /// `relay` is the first field of a `DeadlineScope`, and is over.
     unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: `relay` is the first field; this is the relay's hold.
-        unsafe { DeadlineScope::let_go(relay.cast()) }
+        unsafe { DeadlineScope::one_over(relay.cast()) }
     }
 
+    /// Releases the hold of the timer or of the relay, and ends its await.
+    ///
     /// # Safety
     ///
-    /// The caller has a hold, which this releases.
-    unsafe fn let_go(this: NonNull<DeadlineScope>) -> Transfer {
-        // SAFETY: the hold keeps the limit and its frame alive. Only the last holder ends the await; if the scope is also
-        // closed, no other party ends the scope.
+    /// The caller has that hold.
+    unsafe fn one_over(this: NonNull<DeadlineScope>) -> Transfer {
+        // SAFETY: the hold keeps the limit alive, and the await its frame. The last holder ends the scope.
         unsafe {
             let (frame, scope) = (this.as_ref().frame(), this.as_ref().scope);
-            match this.as_ref().holds.fetch_sub(1, AcqRel) {
-                1 => scoped_future::end_await(frame),
-                LAST_OF_CLOSED => {
-                    scoped_future::end::<DeadlineScope>(scope);
-                    scoped_future::end_await(frame)
-                }
-                _ => Transfer::none(),
+            if this.as_ref().holds.fetch_sub(1, AcqRel) == 1 {
+                scoped_future::end::<DeadlineScope>(scope);
             }
+            scoped_future::end_await(frame)
         }
     }
 }
@@ -168,7 +160,7 @@ impl Change for DeadlineScope {
             };
             // In flight from here on: count the await, and link to the outer token.
             (*place).ended = AtomicBool::new(false);
-            (*place).holds = AtomicU8::new(1);
+            (*place).holds = AtomicU8::new(2);
             let polling = Polling::new(scope.as_ref().frame);
             polling.count_wait();
             scope.as_ref().stops.set(Stops::PassedOn(context.token));
@@ -185,7 +177,8 @@ impl Change for DeadlineScope {
             }
             // The timer's hold is added before its start, which may complete it at once.
             (*place).is_timed = true;
-            (*place).holds = AtomicU8::new(2);
+            (*place).holds = AtomicU8::new(3);
+            polling.count_wait();
             let timer = (*place).timer.insert(schedule.connect(Expiry { limit: this }));
             polling.resume_later(start(Pin::new_unchecked(timer)));
         }
@@ -218,21 +211,11 @@ impl Change for DeadlineScope {
         stopped.and(unsafe { DeadlineScope::end(this) })
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Leftover {
-        // SAFETY: the caller's promise. While anything is in flight, the hold added here keeps the limit alive; otherwise no
-        // other party has access.
+    unsafe fn close(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise: the hold of the users, which have left, keeps the limit alive until it is released here.
         unsafe {
-            let held = (this.as_ref().holds)
-                .fetch_update(AcqRel, Acquire, |holds| (holds != 0).then_some((holds + 1) | CLOSED))
-                .is_ok();
-            if !held {
-                return Leftover::Over;
-            }
             current::run_later(DeadlineScope::end(this)).run();
-            match this.as_ref().holds.fetch_sub(1, AcqRel) {
-                LAST_OF_CLOSED => Leftover::Ended,
-                _ => Leftover::InFlight,
-            }
+            this.as_ref().holds.fetch_sub(1, AcqRel) == 1
         }
     }
 

@@ -12,7 +12,6 @@ use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
 use super::Context;
-use crate::sender::current;
 use crate::sender::unwind::OnDrop;
 use crate::task::frame::{BlockContent, ContextScope, Header, Polling, Stopping};
 use crate::{Panic, Transfer};
@@ -64,31 +63,20 @@ pub(in crate::task) trait Change: Send {
         Transfer::none()
     }
 
-    /// Handles the exit of the last user.
+    /// Handles the exit of the last user. Returns `false` if something is in flight, which calls [`end`] when it has ended.
     ///
     /// # Safety
     ///
     /// `this` has begun. Called once. If something is in flight, `this` may be freed when this returns.
-    unsafe fn close(this: NonNull<Self>) -> Leftover {
+    unsafe fn close(this: NonNull<Self>) -> bool {
         let _ = this;
-        Leftover::Over
+        true
     }
 
     /// Returns whether this change has stopped the inside.
     fn has_stopped(&self) -> bool {
         false
     }
-}
-
-/// The remains of a change when its scope has no user.
-#[derive(Debug)]
-pub(in crate::task) enum Leftover {
-    /// Nothing.
-    Over,
-    /// Nothing, except the await that the frame counted for it, which is to be ended.
-    Ended,
-    /// Something is in flight, and calls [`end`] when it has ended.
-    InFlight,
 }
 
 /// `scope` is first, so both have the same address.
@@ -286,15 +274,9 @@ impl<C: Change> ScopeBlock<C> {
         let this = scope.cast::<Self>();
         // SAFETY: the caller's promise: the block is exclusive, and the frame is alive.
         unsafe {
-            let frame = this.as_ref().scope.frame;
             match C::close(Self::change(this)) {
-                Leftover::Over => Self::destroy(this),
-                Leftover::Ended => {
-                    let outer = Self::destroy(this);
-                    current::run_later(end_await(frame)).run();
-                    outer
-                }
-                Leftover::InFlight => None,
+                true => Self::destroy(this),
+                false => None,
             }
         }
     }
@@ -316,7 +298,7 @@ impl<C: Change> ScopeBlock<C> {
     }
 }
 
-/// Ends a scope whose change was [in flight](Leftover::InFlight) and has ended.
+/// Ends a scope whose change was [in flight](Change::close) and has ended.
 ///
 /// # Safety
 ///
