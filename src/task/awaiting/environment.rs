@@ -37,7 +37,7 @@ pub struct TaskEnv {
     /// The await, if it can be stopped alone.
     state: Option<NonNull<AwaitState>>,
     /// Whether the await has the waker of another executor; the context then knows its task.
-    is_foreign: bool,
+    pub(super) is_foreign: bool,
 }
 
 // SAFETY: the context is `Sync`: a scheduler, a token, and an environment.
@@ -55,19 +55,6 @@ impl TaskEnv {
             context,
             state,
             is_foreign: false,
-        }
-    }
-
-    /// Creates the environment of a sender that is awaited outside of a task, or with the waker of another executor.
-    ///
-    /// # Safety
-    ///
-    /// The context is valid as long as this is used.
-    pub(in crate::task) unsafe fn of_foreign(context: NonNull<Context>) -> Self {
-        TaskEnv {
-            context,
-            state: None,
-            is_foreign: true,
         }
     }
 
@@ -167,14 +154,8 @@ crate::opaque!([] TaskEnv);
 
 /// Returns the environment of the inline scheduler, which never stops.
 pub(in crate::task) fn anywhere() -> TaskEnv {
-    struct Anywhere(Context);
-    // SAFETY: the value is immutable.
-    unsafe impl Send for Anywhere {}
-    // SAFETY: the value is immutable.
-    unsafe impl Sync for Anywhere {}
-
-    static ANYWHERE: OnceLock<Anywhere> = OnceLock::new();
-    let Anywhere(context) = ANYWHERE.get_or_init(|| Anywhere(Context::of_home(Home::anywhere())));
+    static ANYWHERE: OnceLock<Context> = OnceLock::new();
+    let context = ANYWHERE.get_or_init(|| Context::of_home(Home::anywhere()));
     // SAFETY: a static is always valid.
     unsafe { TaskEnv::new(NonNull::from(context), None) }
 }

@@ -145,9 +145,6 @@ pub(in crate::task) struct ChildPlace {
     context: Option<Context>,
 }
 
-// SAFETY: the child and its awaits use the context, all ordered before its end.
-unsafe impl Send for ChildPlace {}
-
 impl ChildPlace {
     /// Creates a place, unless the child inherits everything.
     fn new(requests: ChildRequests) -> Option<Box<Self>> {

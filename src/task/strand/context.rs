@@ -62,6 +62,11 @@ impl Awaiter {
     }
 }
 
+// SAFETY: it does not change while it is shared. What it points at is used according to the contracts of those who made it.
+unsafe impl Send for Context {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Context {}
+
 impl Deref for Context {
     type Target = Placement;
 

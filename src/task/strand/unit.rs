@@ -24,7 +24,7 @@ pub(in crate::task) struct Unit {
     /// while user code runs.
     tracker: Tracker,
     /// The strand that waits for this one to end, or null.
-    pub(in crate::task) parent: *const Unit,
+    parent: *const Unit,
     /// The context of the start, which answers queries. Set before the strand is shared, and valid until its [end](Unit::end).
     context: Cell<*const Context>,
     /// The record of the strand, which owns one reference to it; null until the first query.
@@ -306,9 +306,10 @@ impl Drop for Unit {
 
 /// A counter of running children in the list of a unit: of a group, or of a single child. For [`dump`](crate::task::dump) only.
 pub(in crate::task) struct Counted {
-    /// Protected by the unit's lock, as is the flag.
+    /// Protected by the unit's lock.
     links: Links<Counted>,
-    is_linked: Cell<bool>,
+    /// The unit in whose list the counter is, or null. Accessed by the parties that link and unlink it, one after the other.
+    unit: Cell<*const Unit>,
     /// Returns the number of running children. Called under the unit's lock: a lock that it takes is never held while the
     /// unit's is taken.
     running: unsafe fn(NonNull<Counted>) -> usize,
@@ -320,7 +321,7 @@ impl Counted {
     pub(in crate::task) fn new(running: unsafe fn(NonNull<Counted>) -> usize) -> Self {
         Counted {
             links: Links::new(),
-            is_linked: Cell::new(false),
+            unit: Cell::new(ptr::null()),
             running,
         }
     }
@@ -334,24 +335,19 @@ impl Counted {
         let _lock = unit.lock();
         // SAFETY: the lock is held. The node is in no list, and pinned until it is unlinked, by the caller's promise.
         unsafe {
-            this.as_ref().is_linked.set(true);
+            this.as_ref().unit.set(unit);
             (*unit.counted.get()).push_front(this);
         }
     }
 
-    /// Unlinks the counter. A second call does nothing.
-    ///
-    /// # Safety
-    ///
-    /// `unit` is the one it was linked to, and alive.
-    pub(in crate::task) unsafe fn unlink(&self, unit: *const Unit) {
-        // SAFETY: the caller's promise.
-        let Some(unit) = (unsafe { unit.as_ref() }) else { return };
-        let _lock = unit.lock();
-        if !self.is_linked.replace(false) {
-            return;
+    /// Unlinks the counter, if it is linked.
+    pub(in crate::task) fn unlink(&self) {
+        // SAFETY: the unit is alive until the counter is unlinked, by the contract of `link`. Its lock is held for the list.
+        unsafe {
+            if let Some(unit) = self.unit.replace(ptr::null()).as_ref() {
+                let _lock = unit.lock();
+                (*unit.counted.get()).remove(NonNull::from(self));
+            }
         }
-        // SAFETY: the lock is held, and the node is in the list.
-        unsafe { (*unit.counted.get()).remove(NonNull::from(self)) };
     }
 }

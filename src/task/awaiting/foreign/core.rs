@@ -122,12 +122,14 @@ pub(super) struct ForeignVtable {
 
 impl AwaitCore for ForeignCore {
     unsafe fn env(this: NonNull<Self>) -> TaskEnv {
-        // SAFETY: the operation's reference keeps the block alive until the completion.
-        match unsafe { &this.as_ref().context } {
-            // SAFETY: as above; the context is a part of the block.
-            Some(context) => unsafe { TaskEnv::of_foreign(NonNull::from(context)) },
-            None => environment::anywhere(),
-        }
+        // SAFETY: the operation's reference keeps the block, and the context in it, alive until the completion.
+        let context = unsafe { this.as_ref() }.context.as_ref();
+        // SAFETY: as above.
+        let mut env = context.map_or_else(environment::anywhere, |context| unsafe {
+            TaskEnv::new(context.into(), None)
+        });
+        env.is_foreign = context.is_some();
+        env
     }
 
     unsafe fn completed(this: NonNull<Self>, _: bool) -> Transfer {

@@ -86,7 +86,7 @@ impl GroupCore {
             if core.close(Some(polling)) {
                 core.branch.link.leave();
             }
-            core.branch.counted.unlink(core.branch.unit);
+            core.branch.counted.unlink();
             // Counted first: the end of a stop that is being passed on releases it.
             polling.count_wait();
             if Relay::end_now(NonNull::from(&core.branch.relay)) {

@@ -178,10 +178,10 @@ impl Solo {
         }
         // Everything that the parent lists is removed before `settle`, after which the parent can be done.
         solo.branch.link.leave();
+        solo.branch.counted.unlink();
         if let Some(tether) = solo.tether {
             // SAFETY: the parent is not done yet. The run still holds a reference when the link's is released.
             unsafe {
-                solo.branch.counted.unlink(solo.unit.parent);
                 if solo.is_tied.swap(false, AcqRel) {
                     Tether::loosen(tether);
                 }
