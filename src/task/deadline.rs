@@ -13,7 +13,7 @@ use super::awaiting::SenderFuture;
 use super::cancellation::in_context;
 use super::deadline_scope::DeadlineScope;
 use super::frame;
-use super::strand::{Ended, ScopedFuture, scoped_future};
+use super::strand::ScopedFuture;
 use crate::scheduler::{Timer, TimerSchedule};
 
 /// Returns the deadline of the current task, the earliest of those that are nested. Returns `None` if it has none, and outside
@@ -227,9 +227,7 @@ impl<F: Future> Future for WithDeadline<F> {
             .as_mut()
             .poll(cx, || limit.unwrap_or_else(|| DeadlineScope::new(None, None)));
         match polled {
-            Poll::Ready(Ended::Value(value)) => Poll::Ready(Ok(value)),
-            Poll::Ready(Ended::Stopped(true)) => Poll::Ready(Err(DeadlineExceeded)),
-            Poll::Ready(Ended::Stopped(false)) => scoped_future::stop_outside(cx),
+            Poll::Ready(value) => Poll::Ready(value.ok_or(DeadlineExceeded)),
             Poll::Pending if inside.is_over() => Poll::Pending,
             // Outside of a task the timer is polled here, and its expiry drops the future: nothing inside hears a stop.
             Poll::Pending => {

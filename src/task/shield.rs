@@ -2,12 +2,11 @@
 
 use core::future::{Future, IntoFuture};
 use core::pin::Pin;
-use core::task::{Context as Cx, Poll};
-
 use core::ptr::NonNull;
+use core::task::{Context as Cx, Poll, ready};
 
 use super::frame::{ContextScope, Stops};
-use super::strand::{Change, Context, Ended, ScopedFuture, scoped_future};
+use super::strand::{Change, Context, ScopedFuture};
 use crate::stop::ErasedStopToken;
 
 /// Runs a future, or awaits a sender, without letting the task's cancellation or deadline reach it.
@@ -82,11 +81,7 @@ impl<F: Future> Future for Shield<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<F::Output> {
         // SAFETY: `inside` is structurally pinned.
         let inside = unsafe { self.map_unchecked_mut(|this| &mut this.inside) };
-        match inside.poll(cx, || Shielded) {
-            Poll::Ready(Ended::Value(value)) => Poll::Ready(value),
-            Poll::Ready(Ended::Stopped(_)) => scoped_future::stop_outside(cx),
-            Poll::Pending => Poll::Pending,
-        }
+        ready!(inside.poll(cx, || Shielded)).map_or(Poll::Pending, Poll::Ready)
     }
 }
 

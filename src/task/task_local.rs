@@ -5,10 +5,10 @@ use core::future::{Future, IntoFuture};
 use core::mem;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
-use core::task::{Context as Cx, Poll};
+use core::task::{Context as Cx, Poll, ready};
 
 use super::frame::ContextScope;
-use super::strand::{Change, Context, Ended, Locals, ScopedFuture, scoped_future};
+use super::strand::{Change, Context, Locals, ScopedFuture};
 use crate::sync::OnceLock;
 
 /// Declares task-local values as statics of type [`TaskLocal`](crate::task::TaskLocal).
@@ -242,15 +242,9 @@ impl<F: Future> Future for TaskLocalFuture<F> {
         // SAFETY: `inside` is structurally pinned.
         let inside = unsafe { Pin::new_unchecked(&mut this.inside) };
         let poll = || inside.poll(cx, || Binds(locals.clone()));
-        let ended = match if in_task { poll() } else { locals.enter(poll) } {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(ended) => ended,
-        };
+        let value = ready!(if in_task { poll() } else { locals.enter(poll) });
         this.locals = Locals::default();
-        match ended {
-            Ended::Value(value) => Poll::Ready(value),
-            Ended::Stopped(_) => scoped_future::stop_outside(cx),
-        }
+        value.map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -50,7 +50,7 @@ use self::locals::Binding;
 pub(super) use self::locals::Locals;
 pub(super) use self::raising::{BATCH, Batch, Link, Raising, ToRaise, current_level};
 pub use self::reason::Reason;
-pub(super) use self::scoped_future::{Change, Ended, ScopedFuture};
+pub(super) use self::scoped_future::{Change, ScopedFuture};
 pub(super) use self::task_ref::Facts;
 use self::task_ref::Record;
 pub use self::task_ref::{TaskId, TaskRef};

@@ -87,15 +87,6 @@ struct ScopeBlock<C> {
     change: C,
 }
 
-/// The end of a scoped future.
-#[derive(Debug)]
-pub(in crate::task) enum Ended<T> {
-    Value(T),
-    /// An await inside has stopped, and the future was dropped. The flag says whether [the scope's own
-    /// change](Change::has_stopped) has stopped it.
-    Stopped(bool),
-}
-
 // SAFETY: only the polling thread accesses the block, except for atomics. Its contents are `Send`.
 unsafe impl<F: Send, C: Change> Send for ScopedFuture<F, C> {}
 
@@ -109,11 +100,14 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
     }
 
     /// Polls the future. `change` is called at the first poll in a task.
+    ///
+    /// Ready with `None` if an await inside has stopped because of [the scope's own change](Change::has_stopped). Any other stop is
+    /// passed on to the enclosing scope.
     pub(in crate::task) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Cx<'_>,
         change: impl FnOnce() -> C,
-    ) -> Poll<Ended<F::Output>> {
+    ) -> Poll<Option<F::Output>> {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
         match &this.phase {
@@ -139,16 +133,20 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             ScopedPhase::Inside(inside) if inside.scope().stopped.get() => Some(inside.has_stopped()),
             _ => None,
         };
-        let ended = match (polled, stopped) {
-            (Ok(Poll::Ready(value)), _) => Ended::Value(value),
-            (Ok(Poll::Pending), None) => return Poll::Pending,
-            (Ok(Poll::Pending), Some(own)) => Ended::Stopped(own),
+        let value = match polled {
+            Ok(Poll::Ready(value)) => Some(value),
+            Ok(Poll::Pending) if stopped.is_none() => return Poll::Pending,
+            Ok(Poll::Pending) => None,
             // A stop inside has unwound the future.
-            (Err(payload), Some(own)) if Stopping::is(&payload) => Ended::Stopped(own),
-            (Err(payload), _) => payload.resume(),
+            Err(payload) if stopped.is_some() && Stopping::is(&payload) => None,
+            Err(payload) => payload.resume(),
         };
         this.end();
-        Poll::Ready(ended)
+        if value.is_none() && stopped == Some(false) {
+            Polling::with(|polling| _ = polling.map(|polling| Stopping::stop(polling, cx.waker())));
+            return Poll::Pending;
+        }
+        Poll::Ready(value)
     }
 }
 
@@ -343,14 +341,4 @@ unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
             resumed
         }
     }
-}
-
-/// Passes a stop inside on to the enclosing scope, in the frame that this thread polls.
-pub(in crate::task) fn stop_outside<T>(cx: &Cx<'_>) -> Poll<T> {
-    Polling::with(|polling| {
-        if let Some(polling) = polling {
-            Stopping::stop(polling, cx.waker());
-        }
-    });
-    Poll::Pending
 }
