@@ -377,3 +377,39 @@ fn the_cancel_of_a_task_reaches_the_children_of_its_groups() {
         assert_eq!(sent.iter().collect::<Vec<_>>(), [expected; 3]);
     });
 }
+
+/// Cancels a group with a reason, and returns the reason that the group then has.
+fn given_back(reason: Reason) -> Reason {
+    let group = task::group(async move |group: task::TaskGroup<()>| {
+        group.cancel_all_for(reason);
+        group.cancellation_reason()
+    });
+    sync_wait(Task::new(group)).unwrap().expect("it is cancelled")
+}
+
+#[test]
+fn a_reason_comes_back_as_it_was_given() {
+    let texts = ["out of milk", "the guests have left", "out of milk "];
+    let named = [
+        Reason::Requested,
+        Reason::Deadline,
+        Reason::SiblingFailed,
+        Reason::ScopeLeft,
+    ];
+    for reason in named.into_iter().chain(texts.map(Reason::Custom)) {
+        assert_eq!(given_back(reason), reason);
+    }
+}
+
+#[test]
+fn threads_that_name_a_text_at_once_agree() {
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for text in ["a", "b", "c"] {
+                    assert_eq!(given_back(Reason::Custom(text)), Reason::Custom(text));
+                }
+            });
+        }
+    });
+}
