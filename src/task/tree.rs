@@ -4,7 +4,7 @@ use core::fmt;
 use std::vec::Vec;
 
 use super::current::current;
-use super::strand::{Facts, TaskId, TaskRef};
+use super::strand::{Snapshot, TaskId, TaskRef};
 use crate::Priority;
 
 /// The maximum number of tasks in a tree, which is for people to read.
@@ -44,13 +44,7 @@ impl TaskRef {
             let look = task.record().look(&mut children, room);
             // Newest first: the oldest child is popped next.
             waiting.extend(children.drain(..).map(|child| (child, depth + 1)));
-            entries.push(TreeEntry {
-                task,
-                depth,
-                facts: look.facts,
-                is_live: look.is_live,
-                others: look.others,
-            });
+            entries.push(TreeEntry { task, depth, look });
         }
         TaskTree { entries }
     }
@@ -69,9 +63,7 @@ pub struct TaskTree {
 struct TreeEntry {
     task: TaskRef,
     depth: usize,
-    facts: Facts,
-    is_live: bool,
-    others: usize,
+    look: Snapshot,
 }
 
 impl TaskTree {
@@ -146,12 +138,12 @@ impl<'a> TaskNode<'a> {
 
     /// Returns the task's priority at that time.
     pub fn priority(&self) -> Priority {
-        self.entry().facts.priority
+        self.entry().look.facts.priority
     }
 
     /// Returns the task's state at that time.
     pub fn state(&self) -> TaskState {
-        match (self.entry().is_live, self.entry().facts.why) {
+        match (self.entry().look.is_live, self.entry().look.facts.why) {
             (false, _) => TaskState::Finished,
             (true, Some(_)) => TaskState::Cancelled,
             (true, None) => TaskState::Running,
@@ -174,7 +166,7 @@ impl<'a> TaskNode<'a> {
 
     /// Returns how many more tasks this one waited for: unlisted children of groups, and those beyond the limit.
     pub fn others(&self) -> usize {
-        self.entry().others
+        self.entry().look.others
     }
 }
 

@@ -47,8 +47,7 @@ pub(in crate::task) trait Change: Send {
     /// # Safety
     ///
     /// `this` has begun, and the caller is a user of the scope.
-    unsafe fn leave(this: NonNull<Self>) -> Transfer {
-        let _ = this;
+    unsafe fn leave(_: NonNull<Self>) -> Transfer {
         Transfer::none()
     }
 
@@ -58,8 +57,7 @@ pub(in crate::task) trait Change: Send {
     /// # Safety
     ///
     /// `this` has begun, and the scope has users.
-    unsafe fn abandon(this: NonNull<Self>) -> Transfer {
-        let _ = this;
+    unsafe fn abandon(_: NonNull<Self>) -> Transfer {
         Transfer::none()
     }
 
@@ -68,8 +66,7 @@ pub(in crate::task) trait Change: Send {
     /// # Safety
     ///
     /// `this` has begun. Called once. If something is in flight, `this` may be freed when this returns.
-    unsafe fn close(this: NonNull<Self>) -> bool {
-        let _ = this;
+    unsafe fn close(_: NonNull<Self>) -> bool {
         true
     }
 

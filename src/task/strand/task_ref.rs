@@ -212,6 +212,7 @@ impl Drop for Record {
 }
 
 /// The result of inspecting a strand and those below it.
+#[derive(Clone)]
 pub(in crate::task) struct Snapshot {
     pub(in crate::task) facts: Facts,
     pub(in crate::task) is_live: bool,

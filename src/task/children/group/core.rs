@@ -6,7 +6,6 @@ use core::task::Waker;
 
 use allocator_api2::boxed::Box;
 
-use super::child::EndedChild;
 use super::inbox::Inbox;
 use super::results::Policy;
 use super::state::{GroupState, Settled};
@@ -155,14 +154,6 @@ impl GroupCore {
     /// Stops the children, and refuses others.
     pub(super) fn cancel(&self, why: Why) -> Transfer {
         self.branch.relay.request_stop(why).unwrap_or_default()
-    }
-
-    pub(super) fn pop_finished(&self) -> Option<EndedChild> {
-        self.lock().pop_finished()
-    }
-
-    pub(super) fn limit(&self) -> usize {
-        self.lock().limit
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

@@ -199,7 +199,7 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhen
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let TrySpawnWhenReady { core, waiting, child } = self.get_mut();
-        let is_refused = waiting.0.is_none() && core.limit() == 0;
+        let is_refused = waiting.0.is_none() && core.lock().limit == 0;
         let granted = if is_refused {
             None
         } else {
@@ -211,7 +211,8 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhen
         if let Some(room) = granted.filter(Granted::is_room) {
             return Poll::Ready(core.spawn::<F::Output, _, InCache>(child, Cached, None, Some(room)));
         }
-        let kind = match core.limit() {
+        let limit = core.lock().limit;
+        let kind = match limit {
             _ if core.is_cancelled() => SpawnErrorKind::Cancelled,
             0 => SpawnErrorKind::NoRoom,
             _ => SpawnErrorKind::Ended,

@@ -85,7 +85,8 @@ impl<T> TaskGroup<T> {
         if let Some(payload) = panic {
             panicked(payload);
         }
-        while let Some(child) = self.core.pop_finished() {
+        let next = || self.core.lock().pop_finished();
+        while let Some(child) = next() {
             // SAFETY: the child is done and was removed from the group; `T` is the children's output.
             match unsafe { child.take::<T>() } {
                 Completion::Value(value) => take(value),

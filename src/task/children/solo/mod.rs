@@ -101,14 +101,6 @@ impl Solo {
         unsafe { raising::raise(self.frame, level) };
     }
 
-    /// # Safety
-    ///
-    /// `frame` is that of a single child, started and not freed.
-    unsafe fn of<'a>(frame: NonNull<Header>) -> &'a Solo {
-        // SAFETY: the caller's promise; the unit is the first field of the tail.
-        unsafe { Header::unit(frame).cast::<Solo>().as_ref() }
-    }
-
     /// Returns a reference to a detached task.
     pub(in crate::task) fn task(&self) -> TaskRef {
         // SAFETY: the child has no parent; its context is in the tail, which is alive.
@@ -122,9 +114,9 @@ impl Solo {
     /// `frame` is the child's frame, which is done.
     unsafe fn complete(frame: NonNull<()>) -> Transfer {
         let frame = frame.cast::<Header>();
-        // SAFETY: the caller's promise. The run holds a reference.
+        // SAFETY: the caller's promise. The run holds a reference. The unit is the first field of the tail.
         unsafe {
-            let solo = Solo::of(frame);
+            let solo = Header::unit(frame).cast::<Solo>().as_ref();
             if let Some(place) = &solo.place {
                 place.take_back(frame);
             }
@@ -203,7 +195,7 @@ impl Solo {
         unsafe {
             let seen = solo.joiner.load(Acquire);
             if seen == GONE || seen == ORPHAN {
-                Solo::drop_result(frame);
+                solo.drop_result();
                 // The parent may have changed `GONE` to `ORPHAN` meanwhile.
                 let seen = solo.joiner.swap(OVER, AcqRel);
                 Header::release(frame);
@@ -228,12 +220,11 @@ impl Solo {
     /// # Safety
     ///
     /// The frame is done, and the caller owns its result.
-    unsafe fn drop_result(frame: NonNull<Header>) {
-        // SAFETY: the frame is done and not freed; `discard` was instantiated for its result.
+    unsafe fn drop_result(&self) {
+        // SAFETY: the frame is done and not freed; `discard` was instantiated for its result. A detached child has a handle.
         unsafe {
-            let solo = Solo::of(frame);
-            if let Some(payload) = (solo.discard)(frame) {
-                let task = solo.branch.frame.is_none().then(|| solo.unit.task_of_handle());
+            if let Some(payload) = (self.discard)(self.frame) {
+                let task = self.branch.frame.is_none().then(|| self.unit.task_of_handle());
                 report(Report::DetachedPanic {
                     name: task.as_ref().and_then(|task| task.name()),
                     panic: &payload,
@@ -360,7 +351,7 @@ impl<T: Send + 'static, D: Deliver<T>> Drop for ChildClaim<T, D> {
         };
         if !is_disclaimed && solo.joiner.load(Acquire) == DONE {
             // SAFETY: `DONE` says that the child has ended, and that the claim owns the result.
-            unsafe { Solo::drop_result(solo.frame) };
+            unsafe { solo.drop_result() };
         }
     }
 }

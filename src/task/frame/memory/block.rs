@@ -54,8 +54,7 @@ pub(in crate::task) unsafe trait BlockContent: Sized {
     /// # Safety
     ///
     /// The block has not ended. The caller polls the frame, or frees it.
-    unsafe fn sweep(this: NonNull<Self>) -> bool {
-        let _ = this;
+    unsafe fn sweep(_: NonNull<Self>) -> bool {
         false
     }
 }
