@@ -7,7 +7,7 @@ use std::boxed::Box;
 
 use super::Context;
 use crate::Panic;
-use crate::memory::Count;
+use crate::memory::{Count, Shareable, Shared};
 use crate::sender::current;
 use crate::sender::unwind::OnDrop;
 use crate::task::frame::{Header, Polling};
@@ -50,13 +50,31 @@ unsafe fn free<T>(binding: NonNull<Binding>) {
 /// The visible bindings: a reference to the innermost, or none.
 ///
 /// Owned by everything begun in a scope that may outlive the scope.
-#[derive(Default)]
-pub(in crate::task) struct Locals(Option<NonNull<Binding>>);
+#[derive(Clone, Default)]
+pub(in crate::task) struct Locals(Option<Shared<Binding>>);
 
-// SAFETY: the values are `Send + Sync`; after linking, only the atomic count changes.
-unsafe impl Send for Locals {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Locals {}
+// SAFETY: the last reference frees the binding. The values are `Send + Sync`; after linking, only the atomic count changes.
+unsafe impl Shareable for Binding {
+    unsafe fn add(this: NonNull<Self>) {
+        // SAFETY: there is a reference.
+        unsafe { this.as_ref() }.count.add();
+    }
+
+    /// Releases the references to the outer bindings as well, iteratively.
+    unsafe fn release(this: NonNull<Self>) {
+        let mut last = Some(this);
+        while let Some(binding) = last {
+            // SAFETY: the caller owns a reference. After the last one, the caller owns that of the binding to the next.
+            unsafe {
+                if !binding.as_ref().count.release() {
+                    return;
+                }
+                last = *binding.as_ref().next.get();
+                (binding.as_ref().free)(binding);
+            }
+        }
+    }
+}
 
 impl Locals {
     /// Creates a binding that is not [linked](Locals::link) yet.
@@ -74,7 +92,10 @@ impl Locals {
             },
             value,
         });
-        Locals(Some(NonNull::from(Box::leak(bound)).cast()))
+        // SAFETY: this is the first reference.
+        Locals(Some(unsafe {
+            Shared::from_raw(NonNull::from(Box::leak(bound)).cast())
+        }))
     }
 
     /// Returns the innermost value that the calling code sees for a key. Valid until that code returns.
@@ -103,24 +124,13 @@ impl Locals {
     /// Returns the bindings that the calling code sees.
     pub(in crate::task) fn current() -> Self {
         // SAFETY: a scope below this call owns a reference.
-        unsafe { Locals::counted(here()) }
-    }
-
-    /// # Safety
-    ///
-    /// The binding is alive.
-    unsafe fn counted(binding: Option<NonNull<Binding>>) -> Self {
-        if let Some(binding) = binding {
-            // SAFETY: the caller's promise.
-            unsafe { binding.as_ref() }.count.add();
-        }
-        Locals(binding)
+        Locals(here().map(|binding| unsafe { Shared::of(binding) }))
     }
 
     /// Returns a pointer for a context that does not outlive this.
     #[inline]
     pub(in crate::task) fn as_raw(&self) -> Option<NonNull<Binding>> {
-        self.0
+        self.0.as_ref().map(Shared::as_ptr)
     }
 
     /// Links a binding to those that the calling code sees.
@@ -129,10 +139,9 @@ impl Locals {
     ///
     /// This is the only reference to a binding that is not linked.
     pub(in crate::task) unsafe fn link(&self) {
-        if let Some(binding) = self.0 {
-            let mut outer = Locals::current();
-            // SAFETY: the caller has the only reference. The reference of `outer` moves into `next`.
-            unsafe { *binding.as_ref().next.get() = outer.0.take() };
+        if let Some(binding) = &self.0 {
+            // SAFETY: the caller has the only reference. That of the outer binding moves into `next`.
+            unsafe { *binding.next.get() = Locals::current().0.map(Shared::into_raw) };
         }
     }
 
@@ -142,35 +151,11 @@ impl Locals {
         let here = BoundHere {
             frame,
             context,
-            locals: self.0,
+            locals: self.as_raw(),
         };
         let outer = current::replace_bound((&raw const here).cast());
         let _unbind = OnDrop(|| _ = current::replace_bound(outer));
         body()
-    }
-}
-
-impl Clone for Locals {
-    fn clone(&self) -> Self {
-        // SAFETY: this owns a reference, so the binding is alive.
-        unsafe { Locals::counted(self.0) }
-    }
-}
-
-impl Drop for Locals {
-    fn drop(&mut self) {
-        let mut last = self.0;
-        while let Some(binding) = last {
-            // SAFETY: this owns a reference, released here. The last one frees the binding, and then owns its reference to the
-            // next.
-            unsafe {
-                if !binding.as_ref().count.release() {
-                    return;
-                }
-                last = *binding.as_ref().next.get();
-                (binding.as_ref().free)(binding);
-            }
-        }
     }
 }
 
