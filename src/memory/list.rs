@@ -50,29 +50,29 @@ impl<N> Links<N> {
     }
 }
 
-/// Implements [`Linked`] for a type with a field of type [`Links`], at a path.
+/// Implements [`Linked`] for a type with a field of type [`Links`], at a path that may call methods.
 macro_rules! links {
-    ($node:ty, $($links:ident).+) => {
+    ($node:ty, $($links:tt)+) => {
         // SAFETY: each getter reads the cell that its setter writes. Only this trait writes the cells.
         unsafe impl $crate::memory::Linked for $node {
             #[inline]
             fn next(&self) -> *mut Self {
-                self.$($links).+.next.get()
+                self.$($links)+.next.get()
             }
 
             #[inline]
             fn set_next(&self, next: *mut Self) {
-                self.$($links).+.next.set(next);
+                self.$($links)+.next.set(next);
             }
 
             #[inline]
             fn previous(&self) -> *mut Self {
-                self.$($links).+.previous.get()
+                self.$($links)+.previous.get()
             }
 
             #[inline]
             fn set_previous(&self, previous: *mut Self) {
-                self.$($links).+.previous.set(previous);
+                self.$($links)+.previous.set(previous);
             }
         }
     };

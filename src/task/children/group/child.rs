@@ -11,7 +11,7 @@ use std::boxed::Box;
 
 use super::core::GroupCore;
 use super::results::Failure;
-use crate::memory::{Beside, Linked, Links, List};
+use crate::memory::{Beside, Links, List, links};
 use crate::task::children::ChildPlace;
 use crate::task::frame::Header;
 use crate::task::strand::Unit;
@@ -55,28 +55,7 @@ impl ChildFrame {
     }
 }
 
-// SAFETY: each getter reads what its setter wrote.
-unsafe impl Linked for ChildFrame {
-    #[inline]
-    fn next(&self) -> *mut Self {
-        self.member().links.next.get()
-    }
-
-    #[inline]
-    fn set_next(&self, next: *mut Self) {
-        self.member().links.next.set(next);
-    }
-
-    #[inline]
-    fn previous(&self) -> *mut Self {
-        self.member().links.previous.get()
-    }
-
-    #[inline]
-    fn set_previous(&self, previous: *mut Self) {
-        self.member().links.previous.set(previous);
-    }
-}
+links!(ChildFrame, member().links);
 
 /// An ended child in no list. Dropping it drops its result.
 pub(super) struct EndedChild(NonNull<ChildFrame>);
