@@ -42,7 +42,6 @@
 
 mod aside;
 mod awaited;
-mod blocks;
 mod child;
 mod finish;
 mod flags;
@@ -56,7 +55,6 @@ mod scope;
 mod start;
 mod state;
 mod stopping;
-mod successor;
 mod tracker;
 mod vtable;
 mod wake;
@@ -72,14 +70,13 @@ use self::memory::FrameMemory;
 pub(super) use self::memory::{BlockContent, spare};
 pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Placement, Stops};
+pub(super) use self::start::FrameSuccessor;
+use self::start::SecondWord;
 use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
-pub(super) use self::successor::FrameSuccessor;
-use self::successor::SecondWord;
 pub(super) use self::tracker::{Tracker, by_number};
 pub(super) use self::vtable::FrameVtable;
 pub(super) use self::waker::{frame_of, waker};
-use crate::Transfer;
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::current;
 use crate::sync::atomic::AtomicBool;
@@ -109,7 +106,7 @@ pub(crate) struct Header {
     tracker: Cell<*const Tracker>,
     /// The operation or the parent that is told when the frame is done. Null before the start.
     whom: Cell<*mut ()>,
-    /// The completion of the operation, or a link in the list of the parent: see [`successor`].
+    /// The completion of the operation, or a link in the list of the parent: see [`start`].
     second: Cell<SecondWord>,
     /// The last of the children that were [set aside](aside), or null. Links frames that are queued, or wait to be freed.
     child: Cell<*mut Header>,

@@ -1,9 +1,50 @@
-//! Starting a frame.
+//! Starting a frame, and its successor: the operation or the parent frame that is told when the frame is done.
 
 use core::ptr::{self, NonNull};
 
-use super::{FrameSuccessor, Header, Placement, Tracker};
+use super::flags::Flag;
+use super::{Header, Placement, Tracker};
 use crate::{Job, Panic, Transfer};
+
+/// The party that is told when the task is done.
+#[derive(Clone, Copy)]
+pub(in crate::task) struct FrameSuccessor {
+    /// The parent frame, or the operation that the task was connected to.
+    pub(super) whom: *mut (),
+    /// Completes the operation. `None` if the successor is a frame.
+    pub(super) complete: Option<Complete>,
+}
+
+type Complete = unsafe fn(NonNull<()>) -> Transfer;
+
+impl FrameSuccessor {
+    /// Creates the successor of a connected task: `complete` is called with `operation` when the task is done.
+    pub(in crate::task) fn operation(operation: NonNull<()>, complete: Complete) -> Self {
+        FrameSuccessor {
+            whom: operation.as_ptr(),
+            complete: Some(complete),
+        }
+    }
+
+    pub(super) fn parent(parent: NonNull<Header>) -> Self {
+        FrameSuccessor {
+            whom: parent.as_ptr().cast(),
+            complete: None,
+        }
+    }
+}
+
+/// The second word of a successor in the header; [`Flag::Operation`] tells the two kinds apart. The first word, `whom`, is
+/// the operation or the parent.
+///
+/// `whom` and the completion are written before the frame is shared. Only the thread that polls the parent accesses the
+/// link. So the thread that polls the child reads the flag instead of the word.
+#[derive(Clone, Copy)]
+pub(super) union SecondWord {
+    complete: Complete,
+    /// The previous child in the [list](super::awaited) of the parent, or null.
+    pub(super) previous: *mut Header,
+}
 
 impl Header {
     /// Prepares a frame for its first poll, and returns its job.
@@ -58,5 +99,48 @@ impl Header {
     pub(in crate::task) unsafe fn fail(this: NonNull<Header>, payload: Panic) {
         // SAFETY: a frame that was not started is not shared.
         unsafe { (this.as_ref().vtable.fail)(this, payload) };
+    }
+    /// Sets the successor, before the frame is shared.
+    #[inline]
+    pub(super) fn set_successor(&self, successor: FrameSuccessor) {
+        self.whom.set(successor.whom);
+        if let Some(complete) = successor.complete {
+            self.second.set(SecondWord { complete });
+            self.flags.set(Flag::Operation, true);
+        }
+    }
+
+    /// Returns the successor. The caller polls the frame.
+    #[inline]
+    pub(super) fn successor(&self) -> FrameSuccessor {
+        FrameSuccessor {
+            whom: self.whom.get(),
+            complete: self
+                .flags
+                .has(Flag::Operation)
+                // SAFETY: `set_successor` sets the flag together with the completion.
+                .then(|| unsafe { self.second.get().complete }),
+        }
+    }
+
+    /// Returns the previous child in the list of the parent.
+    ///
+    /// # Safety
+    ///
+    /// The frame is a child, and the caller polls its parent.
+    #[inline]
+    pub(super) unsafe fn previous_sibling(&self) -> *mut Header {
+        // SAFETY: the second word of a child is the link.
+        unsafe { self.second.get().previous }
+    }
+
+    /// Sets the link to the previous child.
+    ///
+    /// # Safety
+    ///
+    /// The frame is a child, and the caller polls its parent.
+    #[inline]
+    pub(super) unsafe fn set_previous_sibling(&self, previous: *mut Header) {
+        self.second.set(SecondWord { previous });
     }
 }
