@@ -127,7 +127,7 @@ impl AwaitCore for AwaitState {
 
 /// The stop token of an awaited sender. It stops with the task, and when the future is dropped before the sender has completed.
 ///
-/// It is the token of [`TaskEnv`](crate::task::TaskEnv). It costs nothing until an operation listens; a query reads two flags.
+/// It is the token of [`TaskEnv`]. It costs nothing until an operation listens; a query reads two flags.
 #[derive(Clone, Copy)]
 pub struct TaskToken {
     task: ErasedStopToken,
