@@ -29,5 +29,5 @@ pub(crate) use list::{Linked, Links, List, links};
 #[cfg(feature = "alloc")]
 pub(crate) use owned::OwnedMemory;
 #[cfg(feature = "std")]
-pub(crate) use shared::{Shareable, Shared};
+pub(crate) use shared::{Counted, Shareable, Shared};
 pub(crate) use words::Words;

@@ -2,7 +2,9 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-/// A value that counts its references, by a [`Count`](super::Count) or as a part of something that does.
+use super::Count;
+
+/// A value that counts its references, by a [count of its own](Counted) or as a part of something that does.
 ///
 /// # Safety
 ///
@@ -21,6 +23,41 @@ pub(crate) unsafe trait Shareable {
     ///
     /// The caller owns the reference, and does not use it afterwards.
     unsafe fn release(this: NonNull<Self>);
+}
+
+/// A value with a [`Count`] of its own.
+///
+/// # Safety
+///
+/// As for [`Shareable`]: the value stays valid, and does not move, until [`free`](Counted::free). Any thread may use and free it.
+pub(crate) unsafe trait Counted {
+    fn count(&self) -> &Count;
+
+    /// Frees the value.
+    ///
+    /// # Safety
+    ///
+    /// The last reference was released, and the value is not used afterwards.
+    unsafe fn free(this: NonNull<Self>);
+}
+
+// SAFETY: the last reference frees the value, by the contract of `Counted`.
+unsafe impl<T: Counted> Shareable for T {
+    #[inline]
+    unsafe fn add(this: NonNull<Self>) {
+        // SAFETY: there is a reference, so the value is valid.
+        unsafe { this.as_ref() }.count().add();
+    }
+
+    #[inline]
+    unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller owns a reference. After the last one, no other thread uses the value.
+        unsafe {
+            if this.as_ref().count().release() {
+                T::free(this);
+            }
+        }
+    }
 }
 
 /// A pointer that owns a reference to a value. The one counted pointer for values that are not in an `Arc`: in memory of

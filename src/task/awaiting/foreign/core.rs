@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::scheduler::ForeignScheduler;
 use crate::Transfer;
-use crate::memory::{Count, Shareable, Shared};
+use crate::memory::{Count, Counted, Shared};
 use crate::scheduler::elsewhere;
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::current;
@@ -232,19 +232,14 @@ unsafe impl Tethered for ForeignCore {
 pub(super) type ForeignRef = Shared<ForeignCore>;
 
 // SAFETY: the last reference frees the block. It consists of atomics, a lock, and immutable fields. Jobs may run on any thread.
-unsafe impl Shareable for ForeignCore {
-    unsafe fn add(this: NonNull<Self>) {
-        // SAFETY: there is a reference.
-        unsafe { this.as_ref() }.count.add();
+unsafe impl Counted for ForeignCore {
+    fn count(&self) -> &Count {
+        &self.count
     }
 
-    unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the caller owns a reference. After the last one, nothing uses the block.
-        unsafe {
-            if this.as_ref().count.release() {
-                (this.as_ref().vtable.free)(this);
-            }
-        }
+    unsafe fn free(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        unsafe { (this.as_ref().vtable.free)(this) };
     }
 }
 

@@ -9,7 +9,7 @@ use allocator_api2::boxed::Box;
 use super::inbox::Inbox;
 use super::results::Policy;
 use super::state::{GroupState, Settled};
-use crate::memory::{Cached, Count, Shareable, Shared};
+use crate::memory::{self, Cached, Count, Shared};
 use crate::sender::stage::container_of;
 use crate::stop::{StopToken, Why};
 use crate::sync::atomic::{
@@ -56,19 +56,14 @@ pub(super) type GroupRef = Shared<GroupCore>;
 
 // SAFETY: the last reference frees the box. The state is lock-protected, and its frames and values are `Send`. The rest is immutable
 // or atomic.
-unsafe impl Shareable for GroupCore {
-    unsafe fn add(this: NonNull<Self>) {
-        // SAFETY: there is a reference.
-        unsafe { this.as_ref() }.count.add();
+unsafe impl memory::Counted for GroupCore {
+    fn count(&self) -> &Count {
+        &self.count
     }
 
-    unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the caller owns a reference. After the last one, nothing uses the box, which `open_in` created.
-        unsafe {
-            if this.as_ref().count.release() {
-                drop(Box::from_raw_in(this.as_ptr(), Cached));
-            }
-        }
+    unsafe fn free(this: NonNull<Self>) {
+        // SAFETY: the caller's promise; `open_in` created the box.
+        drop(unsafe { Box::from_raw_in(this.as_ptr(), Cached) });
     }
 }
 
