@@ -150,8 +150,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         context.enter();
         polling.hold();
         polling.count_wait();
-        // SAFETY: the frame destroys the block only when it is done. Before that the slot is left by `remove`, or released by
-        // `fire`.
+        // SAFETY: the block is alive until the frame is done. Before that the slot is left by `remove`, or released by `fire`.
         unsafe {
             if !StopSlot::listen(this.cast(), token) {
                 // A stop was requested before: `remove` calls the handler.
@@ -200,8 +199,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         }
         // A concurrent callback loses the claim and only releases the slot.
         installed.slot.leave();
-        // SAFETY: the claim gives exclusive access to the handler. Context and frame are valid until the await count is
-        // released, here, after `done`.
+        // SAFETY: this owns the handler. Context and frame are valid until the await count is released, here, after `done`.
         unsafe {
             let handler = (*installed.handler.get()).take();
             let is_late = installed.context.as_ref().token.stop_requested();
@@ -226,8 +224,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
     ///
     /// The caller is the future, and does not use the block afterwards. The handler was removed, or has fired.
     unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the future's reference keeps the frame alive; it is released last. After `done` no other party uses the
-        // block.
+        // SAFETY: the future's reference to the frame is released last. After `done` no other party uses the block.
         unsafe {
             let frame = this.as_ref().frame;
             if this.as_ref().done.load(Acquire) {
@@ -241,8 +238,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
     }
 }
 
-// SAFETY: a block that is `done` and `gone` is used by no other party, and its handler was taken out, so no destructor has to
-// run.
+// SAFETY: no other party uses a block that is `done` and `gone`. Its handler was taken out, so it needs no destructor.
 unsafe impl<H: FnOnce() + Send + 'static> BlockContent for Installed<H> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the caller's promise: the block is in the memory of the frame that the caller polls.

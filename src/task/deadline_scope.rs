@@ -52,8 +52,7 @@ pub(super) struct DeadlineScope {
 /// The operation of the timer.
 type Timing = <TimerSchedule as Sender>::Operation<Expiry>;
 
-// SAFETY: other threads access only the atomics, the relay and the stop source. The rest is accessed by the polling thread, or
-// by the last user of the scope.
+// SAFETY: other threads access the atomics, the relay and the stop source; the polling thread or the last user the rest.
 unsafe impl Send for DeadlineScope {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for DeadlineScope {}

@@ -49,8 +49,7 @@ impl<'scope> Scope<'scope> {
     where
         F: Future<Output = ()> + Send + 'scope,
     {
-        // SAFETY: the future borrows what outlives `'scope`. The scope waits for the count that `begin` adds; `Child` releases
-        // it after the future is dropped.
+        // SAFETY: what the future borrows outlives `'scope`, which waits for the count: `ScopedChild` releases it after the future.
         let task = unsafe { Task::of_borrowing(future) };
         self.begin();
         let child = ScopedChild {

@@ -183,8 +183,7 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     /// Calls `look` with the bound value, or else the default; returns `None` if there is neither.
     #[inline]
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        // SAFETY: the key is that of a `T`, borrowed for `'static`. The binding belongs to a scope that this thread is inside, so
-        // it outlives this call.
+        // SAFETY: the key is that of a `T`, for `'static`. A scope that this thread is inside keeps the binding alive.
         let bound = unsafe { Locals::find::<T>(self.key()).map(|value| value.as_ref()) };
         match bound {
             Some(value) => Some(look(value)),

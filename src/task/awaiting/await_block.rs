@@ -93,8 +93,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// The caller is the future, and does not use the block afterwards. The sender has completed.
     #[inline]
     pub(super) unsafe fn take(this: NonNull<Self>) -> Completion<S::Value, S::Error> {
-        // SAFETY: the future owns a completed block. Its reference to the frame is released after the operation is destroyed, also
-        // when that unwinds.
+        // SAFETY: the future owns a completed block. Its reference to the frame is released last, also when a destructor unwinds.
         unsafe {
             let place = this.as_ptr();
             let result = (*(*place).shared.result.get()).take();
@@ -132,8 +131,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
 // SAFETY: the future left an orphan to the frame, so no other party uses it.
 unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise. A future dropped meanwhile on another thread destroys the operation and leaves the
-        // state valid; the memory is the frame's.
+        // SAFETY: the caller's promise. A future that is dropped meanwhile leaves the state valid; the memory is the frame's.
         let state = unsafe { &(*this.as_ptr()).shared.core };
         if state.is_done() {
             return Transfer::none();

@@ -239,8 +239,7 @@ where
         };
         match &mut *this.0 {
             AwaitStage::Sender(sender) => {
-                // SAFETY: the sender is moved out, and its place is overwritten without a drop. Only the sender is moved, since
-                // the stage may be larger.
+                // SAFETY: only the sender is moved out, as the stage may be larger; its place is overwritten without a drop.
                 let sender = unsafe {
                     let sender = ptr::read(sender);
                     ptr::write(&raw mut *this.0, AwaitStage::Over);

@@ -76,8 +76,7 @@ impl Env for TaskEnv {
 
     #[inline]
     fn scheduler(&self) -> TaskScheduler<'static> {
-        // SAFETY: the scheduler and its borrows are valid until the task is done. An answer of an environment is used no longer
-        // than that.
+        // SAFETY: the scheduler and its borrows are valid until the task is done, as long as an answer is used.
         unsafe { self.context().placement.home.scheduler() }
     }
 

@@ -205,8 +205,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for Home
                 // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
                 let noted = home.map(|home| unsafe { home.note(task.frame()) });
                 let receiver = MapReceiver::new(Unnote(noted), receiver);
-                // SAFETY: the stage is empty and structurally pinned; the operation is started once, and stays until it has
-                // completed.
+                // SAFETY: the stage is empty and pinned; the operation is started once, and stays until it has completed.
                 return unsafe { Stage::start(stage.into(), task.connect(receiver)) };
             }
             Ok((_, true)) => Panic::new(Box::new(why)),

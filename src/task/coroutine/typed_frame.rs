@@ -243,8 +243,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// `header` is that of such a frame, which has a context of its own and was not started.
     unsafe fn adopt(header: NonNull<Header>, outer: NonNull<Placement>) -> NonNull<Placement> {
         let this = header.cast::<Self>();
-        // SAFETY: the caller's promise: the frame is pinned, and was not started, so it is not shared. The outer context is valid
-        // until the task is done.
+        // SAFETY: the frame is pinned, and was not started, so it is not shared. The outer context is valid until it is done.
         unsafe {
             let Some(own) = Self::own(this) else { return outer };
             let allocator = NonNull::new_unchecked(&raw mut (*this.as_ptr()).allocator);

@@ -75,8 +75,7 @@ impl Header {
     /// The caller polls this frame. The child was not started.
     #[cold]
     unsafe fn await_later(this: NonNull<Header>, child: NonNull<Header>) {
-        // SAFETY: the context is valid until this frame is done and its scope left. Both wait for the child: it is counted
-        // here, and `begin_in` enters the scope.
+        // SAFETY: the context is valid until this frame is done and its scope left, and both wait: by the count, and by `begin_in`.
         unsafe {
             header_of(this).add_pending(1, 0);
             let (placement, tracker) = (Header::placement(this), Header::tracker(this));

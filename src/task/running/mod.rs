@@ -168,8 +168,7 @@ impl Home {
 /// Only a home uses a hop as its queue, so every queued job is a frame.
 impl Queue for Hop {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is the first field of a frame that is busy and in no queue. The hop is valid until all frames that
-        // use it are done.
+        // SAFETY: the job is that of a frame, busy and in no queue. The hop is valid until all frames that use it are done.
         unsafe { Hop::push(this, job, Polling::new(job.cast()).level()) }
     }
 
@@ -302,8 +301,7 @@ impl<S: Scheduler> HopTo<S> {
             return unsafe { Hop::arrive(hop, false) };
         }
         match receiver.compare_exchange(CONNECTING, UNDER_WAY, AcqRel, Acquire) {
-            // SAFETY: the room does not move; the operation is started once, and stays until it has completed. Nothing is
-            // touched afterwards.
+            // SAFETY: the room does not move; the operation is started once, and stays until it completes. Nothing is used after.
             Ok(_) => unsafe { start(Pin::new_unchecked((*(*this).room.get()).assume_init_mut())) },
             // The operation dropped its receiver while it was connected, so it would never complete.
             // SAFETY: the receiver is over, so this is the second party.

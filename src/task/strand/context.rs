@@ -156,8 +156,7 @@ impl Header {
     /// The task has started and is not done.
     #[inline]
     pub(in crate::task) unsafe fn context(this: NonNull<Header>) -> NonNull<Context> {
-        // SAFETY: the caller's promise. Every placement of a frame is the first field of a context, by the contracts of `begin` and
-        // of `replace_context`.
+        // SAFETY: every placement of a frame is the first field of a context: contracts of `begin` and `replace_context`.
         unsafe { Header::placement(this) }.cast()
     }
 

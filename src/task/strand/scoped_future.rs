@@ -327,8 +327,7 @@ pub(in crate::task) unsafe fn end_await(frame: NonNull<Header>) -> Transfer {
 // SAFETY: the last user of the scope frees the block; none is left to the frame.
 unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
-        // SAFETY: the caller's promise: the frame's memory is valid. `try_enter` fails if the last user is leaving on another
-        // thread.
+        // SAFETY: the memory is valid. `try_enter` fails if the last user is leaving on another thread.
         unsafe {
             if !this.as_ref().scope.try_enter() {
                 return Transfer::none();

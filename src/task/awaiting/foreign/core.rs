@@ -150,8 +150,7 @@ impl ForeignCore {
         // SAFETY: this is the operation's reference.
         let core = unsafe { ForeignRef::from_raw(this) };
         if let Some(tether) = core.tether {
-            // SAFETY: the task counts this until the end. The future that finds it done may untie it, so the tether is loosened
-            // first.
+            // SAFETY: the task counts this until the end. Loosened before `done`, since the future that finds that may untie it.
             unsafe { Tether::loosen(tether) };
         }
         let (waker, closed) = {
@@ -260,8 +259,7 @@ impl ForeignRef {
             && Header::is_current(around.frame)
             && core.has_tether.get()
         {
-            // SAFETY: the caller is inside the task's poll. The tether was not untied, and the completion does not use it any
-            // longer.
+            // SAFETY: this is inside the task's poll. The tether was not untied, and the completion is done with it.
             unsafe { Tether::untie(tether) };
         }
     }
@@ -323,8 +321,7 @@ impl ForeignRef {
     pub(super) fn end_homed(&self) {
         let homed = lock(&self.queue).homed.clone();
         for frame in homed {
-            // SAFETY: a frame is recorded only while it is not done, and only this thread drops its future. A wake only queues
-            // it.
+            // SAFETY: a recorded frame is not done, and only this thread drops its future. A wake only queues it.
             unsafe {
                 Header::stop(frame);
                 frame::waker(frame).wake_by_ref();

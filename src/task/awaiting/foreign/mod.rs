@@ -229,8 +229,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
             // The task in which it began has ended, and the result was dropped.
             return Completion::Stopped;
         }
-        // SAFETY: the operation has completed, so this thread owns the result. It is moved out before the operation is dropped,
-        // which may panic.
+        // SAFETY: this thread owns the result of a completed operation. It is moved out first: the rest may panic.
         let result = unsafe {
             (*self
                 .block

@@ -101,8 +101,7 @@ impl GroupRef {
             state: SpinLock::new(GroupState::new(polling.map(Polling::frame))),
         };
         let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
-        // SAFETY: the group is not shared yet, and has its address. `unlink`, and `end` or the last child, remove the links before
-        // the group is destroyed.
+        // SAFETY: the group is new, and has its address. `unlink`, and `end` or the last child, remove the links before its end.
         unsafe {
             let place = core.as_ptr();
             let branch = NonNull::new_unchecked(&raw mut (*place).branch);

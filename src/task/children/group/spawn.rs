@@ -47,8 +47,7 @@ impl GroupRef {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
         let member = Member::new(Unit::spawned(self.branch.unit), self.as_ptr(), place);
-        // SAFETY: the memory was allocated for such a frame. The frame is new, so this has exclusive access to it and its tail.
-        // The group is alive until the child has ended.
+        // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
             let member = MemberFrame::<F, T, Cx>::tail(frame).as_ptr();
@@ -149,8 +148,7 @@ impl GroupRef {
             // SAFETY: the child is done, and its frame alive.
             unsafe { place.take_back(frame) };
         }
-        // SAFETY: the group, and with it the strand that it is in, is alive until it has handled this end. `spawn` listed and counted
-        // the child.
+        // SAFETY: the group, and with it its strand, is alive until it has handled this end. `spawn` listed and counted the child.
         unsafe {
             member.unit.end();
             let core = NonNull::new_unchecked(member.owner.get().cast::<GroupCore>());
