@@ -121,11 +121,7 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
     fn connect<R: Receiver<T, E>>(self, receiver: R) -> LocalTaskOperation<T, E, R> {
         const {
             demand(
-                <R::Env as Env>::Scheduler::PRESENT,
-                "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
-            );
-            demand(
-                <R::Env as Env>::Scheduler::INFALLIBLE,
+                <R::Env as Env>::Scheduler::PRESENT && <R::Env as Env>::Scheduler::INFALLIBLE,
                 "a local task needs the run loop of its thread: write `sync_wait(task)`, or `run_loop.run_until(task)`",
             );
         }
