@@ -86,37 +86,22 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         allocator: Cx::Allocator,
         tail: X,
     ) -> Result<NonNull<Header>, OutOfMemoryError> {
-        let memory = Self::allocate_frame(&allocator, 0)?;
+        let memory = Self::allocate_frame(&allocator)?;
         // SAFETY: the memory was just allocated.
         Ok(unsafe { Self::write(memory, future, allocator, tail) })
     }
 
-    /// Allocates the memory of a frame, with this many units of [spare memory](frame::spare).
+    /// Allocates the memory of a frame.
     #[inline]
-    pub(in crate::task) fn allocate_frame(
-        allocator: &Cx::Allocator,
-        spare: u8,
-    ) -> Result<NonNull<[u8]>, OutOfMemoryError> {
-        let layout = Self::layout(usize::from(spare) * frame::spare::UNIT);
+    pub(in crate::task) fn allocate_frame(allocator: &Cx::Allocator) -> Result<NonNull<u8>, OutOfMemoryError> {
         let memory = if Self::is_global() {
-            Cached.allocate(layout)
+            Cached.allocate(Self::LAYOUT)
         } else {
-            allocator.allocate(layout)
+            allocator.allocate(Self::LAYOUT)
         };
-        match memory {
-            // The length is the requested one, also if the allocator returns more.
-            Ok(memory) => Ok(NonNull::slice_from_raw_parts(memory.cast(), layout.size())),
-            Err(_) => Err(OutOfMemoryError::new(layout)),
-        }
-    }
-
-    /// Returns how many units of spare memory a spawned frame should have.
-    #[inline]
-    pub(in crate::task) fn spare_hint() -> u8 {
-        match TypeId::of::<Cx::Allocator>() == TypeId::of::<Cached>() {
-            true => frame::spare::hint(Self::VTABLE),
-            false => 0,
-        }
+        memory
+            .map(NonNull::cast)
+            .map_err(|_| OutOfMemoryError::new(Self::LAYOUT))
     }
 
     /// Writes an unstarted frame, owned by the caller.
@@ -126,7 +111,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is exclusive.
     #[inline]
     pub(in crate::task) unsafe fn write(
-        memory: NonNull<[u8]>,
+        memory: NonNull<u8>,
         future: P,
         allocator: Cx::Allocator,
         tail: X,
@@ -135,8 +120,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         let place = frame.as_ptr();
         // SAFETY: the caller's promise: the memory has the layout of the whole frame. All fields are written.
         unsafe {
-            let spare = memory.len().saturating_sub(Self::SPARE_AT) / frame::spare::UNIT;
-            (&raw mut (*place).header).write(Header::new(Self::VTABLE, spare as u8));
+            (&raw mut (*place).header).write(Header::new(Self::VTABLE));
             (&raw mut (*place).stage).write(FrameStage::Future(future));
             (&raw mut (*place).allocator).write(allocator);
             Self::tail(frame.cast()).write(tail);
@@ -197,25 +181,11 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         allocate: Self::allocate,
         deallocate: Self::deallocate,
         fail: Self::fail,
-        spare_at: Self::SPARE_AT,
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
         is_local: P::IS_LOCAL,
     };
 
-    const SPARE_AT: usize = Self::LAYOUT.size().next_multiple_of(frame::spare::UNIT);
-
-    /// Returns the layout of the allocation with this many bytes of spare memory.
-    #[inline]
-    fn layout(spare: usize) -> Layout {
-        if spare == 0 {
-            return Self::LAYOUT;
-        }
-        let align = Self::LAYOUT.align().max(frame::spare::UNIT);
-        // SAFETY: the alignment is a power of two. A frame and at most 4 KiB do not exceed `isize::MAX`.
-        unsafe { Layout::from_size_align_unchecked(Self::SPARE_AT + spare, align) }
-    }
-
-    /// The layout of the allocation without spare memory.
+    /// The layout of the allocation.
     const LAYOUT: Layout = if Cx::INHERITS {
         Layout::new::<WholeFrame<P, T, E, Cx, X>>()
     } else {
@@ -455,17 +425,16 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
     #[inline]
     unsafe fn memory(this: NonNull<Self>) -> OnDrop<impl FnMut()> {
         // SAFETY: the caller's promise. The allocator is moved out, and not used in place afterwards.
-        let (spare, allocator) = unsafe {
-            let spare = Header::release_memory(this.cast());
-            (spare, (&raw const (*this.as_ptr()).allocator).read())
+        let allocator = unsafe {
+            Header::release_memory(this.cast());
+            (&raw const (*this.as_ptr()).allocator).read()
         };
-        let layout = Self::layout(spare);
         // SAFETY: the memory is from this allocator or from the caches, with this layout, and not used afterwards.
         OnDrop(move || unsafe {
             if Self::is_global() {
-                Cached.deallocate(this.cast(), layout);
+                Cached.deallocate(this.cast(), Self::LAYOUT);
             } else {
-                allocator.deallocate(this.cast(), layout);
+                allocator.deallocate(this.cast(), Self::LAYOUT);
             }
         })
     }

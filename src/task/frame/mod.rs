@@ -66,8 +66,8 @@ use core::ptr::{self, NonNull};
 pub(super) use self::child::Polled;
 use self::flags::Flags;
 pub(super) use self::home::Home;
+pub(super) use self::memory::BlockContent;
 use self::memory::FrameMemory;
-pub(super) use self::memory::{BlockContent, spare};
 pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Placement, Stops};
 pub(super) use self::start::FrameSuccessor;
@@ -96,8 +96,6 @@ pub(crate) struct Header {
     /// How many polls of other frames this frame's poll is nested in.
     nested: Cell<u8>,
     flags: Flags,
-    /// The size of the [spare memory](spare) behind the frame, in units.
-    spare: u8,
     /// How often the frame was [requeued](Polling::requeue), modulo 256.
     turns: Cell<u8>,
     /// The placement of the innermost scope around the poll. Null before the start; valid until the frame is done.
@@ -122,7 +120,7 @@ const _: () = assert!(size_of::<Header>() <= 16 * size_of::<usize>() || cfg!(loo
 
 impl Header {
     #[inline(always)]
-    pub(super) fn new(vtable: &'static FrameVtable, spare: u8) -> Self {
+    pub(super) fn new(vtable: &'static FrameVtable) -> Self {
         Header {
             entry: Entry::new(Header::resume),
             vtable,
@@ -131,7 +129,6 @@ impl Header {
             stopped: AtomicBool::new(false),
             nested: Cell::new(0),
             flags: Flags::new(),
-            spare,
             turns: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),

@@ -31,8 +31,6 @@ pub(in crate::task) struct FrameVtable {
     pub(in crate::task) deallocate: unsafe fn(NonNull<Header>, NonNull<u8>, Layout),
     /// Drops the future, and stores the panic as the result.
     pub(in crate::task) fail: unsafe fn(NonNull<Header>, Panic),
-    /// The offset of the [spare memory](super::spare) behind the frame.
-    pub(in crate::task) spare_at: usize,
     /// Whether the frame's own context lets it run anywhere. If so, it may end where its parent is not at home.
     pub(in crate::task) wanders: bool,
     /// Whether the frame stays on its thread.

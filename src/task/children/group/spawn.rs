@@ -42,8 +42,7 @@ impl GroupRef {
         if self.is_cancelled() {
             return Err(SpawnError::new(SpawnErrorKind::Cancelled, future));
         }
-        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator, MemberFrame::<F, T, Cx>::spare_hint())
-        else {
+        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
         let member = Member::new(Unit::spawned(self.branch.unit), self.as_ptr(), place);

@@ -31,8 +31,6 @@ pub(super) struct Chunk {
     pub(super) limit: u32,
     /// Valid in the newest chunk.
     pub(super) orphans: Orphans,
-    /// Whether the chunk is the spare memory of the frame.
-    pub(super) is_spare: bool,
 }
 
 /// The awaits of a frame that were dropped in flight.
@@ -179,12 +177,10 @@ impl Chunk {
     ///
     /// The chunk is from this frame, and unused.
     pub(super) unsafe fn deallocate(this: NonNull<Chunk>, frame: NonNull<Header>) {
-        // SAFETY: this is the layout that the chunk was allocated with. Spare memory is a part of the frame.
+        // SAFETY: this is the layout that the chunk was allocated with.
         unsafe {
-            if !this.as_ref().is_spare {
-                let layout = Layout::from_size_align_unchecked(this.as_ref().bytes(), align_of::<Chunk>());
-                Header::deallocate(frame, this.cast(), layout);
-            }
+            let layout = Layout::from_size_align_unchecked(this.as_ref().bytes(), align_of::<Chunk>());
+            Header::deallocate(frame, this.cast(), layout);
         }
     }
 }

@@ -5,8 +5,7 @@
 //!
 //! Blocks are bumped from chunks, and popped in LIFO order, which is the order of nearly all awaits. A block that ends out
 //! of order is marked: it is popped once it is the last, or reused when its chunk is full. Chunks are allocated lazily, the
-//! newest one is kept, and empty ones below it are deallocated. So awaits that suspend in a loop allocate once. The frame of
-//! a spawned child may come with its first chunk: see [`spare`].
+//! newest one is kept, and empty ones below it are deallocated. So awaits that suspend in a loop allocate once.
 //!
 //! # Who may access what
 //!
@@ -16,7 +15,6 @@
 
 mod block;
 mod chunk;
-pub(in crate::task) mod spare;
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -133,20 +131,8 @@ impl FrameMemory {
             if size > LARGEST {
                 return None;
             }
-            let spare = if self.is_used() {
-                None
-            } else {
-                Header::spare(frame, needed)
-            };
-            let is_spare = spare.is_some();
-            let (memory, size) = match spare {
-                Some(spare) => spare,
-                None => {
-                    let layout = Layout::from_size_align_unchecked(size, align_of::<Chunk>());
-                    (Header::allocate(frame, layout)?, size)
-                }
-            };
-            let chunk = memory.cast::<Chunk>();
+            let layout = Layout::from_size_align_unchecked(size, align_of::<Chunk>());
+            let chunk = Header::allocate(frame, layout)?.cast::<Chunk>();
             let previous = self.0.replace(chunk.as_ptr());
             let (chunks, limit, orphans) = previous.as_ref().map_or((0, FEW, Orphans::default()), |chunk| {
                 (chunk.chunks, chunk.limit, chunk.orphans)
@@ -158,7 +144,6 @@ impl FrameMemory {
                 chunks: chunks.saturating_add(1),
                 limit,
                 orphans,
-                is_spare,
             });
             Chunk::bump(chunk, content, vtable)
         }
@@ -346,18 +331,6 @@ impl Header {
         unsafe { (this.as_ref().vtable.deallocate)(this, memory, layout) };
     }
 
-    /// Returns the spare memory behind the frame and its size, if that is at least `needed`. It is not deallocated.
-    fn spare(this: NonNull<Header>, needed: usize) -> Option<(NonNull<u8>, usize)> {
-        let header = header_of(this);
-        let size = usize::from(header.spare) * spare::UNIT;
-        if size < needed {
-            spare::learn(header.vtable, needed);
-            return None;
-        }
-        // SAFETY: the allocation of the frame extends by `size` bytes behind this offset.
-        Some((unsafe { this.cast().add(header.vtable.spare_at) }, size))
-    }
-
     /// Ends a block.
     ///
     /// # Safety
@@ -389,20 +362,17 @@ impl Header {
         }
     }
 
-    /// Destroys the blocks that were left to the frame, and deallocates its memory. Returns the size of the spare memory behind it.
+    /// Destroys the blocks that were left to the frame, and deallocates its memory.
     ///
     /// # Safety
     ///
     /// The caller frees the frame.
     #[inline]
-    pub(in crate::task) unsafe fn release_memory(this: NonNull<Header>) -> usize {
+    pub(in crate::task) unsafe fn release_memory(this: NonNull<Header>) {
         let header = header_of(this);
         if header.memory.is_used() {
             // SAFETY: a thread that frees the frame has exclusive access.
             unsafe { header.memory.release(this) };
-        } else if header.spare != 0 {
-            spare::learn(header.vtable, 0);
         }
-        usize::from(header.spare) * spare::UNIT
     }
 }
