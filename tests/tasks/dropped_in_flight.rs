@@ -799,7 +799,7 @@ fn a_child_that_has_ended_is_dropped_on_another_thread() {
 fn a_child_that_has_ended_is_forgotten() {
     let census = Census::new();
     does_not_take_the_result(&census, |chain| {
-        std::mem::forget(chain);
+        forget(Box::pin(chain));
         None
     });
     assert_eq!(census.alive(), 1);

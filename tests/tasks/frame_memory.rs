@@ -20,7 +20,7 @@ use bowline::{Operation, Receiver, Sender, Transfer, task_local};
 use futures_util::future::{join, select};
 
 use crate::common::tasks::{begin, begin_unless_ready, hops};
-use crate::common::{self, Census, CrewAllocations, XorShift, for_good, hold, panic_message, thread};
+use crate::common::{self, Census, CrewAllocations, XorShift, for_good, forget, hold, panic_message, thread};
 
 task_local! { static KEY: u32; }
 
@@ -800,7 +800,7 @@ fn one_poll_may_begin_and_end_more_awaits_than_the_header_notes_at_a_time() {
     let pool = ThreadPool::new(1);
     let scheduler = pool.scheduler();
     for hops in [false, true] {
-        for after in [drop as After, (|all| std::mem::forget(all)) as After] {
+        for after in [drop as After, (|all| forget(Box::pin(all))) as After] {
             let census = Census::new();
             let value = census.value();
             let task = Task::new(async move {
