@@ -806,7 +806,7 @@ fn a_child_that_has_ended_is_forgotten() {
 }
 
 #[test]
-fn the_result_of_a_task_that_nobody_awaits_any_more_is_dropped_though_a_forgotten_await_refers_to_the_task() {
+fn the_result_of_a_task_whose_future_was_dropped_is_dropped_though_a_forgotten_await_refers_to_the_task() {
     let busy = ThreadPool::new(1);
     everywhere(|| {
         let (scheduler, census) = (busy.scheduler(), Census::new());

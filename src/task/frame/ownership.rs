@@ -56,8 +56,8 @@ impl Header {
         }
     }
 
-    /// Releases the owner's reference, and drops the result: now, or when the frame is done. Whoever else refers to the frame
-    /// keeps its memory, and not its result.
+    /// Releases the owner's reference, and drops the result: now, or when the frame is done. Other references keep the memory of
+    /// the frame, and not its result.
     ///
     /// # Safety
     ///

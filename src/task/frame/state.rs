@@ -115,7 +115,7 @@ pub(super) enum OwnerRelease {
 pub(super) enum Finish {
     /// Something that it began is in flight.
     Waits,
-    /// Nobody takes the result, and other references keep the frame: the caller drops the result, and finishes again.
+    /// The owner is gone, and other references keep the frame: the caller drops the result, and finishes again.
     Unowned,
     Done,
     /// The frame is done, and no reference is left: the caller frees it.
