@@ -8,7 +8,7 @@ use core::task::{Context as Cx, Poll};
 
 use allocator_api2::alloc::Allocator;
 
-use super::children::{AsResult, ChildClaim, InCache, SpawnOptions, TaskError, solo};
+use super::children::{ChildClaim, InCache, SpawnOptions, TaskError, solo};
 use super::coroutine::InAllocator;
 use super::strand::{Reason, TaskRef};
 use crate::Priority;
@@ -43,7 +43,7 @@ where
     F::IntoFuture: Send + 'static,
 {
     let start = (None, Cached);
-    Handle::new(solo::start::<_, _, _, InCache>(future.into_future(), None, start))
+    Handle::new(solo::start::<_, _, InCache>(future.into_future(), None, start))
 }
 
 /// Starts a task like [`detach`], with a priority, a scheduler, a name or an allocator.
@@ -66,11 +66,7 @@ where
     A: Allocator + Clone + Send + Sync + 'static,
 {
     let start = options.into_parts();
-    Handle::new(solo::start::<_, _, _, InAllocator<A>>(
-        future.into_future(),
-        None,
-        start,
-    ))
+    Handle::new(solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start))
 }
 
 /// A handle of a [detached](detach) task. Awaiting it returns the task's output.
@@ -82,14 +78,14 @@ where
 /// # Panics
 ///
 /// When it is polled again after it has returned the task's result.
-pub struct Handle<T: Send + 'static>(ChildClaim<T, AsResult>);
+pub struct Handle<T: Send + 'static>(ChildClaim<T>);
 
 // SAFETY: a shared handle gives access only to the task's state, which is `Sync`; the result needs `&mut`.
 unsafe impl<T: Send + 'static> Sync for Handle<T> {}
 
 impl<T: Send + 'static> Handle<T> {
     #[track_caller]
-    fn new(started: Result<ChildClaim<T, AsResult>, OutOfMemoryError>) -> Self {
+    fn new(started: Result<ChildClaim<T>, OutOfMemoryError>) -> Self {
         match started {
             Ok(claim) => Handle(claim),
             Err(error) => panic!("cannot detach a task: {error}"),
@@ -105,7 +101,7 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Cancels the task with a reason, which the task [can read](super::cancellation_reason).
     pub fn cancel_for(&self, reason: Reason) {
-        self.0.task.cancel(reason.into());
+        self.0.cancel(reason.into());
     }
 
     /// Returns whether the task was cancelled.
@@ -115,7 +111,7 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Returns why the task was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
-        self.0.task.why().map(Reason::from)
+        self.0.why().map(Reason::from)
     }
 
     /// Returns a reference to the task, which stays valid after the task has ended.
@@ -128,7 +124,7 @@ impl<T: Send + 'static> Handle<T> {
     /// assert_eq!(task::block_on(handle).unwrap(), Some(detached));
     /// ```
     pub fn task(&self) -> TaskRef {
-        self.0.task.task()
+        self.0.task()
     }
 
     /// Raises the task permanently to at least this priority, and with it everything that it waits for.
@@ -146,12 +142,12 @@ impl<T: Send + 'static> Handle<T> {
     /// assert_eq!(task::block_on(handle).unwrap(), "done");
     /// ```
     pub fn raise(&self, priority: Priority) {
-        self.0.task.raise(priority);
+        self.0.raise(priority);
     }
 
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.0.task.is_finished()
+        self.0.is_finished()
     }
 }
 
@@ -159,13 +155,13 @@ impl<T: Send + 'static> Future for Handle<T> {
     type Output = Result<T, TaskError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.poll(cx)
+        self.get_mut().0.poll(cx, "a `Handle`").map(TaskError::result)
     }
 }
 
 impl<T: Send + 'static> PartialEq for Handle<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.0.task == other.0.task
+        self.0 == other.0
     }
 }
 
@@ -173,7 +169,7 @@ impl<T: Send + 'static> Eq for Handle<T> {}
 
 impl<T: Send + 'static> Hash for Handle<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.task.as_ptr().hash(state);
+        self.0.hash(state);
     }
 }
 

@@ -3,9 +3,10 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context as Cx, Poll};
+use core::task::{Context as Cx, Poll, ready};
 
-use super::children::{AsItIs, ChildClaim, InCache, solo};
+use super::awaiting::{conclude, foreign};
+use super::children::{ChildClaim, InCache, solo};
 use super::frame::{Header, Polling};
 use crate::memory::Cached;
 
@@ -49,7 +50,7 @@ where
         Header::current().is_some(),
         "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
     );
-    match Polling::with(|polling| solo::start::<_, _, _, InCache>(future.into_future(), polling, (None, Cached))) {
+    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, (None, Cached))) {
         Ok(claim) => AsyncLet(claim),
         Err(error) => panic!("cannot start a child: {error}"),
     }
@@ -68,12 +69,12 @@ where
 ///
 /// When it is polled again after it has returned the child's value.
 #[must_use = "a child that is not awaited is cancelled when this is dropped"]
-pub struct AsyncLet<T: Send + 'static>(ChildClaim<T, AsItIs>);
+pub struct AsyncLet<T: Send + 'static>(ChildClaim<T>);
 
 impl<T: Send + 'static> AsyncLet<T> {
     /// Returns whether the child has ended.
     pub fn is_finished(&self) -> bool {
-        self.0.task.is_finished()
+        self.0.is_finished()
     }
 }
 
@@ -81,7 +82,12 @@ impl<T: Send + 'static> Future for AsyncLet<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<T> {
-        self.get_mut().0.poll(cx)
+        let completion = ready!(self.get_mut().0.poll(cx, "an `AsyncLet`"));
+        let Ok(value) = match Polling::with_waker_of(cx) {
+            Some(polling) => ready!(conclude(polling, completion)),
+            None => foreign::conclude(completion),
+        };
+        Poll::Ready(value)
     }
 }
 

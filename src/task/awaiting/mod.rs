@@ -42,9 +42,8 @@ mod receiver;
 mod schedule;
 
 use self::await_block::AwaitBlock;
-pub(super) use self::await_sender::conclude;
-use self::await_sender::sent_elsewhere;
 pub use self::await_sender::{SenderFuture, ValueFuture};
+pub(super) use self::await_sender::{conclude, sent_elsewhere};
 use self::await_state::AwaitState;
 pub use self::await_state::TaskToken;
 pub use self::environment::TaskEnv;

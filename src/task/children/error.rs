@@ -17,7 +17,7 @@ pub enum TaskError {
 }
 
 impl TaskError {
-    pub(super) fn result<T>(completion: Completion<T, Infallible>) -> Result<T, TaskError> {
+    pub(in crate::task) fn result<T>(completion: Completion<T, Infallible>) -> Result<T, TaskError> {
         match completion {
             Completion::Value(value) => Ok(value),
             Completion::Error(error) => match error {},

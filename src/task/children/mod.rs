@@ -5,8 +5,7 @@
 //! # Key types
 //!
 //! - [`group`] has the children that share a body, a policy and a stop source.
-//! - [`solo`] has the single child, with a claim on its result.
-//! - [`Branch`](branch::Branch) is what both have in common: the context of the children, and their links to the parent.
+//! - [`solo`] has the single child, with a claim on its result: a group of one, in the child's frame.
 //! - [`ChildPlace`] is the context of a child that does not inherit all of its parent's.
 //!
 //! # Who may access what, and when
@@ -14,8 +13,7 @@
 //! | what | accessed by |
 //! |---|---|
 //! | the lists and counts of a group | the thread that holds the lock of the group |
-//! | the result of a child in a group | its group, in one of the lists; then the party that took it out |
-//! | the result of a single child | the party that the word in `solo` names |
+//! | the result of a child | its group, in one of the lists; then the party that took it out |
 //!
 //! # States
 //!
@@ -24,18 +22,16 @@
 //!
 //! # Why it is sound
 //!
-//! - A child's frame has its unit, and with it the group's or the single child's part, in its own tail. The owner holds a reference.
+//! - A child's frame has its unit, and with it the group's part, in its own tail. The group owns the frame.
 //! - A child may use its group until it has told the group of its end. A closed group counts one reference for all running children.
 //! - The parent's frame counts an await for running children once its body has ended, so it is not done before they are.
 //! - No user code runs under the lock of a group. A `Settled` collects the consequences of a change until the unlock.
 
-mod branch;
 mod error;
 pub(super) mod group;
 mod options;
-pub(super) mod solo;
 
 pub use self::error::TaskError;
+pub(super) use self::group::solo::{self, ChildClaim};
 pub use self::options::SpawnOptions;
 pub(super) use self::options::{ChildPlace, InCache};
-pub(super) use self::solo::{AsItIs, AsResult, ChildClaim};

@@ -38,7 +38,7 @@
 
 mod context;
 mod locals;
-pub(super) mod raising;
+mod raising;
 mod reason;
 pub(super) mod scoped_future;
 mod task_ref;

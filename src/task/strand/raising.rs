@@ -38,18 +38,6 @@ pub(in crate::task) fn current_level() -> Priority {
     Polling::with(|polling| polling.and_then(Polling::level).unwrap_or_default())
 }
 
-/// Raises a strand permanently to at least `level`, and with it everything it waits for.
-///
-/// # Safety
-///
-/// The frame is the first of a tracked strand. The caller keeps it alive, by a reference or as its owner.
-pub(in crate::task) unsafe fn raise(frame: NonNull<Header>, level: Priority) {
-    let mut raising = Raising::default();
-    // SAFETY: the caller's promise.
-    unsafe { raising.strand(frame, level) };
-    raising.finish();
-}
-
 /// A link to something that a strand waits for, and that is raised with it. Listed until that has ended.
 pub(in crate::task) struct Link {
     /// All fields except `unit` are protected by `unit`'s lock.
@@ -78,34 +66,6 @@ pub(in crate::task) struct ToRaise {
     pub(in crate::task) what: NonNull<()>,
     /// Raises it, and releases the reference. Called once.
     pub(in crate::task) raise: unsafe fn(NonNull<()>, Priority, &mut Raising),
-}
-
-impl ToRaise {
-    /// Adds a reference to a strand, by its first frame.
-    ///
-    /// # Safety
-    ///
-    /// Another party than the running thread holds a reference meanwhile: a frame with no other reference ends without checking
-    /// for new ones.
-    pub(in crate::task) unsafe fn strand(frame: NonNull<Header>) -> ToRaise {
-        /// # Safety
-        ///
-        /// The call consumes a reference to the frame.
-        unsafe fn raise(what: NonNull<()>, level: Priority, raising: &mut Raising) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                raising.strand(what.cast(), level);
-                Header::release(what.cast());
-            }
-        }
-
-        // SAFETY: the caller's promise.
-        unsafe { Header::count(frame) };
-        ToRaise {
-            what: frame.cast(),
-            raise,
-        }
-    }
 }
 
 impl Link {
@@ -182,31 +142,13 @@ pub(in crate::task) struct Raising {
 }
 
 impl Raising {
-    /// Raises one strand. Its links are kept for later.
-    ///
-    /// # Safety
-    ///
-    /// As for [`raise`].
-    unsafe fn strand(&mut self, frame: NonNull<Header>, level: Priority) {
-        let mut batch = Batch::default();
-        // SAFETY: the caller's promise.
-        let mut all = unsafe { self.frames(frame, level, &mut batch) };
-        loop {
-            self.keep(&mut batch, level);
-            if all {
-                return;
-            }
-            // SAFETY: the caller's promise.
-            all = unsafe { Raising::links(Header::unit(frame).as_ref(), level, &mut batch) };
-        }
-    }
-
     /// Raises the queued frames of a strand, and collects its links in the batch. Returns `false` if the batch is full;
     /// [`links`](Raising::links) continues.
     ///
     /// # Safety
     ///
-    /// As for [`raise`]. Runs and allocates nothing, so it may be called under a lock that keeps the frame alive.
+    /// The frame is the first of a tracked strand, and alive. Runs and allocates nothing, so it may be called under a lock that keeps
+    /// the frame alive.
     pub(in crate::task) unsafe fn frames(
         &mut self,
         frame: NonNull<Header>,

@@ -1,5 +1,4 @@
-//! Ties something on the heap to the frame it began in, which is not done before that has ended: a group, a single child, a
-//! handler.
+//! Ties something on the heap to the frame it began in, which is not done before that has ended: a group, or a handler.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -78,16 +77,6 @@ impl<T: Tethered> Tether<T> {
             Header::free_block(this.as_ref().frame, this.cast());
             T::release(what);
         }
-    }
-
-    /// Returns whether the frame is to untie it.
-    ///
-    /// # Safety
-    ///
-    /// The tether was not untied.
-    pub(in crate::task) unsafe fn is_loose(this: NonNull<Self>) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { this.as_ref() }.is_loose.load(Acquire)
     }
 
     /// Leaves the untying to the frame.

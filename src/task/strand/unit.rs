@@ -304,7 +304,7 @@ impl Drop for Unit {
     }
 }
 
-/// A counter of running children in the list of a unit: of a group, or of a single child. For [`dump`](crate::task::dump) only.
+/// A counter of running children in the list of a unit: that of a group. For [`dump`](crate::task::dump) only.
 pub(in crate::task) struct Counted {
     /// Protected by the unit's lock.
     links: Links<Counted>,

@@ -137,7 +137,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
     /// This is pinned.
     unsafe fn poll(&mut self, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> Poll<Result<O, Panic>> {
         assert!(
-            self.core.branch.frame.is_none() || self.core.is_here(),
+            self.core.frame.is_none() || self.core.is_here(),
             "a group was sent to another task: await it in the task where it began",
         );
         // SAFETY: the body is structurally pinned.
@@ -251,7 +251,7 @@ pub struct Discarding;
 #[derive(Clone, Copy, Debug)]
 pub struct Supervising;
 
-const COLLECTING: Policy = Policy {
+pub(super) const COLLECTING: Policy = Policy {
     discards: false,
     supervises: false,
     fails: None,

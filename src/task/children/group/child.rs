@@ -41,6 +41,18 @@ impl Member {
             place,
         }
     }
+
+    /// Frees what the child has of its own scheduler.
+    ///
+    /// # Safety
+    ///
+    /// The child is done, or was not started, and `frame` is its frame, which is alive.
+    pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) {
+        if let Some(place) = &self.place {
+            // SAFETY: the caller's promise.
+            unsafe { place.take_back(frame) };
+        }
+    }
 }
 
 /// The frame of a started child, whose unit is the first field of a [`Member`].
@@ -74,6 +86,10 @@ impl EndedChild {
     pub(super) fn failure(&self) -> Failure {
         // SAFETY: the child is owned, and so alive.
         unsafe { self.0.as_ref() }.member().failure.get()
+    }
+
+    pub(super) fn frame(&self) -> NonNull<Header> {
+        self.0.cast()
     }
 
     fn into_node(self) -> NonNull<ChildFrame> {

@@ -9,17 +9,16 @@ use allocator_api2::boxed::Box;
 use super::inbox::Inbox;
 use super::results::Policy;
 use super::state::{GroupState, Settled};
-use crate::memory::{self, Cached, Count, Shared};
+use crate::memory::{self, Cached, Count, OutOfMemoryError, Shared};
 use crate::sender::stage::container_of;
-use crate::stop::{StopToken, Why};
+use crate::stop::{ErasedStopToken, Relay, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{Acquire, Relaxed},
 };
 use crate::sync::{SpinGuard, SpinLock};
-use crate::task::children::branch::Branch;
-use crate::task::frame::{Header, Polling, Stopping};
-use crate::task::strand::{BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise};
+use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
+use crate::task::strand::{Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, Unit};
 use crate::{Priority, Transfer};
 
 /// The object that all handles of a group and its children point at.
@@ -27,14 +26,38 @@ use crate::{Priority, Transfer};
 /// # References
 ///
 /// `count` has one reference for each handle, one for the tether to the frame, and one for the link to the task's token. A closed
-/// group has one for all running children together. While the group is open, the handle of the body's future keeps it alive.
+/// group has one for all running children together. While the group is open, the handle of the body's future keeps it alive, or the
+/// claim of a single child.
 pub(super) struct GroupCore {
     pub(super) count: Count,
-    pub(super) branch: Branch,
-    /// Ties the group to its frame, while `is_tied`. Accessed by the thread that polls the frame.
+    /// The frame that the group is in, if it is that of a [single child](super::solo). Written before the group is shared.
+    pub(super) single: Option<NonNull<Header>>,
+    /// Stops the children. Linked to `outer`, if there is a frame.
+    pub(super) relay: Relay,
+    /// Raises the children with the frame. Listed until they have ended.
+    pub(super) link: Link,
+    /// Counts the children with the strand of the frame.
+    pub(super) counted: Counted,
+    /// The context of the children. Its token, locals and place are pointers into the group.
+    pub(super) context: Context,
+    /// The task-local values that the children inherit.
+    pub(super) locals: Cell<Locals>,
+    /// The frame, which is not done before the children are. `None` outside of a task.
+    pub(super) frame: Option<NonNull<Header>>,
+    /// The strand of the frame, or null.
+    pub(super) unit: *const Unit,
+    /// The scope of the frame that the group is in. `outer` may belong to it, so it ends after the relay's link.
+    pub(super) scope: Option<NonNull<ContextScope>>,
+    /// The token that the relay is linked to. Only compared once the link is over.
+    pub(super) outer: ErasedStopToken,
+    /// The outermost token whose stop reaches a single child: the parent's, unless there is a shield between. Only compared.
+    pub(super) reaching: ErasedStopToken,
+    /// Ties the group to its frame, while `is_tied`. Accessed by the thread that polls the frame, or under the lock by the claim of a
+    /// single child.
     pub(super) tether: Cell<Option<NonNull<Tether<GroupCore>>>>,
-    /// Whether the frame is still to end the group. Cleared by a swap with `AcqRel`, of the group's future or of the ending frame.
-    /// The two swaps pair with each other, and with the acquire load in `is_here`.
+    /// Whether the frame is still to end the group. Cleared with release by the thread that polls the frame: for the group's future, for
+    /// a claim that has loosened the tether, or at the end of the frame. It then locks the group, before it frees the tether. Pairs
+    /// with the acquire loads in `is_here` and `loosen`.
     pub(super) is_tied: AtomicBool,
     pub(super) policy: Policy,
     /// A lower bound of the children's levels, as a number. Written with `Relaxed` under the lock: lowered by a spawn, increased by a
@@ -62,8 +85,13 @@ unsafe impl memory::Counted for GroupCore {
     }
 
     unsafe fn free(this: NonNull<Self>) {
-        // SAFETY: the caller's promise; `open_in` created the box.
-        drop(unsafe { Box::from_raw_in(this.as_ptr(), Cached) });
+        // SAFETY: the caller's promise; `open_in` created the box. A group inside a frame has one reference to that.
+        unsafe {
+            match this.as_ref().single {
+                Some(frame) => Header::release(frame),
+                None => drop(Box::from_raw_in(this.as_ptr(), Cached)),
+            }
+        }
     }
 }
 
@@ -74,24 +102,68 @@ impl GroupRef {
     }
 
     fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> GroupRef {
-        let (over, locals) = (GroupCore::relay_over, Locals::current());
+        let core = GroupCore::new(policy, polling, Locals::current());
+        let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
+        // SAFETY: the group is new, and has its address. `end`, or the frame, ends it.
+        unsafe {
+            GroupCore::pin(core);
+            let tied = GroupCore::tie(core, polling);
+            let group = GroupRef::from_raw(core);
+            if let Err(error) = tied {
+                panic!("cannot open a group: {error}");
+            }
+            group
+        }
+    }
+
+    /// Returns a reference to the children, to be raised.
+    pub(super) fn raisable(self) -> ToRaise {
+        ToRaise {
+            what: self.into_raw().cast(),
+            // SAFETY: this is the reference that was passed, released after the raise.
+            raise: |what, level, raising| unsafe { GroupRef::from_raw(what.cast()) }.raise(level, raising),
+        }
+    }
+}
+
+impl GroupCore {
+    /// Creates a group of a frame that this thread polls, or of none.
+    #[inline]
+    pub(super) fn new(policy: Policy, polling: Option<Polling<'_>>, locals: Locals) -> Self {
         let running = |node: NonNull<Counted>| {
             // SAFETY: the node is that of a group, which is alive while the node is linked.
-            let core = unsafe { container_of!(container_of!(node, Branch, counted), GroupCore, branch).as_ref() };
-            core.lock().running
+            unsafe { container_of!(node, GroupCore, counted).as_ref() }
+                .lock()
+                .running
         };
         let hold = |link: NonNull<Link>| {
             // SAFETY: the link is that of a group, which is alive while the link is listed.
-            let core = unsafe { GroupRef::of(container_of!(container_of!(link, Branch, link), GroupCore, branch)) };
-            Some(ToRaise {
-                what: core.into_raw().cast(),
-                // SAFETY: this is the reference that was added, released after the raise.
-                raise: |what, level, raising| unsafe { GroupRef::from_raw(what.cast()) }.raise(level, raising),
-            })
+            let core = unsafe { GroupRef::of(container_of!(link, GroupCore, link)) };
+            Some(core.raisable())
         };
-        let core = GroupCore {
+        let (context, scope, unit) = match polling {
+            Some(polling) => {
+                let (here, unit) = (polling.context(), ptr::from_ref(polling.unit()));
+                (here.of_child(), here.scope, unit)
+            }
+            None => (Context::of_home(Home::global_pool()), None, ptr::null()),
+        };
+        GroupCore {
             count: Count::one(),
-            branch: Branch::new(polling, locals, over, running, hold),
+            single: None,
+            relay: Relay::new(GroupCore::relay_over),
+            link: Link::new(hold),
+            counted: Counted::new(running),
+            outer: context.token,
+            context: Context {
+                locals: locals.as_raw(),
+                ..context
+            },
+            locals: Cell::new(locals),
+            frame: polling.map(Polling::frame),
+            unit,
+            scope,
+            reaching: ErasedStopToken::NEVER,
             tether: Cell::new(None),
             is_tied: AtomicBool::new(false),
             policy,
@@ -99,33 +171,59 @@ impl GroupRef {
             body_waits: AtomicBool::new(false),
             inbox: Inbox::new(policy.discards),
             state: SpinLock::new(GroupState::new(polling.map(Polling::frame))),
-        };
-        let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
-        // SAFETY: the group is new, and has its address. `unlink`, and `end` or the last child, remove the links before its end.
-        unsafe {
-            let place = core.as_ptr();
-            let branch = NonNull::new_unchecked(&raw mut (*place).branch);
-            Branch::pin(branch);
-            if let Some(polling) = polling {
-                match Tether::tie(core, polling) {
-                    Ok(tether) => (*place).tether.set(Some(tether)),
-                    Err(error) => {
-                        drop(GroupRef::from_raw(core));
-                        panic!("cannot open a group: {error}");
-                    }
-                }
-                (*place).is_tied.store(true, Relaxed);
-                // References for the returned handle, the tether, and the link to the token.
-                (*place).count.add();
-                (*place).count.add();
-                Branch::link(branch, polling);
-                // Read after the link is listed, which tells later raises.
-                (*place).branch.context.placement.priority = polling.level();
-            }
-            let level = (*place).branch.context.placement.priority.unwrap_or_default();
-            (*place).lowest.store(level as u8, Relaxed);
-            GroupRef::from_raw(core)
         }
+    }
+
+    /// Writes the pointers into the group itself.
+    ///
+    /// # Safety
+    ///
+    /// The group is new and not shared, and pinned from here on.
+    #[inline]
+    pub(super) unsafe fn pin(this: NonNull<GroupCore>) {
+        let core = this.as_ptr();
+        // SAFETY: the caller's promise. The context is used as long as the group, and so the relay, is alive.
+        unsafe {
+            (*core).context.token = (*core).relay.token();
+            (*core).context.around = (*core).frame.map(|frame| Awaiter {
+                frame,
+                context: NonNull::new_unchecked(&raw mut (*core).context),
+            });
+        }
+    }
+
+    /// Ties a group to its frame, if any.
+    ///
+    /// # Errors
+    ///
+    /// The frame's allocator has no memory.
+    ///
+    /// # Safety
+    ///
+    /// The group is new and pinned, and not shared. If it is tied, [`end`](GroupRef::end) or the frame ends it.
+    #[inline]
+    pub(super) unsafe fn tie(this: NonNull<GroupCore>, polling: Option<Polling<'_>>) -> Result<(), OutOfMemoryError> {
+        let place = this.as_ptr();
+        // SAFETY: the caller's promise. `unlink`, and `end` or the last child, remove the links before the frame is done. The outer
+        // source is alive as long as the frame, or the scope in it that is entered here, and that `unlinked` exits.
+        unsafe {
+            if let Some(polling) = polling {
+                (*place).tether.set(Some(Tether::tie(this, polling)?));
+                (*place).is_tied.store(true, Relaxed);
+                // References for the tether and the link to the token, beside the caller's.
+                (*place).count.add();
+                (*place).count.add();
+                polling.context().enter();
+                Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
+                Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), (*place).outer);
+                Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
+                // Read after the link is listed, which tells later raises.
+                (*place).context.placement.priority = polling.level();
+            }
+            let level = (*place).context.placement.priority.unwrap_or_default();
+            (*place).lowest.store(level as u8, Relaxed);
+        }
+        Ok(())
     }
 }
 
@@ -147,20 +245,27 @@ impl GroupCore {
 
     /// Stops the children, and refuses others.
     pub(super) fn cancel(&self, why: Why) -> Transfer {
-        self.branch.relay.request_stop(why).unwrap_or_default()
+        self.relay.request_stop(why).unwrap_or_default()
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.branch.relay.stop_requested()
+        self.relay.stop_requested()
     }
 
-    /// Returns whether a stop of that context's token reaches the children.
-    pub(super) fn is_reached_from(&self, context: &Context) -> bool {
-        self.branch.outer.stop_possible() && self.branch.outer.is_same(&context.token)
+    /// Returns a token of that context whose stop reaches the children as well.
+    pub(super) fn reached_from(&self, context: &Context) -> Option<ErasedStopToken> {
+        let is = |one: ErasedStopToken, other: ErasedStopToken| one.stop_possible() && one.is_same(&other);
+        if is(self.outer, context.token) {
+            return Some(context.token);
+        }
+        // A single child may have been started in another scope of the task. A stop of the task reaches both.
+        self.single?;
+        let token = context.reaching_token();
+        is(self.reaching, token).then_some(token)
     }
 
     pub(super) fn is_frame(&self, frame: Option<NonNull<Header>>) -> bool {
-        frame.is_some() && self.branch.frame == frame
+        frame.is_some() && self.frame == frame
     }
 
     /// Returns the number of running children, and of results that were not taken.
@@ -188,7 +293,7 @@ impl GroupRef {
         Polling::with(|polling| {
             if let Some(polling) = polling
                 && polling.context().token.stop_requested()
-                && !self.is_reached_from(polling.context())
+                && self.reached_from(polling.context()).is_none()
             {
                 Stopping::stop(polling, waker);
             }
@@ -198,7 +303,7 @@ impl GroupRef {
     /// Returns whether this thread polls the group's frame.
     pub(super) fn is_here(&self) -> bool {
         // An ending frame unties its groups, so a later frame at its address is not mistaken for it.
-        self.is_tied.load(Acquire) && self.branch.frame == Header::current()
+        self.is_tied.load(Acquire) && self.frame == Header::current()
     }
 }
 

@@ -8,8 +8,7 @@ use crate::Transfer;
 use crate::memory::Shareable;
 use crate::sender::stage::container_of;
 use crate::stop::{Relay, Why};
-use crate::sync::atomic::Ordering::AcqRel;
-use crate::task::children::branch::Branch;
+use crate::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use crate::task::frame::{Header, Placement, Polling};
 use crate::task::strand::{Tether, Tethered};
 
@@ -22,7 +21,7 @@ impl GroupCore {
     pub(super) fn own<'p>(&self, polling: Option<Polling<'p>>) -> Option<Polling<'p>> {
         let own = polling.filter(|polling| self.is_frame(Some(polling.frame())));
         assert!(
-            own.is_some() || self.branch.frame.is_none(),
+            own.is_some() || self.frame.is_none(),
             "a group is polled in the task where it began"
         );
         own
@@ -66,8 +65,11 @@ impl GroupCore {
     pub(super) fn abandon(&self) -> Transfer {
         let resumed = self.cancel(Why::SCOPE_LEFT);
         let mut lock = self.lock_closed();
-        lock.abandoned = true;
-        let finished = lock.take_finished();
+        // The result of a single child that has ended belongs to its claim.
+        let finished = (self.single.is_none() || lock.running != 0).then(|| {
+            lock.abandoned = true;
+            lock.take_finished()
+        });
         drop(lock);
         drop(finished);
         resumed
@@ -84,12 +86,12 @@ impl GroupCore {
         unsafe {
             let core = this.as_ref();
             if core.close(Some(polling)) {
-                core.branch.link.leave();
+                core.link.leave();
             }
-            core.branch.counted.unlink();
+            core.counted.unlink();
             // Counted first: the end of a stop that is being passed on releases it.
             polling.count_wait();
-            if Relay::end_now(NonNull::from(&core.branch.relay)) {
+            if Relay::end_now(NonNull::from(&core.relay)) {
                 polling.uncount_wait();
                 GroupCore::unlinked(this);
             }
@@ -104,8 +106,8 @@ impl GroupCore {
     pub(super) unsafe fn relay_over(relay: NonNull<Relay>) -> Transfer {
         // SAFETY: the link holds a reference until `unlinked`. The frame has counted an await for this, in `unlink`.
         unsafe {
-            let this = container_of!(container_of!(relay, Branch, relay), GroupCore, branch);
-            let frame = this.as_ref().branch.frame;
+            let this = container_of!(relay, GroupCore, relay);
+            let frame = this.as_ref().frame;
             GroupCore::unlinked(this);
             match frame {
                 Some(frame) => Header::end_wait(frame, Placement::is_here),
@@ -120,9 +122,11 @@ impl GroupCore {
     ///
     /// The link is over. Called once.
     unsafe fn unlinked(this: NonNull<GroupCore>) {
-        // SAFETY: `open_in` linked the group, and added a reference for that. The frame is not done.
+        // SAFETY: `tie` linked the group, added a reference for that, and entered the scope. The frame is not done.
         unsafe {
-            this.as_ref().branch.unscope();
+            if let Some(scope) = this.as_ref().scope {
+                scope.as_ref().exit();
+            }
             Shareable::release(this);
         }
     }
@@ -145,8 +149,18 @@ unsafe impl Tethered for GroupCore {
     }
 
     unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the tether owns a reference, and does not use the group afterwards.
-        unsafe { Shareable::release(this) };
+        // SAFETY: the tether owns a reference, and does not use the group afterwards. A tie that was not cleared is one that a claim
+        // has loosened. Its frame is not ending, so the caller polls it.
+        unsafe {
+            let core = this.as_ref();
+            if core.is_tied.load(Relaxed)
+                && let Some(frame) = core.frame
+            {
+                core.is_tied.store(false, Release);
+                GroupCore::unlink(this, Polling::new(frame));
+            }
+            Shareable::release(this);
+        }
     }
 }
 
@@ -173,7 +187,7 @@ impl GroupRef {
     /// Abandons the group, because the future of its body is dropped early.
     pub(super) fn give_up(&self) {
         let resumed = self.abandon();
-        if self.branch.frame.is_none() {
+        if self.frame.is_none() {
             self.close(None);
         }
         self.end();

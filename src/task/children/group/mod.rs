@@ -15,6 +15,7 @@ mod gather;
 mod inbox;
 mod next;
 mod results;
+pub(in crate::task) mod solo;
 mod spawn;
 mod state;
 mod task_group;

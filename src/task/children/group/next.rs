@@ -21,7 +21,7 @@ use crate::task::strand::current_level;
 
 /// A wait in a group, by a sender that is created lazily.
 #[derive(Default)]
-pub(super) struct Waiting(Option<SenderFuture<GroupWait>>);
+pub(super) struct Waiting(pub(super) Option<SenderFuture<GroupWait>>);
 
 impl Waiting {
     fn poll(&mut self, core: &GroupRef, kind: WaitFor, cx: &mut Cx<'_>) -> Poll<Granted> {

@@ -8,9 +8,9 @@ use super::child::EndedChild;
 use super::core::GroupCore;
 use super::state::{GroupPhase, GroupState, Settled};
 use crate::memory::Shareable;
+use crate::report::{Report, report};
 use crate::stop::Why;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::task::children::branch::discard;
 use crate::task::frame::{self, Header, Placement, Polling};
 use crate::{Completion, Panic, Transfer};
 
@@ -143,7 +143,7 @@ impl GroupCore {
         let (mut discards, mut panic) = (core.policy.discards, None);
         if discards {
             // SAFETY: the child is done, and its group owns the result.
-            panic = unsafe { discard::<T>(frame) };
+            panic = unsafe { core.discard::<T>(frame) };
         }
         let mut lock = core.lock_closed();
         // The one place where a child cancels its siblings. An error does so once the body has ended: before that, the body decides, and
@@ -157,7 +157,7 @@ impl GroupCore {
             drop(lock);
             discards = true;
             // SAFETY: the child is done, and its group owns the result.
-            panic = unsafe { discard::<T>(frame) };
+            panic = unsafe { core.discard::<T>(frame) };
             lock = core.lock_closed();
         }
         // SAFETY: the child is done, and listed as running.
@@ -180,6 +180,32 @@ impl GroupCore {
         resumed.and(unsafe { GroupCore::settle(this, settled, last) })
     }
 
+    /// Takes the result of a child, and drops it. Returns its panic, or that of its destructor. Reports that of a single child, which no
+    /// party would take.
+    ///
+    /// # Safety
+    ///
+    /// The child is done. The caller owns its result, which has this type and was not taken.
+    pub(super) unsafe fn discard<T>(&self, frame: NonNull<Header>) -> Option<Panic> {
+        // SAFETY: the caller's promise.
+        let panic = match unsafe { Header::take_result::<Completion<T, Infallible>>(frame) } {
+            Completion::Panicked(payload) => Some(payload),
+            completion => Panic::catch(|| drop(completion)).err(),
+        };
+        if self.single.is_none() {
+            return panic;
+        }
+        let payload = panic?;
+        // SAFETY: a child without a parent has a handle. Its unit and context are in its frame, which is alive.
+        let task = (self.frame.is_none()).then(|| unsafe { self.single_unit().task_of_handle() });
+        report(Report::DetachedPanic {
+            name: task.as_ref().and_then(|task| task.name()),
+            panic: &payload,
+        });
+        drop(Panic::catch(|| drop(payload)));
+        None
+    }
+
     /// Carries out the consequences of a child's end, after the unlock.
     ///
     /// # Safety
@@ -192,9 +218,8 @@ impl GroupCore {
         }
         // SAFETY: `close` added a reference for the children, which this releases.
         unsafe {
-            let branch = &this.as_ref().branch;
-            branch.link.leave();
-            let frame = branch.frame;
+            this.as_ref().link.leave();
+            let frame = this.as_ref().frame;
             Shareable::release(this);
             match frame {
                 // The await was counted when the group was closed.
@@ -225,7 +250,7 @@ impl GroupCore {
             let Some(polling) = polling.filter(|polling| self.is_frame(Some(polling.frame()))) else {
                 return TryNext::Listen;
             };
-            if !self.branch.outer.is_same(&polling.context().token) {
+            if !self.outer.is_same(&polling.context().token) {
                 return TryNext::Listen;
             }
             if self.inbox.is_awaited() || lock.frame_waits && !lock.is_plain() {

@@ -15,12 +15,13 @@ use super::inbox::Pushed;
 use super::results::Failure;
 use super::wait::Granted;
 use crate::Transfer;
+use crate::memory::OutOfMemoryError;
 use crate::report::{Report, report};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::children::ChildPlace;
 use crate::task::coroutine::{Frame, Plain, TaskContext};
 use crate::task::frame::{FrameSuccessor, Header, Tracker};
-use crate::task::strand::Unit;
+use crate::task::strand::{Context, Unit};
 
 /// The frame of a child.
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
@@ -45,55 +46,23 @@ impl GroupRef {
         let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.branch.unit), self.as_ptr(), place);
+        let member = Member::new(Unit::spawned(self.unit), self.as_ptr(), place);
         // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
-            let member = MemberFrame::<F, T, Cx>::tail(frame).as_ptr();
-            let unit = NonNull::new_unchecked(&raw mut (*member).unit);
-            unit.as_ref().track();
-            let complete = Self::complete::<T, F, Cx>;
-            // A child that inherits everything shares the group's context.
-            let context = match &mut (*member).place {
-                None => NonNull::from(&self.branch.context),
-                Some(place) => match ChildPlace::settle(place, &self.branch.context, frame) {
-                    Ok(context) => context,
-                    Err(_) => return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory)),
-                },
+            let member = MemberFrame::<F, T, Cx>::tail(frame);
+            let Ok(context) = self.settle_child(member, frame) else {
+                return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory));
             };
-            unit.as_ref().set_context(context);
-            let successor = FrameSuccessor::operation(frame.cast(), complete);
-            mem::forget(Header::begin(frame, context, unit, successor));
-            Tracker::queue_first(frame);
-            let level = context.as_ref().priority.unwrap_or_default();
-            // A reserved place counts as a running child, so the group is not over.
-            let has_room = room.is_some();
-            // A closed group has a closed inbox, so the count of running children is exact.
-            let mut lock = self.state.lock();
-            if !has_room && lock.is_over() {
-                drop(lock);
+            let complete = Self::complete::<T, F, Cx>;
+            if !self.launch(frame, member, context, complete, room.is_some()) {
                 Header::unbegin(frame);
-                if let Some(place) = &(*member).place {
-                    // No frame used the hop, so it is idle.
-                    place.take_back(frame);
-                }
+                // No frame used the hop, so it is idle.
+                member.as_ref().take_back(frame);
                 return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::Ended));
             }
-            lock.running += usize::from(!has_room);
-            lock.children.push_front(frame.cast());
-            // The child joins an earlier raise, or lowers the bound that lets a waiter skip the next one.
-            match lock.floor {
-                Some(floor) => Tracker::begin_at(frame, floor),
-                None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
-                None => {}
-            }
-            drop(lock);
             // The child has the place now.
             drop(room.map(Granted::take));
-            // `set_name` needs a parent that ends after the child: the group counts the child by now.
-            if let Some(name) = (*member).place.as_mut().and_then(|place| place.take_name()) {
-                unit.as_ref().set_name(name);
-            }
             Header::enqueue_child(frame).run();
         }
         Ok(())
@@ -142,27 +111,105 @@ impl GroupRef {
                 MemberFrame::<F, T, Cx>::result(frame),
             )
         };
-        // The child's own home and record end first: the group may free the frame below.
-        if let Some(place) = &member.place {
-            // SAFETY: the child is done, and its frame alive.
-            unsafe { place.take_back(frame) };
-        }
         // SAFETY: the group, and with it its strand, is alive until it has handled this end. `spawn` listed and counted the child.
         unsafe {
+            // The child's own home and record end first: the group may free the frame below.
+            member.take_back(frame);
             member.unit.end();
             let core = NonNull::new_unchecked(member.owner.get().cast::<GroupCore>());
             // Decided here, where `T` is known.
             let failure = core.as_ref().policy.failure(result);
             member.failure.set(failure);
+            GroupCore::child_done::<T>(core, frame, failure)
+        }
+    }
+}
+
+impl GroupCore {
+    /// Returns the context of a new child: the group's, if the child inherits everything.
+    ///
+    /// # Safety
+    ///
+    /// The child is about to be started, and pinned until it is done. `member` is the tail of `frame`.
+    #[inline(always)]
+    pub(super) unsafe fn settle_child(
+        &self,
+        mut member: NonNull<Member>,
+        frame: NonNull<Header>,
+    ) -> Result<NonNull<Context>, OutOfMemoryError> {
+        // SAFETY: the caller's promise. A child that was not started is not shared.
+        unsafe {
+            match &mut member.as_mut().place {
+                None => Ok(NonNull::from(&self.context)),
+                Some(place) => place.settle(&self.context, frame),
+            }
+        }
+    }
+
+    /// Adds a child to the running ones; the caller queues it. Returns `false` if the group is over.
+    ///
+    /// # Safety
+    ///
+    /// As for [`settle_child`](GroupCore::settle_child), which returned the context. The group is alive until the child has ended. With
+    /// `has_room` the group counts the child as running.
+    #[inline(always)]
+    pub(super) unsafe fn launch(
+        &self,
+        frame: NonNull<Header>,
+        mut member: NonNull<Member>,
+        context: NonNull<Context>,
+        complete: unsafe fn(NonNull<()>) -> Transfer,
+        has_room: bool,
+    ) -> bool {
+        // SAFETY: the caller's promise. No other party knows the child before it is listed, and it does not run before it is queued.
+        unsafe {
+            let unit = NonNull::new_unchecked(&raw mut (*member.as_ptr()).unit);
+            unit.as_ref().track();
+            unit.as_ref().set_context(context);
+            let successor = FrameSuccessor::operation(frame.cast(), complete);
+            mem::forget(Header::begin(frame, context, unit, successor));
+            Tracker::queue_first(frame);
+            let level = context.as_ref().priority.unwrap_or_default();
+            // A closed group has a closed inbox, so the count of running children is exact. A reserved place is one of them.
+            let mut lock = self.state.lock();
+            if !has_room && lock.is_over() {
+                return false;
+            }
+            lock.running += usize::from(!has_room);
+            lock.children.push_front(frame.cast());
+            // The child joins an earlier raise, or lowers the bound that lets a waiter skip the next one.
+            match lock.floor {
+                Some(floor) => Tracker::begin_at(frame, floor),
+                None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
+                None => {}
+            }
+            drop(lock);
+            // `set_name` needs a parent that ends after the child: the group counts the child by now.
+            if let Some(name) = member.as_mut().place.as_mut().and_then(|place| place.take_name()) {
+                unit.as_ref().set_name(name);
+            }
+            true
+        }
+    }
+
+    /// Passes a child that is done to the group.
+    ///
+    /// # Safety
+    ///
+    /// The child is listed and counted. `T` is its output. The group and the child may be freed when this returns.
+    #[inline(always)]
+    pub(super) unsafe fn child_done<T>(this: NonNull<GroupCore>, frame: NonNull<Header>, failure: Failure) -> Transfer {
+        // SAFETY: the group counts the child, and so is alive until one of these has handled the end.
+        unsafe {
             if failure == Failure::None {
-                let parent = core.as_ref().branch.frame;
-                match (core.as_ref().inbox.push(frame.cast()), parent) {
+                let parent = this.as_ref().frame;
+                match (this.as_ref().inbox.push(frame.cast()), parent) {
                     (Pushed::Awaited, Some(parent)) => return Header::end_wait_for_child(parent),
                     (Pushed::Refused, _) => {}
                     _ => return Transfer::none(),
                 }
             }
-            GroupCore::end_child::<T>(core, frame, failure)
+            GroupCore::end_child::<T>(this, frame, failure)
         }
     }
 }

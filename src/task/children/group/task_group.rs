@@ -121,7 +121,7 @@ impl<T> TaskGroup<T> {
 
     /// Returns why the group was cancelled, or `None` if it was not.
     pub fn cancellation_reason(&self) -> Option<Reason> {
-        self.core.branch.relay.registry().why().map(Reason::from)
+        self.core.relay.registry().why().map(Reason::from)
     }
 
     /// Returns whether the group was cancelled. The causes are [`cancel_all`](TaskGroup::cancel_all), a child's panic, a failure of

@@ -13,7 +13,7 @@ use super::state::Settled;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
-use crate::task::strand::Awaiter;
+use crate::task::strand::{Awaiter, Link};
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
 /// The event that is waited for.
@@ -126,8 +126,13 @@ unsafe impl Sender for GroupWait {
                 phase: Cell::new(WaiterPhase::New),
                 complete: GroupWaitOperation::<R>::complete,
             },
+            link: Link::new(|link| {
+                // SAFETY: the link is that of such an operation. `finish` removes it before it takes the reference to the group.
+                let parts = unsafe { &container_of!(link, GroupWaitOperation<R>, link).as_ref().parts };
+                parts.as_ref().map(|(core, _)| core.clone().raisable())
+            }),
             parts: Some((self.core, receiver)),
-            is_reached: false,
+            reached: None,
             slot: StopSlot::new(GroupWaitOperation::<R>::stop_requested),
             cancelled: StopSlot::new(GroupWaitOperation::<R>::group_cancelled),
             _pinned: PhantomPinned,
@@ -141,10 +146,12 @@ type WaitToken<R> = <<R as Receiver<Granted, Infallible>>::Env as Env>::StopToke
 #[repr(C)]
 pub(super) struct GroupWaitOperation<R: Receiver<Granted, Infallible>> {
     waiter: GroupWaiter,
+    /// Raises a single child with an awaiting task that is not its parent.
+    link: Link,
     /// Taken by the completion.
     parts: Option<(GroupRef, R)>,
-    /// Whether a stop of the task reaches the children as well: then their ends are waited for.
-    is_reached: bool,
+    /// A token whose stop reaches both the awaiting task and the children: then their ends are waited for.
+    reached: Option<ErasedStopToken>,
     slot: StopSlot<WaitToken<R>>,
     /// Ends a wait for room when the group is cancelled, since it will not have room again.
     cancelled: StopSlot<ErasedStopToken>,
@@ -174,6 +181,7 @@ impl<R: Receiver<Granted, Infallible>> GroupWaitOperation<R> {
     unsafe fn finish(mut this: NonNull<Self>) -> Transfer {
         // SAFETY: the caller has exclusive access.
         let this = unsafe { this.as_mut() };
+        this.link.leave();
         let Some((core, receiver)) = this.parts.take() else {
             return Transfer::none();
         };
@@ -187,8 +195,8 @@ impl<R: Receiver<Granted, Infallible>> GroupWaitOperation<R> {
     }
 
     /// Returns whether the stop is ignored: it reaches the children too, so their ends are near.
-    fn ignores_stop(&self, core: &GroupRef) -> bool {
-        self.waiter.kind != WaitFor::Room && self.is_reached && core.branch.outer.stop_requested()
+    fn ignores_stop(&self) -> bool {
+        self.waiter.kind != WaitFor::Room && self.reached.is_some_and(|token| token.stop_requested())
     }
 
     /// # Safety
@@ -199,7 +207,7 @@ impl<R: Receiver<Granted, Infallible>> GroupWaitOperation<R> {
         unsafe {
             let this = container_of!(slot, Self, slot);
             let waits = match &this.as_ref().parts {
-                Some((core, _)) if !this.as_ref().ignores_stop(core) => core.stop_waiting(this.cast(), None),
+                Some((core, _)) if !this.as_ref().ignores_stop() => core.stop_waiting(this.cast(), None),
                 _ => false,
             };
             if waits {
@@ -240,24 +248,31 @@ impl<R: Receiver<Granted, Infallible>> Operation for GroupWaitOperation<R> {
             };
             // The environment is user code, so it is queried before anything is linked.
             let (env, core) = (receiver.env(), core.clone());
-            let (token, level, around) = (env.stop_token(), env.priority().unwrap_or_default(), Awaiter::of(&env));
+            let (token, level, around) = (env.stop_token(), env.priority(), Awaiter::of(&env));
             drop(env);
-            (*this).is_reached = around.is_some_and(|around| core.is_reached_from(around.context.as_ref()));
+            if let Some(around) = around {
+                (*this).reached = core.reached_from(around.context.as_ref());
+                if core.single.is_some() && !core.is_frame(Some(around.frame)) {
+                    Link::enter(NonNull::new_unchecked(&raw mut (*this).link), around.frame);
+                }
+            }
             let operation = NonNull::new_unchecked(this);
             let listening = StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).slot), token);
-            if !listening && !(*this).ignores_stop(&core) {
+            if !listening && !(*this).ignores_stop() {
                 return Self::finish(operation);
             }
             if (*this).waiter.kind == WaitFor::Room {
                 // If the group was cancelled before, `wait` below finds nothing to wait for.
-                let token = core.branch.relay.token();
+                let token = core.relay.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
             }
             if !core.wait(operation.cast()) {
                 return Self::complete(operation.cast());
             }
-            // The operation may be destroyed by now.
-            core.wanted_at(level);
+            // The operation may be destroyed by now. The link tells later raises only.
+            if level.is_some() || core.single.is_none() {
+                core.wanted_at(level.unwrap_or_default());
+            }
             Transfer::none()
         }
     }
