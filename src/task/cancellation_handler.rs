@@ -8,7 +8,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
-use super::frame::{self, BlockContent, Header, Polling};
+use super::frame::{self, Block, BlockContent, Header, Polling};
 use super::strand::Context;
 use crate::sender::current;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
@@ -72,7 +72,7 @@ use crate::{Panic, Transfer};
 ///
 /// # Allocation
 ///
-/// None once the frame has a chunk of memory, which it allocates when it first suspends: the handler is stored there. The
+/// A block of the frame's memory, in which the handler is stored. A frame keeps its blocks, and uses them again. The
 /// operation may borrow, and need not be `Send`. The handler must be `Send + 'static`, since other threads call it and this
 /// future can be forgotten.
 pub fn with_cancellation_handler<H, F>(handler: H, operation: F) -> WithCancellationHandler<H, F::IntoFuture>
@@ -228,7 +228,7 @@ impl<H: FnOnce() + Send + 'static> Installed<H> {
         unsafe {
             let frame = this.as_ref().frame;
             if this.as_ref().done.load(Acquire) {
-                Header::free_block(frame, this.cast());
+                Block::end(this);
             } else {
                 Polling::with_frame(frame, |polling| polling.map(Polling::add_orphan));
                 this.as_ref().gone.store(true, Release);

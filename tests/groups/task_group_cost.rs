@@ -28,14 +28,14 @@ where
     count
 }
 
-/// The task's chunk for awaits, which may be from its thread's cache.
+/// The task's block for awaits, which may be from its thread's cache.
 const MEMORY: usize = 1;
 
 #[test]
 fn a_group_is_one_allocation_and_each_child_at_most_one() {
     let alone = allocates(async { task::group::<(), _, _>(async |_| ()).await });
     assert!(alone <= 1 + MEMORY, "{alone}");
-    // In a task that has its chunk.
+    // In a task that has its block.
     let again = allocates(async {
         task::group::<(), _, _>(async |_| ()).await;
         let before = allocations_so_far();
@@ -93,7 +93,7 @@ fn waiting_allocates_nothing() {
             let mut before = 0;
             for round in 0..100 {
                 if round == 1 {
-                    // The task has its chunk from here on.
+                    // The task has its blocks from here on.
                     before = allocations_so_far();
                 }
                 assert!(poll_here(group.next()).await);

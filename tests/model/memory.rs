@@ -96,14 +96,14 @@ impl Counting {
 }
 
 /// An await is dropped on another thread. Covers its block ending before the next await allocates, which reuses its memory, and
-/// after, when the next await gets another chunk.
+/// after, when the next await gets another block.
 #[test]
 fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
-    race(2, &["its place", "another chunk"], |world, root, report| {
+    race(2, &["its place", "another block"], |world, root, report| {
         let (memory, threads, value) = (Counting::default(), world.threads.clone(), world.census.value(7));
         let awaits = world.clone();
         let inside = async move {
-            // As large as the first chunk.
+            // Larger than what follows.
             let room = [0_u8; 1024];
             let forever = never::<Watched, Failure>().then(move |value| {
                 std::hint::black_box(&room);
@@ -120,10 +120,10 @@ fn the_end_of_a_block_elsewhere_races_with_the_next_await() {
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         match memory.end().0 {
-            // The frame and its chunk.
+            // The frame and its block.
             2 => "its place",
-            3 | 4 => "another chunk",
-            other => panic!("{other} chunks"),
+            3 | 4 => "another block",
+            other => panic!("{other} allocations"),
         }
     });
 }

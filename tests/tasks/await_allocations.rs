@@ -1,4 +1,4 @@
-//! An await allocates nothing once its task has a chunk of memory: for every sender, completing thread and scheduler.
+//! An await allocates nothing once its task has a block of memory: for every sender, completing thread and scheduler.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -54,7 +54,7 @@ impl Crew {
         F: Future + Send + 'static,
     {
         self.each(make, |first, second, home| {
-            // The first await allocates the chunk, unless its thread has one cached.
+            // The first await allocates the block, unless its thread has one cached.
             assert!(first - expected <= 1, "{what}, first in a task on {home}: {first}");
             assert!(
                 second.is_none_or(|second| second == expected),
@@ -318,7 +318,7 @@ fn a_local_task_is_one_allocation_and_its_awaits_are_none() {
             let mut before = 0;
             for round in 0..100 {
                 if round == 1 {
-                    // The task has its chunk from here on.
+                    // The task has its blocks from here on.
                     before = allocated.so_far();
                 }
                 pool.schedule().await;

@@ -729,7 +729,7 @@ fn installing_and_removing_a_handler_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let run_loop = RunLoop::new();
     let work = Task::new(async {
-        // The task has its chunk from here on.
+        // The task has its blocks from here on.
         with_cancellation_handler(|| {}, async {}).await;
         let begin = common::allocations_so_far();
         for _ in 0..100 {

@@ -712,7 +712,7 @@ fn allocates_once_and_once_more_for_a_handler() {
     // In a task that has to wait.
     let task = Task::new(async {
         let mut last = None;
-        // The frame allocates its chunk when it first suspends.
+        // The frame allocates its block when it first suspends.
         for _ in 0..2 {
             let slot = Arc::new(Mutex::new(None::<Continuation<u32>>));
             let resumes = slot.clone();

@@ -692,7 +692,7 @@ fn a_deadline_takes_no_memory_but_that_of_its_task() {
         let mut before = 0;
         for round in 0..50 {
             if round == 1 {
-                // The task has its chunk from here on.
+                // The task has its blocks from here on.
                 before = allocations_so_far();
             }
             assert_eq!(with_timeout(HOUR, async { 7 }).await, Ok(7));

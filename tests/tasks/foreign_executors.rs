@@ -293,7 +293,7 @@ fn one_allocation_for_a_sender_and_one_more_for_the_memory_of_a_task() {
         .into_future()
     );
     let (result, count) = allocations(|| finish(task.as_mut(), &waker));
-    // The task's own allocation came before. Its chunk may be from the thread's cache.
+    // The task's own allocation came before. Its block may be from the thread's cache.
     assert_eq!(result, Ok(()));
     assert!((1..=2).contains(&count), "{count}");
 }

@@ -311,8 +311,9 @@ fn the_first_begun_ends_first_in_bounded_memory() {
                 }
             }
         });
+        // Two for each in flight, and none for further rounds.
         assert!(
-            given <= 16 && peak <= 64 * 1024,
+            given <= 2 * (window + 1) && peak <= 64 * 1024,
             "{window}: {given} times, {peak} bytes"
         );
     }
@@ -348,7 +349,7 @@ fn in_any_order_and_of_any_size_memory_is_bounded() {
             }
         }
     });
-    // The free memory may be too small for the next block: now and then a chunk is allocated and freed.
+    // The free blocks may be too small for the next content: now and then one is allocated and another freed.
     assert!(peak <= 1024 * 1024, "{given} times, {peak} bytes");
 }
 
@@ -432,7 +433,7 @@ fn ten_thousand_in_flight_at_once() {
             }
         });
         assert!(peak <= MANY * 1024, "{peak} bytes");
-        assert!(given <= MANY / 4, "{given} times");
+        assert!(given <= MANY + 1, "{given} times");
     }
 }
 

@@ -321,7 +321,7 @@ fn one_allocation_each_and_none_per_await() {
         });
         sync_wait(task).unwrap()
     };
-    // The first run allocates the slabs of the thread. AddressSanitizer sees two frames and a chunk.
+    // The first run allocates the slabs of the thread. AddressSanitizer sees two frames and a block.
     run();
     let frames = if cfg!(sanitized = "address") { 3 } else { 0 };
     assert_eq!(allocations(run), (1, frames));

@@ -49,7 +49,7 @@ fn the_task_itself_gets_in_line_and_nothing_is_allocated() {
         }
         allocations.so_far() - before
     });
-    // Not even the chunk that other awaits need.
+    // Not even the block that other awaits need.
     assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 0);
 }
 

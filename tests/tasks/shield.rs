@@ -432,7 +432,7 @@ fn the_inside_may_borrow_and_stay_on_its_thread() {
 fn a_shield_takes_no_memory_but_that_of_its_task() {
     let source = StopSource::new();
     let work = Task::new(async {
-        // The task has its chunk from here on.
+        // The task has its blocks from here on.
         shield(shield(Timer::global().schedule_after(MILLISECOND))).await;
         let before = allocations_so_far();
         for _ in 0..10 {

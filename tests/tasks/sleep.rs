@@ -237,7 +237,7 @@ fn allocates_nothing_in_a_task() {
         .build()
         .expect("a pool");
     let task = Task::new(async move {
-        // The frame allocates its chunk when it first suspends.
+        // The frame allocates its block when it first suspends.
         sleep(Duration::from_micros(10)).await;
         let before = crew.so_far();
         for _ in 0..20 {

@@ -1406,7 +1406,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
         outcome.unwrap();
         count
     }
-    // A frame and a chunk are from the thread's slabs. There are none under a sanitizer.
+    // A frame and a block are from the thread's slabs. There are none under a sanitizer.
     let expected = |count| if cfg!(sanitized = "address") { count } else { 0 };
     let count = second(|| async {
         for _ in 0..100 {
@@ -1418,7 +1418,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
         }
     });
     assert_eq!(count, expected(1));
-    // A loop may hear a stop, so its operation is in the memory of the frame: one chunk for all awaits.
+    // A loop may hear a stop, so its operation is in the memory of the frame: one block for all awaits.
     let count = second(|| async {
         for _ in 0..100 {
             let Ok(_) = just(()).repeat_n(3).await;
@@ -1447,7 +1447,7 @@ fn a_task_in_a_pool_allocates_nothing_when_it_is_resumed() {
             let mut before = 0;
             for round in 0..100 {
                 if round == 1 {
-                    // The task has its chunk from here on.
+                    // The task has its blocks from here on.
                     before = crew.so_far();
                 }
                 scheduler.schedule().await;

@@ -727,7 +727,7 @@ fn operations_inside_a_task_share_its_hop() {
         purse.clone(),
     );
     let recorded = begin(task, desk.clone());
-    // The outer task, its hop, and its chunk for awaits; three inside, and the hops of two.
+    // The outer task, its hop, and its block for awaits; three inside, and the hops of two.
     assert_eq!(purse.given(), 8);
     for slot in &slots {
         slot.wake();

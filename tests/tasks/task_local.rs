@@ -502,7 +502,7 @@ fn reading_allocates_nothing_and_a_binding_is_one_allocation() {
             }
         });
         let (_, for_a_call) = allocations(|| NUMBER.sync_scope(2, number));
-        // The task has its chunk from here on.
+        // The task has its blocks from here on.
         NUMBER.scope(2, async {}).await;
         let before = allocations_so_far();
         let seen = NUMBER.scope(3, async { number() }).await;

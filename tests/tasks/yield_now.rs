@@ -386,7 +386,7 @@ fn in_another_executor_others_run_first() {
 fn allocates_nothing_in_a_task() {
     let rounds = |times: usize| {
         Task::new(async move {
-            // The frame allocates its chunk when it first suspends.
+            // The frame allocates its block when it first suspends.
             yield_now().await;
             let before = allocations_so_far();
             for _ in 0..times {

@@ -1,4 +1,4 @@
-//! Memory for the frames of tasks, their chunks, and the cores of groups, which each thread keeps in slabs.
+//! Memory for the frames of tasks, their blocks, and the cores of groups, which each thread keeps in slabs.
 //!
 //! Tasks are made and freed at high rates, in a few sizes, and often end on another thread than they began on.
 //! That pattern is slow in most allocators.

@@ -9,7 +9,7 @@ use super::AwaitState;
 use super::receiver::{Await, AwaitReceiver};
 use crate::sender::start;
 use crate::sender::unwind::OnDrop;
-use crate::task::frame::{BlockContent, Header, Polling};
+use crate::task::frame::{Block, BlockContent, Header, Polling};
 use crate::{Completion, Panic, Sender, Transfer};
 
 /// The operation of an awaited sender.
@@ -98,7 +98,10 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
             let place = this.as_ptr();
             let result = (*(*place).shared.result.get()).take();
             let frame = (*place).shared.core.frame;
-            let _free = OnDrop(|| Header::release_block(frame, this.cast()));
+            let _free = OnDrop(|| {
+                Block::end(this);
+                Header::unhold(frame);
+            });
             Self::destroy(this);
             result.unwrap_or(Completion::Stopped)
         }

@@ -59,8 +59,8 @@ use crate::{Completion, Sender};
 ///
 /// # Allocation
 ///
-/// None for a sender that completes inside `start`, as its [`COMPLETES`](Sender::COMPLETES) declares. In a task, none once the
-/// frame has a chunk of memory, which it allocates when it first suspends. Elsewhere one, for the operation.
+/// None for a sender that completes inside `start`, as its [`COMPLETES`](Sender::COMPLETES) declares. In a task, a
+/// block of the frame's memory, which the frame keeps for the next await. Elsewhere one, for the operation.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct SenderFuture<S, A = AwaitedSender<S>> {
     awaiting: A,

@@ -71,8 +71,8 @@ use crate::{Completes, Receiver, Scheduler, Sender};
 ///
 /// # Allocation
 ///
-/// One for the task: header, future and result. One chunk, from a cache of the thread, when it first suspends on a sender. None
-/// for further awaits, nor for resumes.
+/// One for the task: header, future and result. One block, from a cache of the thread, when it first suspends on a sender; one
+/// more for each that it awaits at the same time. None for further awaits, nor for resumes.
 ///
 /// # Stack
 ///

@@ -97,7 +97,7 @@ impl Header {
             && header.child.get().is_null()
             && header.awaited.get().is_null()
             && header.state.is_private()
-            && !header.memory.has_blocks()
+            && !header.has_blocks()
     }
 
     /// Ends the first poll of a child that waits, or that other threads know. The end of the child wakes the parent.

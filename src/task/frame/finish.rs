@@ -18,7 +18,7 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: the caller polls the frame. A frame to enqueue is still busy and in no queue, so its context is valid.
     unsafe {
-        header.memory.sweep_some();
+        header.sweep_some();
         let pending = header.pending.take();
         if header.flags.has(Flag::Requeued) {
             // The frame runs again in its next turn. It stays busy, which saves a write of the state word.
@@ -83,7 +83,7 @@ pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: 
 /// Returns whether the future left something that may be in flight: blocks, or children that it awaited.
 #[inline]
 pub(super) fn has_left(header: &Header) -> bool {
-    header.memory.has_blocks() || !header.awaited.get().is_null()
+    header.has_blocks() || !header.awaited.get().is_null()
 }
 
 /// Ends everything of a frame but its result: its blocks and its own context. Returns `false` if something is in flight.
@@ -99,16 +99,14 @@ unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
     unsafe {
         if has_left(header) && !header.flags.replace(Flag::Ending, true) {
             // The future has left these in flight: ask them to stop.
-            (header.memory).abandon(Polling::new(frame), |transfer| resumed.append(transfer));
+            header.abandon_blocks(Polling::new(frame), resumed);
             Header::stop_awaited(frame, resumed);
         }
         if header.state.has_awaits(header.pending.get()) {
             return false;
         }
-        if header.memory.has_blocks() {
-            // No await is left, so every block is the frame's to destroy. That happens before the frame is done.
-            header.memory.sweep();
-        }
+        // No await is left, so every block is the frame's to destroy. That happens before the frame is done.
+        header.sweep();
         if let Some(leave) = header.vtable.leave {
             leave(frame);
         }

@@ -8,7 +8,7 @@
 //!   [`wake`], [`ownership`].
 //! - [`FrameState`] is the state word: four flags and two counts. The table beside it has every transition.
 //! - [`Polling`] proves that the calling thread polls a frame.
-//! - [`FrameMemory`] holds the blocks of everything that a frame awaits.
+//! - A [`Block`] of a frame's [memory] holds something that the frame awaits.
 //!
 //! # Who may access which field, and when
 //!
@@ -66,8 +66,8 @@ use core::ptr::{self, NonNull};
 pub(super) use self::child::Polled;
 use self::flags::Flags;
 pub(super) use self::home::Home;
-pub(super) use self::memory::BlockContent;
-use self::memory::FrameMemory;
+use self::memory::BlockHead;
+pub(super) use self::memory::{Block, BlockContent};
 pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Placement, Stops};
 pub(super) use self::start::FrameSuccessor;
@@ -98,6 +98,10 @@ pub(crate) struct Header {
     flags: Flags,
     /// How often the frame was [requeued](Polling::requeue), modulo 256.
     turns: Cell<u8>,
+    /// How many awaits that were dropped in flight may be in the memory. From 255 on it is not exact.
+    orphans: Cell<u8>,
+    /// The number of polls until the frame looks for orphans that have ended.
+    sweep_after: Cell<u8>,
     /// The placement of the innermost scope around the poll. Null before the start; valid until the frame is done.
     placement: Cell<*const Placement>,
     /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
@@ -112,7 +116,8 @@ pub(crate) struct Header {
     awaited: Cell<*mut Header>,
     /// The next child of the parent's list, or null. Accessed by the thread that polls the parent.
     next_sibling: Cell<*mut Header>,
-    memory: FrameMemory,
+    /// The block before the one that is looked at next, or null: see [`memory`].
+    blocks: Cell<*mut BlockHead>,
 }
 
 /// The header is two cache lines. Atomics of a model are larger.
@@ -130,6 +135,8 @@ impl Header {
             nested: Cell::new(0),
             flags: Flags::new(),
             turns: Cell::new(0),
+            orphans: Cell::new(0),
+            sweep_after: Cell::new(0),
             placement: Cell::new(ptr::null()),
             tracker: Cell::new(ptr::null()),
             whom: Cell::new(ptr::null_mut()),
@@ -139,7 +146,7 @@ impl Header {
             child: Cell::new(ptr::null_mut()),
             awaited: Cell::new(ptr::null_mut()),
             next_sibling: Cell::new(ptr::null_mut()),
-            memory: FrameMemory::new(),
+            blocks: Cell::new(ptr::null_mut()),
         }
     }
 

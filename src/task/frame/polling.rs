@@ -6,8 +6,7 @@ use core::ptr::NonNull;
 use core::task::Context as Cx;
 
 use super::flags::Flag;
-use super::memory::BlockContent;
-use super::{Header, Placement, frame_of};
+use super::{BlockContent, Header, Placement, frame_of};
 use crate::Transfer;
 use crate::memory::OutOfMemoryError;
 use crate::sender::current;
@@ -97,11 +96,9 @@ impl<'p> Polling<'p> {
         self,
         content: impl FnOnce() -> T,
     ) -> Result<NonNull<T>, OutOfMemoryError> {
-        let layout = Layout::new::<T>();
         // SAFETY: the polling thread owns the memory. The block has room for a `T`, which is written at once.
         unsafe {
-            let block = self.header().memory.allocate(layout, T::VTABLE, self.frame);
-            let block = block.ok_or(OutOfMemoryError::new(layout))?.cast::<T>();
+            let block = Header::allocate_block(self.frame).ok_or(OutOfMemoryError::new(Layout::new::<T>()))?;
             block.write(content());
             Ok(block)
         }
@@ -152,8 +149,7 @@ impl<'p> Polling<'p> {
 
     /// Notes an orphan: an await whose future was dropped in flight. The frame destroys it after its completion.
     pub(in crate::task) fn add_orphan(self) {
-        // SAFETY: this thread polls the frame.
-        unsafe { self.header().memory.add_orphan() };
+        self.header().add_orphan();
     }
 
     /// Queues the frame with its scheduler after the poll. Returns the number of the present turn.

@@ -13,7 +13,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::Context;
 use crate::sender::unwind::OnDrop;
-use crate::task::frame::{BlockContent, ContextScope, Header, Polling, Stopping};
+use crate::task::frame::{Block, BlockContent, ContextScope, Header, Polling, Stopping};
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
@@ -285,9 +285,9 @@ impl<C: Change> ScopeBlock<C> {
     unsafe fn destroy(this: NonNull<Self>) -> Option<NonNull<ContextScope>> {
         // SAFETY: the caller's promise.
         unsafe {
-            let (frame, outer) = (this.as_ref().scope.frame, this.as_ref().scope.outer);
+            let outer = this.as_ref().scope.outer;
             Self::change(this).drop_in_place();
-            Header::free_block(frame, this.cast());
+            Block::end(this);
             outer
         }
     }

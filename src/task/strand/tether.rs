@@ -9,7 +9,7 @@ use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::task::frame::{BlockContent, Header, Polling};
+use crate::task::frame::{Block, BlockContent, Polling};
 
 /// A type that can be tethered to a frame.
 ///
@@ -36,7 +36,6 @@ pub(in crate::task) unsafe trait Tethered {
 /// A block in the memory of a frame that owns a reference to the tethered value.
 pub(in crate::task) struct Tether<T: Tethered> {
     what: NonNull<T>,
-    frame: NonNull<Header>,
     /// Set when the value ended on another thread or with the frame, and the frame is to release the reference. Stored with
     /// release by the ending party; pairs with the frame's acquire load. The frame clears it before it releases the reference.
     is_loose: AtomicBool,
@@ -59,7 +58,6 @@ impl<T: Tethered> Tether<T> {
     ) -> Result<NonNull<Self>, OutOfMemoryError> {
         polling.try_allocate(Tether {
             what,
-            frame: polling.frame(),
             is_loose: AtomicBool::new(false),
             _what: PhantomData,
         })
@@ -74,7 +72,7 @@ impl<T: Tethered> Tether<T> {
         // SAFETY: the caller polls the frame, so the block may be freed; the reference is released once.
         unsafe {
             let what = this.as_ref().what;
-            Header::free_block(this.as_ref().frame, this.cast());
+            Block::end(this);
             T::release(what);
         }
     }
