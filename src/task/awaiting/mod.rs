@@ -47,6 +47,6 @@ pub(super) use self::await_sender::{conclude, sent_elsewhere};
 use self::await_state::AwaitState;
 pub use self::await_state::TaskToken;
 pub use self::environment::TaskEnv;
-pub(super) use self::foreign::{Foreign, LocalHome, Noted};
+pub(super) use self::foreign::{Foreign, LocalHome};
 use self::inline::run_inline;
 pub use self::schedule::ScheduleFuture;

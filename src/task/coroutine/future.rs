@@ -75,16 +75,8 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        self.poll_with(cx, Foreign::start)
-    }
-}
-
-impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
-    /// Polls the task. `start` starts it outside of a task.
-    #[inline]
-    pub(super) fn poll_with(&mut self, cx: &Cx<'_>, start: fn(Task<T, E>) -> Foreign<T, E>) -> Poll<Result<T, E>> {
         let Some(polling) = Polling::with_waker_of(cx) else {
-            return self.poll_foreign(cx, start);
+            return self.poll_foreign(cx);
         };
         let frame = match mem::replace(&mut *self.stage, TaskStage::Over) {
             TaskStage::Unstarted(task) => {
@@ -110,7 +102,7 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
             }
             other => {
                 *self.stage = other;
-                return self.poll_foreign(cx, start);
+                return self.poll_foreign(cx);
             }
         };
         // SAFETY: the future owns the frame, which was started.
@@ -128,13 +120,15 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
         // SAFETY: the frame is done, and the future owned it until here.
         conclude(polling, unsafe { Header::take_awaited(polling.frame(), frame) })
     }
+}
 
+impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
     /// Polls outside of a task, or a task that was started there.
     #[cold]
     #[inline(never)]
-    fn poll_foreign(&mut self, cx: &Cx<'_>, start: fn(Task<T, E>) -> Foreign<T, E>) -> Poll<Result<T, E>> {
+    fn poll_foreign(&mut self, cx: &Cx<'_>) -> Poll<Result<T, E>> {
         let mut foreign = match mem::replace(&mut *self.stage, TaskStage::Over) {
-            TaskStage::Unstarted(task) => start(task),
+            TaskStage::Unstarted(task) => Foreign::start(task),
             TaskStage::Foreign(foreign) => foreign,
             TaskStage::Over => return Poll::Pending,
             TaskStage::Started(task) => {

@@ -1,23 +1,20 @@
 //! Tasks that stay on one thread.
 //!
 //! A local task is a task whose future and result are wrapped, so that they may be sent: the wrappers check the thread at each
-//! use.
+//! use. Its operation checks before the start that the scheduler resumes the task on this thread: see `operation.rs`.
 
 use core::convert::Infallible;
 use core::future::Future;
-use core::marker::{PhantomData, PhantomPinned};
+use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll};
-use std::boxed::Box;
 
 use allocator_api2::alloc::Global;
 
 use super::{Homed, HomedFuture, Task, TaskFuture, TaskOperation, or_panic};
 use crate::adaptors::map::{Map, MapReceiver};
 use crate::sender::demand::demand;
-use crate::sender::stage::Stage;
-use crate::task::awaiting::{Foreign, LocalHome, Noted};
-use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
+use crate::{Completes, Completion, Env, Operation, Receiver, Scheduler, Sender, Transfer};
 
 /// A [`Task`] of a future that need not be `Send`: it stays on the thread that created it.
 ///
@@ -65,12 +62,10 @@ use crate::{Completes, Completion, Env, Operation, Panic, Receiver, Scheduler, S
 /// One, for the task.
 #[must_use = "tasks do nothing until they are awaited, or connected and started"]
 pub struct LocalTask<T, E = Infallible> {
-    task: HomedTask<Homed<T>, Homed<E>>,
+    /// The result is still wrapped.
+    task: Task<Homed<T>, Homed<E>>,
     _stays: PhantomData<*mut ()>,
 }
-
-/// The task of a local task, whose result is still wrapped. It is not sent to another thread.
-struct HomedTask<T, E>(Task<T, E>);
 
 impl<T: 'static> LocalTask<T> {
     /// Creates a task from a future, whose output is the task's value.
@@ -102,7 +97,7 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
     #[inline]
     pub(in crate::task) unsafe fn of_borrowing<F: Future<Output = Result<T, E>>>(future: F) -> Self {
         LocalTask {
-            task: HomedTask(or_panic(Task::from_future(HomedFuture::new(future), Global))),
+            task: or_panic(Task::from_future(HomedFuture::new(future), Global)),
             _stays: PhantomData,
         }
     }
@@ -126,14 +121,17 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
             );
         }
         LocalTaskOperation {
-            operation: self.task.connect(MapReceiver::new(Unwrap, receiver)),
+            operation: TaskOperation::new(self.task.into_frame(), MapReceiver::new(Unwrap, receiver)),
+            _stays: PhantomData,
         }
     }
 }
 
 /// The operation of a [`LocalTask`].
 pub struct LocalTaskOperation<T: 'static, E: 'static, R: Receiver<T, E>> {
-    operation: HomedOperation<Homed<T>, Homed<E>, MapReceiver<Unwrap, R>>,
+    operation: TaskOperation<Homed<T>, Homed<E>, MapReceiver<Unwrap, R>>,
+    /// Not `Send`: like the task, it is started, or dropped unstarted, on the thread that created it.
+    _stays: PhantomData<*mut ()>,
 }
 
 impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation<T, E, R> {
@@ -145,86 +143,6 @@ impl<T: 'static, E: 'static, R: Receiver<T, E>> Operation for LocalTaskOperation
 }
 
 crate::opaque!([T: 'static, E: 'static, R: Receiver<T, E>] LocalTaskOperation<T, E, R>);
-
-// SAFETY: operation and place of completion are those of a task; it touches nothing after starting that. It is `!Unpin`.
-unsafe impl<T: Send + 'static, E: Send + 'static> Sender for HomedTask<T, E> {
-    type Value = T;
-    type Error = E;
-    const COMPLETES: Completes = Completes::OnStartScheduler;
-    type Operation<R: Receiver<T, E>> = HomedOperation<T, E, R>;
-
-    #[inline]
-    fn connect<R: Receiver<T, E>>(self, receiver: R) -> HomedOperation<T, E, R> {
-        HomedOperation {
-            stage: Stage::new((self, receiver)),
-            _stays: PhantomData,
-            _pinned: PhantomPinned,
-        }
-    }
-}
-
-/// First the task and its receiver, then the operation of the task.
-type InTurn<T, E, R> = Stage<(HomedTask<T, E>, R), TaskOperation<T, E, MapReceiver<Unnote, R>>>;
-
-/// The operation of a [`HomedTask`].
-struct HomedOperation<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> {
-    stage: InTurn<T, E, R>,
-    /// Not `Send`: like the task, it is started, or dropped unstarted, on the thread that created it.
-    _stays: PhantomData<*mut ()>,
-    _pinned: PhantomPinned,
-}
-
-impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>> Operation for HomedOperation<T, E, R> {
-    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
-        // SAFETY: only the task and the receiver are moved, and they are not pinned.
-        let stage = unsafe { &mut self.get_unchecked_mut().stage };
-        let Some((HomedTask(task), receiver)) = stage.take_sender() else {
-            return Transfer::none();
-        };
-        // User code runs before anything is recorded.
-        let asked = Panic::catch(|| {
-            let env = receiver.env();
-            let scheduler = env.scheduler();
-            let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
-            let moves = match &home {
-                Some(home) => !home.is_here(),
-                None => scheduler
-                    .native()
-                    .is_some_and(|queue| queue.pool() != 0 || queue.is_inline()),
-            };
-            (home, moves)
-        });
-        let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
-                   `run_loop.run_until(task)`";
-        let payload = match asked {
-            Ok((home, false)) => {
-                // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
-                let noted = home.map(|home| unsafe { home.note(task.frame()) });
-                let receiver = MapReceiver::new(Unnote(noted), receiver);
-                // SAFETY: the stage is empty and pinned; the operation is started once, and stays until it has completed.
-                return unsafe { Stage::start(stage.into(), task.connect(receiver)) };
-            }
-            Ok((_, true)) => Panic::new(Box::new(why)),
-            Err(payload) => payload,
-        };
-        let dropped = Panic::catch(|| drop(task));
-        receiver.set_panicked(dropped.err().unwrap_or(payload))
-    }
-}
-
-/// Removes the record of a task that is awaited in an executor of another crate, before it completes.
-struct Unnote(Option<Noted>);
-
-impl<T, E> Map<T, E> for Unnote {
-    type Value = T;
-    type Error = E;
-
-    #[inline]
-    fn map(self, completion: Completion<T, E>) -> Completion<T, E> {
-        drop(self.0);
-        completion
-    }
-}
 
 /// Unwraps the result.
 struct Unwrap;
@@ -251,7 +169,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     #[inline]
     fn into_future(self) -> LocalTaskFuture<T, E> {
         LocalTaskFuture {
-            future: self.task.0.into_future(),
+            future: self.task.into_future(),
             _stays: PhantomData,
         }
     }
@@ -293,7 +211,7 @@ impl<T: 'static, E: 'static> Future for LocalTaskFuture<T, E> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>> {
-        let polled = self.future.poll_with(cx, |task| Foreign::start(HomedTask(task)));
+        let polled = Pin::new(&mut self.future).poll(cx);
         polled.map(|result| result.map(Homed::into_inner).map_err(Homed::into_inner))
     }
 }

@@ -12,9 +12,10 @@ use super::{ContextScheduler, DefaultContext, Produces, TaskContext};
 use crate::sender::env::look_in;
 use crate::sender::unwind::OnDrop;
 use crate::stop::ErasedStopToken;
+use crate::task::awaiting::LocalHome;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
 use crate::task::strand::{Awaiter, Context, Unit};
-use crate::{Completion, Env, Operation, Panic, Receiver, Transfer};
+use crate::{Completion, Env, Operation, Panic, Receiver, Scheduler, Transfer};
 
 /// The scheduler of a task with a context, in an environment.
 pub(super) type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextScheduler>::In<N>;
@@ -29,6 +30,8 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultConte
     outside: Option<OutsideEnv<R::Env>>,
     /// The task's scheduler, from the start to the completion, unless the enclosing task owns it.
     scheduler: Option<SchedulerIn<Cx, R::Env>>,
+    /// The record of a local task that runs in an executor of another crate, from the start to the completion.
+    local: Option<LocalHome>,
     /// Written by the start, after all user code has returned; so is the unit.
     context: MaybeUninit<Context>,
     unit: MaybeUninit<Unit>,
@@ -65,6 +68,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
             receiver: ManuallyDrop::new(receiver),
             outside: None,
             scheduler: None,
+            local: None,
             context: MaybeUninit::uninit(),
             unit: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
@@ -80,6 +84,9 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         // The start wrote its fields. They are dropped once, before the completion, after which their borrows may be invalid.
         unsafe {
             let this = &mut *this.cast::<Self>().as_ptr();
+            if let Some(local) = this.local.take() {
+                local.forget(this.frame);
+            }
             let home = this.context.assume_init_ref().placement.home;
             // A home of the enclosing task belongs to another operation.
             home.take_back(NonNull::from(&*this).cast(), this.frame);
@@ -100,6 +107,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         let dropped = Panic::catch(|| unsafe { Header::release(self.frame) });
         let _ = dropped.map_err(Panic::discard);
         self.scheduler = None;
+        self.local = None;
         self.outside = None;
         // SAFETY: the receiver is taken once: the operation does not count as unstarted any longer.
         unsafe { ManuallyDrop::take(&mut self.receiver) }.set_panicked(payload)
@@ -122,6 +130,10 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
             let env = self.receiver.env();
             let (token, priority) = (env.stop_token(), env.priority());
             let (env, token) = &*self.outside.insert((env, token));
+            // SAFETY: the operation owns the frame.
+            if unsafe { Header::is_local(frame) } {
+                self.local = ask_for_home(env);
+            }
             // SAFETY: everything is used until the task is done, which is before the receiver completes: the answers of the
             // environment, the token and the scheduler, which are pinned with the operation, and the context of an awaiting task.
             // The frame is owned by this operation; it is started next, and completes this operation.
@@ -184,10 +196,32 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             }
         }
         this.is_unstarted = false;
+        if let Some(local) = &this.local {
+            // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
+            unsafe { local.note(frame) };
+        }
         let this = NonNull::from(this).cast();
         // SAFETY: the operation is pinned, and with it the context, until the task is done.
         unsafe { Header::begin(frame, context, unit, FrameSuccessor::operation(this, Self::complete)) }
     }
+}
+
+/// Returns where a local task is recorded, if it runs in an executor of another crate. Panics if the scheduler would resume
+/// the task on another thread.
+#[cold]
+fn ask_for_home<N: Env>(env: &N) -> Option<LocalHome> {
+    let scheduler = env.scheduler();
+    let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
+    let moves = match &home {
+        Some(home) => !home.is_here(),
+        None => (scheduler.native()).is_some_and(|queue| queue.pool() != 0 || queue.is_inline()),
+    };
+    if moves {
+        let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
+                   `run_loop.run_until(task)`";
+        Panic::new(Box::new(why)).resume();
+    }
+    home
 }
 
 crate::opaque!([T, E, R: Receiver<T, E>, Cx: TaskContext] TaskOperation<T, E, R, Cx>);

@@ -12,7 +12,7 @@ use crate::{Panic, Transfer};
 ///
 /// # Safety
 ///
-/// The frame is busy, and the caller polls it. It may be freed when this returns.
+/// The frame is busy, and the caller has polled it: it is not the current one. It may be freed when this returns.
 #[inline]
 pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
@@ -36,7 +36,7 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
 ///
 /// # Safety
 ///
-/// As for [`suspend`]. The frame is not the current one. With `owner_waits` the owner neither wakes the frame nor releases
+/// As for [`suspend`]. With `owner_waits` the owner neither wakes the frame nor releases
 /// its reference before the frame is done.
 pub(super) unsafe fn finish(frame: NonNull<Header>, owner_waits: bool, resumed: &mut Transfer) -> bool {
     let leave_scope = |scope: Option<NonNull<ContextScope>>| {

@@ -46,38 +46,25 @@ impl LocalHome {
         lock(&self.0.queue).driver == thread_id()
     }
 
-    /// Records a frame until the result is dropped.
+    /// Records a frame.
     ///
     /// # Safety
     ///
-    /// Until then the frame is not done, or is being completed on the polling thread.
-    pub(in crate::task) unsafe fn note(self, frame: NonNull<Header>) -> Noted {
-        {
-            let mut queue = lock(&self.0.queue);
-            queue.homed.push(frame);
-            if queue.stopping {
-                // The future was dropped already: the first poll drops this task.
-                // SAFETY: the caller's promise: the frame is alive.
-                unsafe { Header::stop(frame) };
-            }
+    /// Until [`forget`](LocalHome::forget) the frame is not done, or is being completed on the polling thread.
+    pub(in crate::task) unsafe fn note(&self, frame: NonNull<Header>) {
+        let mut queue = lock(&self.0.queue);
+        queue.homed.push(frame);
+        if queue.stopping {
+            // The future was dropped already: the first poll drops this task.
+            // SAFETY: the caller's promise: the frame is alive.
+            unsafe { Header::stop(frame) };
         }
-        Noted { home: self, frame }
     }
-}
 
-/// A guard of a recorded frame.
-pub(in crate::task) struct Noted {
-    home: LocalHome,
-    frame: NonNull<Header>,
-}
-
-// SAFETY: the frame is only compared.
-unsafe impl Send for Noted {}
-
-impl Drop for Noted {
-    fn drop(&mut self) {
-        let mut queue = lock(&self.home.0.queue);
-        if let Some(at) = queue.homed.iter().position(|frame| *frame == self.frame) {
+    /// Removes the record of a frame.
+    pub(in crate::task) fn forget(self, frame: NonNull<Header>) {
+        let mut queue = lock(&self.0.queue);
+        if let Some(at) = queue.homed.iter().position(|homed| *homed == frame) {
             queue.homed.swap_remove(at);
         }
     }

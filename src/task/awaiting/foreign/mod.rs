@@ -20,7 +20,7 @@ use ::core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
 use self::core::{ForeignCore, ForeignQueue, ForeignRef, ForeignVtable, ROUNDS, run_queued};
-pub(in crate::task) use self::local_home::{LocalHome, Noted};
+pub(in crate::task) use self::local_home::LocalHome;
 use self::scheduler::ForeignScheduler;
 use crate::memory::Count;
 use crate::sender::env::Look;
