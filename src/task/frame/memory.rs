@@ -365,6 +365,17 @@ impl Header {
     /// The caller frees the frame, so all blocks have ended, or are swept here.
     #[inline]
     pub(in crate::task) unsafe fn release_memory(this: NonNull<Header>) {
+        if !header_of(this).blocks.get().is_null() {
+            // SAFETY: this function asks for the same.
+            unsafe { Header::release_blocks(this) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`release_memory`](Header::release_memory).
+    #[inline(never)]
+    unsafe fn release_blocks(this: NonNull<Header>) {
         let header = header_of(this);
         // SAFETY: a thread that frees the frame owns its memory, and every block has ended after the sweep.
         unsafe {
