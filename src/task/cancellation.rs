@@ -10,8 +10,8 @@ use crate::stop::StopToken;
 /// Returns whether the current task has been asked to stop. Returns `false` outside of tasks.
 ///
 /// Cancellation is cooperative. It sets a flag that is never cleared, and runs the
-/// [handlers](super::with_cancellation_handler). Every sender that the task awaits, now or later, sees it. Code that computes
-/// for long between two awaits should poll this function.
+/// [handlers](super::with_cancellation_handler). Every sender that the task awaits, now or later, sees it. A task that waits for
+/// futures of other crates alone is stopped there. Code that computes for long between two awaits should poll this function.
 ///
 /// The answer is that of the innermost scope: `false` in a [`shield`](super::shield), and `true` under a
 /// [`with_deadline`](super::with_deadline) that has passed. Any function may ask, `async` or not.

@@ -69,7 +69,8 @@ pub fn time_left() -> Option<Duration> {
 /// # Completions
 ///
 /// - The output, even if it comes after the deadline.
-/// - [`DeadlineExceeded`], if something awaited inside stopped because this deadline had passed.
+/// - [`DeadlineExceeded`], if something awaited inside stopped because this deadline had passed, or if the operation was dropped
+///   for it.
 /// - If it stopped for another reason, which came first, the task stops. So an outer deadline is reported by its own future,
 ///   and a cancellation of the task is not reported as a deadline.
 ///
@@ -80,10 +81,9 @@ pub fn time_left() -> Option<Duration> {
 ///
 /// # Cancellation
 ///
-/// Cancellation is cooperative. Senders stop if they listen to their stop token, as those of this crate do. Other futures are
-/// polled once more, so that code around them can check [`is_cancelled`](super::is_cancelled), and otherwise run to their end.
-/// To end such a future early, wrap it in [`from_future`](crate::from_future), which drops it, or install a
-/// [handler](super::with_cancellation_handler).
+/// Cancellation is cooperative. Senders stop if they listen to their stop token, as those of this crate do. Futures of other crates
+/// do not listen. If the operation waits for such futures alone when the deadline has passed, it is dropped. A
+/// [`shield`](super::shield) inside protects them, and a [handler](super::with_cancellation_handler) inside ends them its own way.
 ///
 /// A cancellation of the task reaches the inside, and operations moved out of it. The end of the inside stops the timer, and
 /// the task ends after the timer has completed.

@@ -14,7 +14,7 @@ use crate::stop::ErasedStopToken;
 /// Inside, [`is_cancelled`](super::is_cancelled) is `false`, [`deadline`](super::deadline) is `None`, and the stop token never
 /// stops. This holds for everything awaited inside, and for tasks and groups that begin there. Use
 /// [`with_timeout`](super::with_timeout) inside for a limit. A cancellation that arrived meanwhile is observed after the
-/// shield.
+/// shield. A future of another crate that is awaited inside is not dropped because of a cancellation.
 ///
 /// ```
 /// use bowline::prelude::*;
@@ -67,6 +67,8 @@ pub struct Shield<F> {
 struct Shielded;
 
 impl Change for Shielded {
+    const HOLDS: bool = true;
+
     unsafe fn begin(_: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         // SAFETY: `begin` is called with a scope that is alive.
         unsafe { scope.as_ref() }.stops.set(Stops::Never);

@@ -35,8 +35,13 @@ where
     on_each(|| Task::new(body()), |run| assert!(run().is_value()));
 }
 
-/// Suspends this often through its scheduler's queue. It ignores stops.
+/// Suspends this often through its scheduler's queue. A stop does not end it.
 pub async fn hops(rounds: usize) {
+    task::shield(wakes_itself(rounds)).await;
+}
+
+/// Suspends this often in a future that knows nothing of stops.
+pub async fn wakes_itself(rounds: usize) {
     for _ in 0..rounds {
         let mut waited = false;
         poll_fn(|cx| {

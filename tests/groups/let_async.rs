@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::common::everywhere::everywhere;
-use crate::common::tasks::until_stopped;
+use crate::common::tasks::{hops, until_stopped};
 use crate::common::{Census, PANIC, forget, panic_message, quiet_panic};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
@@ -213,9 +213,7 @@ fn awaited_in_a_task_that_is_cancelled_it_gives_its_value() {
                             let stopped = never::<(), Infallible>().stopped_as_option().await;
                             assert_eq!(stopped, Ok(None));
                         }
-                        for _ in 0..10 {
-                            futures_lite::future::yield_now().await;
-                        }
+                        hops(10).await;
                         "a value"
                     });
                     let sibling = task::let_async(async { "another" });

@@ -13,6 +13,7 @@ mod deadline;
 mod detach;
 mod dropped_in_flight;
 mod foreign_executors;
+mod foreign_futures;
 mod frame_memory;
 mod hostile_futures;
 mod local_task;

@@ -174,6 +174,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 sent_elsewhere();
             }
         }
+        polling.waits();
         Poll::Pending
     }
 
@@ -253,6 +254,7 @@ where
                 unsafe { ptr::write(&raw mut *this.0, AwaitStage::Started(block)) };
                 // SAFETY: the future owns the block.
                 if !unsafe { block.as_ref() }.shared.core.is_done() {
+                    polling.waits();
                     return Poll::Pending;
                 }
                 this.check(block, polling)

@@ -91,6 +91,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 }
                 *self.stage = TaskStage::Started(Task::of_frame(frame));
                 if polled == Polled::Pending {
+                    polling.waits();
                     return Poll::Pending;
                 }
                 frame
@@ -113,6 +114,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 began_here,
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
+            polling.waits();
             return Poll::Pending;
         }
         // The frame is freed with the result.

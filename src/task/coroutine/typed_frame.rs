@@ -15,7 +15,8 @@ use super::{ContextScheduler, OwnContext, TaskContext};
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::unwind::{AbortOnUnwind, OnDrop};
-use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Stopping};
+use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Polling, Stopping};
+use crate::task::strand;
 use crate::{Completion, Panic};
 
 /// A future, and the conversion of its output to a completion.
@@ -363,10 +364,15 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
                     FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
                     _ => return false,
                 };
+                // SAFETY: the caller polls the frame.
+                let polling = unsafe { Polling::new(header) };
+                polling.take_waits();
                 match future.poll(&mut core::task::Context::from_waker(&waker)) {
                     Poll::Ready(Ok(value)) => completion = Completion::Value(value),
                     Poll::Ready(Err(error)) => completion = Completion::Error(error),
                     Poll::Pending if shared.is_stopped() => {}
+                    // A future that waits for other crates alone hears no stop: it is dropped here.
+                    Poll::Pending if !polling.take_waits() && strand::stops_here(polling) => {}
                     Poll::Pending => return false,
                 }
             }

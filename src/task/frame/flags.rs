@@ -18,6 +18,10 @@ pub(super) enum Flag {
     Ended = 16,
     /// The successor is an operation. Written before the frame is shared.
     Operation = 8,
+    /// An await of this crate was polled since the flag was cleared, and waits: see [`Polling::waits`](super::Polling::waits).
+    Waits = 32,
+    /// A stop of the task wakes the frame, because it has waited for futures of other crates alone.
+    Listens = 64,
 }
 
 impl Flags {

@@ -68,6 +68,8 @@ pub(in crate::task) unsafe trait BlockContent: Sized {
         abandon: |block, polling| unsafe { Self::abandon(Block::content(block), polling) },
         // SAFETY: as for `abandon`.
         sweep: |block| unsafe { Self::sweep(Block::content(block)) },
+        // SAFETY: as for `abandon`.
+        holds: |block| unsafe { Self::holds(Block::content(block)) },
     };
 
     /// Asks the work in flight to stop, because the future of the frame was dropped.
@@ -86,6 +88,16 @@ pub(in crate::task) unsafe trait BlockContent: Sized {
     unsafe fn sweep(_: NonNull<Self>) -> bool {
         false
     }
+
+    /// Returns whether the future of the frame is not to be dropped because of a stop, even if its last poll did not reach
+    /// this.
+    ///
+    /// # Safety
+    ///
+    /// As for [`sweep`](BlockContent::sweep).
+    unsafe fn holds(_: NonNull<Self>) -> bool {
+        false
+    }
 }
 
 /// The layout of a block, and the type-erased functions of its content.
@@ -93,6 +105,7 @@ pub(in crate::task) struct BlockVtable {
     layout: Layout,
     abandon: unsafe fn(NonNull<BlockHead>, Polling<'_>) -> Transfer,
     sweep: unsafe fn(NonNull<BlockHead>) -> bool,
+    holds: unsafe fn(NonNull<BlockHead>) -> bool,
 }
 
 impl<T> Block<T> {
@@ -326,6 +339,14 @@ impl Header {
         // SAFETY: the caller owns the memory, and `each_block` visits blocks that have not ended.
         self.each_block(|block| left += usize::from(!unsafe { BlockHead::sweep(block) }));
         left
+    }
+
+    /// Returns whether a content [holds](BlockContent::holds) the future of the frame.
+    pub(super) fn has_holding_block(&self) -> bool {
+        let mut holds = false;
+        // SAFETY: the caller owns the memory, and `each_block` visits blocks that have not ended.
+        self.each_block(|block| holds |= unsafe { (head_of(block).vtable.get().holds)(block) });
+        holds
     }
 
     /// Asks everything in flight to stop, because the future of the frame was dropped.

@@ -156,7 +156,32 @@ impl<'p> Polling<'p> {
     #[inline]
     pub(in crate::task) fn requeue(self) -> Turn {
         self.header().flags.set(Flag::Requeued, true);
+        self.waits();
         self.turn()
+    }
+
+    /// Notes that an await of this crate is pending. It hears a stop of the task by itself, so the future that awaits it is not
+    /// dropped because of that stop.
+    #[inline]
+    pub(in crate::task) fn waits(self) {
+        self.header().flags.set(Flag::Waits, true);
+    }
+
+    /// Clears the note of [`waits`](Polling::waits), and returns whether there was one.
+    #[inline]
+    pub(in crate::task) fn take_waits(self) -> bool {
+        self.header().flags.replace(Flag::Waits, false)
+    }
+
+    /// Returns whether this is the first call for the frame.
+    pub(in crate::task) fn begins_to_listen(self) -> bool {
+        !self.header().flags.replace(Flag::Listens, true)
+    }
+
+    /// Returns whether something that this poll has not polled forbids to stop the frame: a shield, a handler, or an await that
+    /// another executor polls.
+    pub(in crate::task) fn is_held(self) -> bool {
+        self.header().state.is_moved() || self.header().has_holding_block()
     }
 
     /// Returns the number of the present turn. It changes at the end of a poll that [requeues](Polling::requeue) the frame.

@@ -65,6 +65,8 @@ pub(in crate::task) enum Stops {
     Same,
     /// The scope has a source of its own, to which the stop of this token is passed on.
     PassedOn(ErasedStopToken),
+    /// The inside sees the same token, whose stop a handler answers: it does not drop futures of other crates inside.
+    Handled(ErasedStopToken),
     /// It does not.
     Never,
 }
@@ -76,6 +78,10 @@ pub(in crate::task) struct ContextScope {
     /// add with relaxed ordering, and subtract with acquire-release. The subtraction to zero pairs with all others, and
     /// ends the scope.
     users: AtomicUsize,
+    /// The users for which the future inside does not wait: groups and single children. Added before, and subtracted before, the
+    /// same in `users`, with relaxed ordering. So on the polling thread the difference is never too small: see
+    /// [`waits_elsewhere`](ContextScope::waits_elsewhere).
+    passive: AtomicUsize,
     /// The frame whose memory this is in.
     pub(in crate::task) frame: NonNull<Header>,
     /// The scope around this one, which is a user of it. If that is a scope of another frame, this scope holds a reference
@@ -103,6 +109,7 @@ impl ContextScope {
     ) -> Self {
         ContextScope {
             users: AtomicUsize::new(1),
+            passive: AtomicUsize::new(0),
             frame,
             outer,
             stopped: Cell::new(false),
@@ -122,6 +129,26 @@ impl ContextScope {
     /// Adds a user. The caller is a user, or polled inside.
     pub(in crate::task) fn enter(&self) {
         self.users.fetch_add(1, Relaxed);
+    }
+
+    /// Adds a user for which the future inside does not wait.
+    pub(in crate::task) fn enter_passively(&self) {
+        self.passive.fetch_add(1, Relaxed);
+        self.enter();
+    }
+
+    /// Removes a user that [entered passively](ContextScope::enter_passively).
+    pub(in crate::task) fn exit_passively(&self) {
+        self.passive.fetch_sub(1, Relaxed);
+        self.exit();
+    }
+
+    /// Returns whether nothing that began inside is awaited, so that a pending future waits for something of another crate.
+    ///
+    /// Called by the polling thread, after a poll. A user that leaves later wakes the frame.
+    pub(in crate::task) fn waits_elsewhere(&self) -> bool {
+        let passive = self.passive.load(Relaxed);
+        self.users.load(Relaxed) <= passive + 1
     }
 
     /// Adds a user, unless the last one has left. The caller keeps the memory alive.

@@ -13,6 +13,7 @@ use core::task::{Context as Cx, Poll};
 
 use super::Context;
 use crate::sender::unwind::OnDrop;
+use crate::stop::StopToken;
 use crate::task::frame::{Block, BlockContent, ContextScope, Header, Polling, Stopping};
 use crate::{Panic, Transfer};
 
@@ -74,6 +75,10 @@ pub(in crate::task) trait Change: Send {
     fn has_stopped(&self) -> bool {
         false
     }
+
+    /// Whether a stop from outside does not drop a future of another crate inside, so that the future around the scope waits for
+    /// the end of the inside.
+    const HOLDS: bool = false;
 }
 
 /// `scope` is first, so both have the same address.
@@ -121,11 +126,16 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
                 "a future that was polled in a task was sent to another: await it in the task where it began",
             ),
         }
+        // The notes of awaits inside this scope decide about the scope; then they count for the future around it as well.
+        let waits_outside = Polling::with(|polling| polling.is_some_and(Polling::take_waits));
         let polled = Panic::catch(|| {
             let _restore = this.phase.enter();
             // SAFETY: the future is not dropped yet, and structurally pinned.
             unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
         });
+        if let (ScopedPhase::Inside(inside), Ok(Poll::Pending)) = (&this.phase, &polled) {
+            Polling::with(|polling| _ = polling.map(|polling| inside.suspend(polling, waits_outside)));
+        }
         let stopped = match &this.phase {
             ScopedPhase::Inside(inside) if inside.scope().stopped.get() => Some(inside.has_stopped()),
             _ => None,
@@ -234,6 +244,21 @@ impl<C: Change> ScopeUse<C> {
         Header::is_current(self.scope().frame)
     }
 
+    /// Handles a pending future inside. Stops the scope, if it was asked to stop, and waits for futures of other crates alone:
+    /// these do not hear a stop.
+    fn suspend(&self, polling: Polling<'_>, waits_outside: bool) {
+        let scope = self.scope();
+        // SAFETY: as for `scope`.
+        let context = unsafe { &(*self.0.as_ptr()).context };
+        let waits = polling.take_waits();
+        if !waits && context.token.stop_requested() && scope.waits_elsewhere() && !context.is_handled() {
+            scope.stopped.set(true);
+        }
+        if waits || waits_outside || C::HOLDS {
+            polling.waits();
+        }
+    }
+
     /// Returns whether the change has stopped the inside.
     fn has_stopped(&self) -> bool {
         // SAFETY: as for `scope`.
@@ -336,5 +361,9 @@ unsafe impl<C: Change> BlockContent for ScopeBlock<C> {
             this.as_ref().scope.exit();
             resumed
         }
+    }
+
+    unsafe fn holds(_: NonNull<Self>) -> bool {
+        C::HOLDS
     }
 }

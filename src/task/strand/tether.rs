@@ -31,6 +31,9 @@ pub(in crate::task) unsafe trait Tethered {
     ///
     /// The tether has the reference, and does not use the value afterwards.
     unsafe fn release(this: NonNull<Self>);
+
+    /// Whether code that awaits this may be polled apart from the rest of the frame's future.
+    const IS_AWAITED: bool = false;
 }
 
 /// A block in the memory of a frame that owns a reference to the tethered value.
@@ -112,5 +115,10 @@ unsafe impl<T: Tethered> BlockContent for Tether<T> {
             }
             is_loose
         }
+    }
+
+    unsafe fn holds(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise.
+        T::IS_AWAITED && !unsafe { this.as_ref() }.is_loose.load(Acquire)
     }
 }

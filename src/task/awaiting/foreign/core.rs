@@ -215,6 +215,8 @@ impl ForeignCore {
 
 // SAFETY: `release` drops one reference to the block.
 unsafe impl Tethered for ForeignCore {
+    const IS_AWAITED: bool = true;
+
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the tether holds a reference.
         unsafe { ForeignRef::of(this) }.give_up();

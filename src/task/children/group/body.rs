@@ -15,7 +15,6 @@ use crate::Panic;
 use crate::report::{Report, report};
 use crate::stop::Why;
 use crate::task::frame::{self, Polling};
-use crate::task::strand::current_level;
 
 /// An awaited group: the future of [`group`](super::group) and its variants.
 #[must_use = "futures do nothing until they are awaited"]
@@ -146,7 +145,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         }
         // The children are waited for at the level of this task.
         if !Polling::with(|polling| self.core.close(polling)) {
-            self.core.wanted_at(current_level());
+            self.core.wanted_here();
             // The last child wakes the frame itself, and any other waker through the group's list.
             let waker = Some(cx.waker()).filter(|waker| !self.core.is_frame(frame::frame_of(waker)));
             if !self.core.watch(waker, |lock| lock.phase == GroupPhase::Over) {

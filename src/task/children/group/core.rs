@@ -18,7 +18,9 @@ use crate::sync::atomic::{
 };
 use crate::sync::{SpinGuard, SpinLock};
 use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
-use crate::task::strand::{Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, Unit};
+use crate::task::strand::{
+    Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, Unit, current_level,
+};
 use crate::{Priority, Transfer};
 
 /// The object that all handles of a group and its children point at.
@@ -213,7 +215,9 @@ impl GroupCore {
                 // References for the tether and the link to the token, beside the caller's.
                 (*place).count.add();
                 (*place).count.add();
-                polling.context().enter();
+                if let Some(scope) = (*place).scope {
+                    scope.as_ref().enter_passively();
+                }
                 Link::enter(NonNull::new_unchecked(&raw mut (*place).link), polling.frame());
                 Relay::link(NonNull::new_unchecked(&raw mut (*place).relay), (*place).outer);
                 Counted::link(NonNull::new_unchecked(&raw mut (*place).counted), polling.unit());
@@ -346,6 +350,12 @@ impl GroupCore {
             raising.keep(&mut batch, level);
             lock = self.state.lock();
         }
+    }
+
+    /// Notes that the current task waits for the children, and raises them to its level.
+    pub(super) fn wanted_here(&self) {
+        Polling::with(|polling| _ = polling.map(Polling::waits));
+        self.wanted_at(current_level());
     }
 
     /// Raises the children to the level of a party that waits for them.

@@ -125,7 +125,7 @@ impl GroupCore {
         // SAFETY: `tie` linked the group, added a reference for that, and entered the scope. The frame is not done.
         unsafe {
             if let Some(scope) = this.as_ref().scope {
-                scope.as_ref().exit();
+                scope.as_ref().exit_passively();
             }
             Shareable::release(this);
         }

@@ -17,7 +17,6 @@ use crate::stop::StopToken;
 use crate::task::awaiting::SenderFuture;
 use crate::task::children::{InCache, TaskError};
 use crate::task::frame::{Polling, Stopping};
-use crate::task::strand::current_level;
 
 /// A wait in a group, by a sender that is created lazily.
 #[derive(Default)]
@@ -51,7 +50,7 @@ impl Waiting {
                 TryNext::Ended(child) => Given::Child(child),
                 TryNext::Nothing => Given::Nothing,
                 TryNext::Wait => {
-                    core.wanted_at(current_level());
+                    core.wanted_here();
                     return Poll::Pending;
                 }
                 TryNext::Listen => ready!(self.poll(core, WaitFor::Next, cx)).take(),

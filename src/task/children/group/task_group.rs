@@ -19,7 +19,7 @@ use crate::memory::Cached;
 use crate::task::children::{InCache, SpawnOptions};
 use crate::task::coroutine::InAllocator;
 use crate::task::frame::Polling;
-use crate::task::strand::{Reason, current_level};
+use crate::task::strand::Reason;
 use crate::{Completion, Panic};
 
 /// A handle of a group of concurrent tasks, created by [`group`](super::group).
@@ -293,7 +293,7 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
                 TryNext::Nothing => return Poll::Ready(None),
                 TryNext::Listen if self.core.watch(Some(cx.waker()), GroupState::has_next) => {}
                 TryNext::Wait | TryNext::Listen => {
-                    self.core.wanted_at(current_level());
+                    self.core.wanted_here();
                     self.core.stop_with_scope(cx.waker());
                     return Poll::Pending;
                 }
