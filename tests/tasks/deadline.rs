@@ -18,7 +18,7 @@ use futures_util::future::Either;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::common::everywhere::everywhere;
-use crate::common::tasks::begin;
+use crate::common::tasks::{begin, begin_unless_ready};
 use crate::common::{
     self, Census, SMALL_STACK, allocations_so_far, hold, panic_message, quiet_panic, thread, with_stack,
 };
@@ -579,8 +579,9 @@ fn dropped_elsewhere_while_it_passes_and_the_task_ends() {
         thread::scope(|scope| {
             scope.spawn(move || drop(sent.recv().expect("it is sent")));
             let work = Task::new(async move {
-                let limited = begin(with_timeout(round * MILLISECOND / 50, pending::<()>())).await;
-                sends.send(limited).expect("somebody drops it");
+                // It is ready if its time has passed by its first poll.
+                let limited = begin_unless_ready(with_timeout(round * MILLISECOND / 50, pending::<()>())).await;
+                sends.send(limited).expect("the other thread drops it");
             });
             sync_wait(starts_on(pool.scheduler(), work)).unwrap();
         });

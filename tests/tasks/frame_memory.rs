@@ -19,7 +19,7 @@ use bowline::task::{self, SenderFuture, Task};
 use bowline::{Operation, Receiver, Sender, Transfer, task_local};
 use futures_util::future::{join, select};
 
-use crate::common::tasks::{begin, begin_unless_ready, hops};
+use crate::common::tasks::{begin, begin_unless_ready, hops, wakes_itself};
 use crate::common::{self, Census, CrewAllocations, XorShift, for_good, forget, hold, panic_message, thread};
 
 task_local! { static KEY: u32; }
@@ -256,7 +256,7 @@ fn a_task_that_only_awaits_what_is_ready_needs_no_memory() {
             let Ok(one) = just(1).await;
             let Ok((two, three)) = when_all((just(2), just(3).then(|x| x))).await;
             sum += one + two + three;
-            hops(1).await;
+            wakes_itself(1).await;
         }
         sum
     };

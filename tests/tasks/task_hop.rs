@@ -727,8 +727,8 @@ fn operations_inside_a_task_share_its_hop() {
         purse.clone(),
     );
     let recorded = begin(task, desk.clone());
-    // The outer task, its hop, and its block for awaits; three inside, and the hops of two.
-    assert_eq!(purse.given(), 8);
+    // The outer task, its hop, and its block for awaits; three inside, the hops of two, and a block each by which a stop wakes them.
+    assert_eq!(purse.given(), 11);
     for slot in &slots {
         slot.wake();
     }
