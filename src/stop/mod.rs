@@ -17,6 +17,8 @@
 #[cfg(feature = "std")]
 mod callback;
 mod inplace;
+#[cfg(feature = "std")]
+mod reason;
 mod registry;
 #[cfg(feature = "std")]
 mod relay;
@@ -28,6 +30,8 @@ mod token;
 #[cfg(feature = "std")]
 pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;
+#[cfg(feature = "std")]
+pub use reason::Reason;
 #[cfg(feature = "std")]
 pub(crate) use registry::{Registry, StopEntry, Why};
 #[cfg(feature = "std")]

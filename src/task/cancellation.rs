@@ -4,8 +4,8 @@ use core::error::Error;
 use core::fmt;
 
 use super::frame::Polling;
-use super::strand::{Context, Reason};
-use crate::stop::StopToken;
+use super::strand::Context;
+use crate::stop::{Reason, StopToken};
 
 /// Returns whether the current task has been asked to stop. Returns `false` outside of tasks.
 ///

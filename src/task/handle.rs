@@ -10,9 +10,10 @@ use allocator_api2::alloc::Allocator;
 
 use super::children::{ChildClaim, InCache, SpawnOptions, TaskError, solo};
 use super::coroutine::InAllocator;
-use super::strand::{Reason, TaskRef};
+use super::strand::TaskRef;
 use crate::Priority;
 use crate::memory::{Cached, OutOfMemoryError};
+use crate::stop::Reason;
 
 /// Starts an unstructured task: no other task waits for it, and it inherits nothing. It runs on the [global
 /// pool](crate::scheduler::ThreadPool::global).

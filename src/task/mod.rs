@@ -87,7 +87,7 @@ pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
 pub(crate) use running::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
-pub use strand::{Reason, TaskId, TaskRef};
+pub use strand::{TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 pub use tree::{TaskNode, TaskState, TaskTree, dump};
 
@@ -97,3 +97,4 @@ pub use crate::factories::sleep::{Sleep, sleep, sleep_until};
 pub use crate::factories::yield_now::{YieldNow, YieldOperation, YieldReceiver, yield_now};
 pub use crate::report::{Report, reset_report_hook, set_report_hook};
 pub use crate::scheduler::thread_pool::{Scope, scope};
+pub use crate::stop::Reason;

@@ -39,7 +39,6 @@
 mod context;
 mod locals;
 mod raising;
-mod reason;
 pub(super) mod scoped_future;
 mod stop_handler;
 mod task_ref;
@@ -50,7 +49,6 @@ pub(super) use self::context::{Awaiter, Context};
 use self::locals::Binding;
 pub(super) use self::locals::Locals;
 pub(super) use self::raising::{BATCH, Batch, Link, Raising, ToRaise, current_level};
-pub use self::reason::Reason;
 pub(super) use self::scoped_future::{Change, ScopedFuture};
 pub(super) use self::stop_handler::{StopHandler, stops_here};
 pub(super) use self::task_ref::Snapshot;

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::{Context, Reason, Unit};
+use super::{Context, Unit};
 use crate::Priority;
 use crate::memory::{Links, List, links};
-use crate::stop::Why;
+use crate::stop::{Reason, Why};
 use crate::sync::{Arc, Mutex, lock, unique};
 
 /// A reference to a task, for queries from any thread, even after the task has ended.

@@ -16,10 +16,10 @@ use super::results::TryNext;
 use super::spawn::SpawnError;
 use super::state::GroupState;
 use crate::memory::Cached;
+use crate::stop::Reason;
 use crate::task::children::{InCache, SpawnOptions};
 use crate::task::coroutine::InAllocator;
 use crate::task::frame::Polling;
-use crate::task::strand::Reason;
 use crate::{Completion, Panic};
 
 /// A handle of a group of concurrent tasks, created by [`group`](super::group).

@@ -1,9 +1,9 @@
-//! Reasons for stopping a strand, and the numbers that represent them in a stop source.
+//! Reasons for a stop, and the numbers that represent them in a stop source.
 
 use core::fmt;
 use std::boxed::Box;
 
-use crate::stop::Why;
+use super::Why;
 use crate::sync::OnceLock;
 
 /// The reason why work was asked to stop.
@@ -36,10 +36,10 @@ impl fmt::Display for Reason {
 
 /// The numbers of reasons. From [`CUSTOM`](Why::CUSTOM) on they stand for texts of the program.
 impl Why {
-    pub(in crate::task) const REQUESTED: Why = Why(0);
-    pub(in crate::task) const DEADLINE: Why = Why(1);
-    pub(in crate::task) const SIBLING_FAILED: Why = Why(2);
-    pub(in crate::task) const SCOPE_LEFT: Why = Why(3);
+    pub(crate) const REQUESTED: Why = Why(0);
+    pub(crate) const DEADLINE: Why = Why(1);
+    pub(crate) const SIBLING_FAILED: Why = Why(2);
+    pub(crate) const SCOPE_LEFT: Why = Why(3);
     const CUSTOM: u16 = 16;
     /// The limit of the numbers: the highest bit is a mark.
     const END: u16 = 1 << 15;
