@@ -30,14 +30,15 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     pub(super) fn start(sender: S, polling: Polling<'_>) -> NonNull<Self> {
         // SAFETY: the receiver only stores the pointer.
         let block = unsafe {
-            polling.allocate_with(|| AwaitBlock::<S> {
+            let block = polling.try_allocate(|| AwaitBlock::<S> {
                 shared: Await {
                     core: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
                     result: UnsafeCell::new(None),
                 },
                 is_connected: false,
                 operation: MaybeUninit::uninit(),
-            })
+            });
+            block.unwrap_or_else(Polling::out_of_memory)
         };
         polling.context().enter();
         polling.hold();

@@ -121,7 +121,7 @@ unsafe impl<T: 'static, E: 'static> Sender for LocalTask<T, E> {
             );
         }
         LocalTaskOperation {
-            operation: TaskOperation::new(self.task.into_frame(), MapReceiver::new(Unwrap, receiver)),
+            operation: TaskOperation::new(self.task, MapReceiver::new(Unwrap, receiver)),
             _stays: PhantomData,
         }
     }

@@ -48,7 +48,6 @@ pub use self::local::{LocalTask, LocalTaskFuture, LocalTaskOperation};
 use self::operation::SchedulerIn;
 pub use self::operation::TaskOperation;
 use self::own_context::OwnContext;
-use self::task::Produces;
 pub use self::task::Task;
 pub(super) use self::typed_frame::{Frame, Plain};
 use self::typed_frame::{Produce, Try};

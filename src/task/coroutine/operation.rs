@@ -1,16 +1,15 @@
 //! The operation of a task that is connected to a receiver: it starts the frame, and completes the receiver when the frame is
 //! done.
 
-use core::marker::{PhantomData, PhantomPinned};
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::marker::PhantomPinned;
+use core::mem::MaybeUninit;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 use std::format;
 
-use super::{ContextScheduler, DefaultContext, Produces, TaskContext};
+use super::{ContextScheduler, DefaultContext, Task, TaskContext};
 use crate::sender::env::look_in;
-use crate::sender::unwind::OnDrop;
 use crate::stop::ErasedStopToken;
 use crate::task::awaiting::LocalHome;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
@@ -22,10 +21,9 @@ pub(super) type SchedulerIn<Cx, N> = <<Cx as TaskContext>::Scheduler as ContextS
 
 /// The operation of a [`Task`](crate::task::Task).
 pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultContext> {
-    frame: NonNull<Header>,
-    /// Whether the operation owns the frame and the receiver. After the start, the completion takes both.
-    is_unstarted: bool,
-    receiver: ManuallyDrop<R>,
+    /// Taken by the completion, as is the receiver.
+    task: Option<Task<T, E, Cx>>,
+    receiver: Option<R>,
     /// The environment that the context points at, from the start to the completion.
     outside: Option<OutsideEnv<R::Env>>,
     /// The task's scheduler, from the start to the completion, unless the enclosing task owns it.
@@ -36,7 +34,6 @@ pub struct TaskOperation<T, E, R: Receiver<T, E>, Cx: TaskContext = DefaultConte
     context: MaybeUninit<Context>,
     unit: MaybeUninit<Unit>,
     _pinned: PhantomPinned,
-    _result: Produces<T, E, Cx>,
 }
 
 /// An environment, and its stop token.
@@ -45,34 +42,18 @@ type OutsideEnv<N> = (N, <N as Env>::StopToken);
 // SAFETY: as for the task; the receiver and its environment are `Send`.
 unsafe impl<T: Send, E: Send, R: Receiver<T, E>, Cx: TaskContext> Send for TaskOperation<T, E, R, Cx> {}
 
-impl<T, E, R: Receiver<T, E>, Cx: TaskContext> Drop for TaskOperation<T, E, R, Cx> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.is_unstarted {
-            self.is_unstarted = false;
-            // SAFETY: the operation was not started, so it owns both, and drops each once: the receiver also if the task panics.
-            unsafe {
-                let _receiver = OnDrop(|| ManuallyDrop::drop(&mut self.receiver));
-                Header::release(self.frame);
-            }
-        }
-    }
-}
-
 impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> TaskOperation<T, E, R, Cx> {
     #[inline]
-    pub(super) fn new(frame: NonNull<Header>, receiver: R) -> Self {
+    pub(super) fn new(task: Task<T, E, Cx>, receiver: R) -> Self {
         TaskOperation {
-            frame,
-            is_unstarted: true,
-            receiver: ManuallyDrop::new(receiver),
+            task: Some(task),
+            receiver: Some(receiver),
             outside: None,
             scheduler: None,
             local: None,
             context: MaybeUninit::uninit(),
             unit: MaybeUninit::uninit(),
             _pinned: PhantomPinned,
-            _result: PhantomData,
         }
     }
 
@@ -84,33 +65,32 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
         // The start wrote its fields. They are dropped once, before the completion, after which their borrows may be invalid.
         unsafe {
             let this = &mut *this.cast::<Self>().as_ptr();
+            let Some(frame) = this.task.take().map(Task::into_frame) else {
+                return Transfer::none();
+            };
             if let Some(local) = this.local.take() {
-                local.forget(this.frame);
+                local.forget(frame);
             }
             let home = this.context.assume_init_ref().placement.home;
             // A home of the enclosing task belongs to another operation.
-            home.take_back(NonNull::from(&*this).cast(), this.frame);
+            home.take_back(NonNull::from(&*this).cast(), frame);
             this.unit.assume_init_ref().end();
             this.unit.assume_init_drop();
-            let completion: Completion<T, E> = Header::take(this.frame);
+            let completion: Completion<T, E> = Header::take(frame);
             this.scheduler = None;
             this.outside = None;
-            completion.deliver(ManuallyDrop::take(&mut this.receiver))
+            completion.deliver_to(this.receiver.take())
         }
     }
 
     /// Completes with a panic instead of starting the task, which is dropped first.
     #[cold]
     fn fail(&mut self, payload: Panic) -> Transfer {
-        self.is_unstarted = false;
-        // SAFETY: the operation was not started, so it owns the frame, and releases it once.
-        let dropped = Panic::catch(|| unsafe { Header::release(self.frame) });
-        let _ = dropped.map_err(Panic::discard);
+        let _ = Panic::catch(|| self.task = None).map_err(Panic::discard);
         self.scheduler = None;
         self.local = None;
         self.outside = None;
-        // SAFETY: the receiver is taken once: the operation does not count as unstarted any longer.
-        unsafe { ManuallyDrop::take(&mut self.receiver) }.set_panicked(payload)
+        Completion::Panicked(payload).deliver_to(self.receiver.take())
     }
 
     /// Queries the receiver, its environment and the scheduler for everything that the task needs.
@@ -123,11 +103,14 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
     ///
     /// # Safety
     ///
-    /// The operation is pinned, and was not started.
-    unsafe fn ask(&mut self) -> Result<Context, Panic> {
-        let (frame, owner) = (self.frame, NonNull::from(&mut *self).cast());
+    /// The operation is pinned, and was not started. The frame is that of its task.
+    unsafe fn ask(&mut self, frame: NonNull<Header>) -> Result<Context, Panic> {
+        let owner = NonNull::from(&mut *self).cast();
         Panic::catch(|| {
-            let env = self.receiver.env();
+            let Some(receiver) = &self.receiver else {
+                unreachable!("the completion takes the receiver");
+            };
+            let env = receiver.env();
             let (token, priority) = (env.stop_token(), env.priority());
             let (env, token) = &*self.outside.insert((env, token));
             // SAFETY: the operation owns the frame.
@@ -177,12 +160,14 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: nothing is moved.
         let this = unsafe { self.get_unchecked_mut() };
+        let Some(frame) = this.task.as_ref().map(Task::frame) else {
+            return Transfer::none();
+        };
         // SAFETY: the operation is pinned and not started, by the contract of `start`.
-        let context = match unsafe { this.ask() } {
+        let context = match unsafe { this.ask(frame) } {
             Ok(context) => context,
             Err(payload) => return this.fail(payload),
         };
-        let frame = this.frame;
         // SAFETY: the awaiting task waits for this operation.
         let outer = context.around.map(|around| unsafe { Header::unit(around.frame) });
         let context = NonNull::from(this.context.write(context));
@@ -195,7 +180,6 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
                 unit.as_ref().follow(outer);
             }
         }
-        this.is_unstarted = false;
         if let Some(local) = &this.local {
             // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.
             unsafe { local.note(frame) };

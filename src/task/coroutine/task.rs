@@ -65,9 +65,9 @@ use crate::{Completes, Receiver, Scheduler, Sender};
 ///
 /// # Cancellation
 ///
-/// Awaited senders see the stop token, and if one stops, so does the task. Other futures ignore stops, and a task that waits
-/// for one continues to wait: [`from_future`](crate::from_future)`(future).await` drops the future at a stop. The token does
-/// not stop a task between two awaits. Dropping a task that is awaited ends it: see [`TaskFuture`].
+/// Awaited senders see the stop token, and if one stops, so does the task. Futures of other crates do not see it: a task that waits
+/// for such futures alone is stopped there. The token does not stop a task between two awaits. Dropping a task that is awaited
+/// ends it: see [`TaskFuture`].
 ///
 /// # Allocation
 ///
@@ -263,7 +263,7 @@ unsafe impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Sender for Ta
                 "a task needs a scheduler that cannot fail: write `starts_on(scheduler.or_inline(), task)`, or `or_abort()`",
             );
         }
-        TaskOperation::new(self.into_frame(), receiver)
+        TaskOperation::new(self, receiver)
     }
 }
 

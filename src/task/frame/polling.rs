@@ -77,22 +77,17 @@ impl<'p> Polling<'p> {
         unsafe { &*self.header().placement.get() }
     }
 
-    /// Allocates a block in the frame's memory, and moves `content` into it.
+    /// Allocates a block in the frame's memory, and constructs its content in place.
     ///
     /// # Errors
     ///
     /// The frame's allocator has no memory.
-    #[inline]
-    pub(in crate::task) fn try_allocate<T: BlockContent>(self, content: T) -> Result<NonNull<T>, OutOfMemoryError> {
-        // SAFETY: a closure that moves a value neither unwinds nor uses the frame's memory.
-        unsafe { self.try_allocate_with(|| content) }
-    }
-
+    ///
     /// # Safety
     ///
     /// `content` neither unwinds nor uses the frame's memory.
     #[inline]
-    unsafe fn try_allocate_with<T: BlockContent>(
+    pub(in crate::task) unsafe fn try_allocate<T: BlockContent>(
         self,
         content: impl FnOnce() -> T,
     ) -> Result<NonNull<T>, OutOfMemoryError> {
@@ -108,21 +103,13 @@ impl<'p> Polling<'p> {
     #[inline]
     pub(in crate::task) fn allocate<T: BlockContent>(self, content: T) -> NonNull<T> {
         // SAFETY: a closure that moves a value neither unwinds nor uses the frame's memory.
-        unsafe { self.allocate_with(|| content) }
+        unsafe { self.try_allocate(|| content) }.unwrap_or_else(Polling::out_of_memory)
     }
 
-    /// Allocates a block as [`allocate`](Polling::allocate) does, and constructs its content in place.
-    ///
-    /// # Safety
-    ///
-    /// `content` neither unwinds nor uses the frame's memory.
-    #[inline]
-    pub(in crate::task) unsafe fn allocate_with<T: BlockContent>(self, content: impl FnOnce() -> T) -> NonNull<T> {
-        // SAFETY: the caller's promise about `content`.
-        match unsafe { self.try_allocate_with(content) } {
-            Ok(block) => block,
-            Err(error) => panic!("a task cannot go on: {error}"),
-        }
+    /// Ends the task with a panic.
+    #[cold]
+    pub(in crate::task) fn out_of_memory<T>(error: OutOfMemoryError) -> T {
+        panic!("a task cannot go on: {error}")
     }
 
     /// Counts an await. The frame is not done before the await has [ended](Header::end_wait).

@@ -59,11 +59,14 @@ impl<T: Tethered> Tether<T> {
         what: NonNull<T>,
         polling: Polling<'_>,
     ) -> Result<NonNull<Self>, OutOfMemoryError> {
-        polling.try_allocate(Tether {
-            what,
-            is_loose: AtomicBool::new(false),
-            _what: PhantomData,
-        })
+        // SAFETY: the closure only moves values.
+        unsafe {
+            polling.try_allocate(|| Tether {
+                what,
+                is_loose: AtomicBool::new(false),
+                _what: PhantomData,
+            })
+        }
     }
 
     /// Unties the value, and releases the tether's reference. The caller keeps another while it needs the value.
