@@ -29,7 +29,7 @@
 //! - `withdraw` spins while a callback is between its start and its `release`. In that time the callback of an
 //!   operation runs no user code. A `StopCallback` runs its closure then, and waits for it without `withdraw`.
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::fmt;
 use core::marker::PhantomPinned;
 use core::ptr::{self, NonNull};
@@ -38,7 +38,7 @@ use crate::Transfer;
 use crate::memory::{Links, List, links};
 use crate::sender::unwind::AbortOnUnwind;
 use crate::sync::atomic::{
-    AtomicU8, AtomicUsize,
+    AtomicPtr, AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::{const_unless_loom, spin};
@@ -70,7 +70,7 @@ pub struct Registry {
 
 /// Proof that this thread holds the lock. Contains the word that `unlock` stores.
 #[must_use = "the lock is held"]
-struct Locked(usize);
+pub(super) struct Locked(usize);
 
 const LOCKED: usize = 0b01;
 const STOPPED: usize = 0b10;
@@ -152,8 +152,15 @@ impl Registry {
     }
 
     #[inline]
-    fn unlock(&self, Locked(state): Locked) {
+    pub(super) fn unlock(&self, Locked(state): Locked) {
         self.state.store(state, Release);
+    }
+
+    /// Takes the lock, unless the stop was requested. Until it is released, no stop of this source is requested.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(super) fn lock_unless_stopped(&self) -> Option<Locked> {
+        self.lock(STOPPED, 0)
     }
 
     /// Takes the lock, whether or not the stop was requested.
@@ -213,16 +220,8 @@ impl Registry {
             };
             // No entry is linked after `STOPPED`, so an empty list stays empty and need not be locked again.
             let is_last = list.is_empty();
-            // SAFETY: the entry was in the list. Its owner withdraws it under the lock before it is dropped, so it is
-            // valid.
-            let fire = unsafe {
-                entry.as_ref().state.store(FIRING, Relaxed);
-                entry.as_ref().fire
-            };
-            self.unlock(held);
-            // SAFETY: the state is `FIRING`, so the owner waits for the callback's release. The entry is not accessed
-            // after this call.
-            let resumed = unsafe { fire(entry) };
+            // SAFETY: the entry was just removed, and `held` proves that this thread holds the lock.
+            let resumed = unsafe { self.fire(entry, held) };
             if !is_last {
                 locked = Some(self.relock());
             }
@@ -230,6 +229,42 @@ impl Registry {
         });
         guard.defuse();
         resumed
+    }
+
+    /// Adds an entry, with a pointer to this registry or to a shortcut that has it.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the contract of [`StopEntry::enter`] holds.
+    #[inline]
+    unsafe fn list(&self, entry: NonNull<StopEntry>, registry: *const ()) {
+        // SAFETY: the entry is valid and idle, and the lock is held, by the contract of this function.
+        unsafe {
+            entry.as_ref().registry.get().write(registry);
+            (*self.list.get()).push_front(entry);
+            entry.as_ref().state.store(LISTED, Relaxed);
+        }
+    }
+
+    /// Releases the lock, and calls the callback of an entry.
+    ///
+    /// # Safety
+    ///
+    /// The caller has removed the entry from the list under this lock.
+    #[inline]
+    unsafe fn fire(&self, entry: NonNull<StopEntry>, held: Locked) -> Transfer {
+        // SAFETY: the entry was in the list. Its owner withdraws it under the lock before it is dropped, so it is valid.
+        let fire = unsafe {
+            entry.as_ref().state.store(FIRING, Relaxed);
+            if let Some(shortcut) = entry.as_ref().shortcut() {
+                shortcut.entry.store(Shortcut::FIRED, Relaxed);
+            }
+            entry.as_ref().fire
+        };
+        self.unlock(held);
+        // SAFETY: the state is `FIRING`, so the owner waits for the callback's release. The entry is not accessed after
+        // this call.
+        unsafe { fire(entry) }
     }
 }
 
@@ -241,17 +276,119 @@ impl fmt::Debug for Registry {
     }
 }
 
+/// The only listener of a relay, in the list of the outer registry itself.
+pub(super) struct Shortcut {
+    /// The outer registry, or null. Written under the relay's lock, before the first entry.
+    outer: Cell<*const Registry>,
+    /// The listener, null if there is none, or [`FIRED`](Shortcut::FIRED) once the stop has reached it. Written under the
+    /// outer registry's lock, relaxed; set only by a thread that holds the relay's lock too. Without a lock it is a hint,
+    /// and tells the completion of a stopped operation that it was stopped.
+    entry: AtomicPtr<StopEntry>,
+}
+
+impl Shortcut {
+    const FIRED: *mut StopEntry = ptr::without_provenance_mut(1);
+}
+
+#[cfg(feature = "std")]
+impl Shortcut {
+    pub(super) fn new() -> Self {
+        Shortcut {
+            outer: Cell::new(ptr::null()),
+            entry: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Sets the outer registry. The caller holds the relay's lock, and there has been no listener.
+    pub(super) fn set_outer(&self, outer: NonNull<Registry>) {
+        self.outer.set(outer.as_ptr());
+    }
+
+    pub(super) fn outer(&self) -> *const Registry {
+        self.outer.get()
+    }
+
+    /// Returns whether there is no listener, and the stop has reached none.
+    #[inline]
+    pub(super) fn is_free(&self) -> bool {
+        self.entry.load(Relaxed).is_null()
+    }
+
+    #[inline]
+    pub(super) fn has_fired(&self) -> bool {
+        self.entry.load(Relaxed) == Shortcut::FIRED
+    }
+
+    /// Adds an entry to the list of the outer registry, and releases the relay's lock. Returns `false` if the outer stop
+    /// has been requested already.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`StopEntry::enter`], for the outer registry. The shortcut is a field of the relay, free, and valid
+    /// as long as the entry. `held` is the lock of `relay`.
+    #[inline]
+    pub(super) unsafe fn enter(
+        this: NonNull<Shortcut>,
+        entry: NonNull<StopEntry>,
+        relay: &Registry,
+        held: Locked,
+    ) -> bool {
+        // SAFETY: all are valid, by the contract of this function. None is accessed after the outer lock is released,
+        // because the callback may then complete the operation, and free the relay.
+        unsafe {
+            let outer = &*this.as_ref().outer.get();
+            let Some(locked) = outer.lock(STOPPED, 0) else {
+                relay.unlock(held);
+                return false;
+            };
+            this.as_ref().entry.store(entry.as_ptr(), Relaxed);
+            entry.as_ref().is_short.set(true);
+            outer.list(entry, this.as_ptr().cast());
+            relay.unlock(held);
+            outer.unlock(locked);
+        }
+        true
+    }
+
+    /// Removes the listener from the list of the outer registry and calls its callback, unless the outer stop has done so.
+    ///
+    /// # Safety
+    ///
+    /// There was a listener, and the outer registry is valid.
+    pub(super) unsafe fn fire(&self) -> Transfer {
+        // SAFETY: the contract of this function.
+        let outer = unsafe { &*self.outer.get() };
+        let held = outer.relock();
+        let listed = NonNull::new(self.entry.load(Relaxed)).filter(|entry| entry.as_ptr() != Shortcut::FIRED);
+        let Some(entry) = listed else {
+            outer.unlock(held);
+            return Transfer::none();
+        };
+        let _hidden = crate::sender::current::Hidden::from_poll();
+        let guard = AbortOnUnwind::new();
+        // SAFETY: this thread holds the lock. Under it the shortcut has an entry exactly if that is in the list.
+        let resumed = unsafe {
+            (*outer.list.get()).remove(entry);
+            outer.fire(entry, held)
+        };
+        guard.defuse();
+        resumed
+    }
+}
+
 /// A listener of a registry. Its states are in the documentation of this module.
 pub struct StopEntry {
-    /// Null while the entry is idle. Written once by `enter`, before the entry is listed, and read by the entry's owner
-    /// only. Valid as long as the owner may call `withdraw`, by the contract of `enter`.
-    registry: UnsafeCell<*const Registry>,
+    /// The registry, or the [`Shortcut`] that has it. Null while the entry is idle. Written once, before the entry is
+    /// listed. Valid as long as the owner may call `withdraw`, by the contract of `enter`.
+    registry: UnsafeCell<*const ()>,
     /// Protected by the registry's lock bit.
     links: Links<StopEntry>,
     /// `LISTED` and `FIRING` are stored, and `LISTED` is left, under the registry's lock. The callback stores
     /// `RELEASED`, with release, after its last access to the entry and its operation. That pairs with the acquire load
     /// in `is_released`: the owner may then be dropped, even while the callback is still returning.
     state: AtomicU8,
+    /// Whether `registry` is a shortcut. Written once, before the entry is listed.
+    is_short: Cell<bool>,
     /// Called once, outside the lock. The callback calls [`StopEntry::release`] once, and completes its operation only
     /// after that.
     fire: unsafe fn(NonNull<StopEntry>) -> Transfer,
@@ -271,6 +408,7 @@ impl StopEntry {
             registry: UnsafeCell::new(ptr::null()),
             links: Links::new(),
             state: AtomicU8::new(IDLE),
+            is_short: Cell::new(false),
             fire,
             _pinned: PhantomPinned,
         }
@@ -289,10 +427,7 @@ impl StopEntry {
             let Some(locked) = registry.as_ref().lock(STOPPED, 0) else {
                 return false;
             };
-            let entry = this.as_ref();
-            entry.registry.get().write(registry.as_ptr());
-            (*registry.as_ref().list.get()).push_front(this);
-            entry.state.store(LISTED, Relaxed);
+            registry.as_ref().list(this, registry.as_ptr().cast());
             registry.as_ref().unlock(locked);
         }
         true
@@ -310,7 +445,7 @@ impl StopEntry {
 
     /// Removes the entry from the list without waiting. Returns `false` if its callback has run or is running.
     pub(crate) fn try_withdraw(&self) -> bool {
-        // SAFETY: only the owner accesses the cell: it called `enter`, and it calls this.
+        // SAFETY: the cell is not written after the owner has called `enter`.
         let registry = unsafe { *self.registry.get() };
         if registry.is_null() {
             return true;
@@ -318,17 +453,28 @@ impl StopEntry {
         if self.is_released() {
             return false;
         }
+        let shortcut = self.shortcut();
         // SAFETY: the registry is valid until the owner has withdrawn the entry, by the contract of `enter`.
-        let registry = unsafe { &*registry };
+        let registry = unsafe { &*shortcut.map_or(registry.cast(), |shortcut| shortcut.outer.get()) };
         let locked = registry.relock();
         let listed = self.state.load(Relaxed) == LISTED;
         if listed {
             // SAFETY: this thread holds the lock, and an entry in state `LISTED` is in the list.
             unsafe { (*registry.list.get()).remove(NonNull::from(self)) };
             self.state.store(RELEASED, Relaxed);
+            if let Some(shortcut) = shortcut {
+                shortcut.entry.store(ptr::null_mut(), Relaxed);
+            }
         }
         registry.unlock(locked);
         listed
+    }
+
+    /// Returns the shortcut that the entry was added by. The entry was not released.
+    #[inline]
+    fn shortcut(&self) -> Option<&Shortcut> {
+        // SAFETY: the flag says what the pointer is. The shortcut is valid as long as the entry may be withdrawn.
+        self.is_short.get().then(|| unsafe { &*(*self.registry.get()).cast() })
     }
 
     /// Returns whether only the owner's thread may still access the entry.

@@ -4,11 +4,15 @@
 //! [`Relay::link`] when the first callback registers, and calls [`Relay::end`] once. The relay then calls the owner's
 //! `over` function, which may free it.
 //!
+//! The first listener of an await is not in the list of the relay. It takes the [`Shortcut`]: it is in the list of the outer
+//! source, which calls it without the relay. A stop of the relay alone takes it out of that list, and calls it.
+//!
 //! # Who may access what
 //!
 //! | field | accessed by |
 //! |---|---|
-//! | `outside` | the linking thread while `LINKING`; then every thread, read-only |
+//! | `outside` | the linking thread, under the registry's lock; after `LINKED` every thread, read-only |
+//! | the listener of `shortcut` | the thread that holds the lock of the outer registry |
 //! | `why` | the thread that passes the stop on, while it has a hold |
 //! | `job` | the thread that passes the stop on, which has a hold, and the driver that runs the job |
 //!
@@ -17,88 +21,88 @@
 //! The owner and a stop that is being passed on each have a *hold*. The thread that releases the last hold leaves the
 //! outer source's list, which waits for a running callback, and then calls `over`. So the registry is valid until the
 //! stop was passed on, even if the owner ends during that. A callback that finds no hold left only releases its slot.
+//!
+//! A listener takes the shortcut under two locks, the relay's before the outer one. A stop of the relay alone sets the flag
+//! under the first, and then looks for the listener under the second. So it finds the listener, or the listener finds the flag.
+//! Its hold keeps the outer source valid meanwhile.
 
 use core::cell::{Cell, UnsafeCell};
-use core::mem::MaybeUninit;
+use core::mem::{self, MaybeUninit};
 use core::ptr::NonNull;
 
 use crate::sender::current;
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, Registry, StopSlot, StopToken, Why};
+use crate::stop::registry::{Shortcut, StopEntry};
+use crate::stop::{ErasedStopToken, Raw, Registry, StopSlot, Why};
 use crate::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sync::spin;
 use crate::{Job, Transfer};
 
 /// A stop source that passes on the stop of an outer source. The link is made lazily, when the first callback
 /// registers.
+///
+/// The fields that a stop through the shortcut touches come last, next to those of the await that begins with the relay.
+#[repr(C)]
 pub(crate) struct Relay {
+    /// The link. Initialized by the linking thread, before `LINKED`.
+    outside: UnsafeCell<MaybeUninit<StopSlot<ErasedStopToken>>>,
+    /// Passes the stop on from a driver. A stop that passes through nested tasks does not recurse.
+    job: Job,
     /// The state that callbacks listen to. It is stopped by the outer source's stop, or alone.
     registry: Registry,
+    /// The only listener, which the outer source calls by itself.
+    shortcut: Shortcut,
+    /// The number of holds of a relay that is not `UNLINKED`: one until the end, and one while a stop is passed on or
+    /// requested alone. The thread that releases the last hold leaves the slot and calls `over`.
+    ///
+    /// - Decremented with acquire and release, so the last release sees what the others did.
+    /// - Incremented by a stop, relaxed, unless it is zero. At zero the slot is being left, which waits for the slot's
+    ///   callback.
+    holds: AtomicU32,
+    /// The reason of the outer stop. Written by the slot's callback and read by `pass_on`; the hold orders the two.
+    why: Cell<Why>,
     /// The state of the link to the outer source:
     ///
     /// | value | means |
     /// |---|---|
-    /// | `UNLINKED` | no callback has registered: a reader checks both sources, and the relay is in no list |
-    /// | `LINKING` | one thread makes the link; others spin, for a few instructions |
-    /// | `ALONE` | there is no link: the outer source cannot be stopped, or it was stopped and so is this one |
+    /// | `UNLINKED` | no callback has registered, or the outer source cannot be stopped, or both sources are stopped |
+    /// | `SHORT` | the outer source's list has had the listener of the shortcut only; `holds` counts |
     /// | `LINKED` | the slot is, or was, in the outer source's list; `holds` counts |
     ///
-    /// Written by the linking thread, with release. Pairs with the acquire load in `end_now`, which happens after every
-    /// link.
+    /// Only grows. Written under the registry's lock, with release. Pairs with the acquire load in `end_now`, which
+    /// happens after every link.
     link: AtomicU8,
     /// Whether a stop was passed on. Written with relaxed ordering before the hold of that stop is released, which
     /// publishes it. Read by `over`, after the last hold.
     passed: AtomicBool,
-    /// The number of holds of a linked relay: one until the end, and one while a stop is passed on. The thread that
-    /// releases the last hold leaves the slot and calls `over`.
-    ///
-    /// - Decremented with acquire and release, so the last release sees what the others did.
-    /// - Incremented by the slot's callback, relaxed, unless it is zero. At zero the slot is being left, which waits
-    ///   for the callback.
-    holds: AtomicUsize,
-    /// The link. Initialized by the linking thread, before `LINKED`.
-    outside: UnsafeCell<MaybeUninit<OuterLink>>,
-    /// The reason of the outer stop. Written by the slot's callback and read by `pass_on`; the hold orders the two.
-    why: Cell<Why>,
-    /// Passes the stop on from a driver. A stop that passes through nested tasks does not recurse.
-    job: Job,
     /// Called after the end, when no stop is being passed on. It may free the relay.
     over: unsafe fn(NonNull<Relay>) -> Transfer,
 }
 
-/// The slot in the outer source's list, and the token it listens to.
-#[repr(C)]
-struct OuterLink {
-    /// The first field, so that its address is the link's.
-    slot: StopSlot<ErasedStopToken>,
-    token: ErasedStopToken,
-}
-
-// SAFETY: `outside` is written once and published by `link`. `why` and `job` are accessed by the one thread that passes
-// the stop on. The rest is atomics and a registry.
+// SAFETY: `outside` and the shortcut's registry are written once and published by `link`. `why` and `job` are accessed by the
+// one thread that passes the stop on. The rest is atomics and a registry.
 unsafe impl Send for Relay {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Relay {}
 
 const UNLINKED: u8 = 0;
-const LINKING: u8 = 1;
-const ALONE: u8 = 2;
-const LINKED: u8 = 3;
+const SHORT: u8 = 1;
+const LINKED: u8 = 2;
 
 impl Relay {
     #[inline]
     pub(crate) fn new(over: unsafe fn(NonNull<Relay>) -> Transfer) -> Self {
         Relay {
+            outside: UnsafeCell::new(MaybeUninit::uninit()),
+            job: Job::new(Relay::pass_on),
             registry: Registry::new(),
+            shortcut: Shortcut::new(),
+            holds: AtomicU32::new(1),
+            why: Cell::new(Why::default()),
             link: AtomicU8::new(UNLINKED),
             passed: AtomicBool::new(false),
-            holds: AtomicUsize::new(1),
-            outside: UnsafeCell::new(MaybeUninit::uninit()),
-            why: Cell::new(Why::default()),
-            job: Job::new(Relay::pass_on),
             over,
         }
     }
@@ -128,52 +132,108 @@ impl Relay {
         self.registry.request_stop_for(why)
     }
 
+    /// Requests the stop of this source alone, if it may have a listener in the outer source's list.
+    ///
+    /// # Safety
+    ///
+    /// The relay stays valid until this returns, whether or not it ends meanwhile.
+    pub(crate) unsafe fn request_stop_alone(this: NonNull<Relay>, why: Why) -> Transfer {
+        // SAFETY: the contract of this function.
+        let relay = unsafe { this.as_ref() };
+        let mut fires = false;
+        // The two stops are collected as one, so that a callback that blocks finds what the other has resumed.
+        Transfer::collect(|| {
+            if !mem::replace(&mut fires, true) {
+                return relay.request_stop(why);
+            }
+            // Listeners that come after the request above are refused, so this is the last one.
+            if relay.shortcut.is_free() || relay.shortcut.has_fired() || !relay.hold() {
+                return None;
+            }
+            // SAFETY: there was a listener. The hold keeps the outer source valid, and the last hold is followed by `over`.
+            unsafe { Some(relay.shortcut.fire().and(Relay::release_and_end(this))) }
+        })
+    }
+
     /// Returns whether an outer stop was passed on. Called by `over`.
     #[inline]
     pub(crate) fn has_passed(&self) -> bool {
-        self.passed.load(Relaxed)
+        self.passed.load(Relaxed) || self.shortcut.has_fired()
+    }
+
+    /// Adds a listener: to the outer source's list if the relay has no other one, and otherwise to its own. Returns `false`
+    /// if the stop has been requested already.
+    ///
+    /// # Safety
+    ///
+    /// The contracts of [`Relay::link`] and of [`StopEntry::enter`].
+    #[inline]
+    pub(crate) unsafe fn enter(this: NonNull<Relay>, entry: NonNull<StopEntry>, outer: ErasedStopToken) -> bool {
+        // SAFETY: the relay is valid: it has not ended, by the contract of this function.
+        let relay = unsafe { this.as_ref() };
+        let Some(outer_registry) = outer.registry() else {
+            // SAFETY: the contract of this function.
+            return unsafe { StopEntry::enter(entry, NonNull::from(&relay.registry)) };
+        };
+        let Some(held) = relay.registry.lock_unless_stopped() else {
+            return false;
+        };
+        // With the lock held, no other thread adds a listener or links the relay.
+        let link = relay.link.load(Relaxed);
+        if link != LINKED && relay.shortcut.is_free() {
+            if link == UNLINKED {
+                relay.shortcut.set_outer(NonNull::from(outer_registry));
+                relay.link.store(SHORT, Release);
+            }
+            // SAFETY: the outer source is valid until `over`, and the relay longer than the entry.
+            return unsafe { Shortcut::enter(NonNull::from(&relay.shortcut), entry, &relay.registry, held) };
+        }
+        relay.registry.unlock(held);
+        // SAFETY: the contract of this function.
+        unsafe {
+            Relay::link(this, outer);
+            StopEntry::enter(entry, NonNull::from(&relay.registry))
+        }
     }
 
     /// Links the relay to the outer source, unless it is linked already.
     ///
     /// # Safety
     ///
-    /// The relay is pinned and has not ended. The outer source is valid until `over` is called.
+    /// The relay is pinned and has not ended. The outer source is valid until `over` is called, and always the same.
     pub(crate) unsafe fn link(this: NonNull<Relay>, outer: ErasedStopToken) {
         // SAFETY: the relay is valid: it has not ended, by the contract of this function.
         let relay = unsafe { this.as_ref() };
-        let mut rounds = 0;
-        loop {
-            match relay.link.compare_exchange(UNLINKED, LINKING, Acquire, Acquire) {
-                Ok(_) => break,
-                Err(LINKING) => spin(&mut rounds),
-                Err(_) => return,
-            }
-        }
-        if !outer.stop_possible() {
-            relay.link.store(ALONE, Release);
+        let Some(outer_registry) = outer.registry() else { return };
+        if relay.link.load(Relaxed) == LINKED {
             return;
         }
-        // SAFETY: the state is `LINKING`, so this thread has exclusive access to `outside`. The slot is pinned with the
-        // relay, and left before `over` may free it.
+        // A relay that is stopped needs no link.
+        let Some(held) = relay.registry.lock_unless_stopped() else {
+            return;
+        };
+        match relay.link.load(Relaxed) {
+            LINKED => return relay.registry.unlock(held),
+            UNLINKED => relay.shortcut.set_outer(NonNull::from(outer_registry)),
+            _ => {}
+        }
+        // SAFETY: the lock is held and the relay is not linked, so this thread has exclusive access to `outside`. The slot
+        // is pinned with the relay, and left before `over` may free it.
         let listening = unsafe {
             // The callback computes the relay's address from the slot's. So the slot's pointer is derived from the
             // relay's.
-            let place = (&raw mut (*this.as_ptr()).outside).cast::<OuterLink>();
-            place.write(OuterLink {
-                slot: StopSlot::new(Relay::stop_requested_outside),
-                token: outer,
-            });
-            // The callback may run before the state is set below. It reads `holds` only.
-            StopSlot::listen(NonNull::new_unchecked(place).cast(), outer)
+            let place = (&raw mut (*this.as_ptr()).outside).cast::<StopSlot<ErasedStopToken>>();
+            place.write(StopSlot::new(Relay::stop_requested_outside));
+            // The callback may run before the state is set below. It then waits for the lock.
+            StopSlot::listen(NonNull::new_unchecked(place), outer)
         };
         if listening {
             relay.link.store(LINKED, Release);
-        } else {
-            let resumed = relay.request_stop(outer.why().unwrap_or_default().passed());
-            relay.link.store(ALONE, Release);
-            // No callback was registered before this link, so the stop resumed none.
-            drop(resumed);
+        }
+        relay.registry.unlock(held);
+        if !listening {
+            // No callback was registered before this link but that of the shortcut, so the stop resumes none.
+            drop(relay.request_stop(outer.why().unwrap_or_default().passed()));
         }
     }
 
@@ -204,24 +264,50 @@ impl Relay {
     #[inline]
     pub(crate) unsafe fn end_now(this: NonNull<Relay>) -> bool {
         // SAFETY: the relay has not ended before, so it is valid, and the end still has its hold.
-        unsafe { this.as_ref().link.load(Acquire) != LINKED || Relay::release(this) }
+        unsafe { this.as_ref().link.load(Acquire) == UNLINKED || Relay::release(this) }
+    }
+
+    /// Adds a hold, unless the last one was released.
+    fn hold(&self) -> bool {
+        (self.holds)
+            .fetch_update(Relaxed, Relaxed, |holds| (holds != 0).then_some(holds + 1))
+            .is_ok()
     }
 
     /// Releases a hold. Returns whether it was the last: no stop is being passed on, and none will be.
     ///
     /// # Safety
     ///
-    /// The caller has a hold, which it does not use again. The relay is linked.
+    /// The caller has a hold, which it does not use again. The holds count.
+    #[inline]
     unsafe fn release(this: NonNull<Relay>) -> bool {
         // SAFETY: the caller's hold keeps the relay valid.
         let relay = unsafe { this.as_ref() };
         if relay.holds.fetch_sub(1, AcqRel) != 1 {
             return false;
         }
-        // SAFETY: the relay is linked, so `outside` is initialized. A callback that runs now finds no hold, and only
-        // releases the slot.
-        unsafe { (*relay.outside.get()).assume_init_ref() }.slot.leave();
+        if relay.link.load(Relaxed) == LINKED {
+            // SAFETY: the relay is linked, so `outside` is initialized. A callback that runs now finds no hold, and only
+            // releases the slot.
+            unsafe { (*relay.outside.get()).assume_init_ref() }.leave();
+        }
         true
+    }
+
+    /// Releases the hold of a stop, and calls `over` if it was the last.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`release`](Relay::release).
+    unsafe fn release_and_end(this: NonNull<Relay>) -> Transfer {
+        // SAFETY: the contract of this function. After the last hold the relay stays valid until `over`.
+        unsafe {
+            if Relay::release(this) {
+                (this.as_ref().over)(this)
+            } else {
+                Transfer::none()
+            }
+        }
     }
 
     /// Handles the outer source's stop. This is the slot's callback.
@@ -230,20 +316,17 @@ impl Relay {
     ///
     /// `slot` is the field of a linked relay.
     unsafe fn stop_requested_outside(slot: NonNull<StopSlot<ErasedStopToken>>) -> Transfer {
-        // SAFETY: the slot is the first field of `outside`, and an `UnsafeCell` has the address of its content. The last
-        // hold waits for the slot's release before it calls `over`, so the relay is valid.
+        // SAFETY: the slot is in `outside`, and an `UnsafeCell` has the address of its content. The last hold waits for the
+        // slot's release before it calls `over`, so the relay is valid.
         let (this, relay) = unsafe {
-            let this = container_of!(slot.cast::<OuterLink>(), Relay, outside);
+            let this = container_of!(slot, Relay, outside);
             (this, this.as_ref())
         };
-        let held = relay
-            .holds
-            .fetch_update(Relaxed, Relaxed, |holds| (holds != 0).then_some(holds + 1))
-            .is_ok();
+        let held = relay.hold();
         if held {
-            // SAFETY: the link was initialized before the slot was listed. The reason is read now: the outer source may
-            // be dropped before the job runs.
-            let why = unsafe { slot.cast::<OuterLink>().as_ref() }.token.why();
+            // SAFETY: the registry was set before the slot was listed, and calls this. The reason is read now: the outer
+            // source may be dropped before the job runs.
+            let why = unsafe { &*relay.shortcut.outer() }.why();
             relay.why.set(why.unwrap_or_default().passed());
         }
         // SAFETY: the slot is valid until its release.
@@ -268,11 +351,7 @@ impl Relay {
             let this = container_of!(job, Relay, job);
             let relay = this.as_ref();
             let resumed = relay.registry.pass_stop_on(relay.why.get()).unwrap_or_default();
-            if Relay::release(this) {
-                resumed.and((this.as_ref().over)(this))
-            } else {
-                resumed
-            }
+            resumed.and(Relay::release_and_end(this))
         }
     }
 }

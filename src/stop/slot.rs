@@ -65,16 +65,9 @@ impl<K: StopToken> StopSlot<K> {
     /// - A source that an [`InplaceStopToken`](super::InplaceStopToken) borrows is valid until then.
     #[inline]
     pub unsafe fn listen(this: NonNull<Self>, token: K) -> bool {
-        let Some(registry) = token.registry().map(NonNull::from) else {
-            return true;
-        };
         // SAFETY: the slot is valid and not listed, so this thread has exclusive access. The entry is pinned, idle and
-        // withdrawn in time, by the contract of this function. A token with a registry has a `StopEntry`, at the
-        // address of the slot. `kept` keeps the registry valid, by the contract of `Raw`.
-        unsafe {
-            (*this.as_ptr()).kept = token.keep();
-            StopEntry::enter(this.cast(), registry)
-        }
+        // withdrawn in time, by the contract of this function. It is at the address of the slot.
+        unsafe { token.listen(this.cast(), &raw mut (*this.as_ptr()).kept) }
     }
 
     /// Leaves the list. Returns `true` if the callback has not run and never will. Returns `false` if it has run, and

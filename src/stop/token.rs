@@ -42,6 +42,25 @@ pub(crate) mod private {
 
         /// Converts the token into a value that keeps its registry valid.
         fn keep(self) -> Self::Keep;
+
+        /// Adds an entry to the list of the registry, if there is one. Before that, writes the value that keeps the
+        /// registry valid. Returns `false` if the stop has been requested already.
+        ///
+        /// # Safety
+        ///
+        /// The contract of [`StopEntry::enter`], for an entry of type `Self::Entry`. `kept` is valid for a write, and its
+        /// value is dropped after the last use of the entry.
+        #[inline]
+        unsafe fn listen(self, entry: NonNull<StopEntry>, kept: *mut Self::Keep) -> bool {
+            let Some(registry) = self.registry().map(NonNull::from) else {
+                return true;
+            };
+            // SAFETY: the contract of this function. `kept` keeps the registry valid.
+            unsafe {
+                *kept = self.keep();
+                StopEntry::enter(entry, registry)
+            }
+        }
     }
 
     pub trait RawEntry {

@@ -1,7 +1,9 @@
 //! Stops that are passed on, as jobs, from one source to the next: against the end of the operations they stop.
 
 use std::future::{Future, poll_fn};
+use std::marker::PhantomPinned;
 use std::pin::Pin;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
@@ -9,9 +11,13 @@ use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, Timer};
+use bowline::stop::StopSlot;
 use bowline::task::{self, DeadlineExceeded, SenderFuture, TaskGroup, group};
+use bowline::{Env, Operation, Transfer};
+use loom::sync::atomic::AtomicUsize;
 
-use crate::support::{Ended, race};
+use crate::awaits::begin_and_drop;
+use crate::support::{Ended, Watched, race};
 use crate::task::{Sendable, awaited, begin_and_stop, task};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -142,4 +148,106 @@ fn a_stop_races_with_a_child_that_comes_back() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// An await has two listeners. The first is called by the task's source itself, and the second by the await, while the await
+/// is dropped. The stop reaches each listener once, and no thread uses the memory afterwards.
+#[test]
+fn a_stop_races_with_the_drop_of_an_await_with_two_listeners() {
+    race(2, &["went on"], |world, root, report| {
+        let (sender, value) = (Twice(world.census.value(1)), world.census.value(7));
+        let inside = async move {
+            begin_and_drop(SenderFuture::new(sender)).await;
+            Ok(value)
+        };
+        begin_and_stop(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        "went on"
+    });
+}
+
+/// A sender that listens twice to its token, and completes when the stop has reached both listeners.
+struct Twice(Watched);
+
+// SAFETY: the operation is `!Unpin`, and accesses nothing of itself after its own share of `left` is gone.
+unsafe impl Sender for Twice {
+    type Value = Watched;
+    type Error = &'static str;
+    type Operation<R: Receiver<Watched, &'static str>> = TwiceOperation<R>;
+
+    fn connect<R: Receiver<Watched, &'static str>>(self, receiver: R) -> TwiceOperation<R> {
+        TwiceOperation {
+            listeners: [(); 2].map(|()| Listener {
+                slot: StopSlot::new(TwiceOperation::<R>::stop_requested),
+                operation: ptr::null_mut(),
+            }),
+            left: AtomicUsize::new(3),
+            memory: self.0,
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+#[repr(C)]
+struct Listener<R: Receiver<Watched, &'static str>> {
+    slot: StopSlot<<R::Env as Env>::StopToken>,
+    operation: *mut TwiceOperation<R>,
+}
+
+struct TwiceOperation<R: Receiver<Watched, &'static str>> {
+    listeners: [Listener<R>; 2],
+    /// One for each listener that the stop has not reached, and one for `start`.
+    left: AtomicUsize,
+    memory: Watched,
+    receiver: Option<R>,
+    _pinned: PhantomPinned,
+}
+
+impl<R: Receiver<Watched, &'static str>> TwiceOperation<R> {
+    /// # Safety
+    ///
+    /// `slot` is that of a listener of a started operation.
+    unsafe fn stop_requested(slot: NonNull<StopSlot<<R::Env as Env>::StopToken>>) -> Transfer {
+        // SAFETY: the slot is the first field of the listener, whose share of `left` keeps the operation.
+        unsafe {
+            let operation = (*slot.cast::<Listener<R>>().as_ptr()).operation;
+            slot.as_ref().release();
+            Self::one_less(operation)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller has a share of `left`.
+    unsafe fn one_less(this: *mut Self) -> Transfer {
+        // SAFETY: the share of the caller keeps the operation, and the last one completes it.
+        unsafe {
+            if (*this).left.fetch_sub(1, SeqCst) != 1 {
+                return Transfer::none();
+            }
+            (*this).memory.touch();
+            (*this).receiver.take().expect("completed once").set_stopped()
+        }
+    }
+}
+
+impl<R: Receiver<Watched, &'static str>> Operation for TwiceOperation<R> {
+    unsafe fn start(self: Pin<&mut Self>) -> Transfer {
+        // SAFETY: nothing is moved. A listener that is refused returns its share.
+        unsafe {
+            let this = ptr::from_mut(self.get_unchecked_mut());
+            let token = (*this).receiver.as_ref().expect("started once").env().stop_token();
+            let mut resumed = Transfer::none();
+            for at in 0..2 {
+                (*this).listeners[at].operation = this;
+                let slot = NonNull::new_unchecked(&raw mut (*this).listeners[at]).cast();
+                if !StopSlot::listen(slot, token.clone()) {
+                    resumed.append(Self::one_less(this));
+                }
+            }
+            resumed.and(Self::one_less(this))
+        }
+    }
 }

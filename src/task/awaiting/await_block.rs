@@ -119,7 +119,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         unsafe {
             let state = &this.as_ref().shared.core;
             if !state.is_done() {
-                state.request_stop().run();
+                AwaitState::request_stop(this.cast()).run();
             }
             if state.is_done() {
                 return drop(Self::take(this));
@@ -136,11 +136,12 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
 unsafe impl<S: Sender<Value: Send, Error: Send>> BlockContent for AwaitBlock<S> {
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the caller's promise. A future that is dropped meanwhile leaves the state valid; the memory is the frame's.
-        let state = unsafe { &(*this.as_ptr()).shared.core };
-        if state.is_done() {
-            return Transfer::none();
+        unsafe {
+            if (*this.as_ptr()).shared.core.is_done() {
+                return Transfer::none();
+            }
+            AwaitState::request_stop(this.cast())
         }
-        state.request_stop()
     }
 
     unsafe fn sweep(this: NonNull<Self>) -> bool {

@@ -79,8 +79,13 @@ impl AwaitState {
     }
 
     /// Asks only this sender to stop.
-    pub(in crate::task) fn request_stop(&self) -> Transfer {
-        self.relay.request_stop(Why::SCOPE_LEFT.here()).unwrap_or_default()
+    ///
+    /// # Safety
+    ///
+    /// The memory of the state stays until this returns, even if the sender completes meanwhile.
+    pub(in crate::task) unsafe fn request_stop(this: NonNull<Self>) -> Transfer {
+        // SAFETY: the relay is the first field, and the contract is the same.
+        unsafe { Relay::request_stop_alone(this.cast(), Why::SCOPE_LEFT.here()) }
     }
 
     /// # Safety
@@ -174,6 +179,17 @@ unsafe impl Raw for TaskToken {
 
     #[inline]
     fn keep(self) {}
+
+    #[inline]
+    unsafe fn listen(self, entry: NonNull<stop::StopEntry>, kept: *mut ()) -> bool {
+        // SAFETY: the caller's promise. The sender has not completed, and the task's source is alive until it has.
+        unsafe {
+            match self.state {
+                None => self.task.listen(entry, kept),
+                Some(state) => Relay::enter(state.cast(), entry, self.task),
+            }
+        }
+    }
 }
 
 impl StopToken for TaskToken {
