@@ -32,14 +32,14 @@ use core::ptr::{self, NonNull};
 use super::biased::Biased;
 use super::entry::{Entry, EntryPlace, OwnedEntry};
 use super::search::NAPS;
-use crate::memory::{Beside, List};
+use crate::memory::{Beside, Linked, List};
 use crate::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
 /// The length of the array. Small under `loom`, so that a model can fill it.
-pub(super) const CAPACITY: usize = if cfg!(loom) { 2 } else { 256 };
+pub(super) const CAPACITY: usize = if cfg!(loom) { 2 } else { 1024 };
 const MASK: usize = CAPACITY - 1;
 /// The largest number of entries that a thief takes from the array at once.
 pub(super) const BATCH: usize = if cfg!(loom) { 2 } else { 32 };
@@ -236,7 +236,15 @@ impl Children {
     fn pop_newest(&mut self) -> Option<OwnedEntry> {
         loop {
             if self.bottom == self.top {
-                return self.pop_listed(List::first);
+                let entry = self.pop_listed(List::first)?;
+                // The next entry was fetched with the one before, so reading its link is cheap.
+                if let Some(next) = self.older.first()
+                    // SAFETY: an entry in the list is valid.
+                    && let Some(later) = NonNull::new(unsafe { next.as_ref() }.next())
+                {
+                    prefetch(later);
+                }
+                return Some(entry);
             }
             self.bottom = self.bottom.wrapping_sub(1);
             if let Some(entry) = self.take(self.bottom) {
@@ -346,8 +354,9 @@ fn prefetch(entry: NonNull<Entry>) {
         let address = entry.as_ptr().cast::<i8>();
         // SAFETY: a prefetch accesses no memory, at any address.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(address);
-            _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(64));
+            for line in 0..5 {
+                _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(64 * line));
+            }
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]

@@ -121,7 +121,7 @@ pub(super) enum EntryPlace {
 }
 
 /// The bits of a place for a position in a ring or an array.
-const POSITION_BITS: u32 = 8;
+const POSITION_BITS: u32 = 10;
 
 /// The factor of the raised level in the `level` word.
 const FLOOR: u8 = 8;
