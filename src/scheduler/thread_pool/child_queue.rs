@@ -184,7 +184,7 @@ impl ChildQueue {
             self.len.store(children.count, Relaxed);
         }
         let entries = batch.iter().copied().map_while(NonNull::new);
-        entries.clone().for_each(prefetch);
+        entries.clone().for_each(|entry| prefetch::<2>(entry.as_ptr()));
         // SAFETY: this thread took the entries out of the queue, so it owns them.
         entries.for_each(|entry| take(unsafe { OwnedEntry::new(entry) }));
     }
@@ -236,21 +236,18 @@ impl Children {
     fn pop_newest(&mut self) -> Option<OwnedEntry> {
         loop {
             if self.bottom == self.top {
-                let entry = self.pop_listed(List::first)?;
-                // The next entry was fetched with the one before, so reading its link is cheap.
-                if let Some(next) = self.older.first()
+                let entry = self.pop_listed(List::first);
+                if let Some(next) = self.older.first() {
+                    // The removal has written to the next entry, so its link is in the caches. At the end it is null,
+                    // which is harmless.
                     // SAFETY: an entry in the list is valid.
-                    && let Some(later) = NonNull::new(unsafe { next.as_ref() }.next())
-                {
-                    prefetch(later);
+                    prefetch::<5>(unsafe { next.as_ref() }.next());
                 }
-                return Some(entry);
+                return entry;
             }
             self.bottom = self.bottom.wrapping_sub(1);
             if let Some(entry) = self.take(self.bottom) {
-                if let Some(later) = NonNull::new(self.array[self.bottom.wrapping_sub(AHEAD) & MASK]) {
-                    prefetch(later);
-                }
+                prefetch::<2>(self.array[self.bottom.wrapping_sub(AHEAD) & MASK]);
                 self.count -= 1;
                 // SAFETY: the entry was taken out of the queue.
                 return Some(unsafe { OwnedEntry::new(entry) });
@@ -345,19 +342,14 @@ impl Children {
     }
 }
 
-/// Starts to fetch an entry, and the memory after it, into the caches.
+/// Starts to fetch this many cache lines from an entry on into the caches.
 #[inline]
-fn prefetch(entry: NonNull<Entry>) {
+fn prefetch<const LINES: usize>(entry: *mut Entry) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-    {
+    for line in 0..LINES {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let address = entry.as_ptr().cast::<i8>();
         // SAFETY: a prefetch accesses no memory, at any address.
-        unsafe {
-            for line in 0..5 {
-                _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(64 * line));
-            }
-        }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.cast::<i8>().wrapping_add(64 * line)) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
     let _ = entry;

@@ -28,6 +28,7 @@ type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
 impl GroupRef {
     /// Starts a child, or returns it if the group refuses it.
+    #[inline]
     pub(super) fn spawn<T, F, Cx>(
         &self,
         future: F,
