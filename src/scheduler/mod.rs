@@ -5,6 +5,7 @@
 //! | [`InlineScheduler`] | completes inside `start` |
 //! | [`RunLoop`] | a queue that one thread drives; lock-free, intrusive, FIFO |
 //! | [`ThreadPool`] | work-stealing threads, with priorities |
+//! | [`HostedScheduler`] | a queue that the threads of another executor drive, by futures that it polls |
 //! | [`Timer`] | completes at a deadline, on a thread of its own or on a run loop |
 //! | [`TaskScheduler`] | any infallible scheduler, type-erased |
 //! | [`OrInline`], [`OrAbort`] | infallible adaptors of a fallible scheduler |
@@ -14,6 +15,8 @@
 #[cfg(feature = "std")]
 mod elsewhere;
 mod erased;
+#[cfg(feature = "std")]
+mod hosted;
 mod infallible;
 mod inline;
 #[cfg(feature = "std")]
@@ -31,9 +34,13 @@ pub(crate) use elsewhere::elsewhere;
 pub(crate) use erased::hop_to;
 pub use erased::{TaskSchedule, TaskScheduler};
 #[cfg(feature = "std")]
+pub use hosted::{Host, HostedDriver, HostedSchedule, HostedScheduler};
+#[cfg(feature = "std")]
 pub use infallible::OrAbort;
 pub use infallible::{OrElse, OrElseSchedule, OrInline};
 pub use inline::{InlineSchedule, InlineScheduler};
+#[cfg(feature = "std")]
+use run_loop::Innermost;
 #[cfg(feature = "std")]
 pub(crate) use run_loop::{Driver, RunUntil};
 #[cfg(feature = "std")]

@@ -26,6 +26,9 @@ pub(crate) trait Queue: Sized {
     /// Whether a job runs where it is enqueued, so that it may continue on any thread.
     const INLINE: bool = false;
 
+    /// Whether several threads run the jobs, so that a task may continue on another one. A [`pool`](Queue::pool) does.
+    const MOVES: bool = false;
+
     /// Queues a frame of a task.
     ///
     /// # Safety
@@ -90,6 +93,7 @@ pub(crate) struct NativeTable {
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
     is_inline: bool,
+    moves: bool,
 }
 
 struct Of<Q>(PhantomData<Q>);
@@ -112,6 +116,7 @@ impl<Q: Queue> Of<Q> {
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         is_target: |queue, identity, priority| unsafe { queue.cast::<Q>().as_ref() }.is_target(identity, priority),
         is_inline: Q::INLINE,
+        moves: Q::MOVES,
     };
 }
 
@@ -146,6 +151,12 @@ impl<'a> Native<'a> {
     #[cfg(feature = "std")]
     pub(crate) fn is_inline(&self) -> bool {
         self.raw.is_inline()
+    }
+
+    /// Returns whether a task in this queue may continue on another thread.
+    #[cfg(feature = "std")]
+    pub(crate) fn moves(&self) -> bool {
+        self.pool() != 0 || self.is_inline() || self.raw.table.moves
     }
 
     /// Returns the address that identifies the pool, or 0 where the queue is not a pool's.

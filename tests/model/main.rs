@@ -20,6 +20,7 @@ mod foreign;
 mod from_future;
 mod group;
 mod hop;
+mod hosted;
 mod injector;
 mod inside;
 mod memory;

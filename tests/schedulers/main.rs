@@ -4,6 +4,7 @@
 mod common;
 
 mod blocking;
+mod hosted;
 mod infallible_schedulers;
 mod inline_scheduler;
 mod join;

@@ -4,6 +4,7 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
 use super::RunLoop;
+use crate::scheduler::hosted::while_blocked;
 use crate::scheduler::thread_pool::Worker;
 use crate::scheduler::timer::PendingTimers;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -67,14 +68,14 @@ impl<'a> Driver<'a> {
                 None => park(None),
                 Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
             };
-            match worker {
+            while_blocked(|| match worker {
                 None => {
                     while !awake() {
                         nap();
                     }
                 }
                 Some(worker) => worker.block_until(awake, nap),
-            }
+            });
             // Ends the sleep, unless a producer has ended it already.
             self.own.ready.set(due.get());
             let _ = self.pushed.compare_exchange(asleep, ptr::null_mut(), Relaxed, Relaxed);

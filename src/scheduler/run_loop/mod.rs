@@ -40,6 +40,7 @@ use core::cell::Cell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 
+use super::hosted::while_blocked;
 use super::thread_pool::Worker;
 use super::timer::PendingTimers;
 use crate::consumers::WaitSlot;
@@ -232,7 +233,7 @@ impl RunLoop {
         let driving = try_lock(&self.driving).unwrap_or_else(|| match Worker::current() {
             // The other driver may wait for work of this thread's pool, so this worker's seat is passed on.
             Some(worker) => worker.while_blocked(|| lock(&self.driving)),
-            None => lock(&self.driving),
+            None => while_blocked(|| lock(&self.driving)),
         });
         let end = self.become_driver(me);
         let result = body(&Driver::of(self));
@@ -333,9 +334,20 @@ per_thread! {
 }
 
 /// Restores the previous innermost loop when it is dropped.
-struct Innermost(*const RunLoop);
+pub(super) struct Innermost(*const RunLoop);
 
 impl Innermost {
+    /// Records that the thread drives no loop, but something on top of its loops.
+    pub(super) fn become_none() -> Self {
+        Innermost(INNERMOST.with(|innermost| innermost.replace(ptr::null())))
+    }
+
+    /// Returns whether the innermost driver of this thread is that of a loop.
+    #[inline]
+    pub(super) fn is_loop() -> bool {
+        !INNERMOST.with(Cell::get).is_null()
+    }
+
     fn become_this(run_loop: &RunLoop) -> Self {
         Innermost(INNERMOST.with(|innermost| innermost.replace(run_loop)))
     }

@@ -36,10 +36,37 @@ pub struct ThreadPoolBuilder {
     threads: Option<usize>,
     names: Box<dyn Fn(usize) -> String>,
     stack_size: Option<usize>,
-    on_start: Arc<dyn Fn(usize) + Send + Sync>,
+    hooks: ThreadHooks,
     pin_to_cores: bool,
     spare_threads: usize,
     membarrier: bool,
+}
+
+/// The user's functions for each thread of a pool.
+#[derive(Clone)]
+pub(super) struct ThreadHooks {
+    on_start: Arc<dyn Fn(usize) + Send + Sync>,
+    around: Arc<dyn Fn(usize, &mut dyn FnMut()) + Send + Sync>,
+}
+
+impl ThreadHooks {
+    /// Calls the function of [`on_start`](ThreadPoolBuilder::on_start).
+    pub(super) fn start(&self, index: usize) -> Result<(), Panic> {
+        Panic::catch(|| (self.on_start)(index))
+    }
+
+    /// Runs a thread inside the function of [`around`](ThreadPoolBuilder::around). Returns whether `run` was called, or the
+    /// panic of that function. `run` does not unwind.
+    pub(super) fn wrap(&self, index: usize, run: impl FnOnce()) -> (bool, Result<(), Panic>) {
+        let mut run = Some(run);
+        let mut once = || {
+            if let Some(run) = run.take() {
+                run();
+            }
+        };
+        let wrapped = Panic::catch(|| (self.around)(index, &mut once));
+        (run.is_none(), wrapped)
+    }
 }
 
 /// Returns the number of threads that the machine runs at once.
@@ -53,7 +80,10 @@ impl ThreadPoolBuilder {
             threads: None,
             names: Box::new(|index| format!("bowline-{index}")),
             stack_size: None,
-            on_start: Arc::new(|_| ()),
+            hooks: ThreadHooks {
+                on_start: Arc::new(|_| ()),
+                around: Arc::new(|_, run| run()),
+            },
             pin_to_cores: false,
             spare_threads: spare::MOST,
             membarrier: true,
@@ -88,7 +118,40 @@ impl ThreadPoolBuilder {
     /// [Spare](ThreadPoolBuilder::spare_threads) threads call it too, when they are started, with indices beyond the
     /// workers' own. A spare thread for which it panics works nevertheless.
     pub fn on_start(mut self, on_start: impl Fn(usize) + Send + Sync + 'static) -> Self {
-        self.on_start = Arc::new(on_start);
+        self.hooks.on_start = Arc::new(on_start);
+        self
+    }
+
+    /// Sets a function that each thread runs inside of, from its start to its end. The function is called with the thread's
+    /// index, and calls the second argument, which returns when the pool ends.
+    ///
+    /// So each thread can have something on its stack that its jobs need: a guard, the context of a runtime, a span.
+    ///
+    /// ```
+    /// use bowline::scheduler::ThreadPool;
+    /// use std::cell::Cell;
+    ///
+    /// thread_local!(static OVEN: Cell<Option<usize>> = const { Cell::new(None) });
+    ///
+    /// let pool = ThreadPool::builder()
+    ///     .threads(1)
+    ///     .around(|index, run| {
+    ///         OVEN.set(Some(index));
+    ///         run();
+    ///         OVEN.set(None);
+    ///     })
+    ///     .build()?;
+    /// assert_eq!(pool.install(|| OVEN.get()), Some(0));
+    /// # Ok::<(), bowline::scheduler::BuildError>(())
+    /// ```
+    ///
+    /// If the function panics before the call, or makes no call, no pool is built: see [`BuildError::OnStart`] and
+    /// [`BuildError::NotRun`]. A second call returns at once. The drop of the pool waits until the function has returned.
+    ///
+    /// [Spare](ThreadPoolBuilder::spare_threads) threads run inside of it too, with indices beyond the workers' own. A spare
+    /// thread for which it panics, or makes no call, works nevertheless.
+    pub fn around(mut self, around: impl Fn(usize, &mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        self.hooks.around = Arc::new(around);
         self
     }
 
@@ -173,8 +236,8 @@ impl ThreadPoolBuilder {
             if let Some(bytes) = self.stack_size {
                 builder = builder.stack_size(bytes);
             }
-            let (gate, on_start, pin) = (gate.clone(), self.on_start.clone(), self.pin_to_cores);
-            match builder.spawn(move || work(shared, index, &gate, on_start, pin)) {
+            let (gate, hooks, pin) = (gate.clone(), self.hooks.clone(), self.pin_to_cores);
+            match builder.spawn(move || work(shared, index, &gate, &hooks, pin)) {
                 Ok(thread) => threads.threads.push(thread),
                 Err(source) => {
                     refused = Some(BuildError::Spawn {
@@ -194,7 +257,7 @@ impl ThreadPoolBuilder {
         let start = Arc::new(SpareConfig {
             names,
             stack_size: self.stack_size,
-            on_start: self.on_start,
+            hooks: self.hooks,
             most: self.spare_threads,
             handles: Mutex::new(Vec::new()),
         });
@@ -237,17 +300,24 @@ impl Drop for StartedThreads {
 }
 
 /// Runs the thread of a worker until the pool ends.
-fn work(shared: &'static PoolShared, index: usize, gate: &Gate, on_start: Arc<dyn Fn(usize) + Send + Sync>, pin: bool) {
+fn work(shared: &'static PoolShared, index: usize, gate: &Gate, hooks: &ThreadHooks, pin: bool) {
     if pin {
         affinity::pin_to(index);
     }
-    let started = Panic::catch(|| on_start(index));
-    drop(on_start);
-    if let GateVerdict::Work(generation) =
-        gate.report(started.map_err(|payload| BuildError::OnStart { index, payload }))
-    {
-        Worker::new(shared, generation, index).run();
-        shared::part(shared, generation);
+    let on_start = |payload| BuildError::OnStart { index, payload };
+    let (ran, wrapped) = hooks.wrap(index, || {
+        if let GateVerdict::Work(generation) = gate.report(hooks.start(index).map_err(on_start)) {
+            Worker::new(shared, generation, index).run();
+            shared::part(shared, generation);
+        }
+    });
+    match wrapped {
+        // The pool is being built, and this thread has not reported yet.
+        Err(payload) if !ran => _ = gate.report(Err(on_start(payload))),
+        Ok(()) if !ran => _ = gate.report(Err(BuildError::NotRun { index })),
+        // The panic hook has reported a panic after the end of the pool.
+        Err(payload) => payload.discard(),
+        Ok(()) => {}
     }
 }
 
@@ -355,12 +425,18 @@ pub enum BuildError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The function of [`on_start`](ThreadPoolBuilder::on_start) panicked. All threads have ended.
+    /// The function of [`on_start`](ThreadPoolBuilder::on_start) or of [`around`](ThreadPoolBuilder::around) panicked. All threads
+    /// have ended.
     OnStart {
         /// The index of the first worker for which it panicked.
         index: usize,
         /// The payload of the panic.
         payload: Panic,
+    },
+    /// The function of [`around`](ThreadPoolBuilder::around) has returned without running the thread. All threads have ended.
+    NotRun {
+        /// The index of the first worker for which it returned.
+        index: usize,
     },
 }
 
@@ -389,6 +465,7 @@ impl fmt::Display for BuildError {
                 let message = payload.message().unwrap_or("(no message)");
                 write!(f, "`on_start` panicked for worker {index}: {message}")
             }
+            BuildError::NotRun { index } => write!(f, "`around` returned without running worker {index}"),
         }
     }
 }

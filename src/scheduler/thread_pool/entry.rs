@@ -104,7 +104,7 @@ pub(crate) enum EntryKind {
 
 /// The queue in which an entry waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EntryPlace {
+pub(in crate::scheduler) enum EntryPlace {
     Nowhere,
     /// Not queued yet: the owner is about to queue the entry, and stores its place then.
     Coming,
@@ -274,18 +274,17 @@ impl Entry {
     }
 
     /// Returns whether the entry was forwarded to the global pool.
-    pub(super) fn is_forwarded(&self) -> bool {
+    pub(in crate::scheduler) fn is_forwarded(&self) -> bool {
         self.forwarded.load(Relaxed)
     }
 
     /// Marks the entry as forwarded. Called before it is queued in the global pool.
-    #[cfg(not(loom))]
     pub(super) fn set_forwarded(&self) {
         self.forwarded.store(true, Relaxed);
     }
 
     #[inline]
-    pub(super) fn place(&self) -> EntryPlace {
+    pub(in crate::scheduler) fn place(&self) -> EntryPlace {
         EntryPlace::decode(self.place.load(Acquire))
     }
 
@@ -301,7 +300,7 @@ impl Entry {
 /// The thread that queues an entry creates one, and a queue creates one for the thread that takes an entry out. So the
 /// functions that queue an entry are safe, and one that refuses it returns it. Other threads may only raise the entry.
 #[must_use = "an entry that is neither queued nor run is lost"]
-pub(super) struct OwnedEntry(NonNull<Entry>);
+pub(in crate::scheduler) struct OwnedEntry(NonNull<Entry>);
 
 impl OwnedEntry {
     /// Takes ownership of an entry.
@@ -311,7 +310,7 @@ impl OwnedEntry {
     /// The entry is in no queue, and stays valid at its address until it runs. It has no other owner. It may run as
     /// soon as it is queued.
     #[inline]
-    pub(super) unsafe fn new(entry: NonNull<Entry>) -> Self {
+    pub(in crate::scheduler) unsafe fn new(entry: NonNull<Entry>) -> Self {
         OwnedEntry(entry)
     }
 
@@ -324,6 +323,13 @@ impl OwnedEntry {
     #[inline]
     pub(super) fn into_raw(self) -> NonNull<Entry> {
         self.0
+    }
+
+    /// Runs the entry's job, and the work that it resumes.
+    #[inline]
+    pub(in crate::scheduler) fn run(self) {
+        // SAFETY: an owned entry is in no queue, and this is the only run: `self` is consumed.
+        unsafe { self.into_item().run() };
     }
 
     /// Returns the item of the entry, without its kind.

@@ -29,15 +29,15 @@ use crate::sync::lock;
 
 /// A set of priority levels: bit `n` is the level with number `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Levels(usize);
+pub(in crate::scheduler) struct Levels(usize);
 
 impl Levels {
-    pub(super) const ALL: Levels = Levels(0b11111);
+    pub(in crate::scheduler) const ALL: Levels = Levels(0b11111);
     /// The levels that precede the queues of the workers.
     pub(super) const URGENT: Levels = Levels(0b11000);
     pub(super) const DEFAULT: Levels = Levels(0b00100);
 
-    pub(super) const fn of(level: Priority) -> Levels {
+    pub(in crate::scheduler) const fn of(level: Priority) -> Levels {
         Levels(1 << level as usize)
     }
 
@@ -65,7 +65,8 @@ pub(super) struct Injector {
     lists: Mutex<Lists>,
 }
 
-struct Lists {
+/// Five intrusive FIFO lists, one for each priority. Their owner has a lock for them.
+pub(in crate::scheduler) struct Lists {
     lists: [List<Entry, Beside<Entry>>; 5],
     /// The occupied levels.
     occupied: Levels,
@@ -85,22 +86,13 @@ impl Injector {
     pub(super) fn new() -> Self {
         Injector {
             occupied: AtomicUsize::new(0),
-            lists: Mutex::new(Lists {
-                lists: [const { List::new() }; 5],
-                occupied: Levels(0),
-                generation: 0,
-                closed: true,
-                stamp: 0,
-            }),
+            lists: Mutex::new(Lists::new()),
         }
     }
 
     /// Begins a new generation, and returns its number.
     pub(super) fn open(&self) -> u32 {
-        let mut lists = lock(&self.lists);
-        lists.closed = false;
-        lists.generation = lists.generation.wrapping_add(1);
-        lists.generation
+        lock(&self.lists).open()
     }
 
     /// Refuses pushes from now on, unless entries are queued. Returns whether it does.
@@ -119,11 +111,8 @@ impl Injector {
     /// Appends an entry to the list of its level. Returns it if the pool has ended.
     pub(super) fn push(&self, entry: OwnedEntry, generation: u32) -> Result<(), OwnedEntry> {
         let mut lists = lock(&self.lists);
-        if lists.closed || lists.generation != generation {
-            return Err(entry);
-        }
         let before = lists.occupied;
-        lists.link(entry);
+        lists.push(entry, generation)?;
         self.publish(before, lists.occupied);
         Ok(())
     }
@@ -131,10 +120,10 @@ impl Injector {
     /// Takes the oldest entry of the highest occupied level in `levels`.
     pub(super) fn pop(&self, levels: Levels) -> Option<OwnedEntry> {
         let mut lists = lock(&self.lists);
-        let level = lists.occupied.and(levels).highest()?;
-        let entry = lists.lists[level].first()?;
-        // SAFETY: the entry was found in the list of this level.
-        Some(unsafe { self.take_out(&mut lists, entry, level) })
+        let before = lists.occupied;
+        let entry = lists.pop(levels)?;
+        self.publish(before, lists.occupied);
+        Some(entry)
     }
 
     /// Takes the newest entry of all levels.
@@ -164,8 +153,7 @@ impl Injector {
     unsafe fn take_out(&self, lists: &mut Lists, entry: NonNull<Entry>, level: usize) -> OwnedEntry {
         let before = lists.occupied;
         // SAFETY: the contract of this function.
-        let entry = unsafe { lists.unlink(entry, level) };
-        entry.get().set_place(EntryPlace::Nowhere);
+        let entry = unsafe { lists.take_out(entry, level) };
         self.publish(before, lists.occupied);
         entry
     }
@@ -177,21 +165,11 @@ impl Injector {
     /// The entry is valid.
     pub(super) unsafe fn raise(&self, entry: NonNull<Entry>) -> bool {
         let mut lists = lock(&self.lists);
-        // SAFETY: the entry is valid, by the contract of this function.
-        let this = unsafe { entry.as_ref() };
-        let EntryPlace::Injector(level) = this.place() else {
-            return false;
-        };
-        // If another thread raised it higher and has moved it, the entry keeps its position.
-        if level != this.level() {
-            let before = lists.occupied;
-            // Its place does not change in between, so a thread that raises it further waits for the lock.
-            // SAFETY: under the lock, the place is exact, so the entry is in the list of `level`.
-            let entry = unsafe { lists.unlink(entry, level as usize) };
-            lists.link(entry);
-            self.publish(before, lists.occupied);
-        }
-        true
+        let before = lists.occupied;
+        // SAFETY: the contract of this function.
+        let found = unsafe { lists.raise(entry) };
+        self.publish(before, lists.occupied);
+        found
     }
 
     /// Publishes the occupied levels. The caller holds the lock. If they did not change, the lock orders the previous
@@ -204,6 +182,100 @@ impl Injector {
 }
 
 impl Lists {
+    /// Creates empty lists that refuse all pushes until they are opened.
+    pub(in crate::scheduler) fn new() -> Self {
+        Lists {
+            lists: [const { List::new() }; 5],
+            occupied: Levels(0),
+            generation: 0,
+            closed: true,
+            stamp: 0,
+        }
+    }
+
+    /// Begins a new generation, and returns its number.
+    pub(in crate::scheduler) fn open(&mut self) -> u32 {
+        self.closed = false;
+        self.generation = self.generation.wrapping_add(1);
+        self.generation
+    }
+
+    /// Refuses pushes from now on.
+    pub(in crate::scheduler) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(in crate::scheduler) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Returns whether pushes of this generation are accepted.
+    pub(in crate::scheduler) fn accepts(&self, generation: u32) -> bool {
+        !self.closed && self.generation == generation
+    }
+
+    /// Appends an entry to the list of its level. Returns it if pushes of its generation are refused.
+    pub(in crate::scheduler) fn push(&mut self, entry: OwnedEntry, generation: u32) -> Result<(), OwnedEntry> {
+        if !self.accepts(generation) {
+            return Err(entry);
+        }
+        self.link(entry);
+        Ok(())
+    }
+
+    /// Takes the oldest entry of the highest occupied level in `levels`, to run it.
+    pub(in crate::scheduler) fn pop(&mut self, levels: Levels) -> Option<OwnedEntry> {
+        let level = self.occupied.and(levels).highest()?;
+        let entry = self.lists[level].first()?;
+        // SAFETY: the entry was found in the list of this level.
+        Some(unsafe { self.take_out(entry, level) })
+    }
+
+    /// Takes an entry, to queue it in the global pool. A thread that raises it meanwhile waits until it is queued there.
+    pub(in crate::scheduler) fn pop_to_forward(&mut self) -> Option<OwnedEntry> {
+        let level = self.occupied.highest()?;
+        let entry = self.lists[level].first()?;
+        // SAFETY: the entry was found in the list of this level.
+        let entry = unsafe { self.unlink(entry, level) };
+        // The mark comes first: a thread that reads the new place then reads the mark, too.
+        entry.get().set_forwarded();
+        entry.get().set_coming();
+        Some(entry)
+    }
+
+    /// Moves a raised entry to the list of its level. Returns `false` if the entry is not in these lists.
+    ///
+    /// # Safety
+    ///
+    /// The entry is valid. If its place is an injector and it is not forwarded, it is in these lists.
+    pub(in crate::scheduler) unsafe fn raise(&mut self, entry: NonNull<Entry>) -> bool {
+        // SAFETY: the entry is valid, by the contract of this function.
+        let this = unsafe { entry.as_ref() };
+        let EntryPlace::Injector(level) = this.place() else {
+            return false;
+        };
+        // If another thread raised it higher and has moved it, the entry keeps its position.
+        if level != this.level() {
+            // Its place does not change in between, so a thread that raises it further waits for the lock.
+            // SAFETY: under the lock, the place is exact, so the entry is in the list of `level`.
+            let entry = unsafe { self.unlink(entry, level as usize) };
+            self.link(entry);
+        }
+        true
+    }
+
+    /// Takes an entry out of its list, to run it.
+    ///
+    /// # Safety
+    ///
+    /// The entry is in the list of `level`.
+    unsafe fn take_out(&mut self, entry: NonNull<Entry>, level: usize) -> OwnedEntry {
+        // SAFETY: the contract of this function.
+        let entry = unsafe { self.unlink(entry, level) };
+        entry.get().set_place(EntryPlace::Nowhere);
+        entry
+    }
+
     /// Appends an entry to the list of its level.
     fn link(&mut self, entry: OwnedEntry) {
         let level = entry.get().level();

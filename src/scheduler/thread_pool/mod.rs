@@ -50,9 +50,13 @@ mod worker;
 
 pub use builder::{BuildError, ThreadPoolBuilder};
 pub(crate) use entry::{Entry, EntryKind};
+pub(super) use entry::{EntryPlace, OwnedEntry};
+pub(super) use injector::{Levels, Lists};
 pub use join::join;
 pub(crate) use party::Party;
 pub use pool::ThreadPool;
+pub(super) use pool::forward;
+pub(super) use schedule::raise_forwarded;
 pub use schedule::{PoolSchedule, PoolScheduler};
 pub use scope::{Scope, scope};
 pub(crate) use worker::Worker;

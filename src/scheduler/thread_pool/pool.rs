@@ -11,6 +11,7 @@ use super::schedule::PoolScheduler;
 use super::shared::PoolShared;
 use super::spare::SpareConfig;
 use super::worker::Worker;
+use crate::scheduler::hosted::while_blocked;
 use crate::sync::{lock, thread};
 use crate::{Scheduler, Sender, Transfer, sync_wait};
 
@@ -229,7 +230,7 @@ mod global {
     /// Queues an entry that an ended pool refused in the global pool. If there is none, returns the entry's job to run
     /// here.
     #[cold]
-    pub(in super::super) fn forward(entry: OwnedEntry) -> Transfer {
+    pub(in crate::scheduler) fn forward(entry: OwnedEntry) -> Transfer {
         let Ok(pool) = try_global() else {
             return entry.into_transfer();
         };
@@ -246,11 +247,13 @@ mod global {
     }
 }
 #[cfg(not(loom))]
-pub(super) use global::{forward, forwarded_to};
+pub(in crate::scheduler) use global::forward;
+#[cfg(not(loom))]
+pub(super) use global::forwarded_to;
 
 /// Returns the entry's job to run here: a model has no global pool.
 #[cfg(loom)]
-pub(super) fn forward(entry: OwnedEntry) -> Transfer {
+pub(in crate::scheduler) fn forward(entry: OwnedEntry) -> Transfer {
     entry.into_transfer()
 }
 
@@ -270,15 +273,18 @@ impl Drop for ThreadPool {
             Some(worker) => shared.end_and_wait(worker, generation),
             None => shared.idle.0.close(&shared.seats),
         }
-        for thread in self.threads.drain(..) {
-            // A worker never panics: it would have aborted.
-            let _ = thread.join();
-        }
-        // All spare threads were started before the last worker ended.
-        let spares = mem::take(&mut *lock(&self.start.handles));
-        for thread in spares {
-            let _ = thread.join();
-        }
+        let threads = self.threads.drain(..);
+        while_blocked(|| {
+            for thread in threads {
+                // A worker never panics: it would have aborted.
+                let _ = thread.join();
+            }
+            // All spare threads were started before the last worker ended.
+            let spares = mem::take(&mut *lock(&self.start.handles));
+            for thread in spares {
+                let _ = thread.join();
+            }
+        });
     }
 }
 

@@ -102,6 +102,24 @@ impl PoolScheduler {
     }
 }
 
+/// Moves a raised entry that was forwarded to the global pool to its new level there. Returns `Ok(false)` if it is not at
+/// `place`, so that its place has to be read again.
+///
+/// # Safety
+///
+/// The entry is valid until this returns. It is forwarded, so it is queued in no other pool.
+pub(in crate::scheduler) unsafe fn raise_forwarded(
+    entry: NonNull<Entry>,
+    place: EntryPlace,
+) -> Result<bool, OwnedEntry> {
+    match forwarded_to() {
+        // SAFETY: the contract of this function.
+        Some(pool) => unsafe { pool.shared.move_up(entry, place, pool.generation) },
+        // No pool has it: its job is returned to a driver, or has run.
+        None => Ok(true),
+    }
+}
+
 impl Scheduler for PoolScheduler {
     type Schedule = PoolSchedule;
     const INFALLIBLE: bool = true;

@@ -11,6 +11,7 @@ use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use super::builder::ThreadHooks;
 use super::seat::ThreadRecord;
 use super::shared::{self, PoolShared};
 use super::worker::Worker;
@@ -25,7 +26,7 @@ pub(super) struct SpareConfig {
     /// The names of the workers, by seat. A spare thread's name extends the one of the seat that it was started for.
     pub(super) names: Vec<String>,
     pub(super) stack_size: Option<usize>,
-    pub(super) on_start: Arc<dyn Fn(usize) + Send + Sync>,
+    pub(super) hooks: ThreadHooks,
     /// The largest number of spare threads.
     pub(super) most: usize,
     /// The started threads. The drop of the pool, which owns a reference to this, joins them.
@@ -108,10 +109,10 @@ impl PoolShared {
             builder = builder.stack_size(bytes);
         }
         self.arrive();
-        let on_start = start.on_start.clone();
+        let hooks = start.hooks.clone();
         let index = self.seats.len() + number;
         // The caller is about to wait, and must not unwind. So a panic counts as a refusal of the system.
-        let spawned = Panic::catch(|| builder.spawn(move || work(self, generation, record, index, on_start)));
+        let spawned = Panic::catch(|| builder.spawn(move || work(self, generation, record, index, &hooks)));
         match spawned {
             Ok(Ok(handle)) => {
                 inner.started += 1;
@@ -139,12 +140,22 @@ fn work(
     generation: u32,
     record: &'static ThreadRecord,
     index: usize,
-    on_start: Arc<dyn Fn(usize) + Send + Sync>,
+    hooks: &ThreadHooks,
 ) {
-    // The panic hook has reported a panic of `on_start`. The thread works nevertheless.
-    discard(Panic::catch(|| on_start(index)));
-    drop(on_start);
-    shared.idle.0.arrive();
-    Worker::spare(shared, generation, record, index).run();
-    shared::part(shared, generation);
+    let run = || {
+        shared.idle.0.arrive();
+        Worker::spare(shared, generation, record, index).run();
+        shared::part(shared, generation);
+    };
+    let (ran, wrapped) = hooks.wrap(index, || {
+        // The panic hook has reported a panic of `on_start`. The thread works nevertheless.
+        discard(hooks.start(index));
+        run();
+    });
+    discard(wrapped);
+    if !ran {
+        // The caller counts on this thread.
+        discard(hooks.start(index));
+        run();
+    }
 }

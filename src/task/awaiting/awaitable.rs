@@ -139,6 +139,7 @@ awaitable!(
 awaitable!(
     infallible
     [] InlineSchedule,
+    [] HostedSchedule,
     [] RunLoopSchedule<'static>,
     [] TaskSchedule<'static>,
     [] TimerSchedule,

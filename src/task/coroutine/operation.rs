@@ -198,7 +198,7 @@ fn ask_for_home<N: Env>(env: &N) -> Option<LocalHome> {
     let home = env.get::<LocalHome>().filter(|home| home.is_scheduler(&scheduler));
     let moves = match &home {
         Some(home) => !home.is_here(),
-        None => (scheduler.native()).is_some_and(|queue| queue.pool() != 0 || queue.is_inline()),
+        None => scheduler.native().is_some_and(|queue| queue.moves()),
     };
     if moves {
         let why = "a local task stays on its thread, and this scheduler does not: write `sync_wait(task)`, or \
