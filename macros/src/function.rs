@@ -130,9 +130,9 @@ impl Function {
         }
     }
 
-    /// Returns a plain function that contains this one and runs it. Called only after [`check`](Function::check)
-    /// succeeded.
-    pub(crate) fn wrapped(self, attribute: &str) -> TokenStream {
+    /// Returns a plain function that contains this one and passes its future to the function at the path `runner`. Called only
+    /// after [`check`](Function::check) succeeded.
+    pub(crate) fn wrapped(self, attribute: &str, runner: &str) -> TokenStream {
         let (Some(keyword), Some(name), Some(parameters), Some(body)) =
             (self.keyword, self.name, self.parameters, self.body)
         else {
@@ -149,7 +149,7 @@ impl Function {
         inside.extend([TokenTree::from(body)]);
         let nothing = Group::new(Delimiter::Parenthesis, TokenStream::new());
         let call = [TokenTree::from(name), nothing.into()].into_iter().collect();
-        inside.extend(text("::bowline::task::block_on"));
+        inside.extend(text(runner));
         inside.extend([TokenTree::from(Group::new(Delimiter::Parenthesis, call))]);
 
         let mut outside = text(attribute);

@@ -1,0 +1,14 @@
+//! bowline and tokio together.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+#[cfg(feature = "cancellation-token")]
+mod cancellation;
+#[cfg(feature = "hyper")]
+mod hyper;
+#[cfg(feature = "macros")]
+mod main_attribute;
+mod places;
+mod pool;
+mod scheduler;
