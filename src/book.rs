@@ -3,6 +3,7 @@
 #![doc = "[Schedulers]: schedulers"]
 #![doc = "[Tasks]: tasks"]
 #![doc = "[Structured concurrency]: structured_concurrency"]
+#![doc = "[I/O]: io"]
 #![doc = "[Scopes]: scopes"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
@@ -39,6 +40,7 @@ pub mod concepts {}
 #[doc = "[`Scheduler`]: crate::Scheduler"]
 #[doc = "[own scheduler]: writing_your_own#a-scheduler"]
 #[doc = "[every algorithm]: algorithms"]
+#[doc = "[I/O]: io"]
 #[doc = "[Blocking in a task]: tasks#blocking-in-a-task"]
 #[doc = "[abort]: concepts#destructors-that-panic"]
 #[doc = ""]
@@ -79,6 +81,14 @@ pub mod tasks {}
 #[doc = ""]
 #[doc = include_str!("../docs/structured-concurrency.md")]
 pub mod structured_concurrency {}
+
+// The code of this page needs `bowline-tokio`, whose documentation tests run it.
+#[cfg(not(doctest))]
+#[doc = "[hosted]: schedulers#on-another-executor"]
+#[doc = "[Futures of other crates]: tasks#futures-of-other-crates"]
+#[doc = ""]
+#[doc = include_str!("../docs/io.md")]
+pub mod io {}
 
 #[doc = "[`CountingScope`]: crate::scope::CountingScope"]
 #[doc = "[`SimpleCountingScope`]: crate::scope::SimpleCountingScope"]

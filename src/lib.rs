@@ -5,6 +5,7 @@
 #![doc = "[schedulers]: book::schedulers"]
 #![doc = "[tasks]: book::tasks"]
 #![doc = "[structured concurrency]: book::structured_concurrency"]
+#![doc = "[I/O]: book::io"]
 #![doc = "[every algorithm]: book::algorithms"]
 #![doc = "[writing your own]: book::writing_your_own"]
 #![doc = "[Performance]: book::performance"]

@@ -1,8 +1,9 @@
 //! Building a `ThreadPool`, and requests that cannot be met.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use crate::common::*;
@@ -251,4 +252,85 @@ fn a_pinned_worker_stays_on_one_processor() {
     assert_eq!(processors.iter().collect::<HashSet<_>>().len(), workers);
     let free = ThreadPool::new(1);
     assert_eq!(free.install(allowed), allowed());
+}
+
+#[test]
+fn every_thread_runs_inside_of_around() {
+    thread_local!(static INSIDE: Cell<Option<usize>> = const { Cell::new(None) });
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counts = ended.clone();
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .on_start(|_| assert!(INSIDE.get().is_some(), "it starts inside"))
+        .around(move |index, run| {
+            INSIDE.set(Some(index));
+            run();
+            // A second call does nothing.
+            run();
+            counts.fetch_add(1, SeqCst);
+        })
+        .build()
+        .unwrap();
+    // The only thread waits, and a spare one runs the inner job.
+    let both = pool.install(|| {
+        let inner = sync_wait(pool.scheduler().schedule().then(|()| INSIDE.get())).unwrap();
+        (INSIDE.get(), inner)
+    });
+    assert_eq!(both, (Some(0), Some(1)));
+    assert_eq!(ended.load(SeqCst), 0);
+    drop(pool);
+    assert_eq!(ended.load(SeqCst), 2, "the drop waits for the end of the function");
+}
+
+#[test]
+fn an_around_that_panics_or_does_not_run_builds_no_pool() {
+    let panics = ThreadPool::builder().threads(3).around(|index, run| {
+        if index == 1 {
+            quiet_panic();
+        }
+        run();
+    });
+    assert!(matches!(panics.build(), Err(BuildError::OnStart { index: 1, .. })));
+    let returns = ThreadPool::builder().threads(2).around(|index, run| {
+        if index == 0 {
+            run();
+        }
+    });
+    let error = returns.build().unwrap_err();
+    assert!(matches!(error, BuildError::NotRun { index: 1 }));
+    assert_eq!(error.to_string(), "`around` returned without running worker 1");
+}
+
+#[test]
+fn a_spare_thread_works_whatever_around_does() {
+    for panics in [false, true] {
+        let pool = ThreadPool::builder()
+            .threads(1)
+            .around(move |index, run| {
+                if index == 0 {
+                    run();
+                } else if panics {
+                    quiet_panic();
+                }
+            })
+            .build()
+            .unwrap();
+        let six = pool.install(|| sync_wait(pool.scheduler().schedule().then(|()| 6)).unwrap());
+        assert_eq!(six, 6);
+        assert_eq!(pool.spare_threads(), 1);
+    }
+}
+
+#[test]
+fn a_panic_after_the_end_does_not_reach_the_drop() {
+    let pool = ThreadPool::builder()
+        .threads(2)
+        .around(|_, run| {
+            run();
+            quiet_panic();
+        })
+        .build()
+        .unwrap();
+    assert_eq!(pool.install(|| 1), 1);
+    drop(pool);
 }

@@ -81,3 +81,8 @@ pub use cancellation::{StopFollowing, with_cancellation_token};
 pub use main_function::{Main, block_on};
 pub use pool::{inside, pool};
 pub use scheduler::TokioScheduler;
+
+/// Runs the code of the book's chapter.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/io.md")]
+pub mod book {}

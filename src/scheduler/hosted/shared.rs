@@ -331,7 +331,7 @@ impl HostedState {
             return None;
         }
         self.taken = self.taken.wrapping_add(1);
-        let in_turn = if self.taken % TURN == 0 {
+        let in_turn = if self.taken.is_multiple_of(TURN) {
             let level = Priority::ALL[self.taken / TURN % Priority::ALL.len()];
             self.lists.pop(Levels::of(level))
         } else {

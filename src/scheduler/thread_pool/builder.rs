@@ -46,8 +46,11 @@ pub struct ThreadPoolBuilder {
 #[derive(Clone)]
 pub(super) struct ThreadHooks {
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
-    around: Arc<dyn Fn(usize, &mut dyn FnMut()) + Send + Sync>,
+    around: Arc<Around>,
 }
+
+/// A function that calls its second argument, the run of a thread.
+type Around = dyn Fn(usize, &mut dyn FnMut()) + Send + Sync;
 
 impl ThreadHooks {
     /// Calls the function of [`on_start`](ThreadPoolBuilder::on_start).

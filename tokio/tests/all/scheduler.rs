@@ -235,8 +235,11 @@ fn a_runtime_has_one_scheduler() {
     assert!(format!("{scheduler:?}").starts_with("TokioScheduler(HostedScheduler"));
 }
 
+/// A way to end a runtime, with its name.
+type End = (&'static str, fn(Runtime));
+
 /// Every way to end a runtime.
-fn ends() -> [(&'static str, fn(Runtime)); 3] {
+fn ends() -> [End; 3] {
     [
         ("drop", drop),
         ("shutdown_timeout", |runtime| {
