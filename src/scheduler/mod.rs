@@ -16,6 +16,8 @@
 mod elsewhere;
 mod erased;
 #[cfg(feature = "std")]
+mod hop;
+#[cfg(feature = "std")]
 mod hosted;
 mod infallible;
 mod inline;
@@ -33,6 +35,8 @@ pub(crate) use elsewhere::elsewhere;
 #[cfg(feature = "std")]
 pub(crate) use erased::hop_to;
 pub use erased::{TaskSchedule, TaskScheduler};
+#[cfg(feature = "std")]
+pub(crate) use hop::{Hop, HopTo, HopVtable};
 #[cfg(feature = "std")]
 pub use hosted::{Host, HostedDriver, HostedSchedule, HostedScheduler};
 #[cfg(feature = "std")]

@@ -43,12 +43,11 @@
 // | a local task stays on its thread | `!Send` types, and a run-time check that aborts (`coroutine::homed`) |
 // | reference counts do not overflow | `memory::Count`, and the check in `frame::state` |
 
-// The layers: frame, strand, running, awaiting, coroutine, children. Each names only those before it, as `scripts/layers` checks.
+// The layers: frame, strand, awaiting, coroutine, children. Each names only those before it, as `scripts/layers` checks.
 mod awaiting;
 mod children;
 mod coroutine;
 mod frame;
-mod running;
 mod strand;
 
 // The public features, a file each.
@@ -85,7 +84,6 @@ pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_dea
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
-pub(crate) use running::{HopTo, HopVtable};
 pub use shield::{Shield, shield};
 pub use strand::{TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};

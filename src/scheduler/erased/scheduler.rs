@@ -15,10 +15,10 @@ use super::vtable::{SchedulerVtable, VtableOf, type_id};
 use crate::memory::Words;
 #[cfg(feature = "alloc")]
 use crate::memory::{AnyAllocator, Count, OutOfMemoryError, OwnedMemory};
+#[cfg(feature = "std")]
+use crate::scheduler::{HopTo, HopVtable};
 use crate::sender::demand::demand;
 use crate::sender::native::Native;
-#[cfg(feature = "std")]
-use crate::task::{HopTo, HopVtable};
 use crate::{Identity, Scheduler};
 
 /// A type-erased infallible scheduler, for structs, functions and branches that are not generic over the scheduler.

@@ -10,10 +10,10 @@ use core::ptr::NonNull;
 #[cfg(feature = "alloc")]
 use crate::memory::Count;
 use crate::memory::Words;
+#[cfg(feature = "std")]
+use crate::scheduler::{HopTo, HopVtable};
 use crate::sender::native::RawNative;
 use crate::sender::port::{PortEnv, PortReceiver};
-#[cfg(feature = "std")]
-use crate::task::{HopTo, HopVtable};
 use crate::{Identity, Operation, Panic, Receiver, Scheduler, Sender, Transfer};
 
 /// The functions of a scheduler type. Each pointer argument is to a valid scheduler of that type.

@@ -195,7 +195,7 @@ impl Entry {
 
     /// Returns the level at which the entry waits, or will wait.
     #[inline]
-    pub(super) fn level(&self) -> Priority {
+    pub(crate) fn level(&self) -> Priority {
         Self::higher(self.level.load(Relaxed))
     }
 

@@ -1,6 +1,6 @@
 //! Awaiting senders, in tasks and in other executors.
 //!
-//! This layer is above `running`. It turns senders into futures, and knows nothing of the types of tasks.
+//! This layer is above `strand`. It turns senders into futures, and knows nothing of the types of tasks.
 //!
 //! # Key types
 //!

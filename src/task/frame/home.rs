@@ -1,7 +1,7 @@
 //! The scheduler of a frame, and the queue in which the frame waits for it.
 //!
-//! The queue of a [`Home`] is the scheduler's own, if [`Scheduler::native`] returns one. Otherwise it is a hop of the layer
-//! `running`: one schedule operation that all frames of a strand share.
+//! The queue of a [`Home`] is the scheduler's own, if [`Scheduler::native`] returns one. Otherwise it is a
+//! [`Hop`]: one schedule operation that all frames of a strand share.
 //!
 //! Each home asks its scheduler once. The scheduler is pinned in an operation, or in the frame of a child, until the task
 //! is done. So the borrow of its answer lasts as long as the home is used, and a later, different answer has no effect.
@@ -9,8 +9,10 @@
 use core::mem;
 use core::ptr::NonNull;
 
+use super::Header;
+use crate::memory::OutOfMemoryError;
 use crate::scheduler::thread_pool::{Entry, Worker};
-use crate::scheduler::{InlineScheduler, PoolSchedule, TaskScheduler};
+use crate::scheduler::{Hop, InlineScheduler, PoolSchedule, TaskScheduler, hop_to};
 use crate::sender::env::EnvDoor;
 use crate::sender::native::RawNative;
 use crate::{Priority, Scheduler, Transfer};
@@ -111,20 +113,67 @@ impl Home {
         unsafe { door.home().map(|home| *home.cast().as_ref()) }
     }
 
-    /// Creates the home of tasks on a scheduler without a queue: frames wait in a hop.
+    /// Returns the home of a task on any scheduler, with a hop of its own if the scheduler has no queue.
+    ///
+    /// # Errors
+    ///
+    /// The allocator had no memory for the hop.
     ///
     /// # Safety
     ///
-    /// The scheduler and the hop are valid, and do not move, while the home is used.
-    pub(in crate::task) unsafe fn of_hop<S: Scheduler>(scheduler: &S, hop: RawNative) -> Self {
+    /// - The scheduler is valid, and does not move, while the home is used.
+    /// - `frame` is about to be started, and `owner` is the operation that calls [`take_back`](Home::take_back) when it is
+    ///   done.
+    #[inline]
+    pub(in crate::task) unsafe fn of<S: Scheduler>(
+        scheduler: &S,
+        frame: NonNull<Header>,
+        owner: NonNull<()>,
+    ) -> Result<Self, OutOfMemoryError> {
         // SAFETY: the caller's promise.
-        unsafe { Home::new(scheduler, hop, Locality::Hop) }
+        unsafe {
+            match Home::of_queue(scheduler) {
+                Some(home) => Ok(home),
+                None => Home::of_new_hop(scheduler, frame, owner),
+            }
+        }
     }
 
-    /// Returns the hop that frames wait in, if the scheduler has no queue.
+    /// # Safety
+    ///
+    /// As for [`of`](Home::of).
+    #[cold]
+    unsafe fn of_new_hop<S: Scheduler>(
+        scheduler: &S,
+        frame: NonNull<Header>,
+        owner: NonNull<()>,
+    ) -> Result<Self, OutOfMemoryError> {
+        let target = hop_to(scheduler);
+        let layout = target.0.layout();
+        // SAFETY: the caller's promise. The memory has the layout of the hop, and is exclusive.
+        unsafe {
+            let memory = Header::allocate(frame, layout).ok_or(OutOfMemoryError::new(layout))?;
+            Hop::write(memory.cast(), target, owner);
+            Ok(Home::new(scheduler, RawNative::of(memory.cast::<Hop>()), Locality::Hop))
+        }
+    }
+
+    /// Frees the hop, if this operation owns one.
+    ///
+    /// # Safety
+    ///
+    /// All frames that use the home are done. If the hop belongs to `operation`, `frame` is the one the home was created with.
     #[inline]
-    pub(in crate::task) fn hop(&self) -> Option<NonNull<()>> {
-        (self.locality == Locality::Hop).then(|| self.queue.handle())
+    pub(in crate::task) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
+        if self.locality == Locality::Hop {
+            // SAFETY: the caller's promise. The memory was allocated from that frame.
+            unsafe {
+                let hop = self.queue.handle();
+                if let Some(layout) = Hop::destroy(hop.cast(), operation) {
+                    Header::deallocate(frame, hop.cast(), layout);
+                }
+            }
+        }
     }
 
     /// Returns whether frames wait in a queue until a driver of the scheduler takes them. Otherwise a resumed frame is at

@@ -1,7 +1,6 @@
-//! Homes on schedulers that have no queue.
+//! A queue for the frames of tasks on a scheduler that has none.
 //!
-//! This layer is above `strand`. A [`Home`] names a scheduler and a queue. Schedulers of this crate have one. For any other, this layer
-//! makes a [`Hop`]: a queue of frames, with room for one schedule operation that they share. [`HopTo`] is the hop to schedulers of one
+//! A [`Hop`] is a queue with room for one schedule operation, which all queued frames share. [`HopTo`] is the hop to schedulers of one
 //! type; the erased scheduler has its table.
 //!
 //! # States, and who may access what
@@ -22,9 +21,8 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use crate::memory::OutOfMemoryError;
-use crate::scheduler::hop_to;
-use crate::sender::native::{Queue, RawNative};
+use super::thread_pool::Entry;
+use crate::sender::native::Queue;
 use crate::sender::receiver::receive_as_completion;
 use crate::sender::start;
 use crate::stop::NeverStop;
@@ -32,7 +30,6 @@ use crate::sync::atomic::{
     AtomicPtr, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::task::frame::{Header, Home, Polling};
 use crate::{Completion, Env, Job, NoScheduler, Panic, Priority, Receiver, Scheduler, Sender, Transfer};
 
 /// The part of a hop that does not depend on the scheduler's type.
@@ -92,84 +89,21 @@ pub(crate) struct HopVtable {
     clear: unsafe fn(NonNull<Hop>),
 }
 
-impl Home {
-    /// Returns the home of a task on any scheduler, with a hop of its own if the scheduler has no queue.
-    ///
-    /// # Errors
-    ///
-    /// The allocator had no memory for the hop.
-    ///
-    /// # Safety
-    ///
-    /// - The scheduler does not move as long as the home is used.
-    /// - `frame` is about to be started, and `owner` is the operation that calls [`take_back`](Home::take_back) when it is
-    ///   done.
-    #[inline]
-    pub(in crate::task) unsafe fn of<S: Scheduler>(
-        scheduler: &S,
-        frame: NonNull<Header>,
-        owner: NonNull<()>,
-    ) -> Result<Self, OutOfMemoryError> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match Home::of_queue(scheduler) {
-                Some(home) => Ok(home),
-                None => Home::of_new_hop(scheduler, frame, owner),
-            }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`of`](Home::of).
-    #[cold]
-    unsafe fn of_new_hop<S: Scheduler>(
-        scheduler: &S,
-        frame: NonNull<Header>,
-        owner: NonNull<()>,
-    ) -> Result<Self, OutOfMemoryError> {
-        let (vtable, target) = hop_to(scheduler);
-        // SAFETY: the caller's promise. The memory has the layout of the hop, and is exclusive; the room stays uninitialized.
-        unsafe {
-            let memory = Header::allocate(frame, vtable.layout).ok_or(OutOfMemoryError::new(vtable.layout))?;
-            let hop = memory.cast::<Hop>();
-            hop.write(Hop {
-                vtable,
-                scheduler: target,
-                waiting: AtomicPtr::new(ptr::null_mut()),
-                receiver: AtomicU8::new(OVER),
-                priority: Cell::new(None),
-                owner,
-            });
-            Ok(Home::of_hop(scheduler, RawNative::of(hop)))
-        }
-    }
-
-    /// Frees the hop, if this operation owns one.
-    ///
-    /// # Safety
-    ///
-    /// All frames that use the home are done. If the hop belongs to `operation`, `frame` is the one the home was created with.
-    #[inline]
-    pub(in crate::task) unsafe fn take_back(&self, operation: NonNull<()>, frame: NonNull<Header>) {
-        if let Some(hop) = self.hop().map(NonNull::cast::<Hop>) {
-            // SAFETY: the caller's promise. The hop is idle, and its last arrival touches it no more.
-            unsafe {
-                if hop.as_ref().owner == operation {
-                    let layout = hop.as_ref().vtable.layout;
-                    hop.drop_in_place();
-                    Header::deallocate(frame, hop.cast(), layout);
-                }
-            }
-        }
+impl HopVtable {
+    /// Returns the layout of the whole hop.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
     }
 }
 
 /// Only a home uses a hop as its queue, so every queued job is a frame.
 impl Queue for Hop {
     unsafe fn enqueue(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
-        // SAFETY: the job is that of a frame, busy and in no queue. The hop is valid until all frames that use it are done.
-        unsafe { Hop::push(this, job, Polling::new(job.cast()).level()) }
+        // SAFETY: the job is the first field of an entry. The hop is valid until all frames that use it are done.
+        unsafe {
+            let level = job.cast::<Entry>().as_ref().level();
+            Hop::push(this, job, Some(level).filter(|level| *level != Priority::Default))
+        }
     }
 
     unsafe fn enqueue_last(this: NonNull<Self>, job: NonNull<Job>) -> Transfer {
@@ -183,6 +117,46 @@ impl Queue for Hop {
 }
 
 impl Hop {
+    /// Creates a hop to a scheduler, for the tasks of an operation.
+    ///
+    /// # Safety
+    ///
+    /// The memory has the layout of the table, and is exclusive. The scheduler is of the type that the table is for, and valid as
+    /// long as the hop.
+    pub(crate) unsafe fn write(
+        this: NonNull<Hop>,
+        (vtable, scheduler): (&'static HopVtable, NonNull<()>),
+        owner: NonNull<()>,
+    ) {
+        // SAFETY: the caller's promise. The room stays uninitialized.
+        unsafe {
+            this.write(Hop {
+                vtable,
+                scheduler,
+                waiting: AtomicPtr::new(ptr::null_mut()),
+                receiver: AtomicU8::new(OVER),
+                priority: Cell::new(None),
+                owner,
+            });
+        }
+    }
+
+    /// Destroys the hop, if `owner` is the operation that it was created for. Returns the layout of its memory then.
+    ///
+    /// # Safety
+    ///
+    /// All frames that use the hop are done.
+    pub(crate) unsafe fn destroy(this: NonNull<Hop>, owner: NonNull<()>) -> Option<Layout> {
+        // SAFETY: the caller's promise. The hop is idle, and its last arrival touches it no more.
+        unsafe {
+            let layout = this.as_ref().vtable.layout;
+            (this.as_ref().owner == owner).then(|| {
+                this.drop_in_place();
+                layout
+            })
+        }
+    }
+
     /// # Safety
     ///
     /// The hop is alive until the job has run. The job is in no list, and pinned until then.
