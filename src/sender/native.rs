@@ -27,6 +27,7 @@ pub(crate) trait Queue: Sized {
     const INLINE: bool = false;
 
     /// Whether several threads run the jobs, so that a task may continue on another one. A [`pool`](Queue::pool) does.
+    #[cfg(feature = "std")]
     const MOVES: bool = false;
 
     /// Queues a frame of a task.
@@ -93,6 +94,7 @@ pub(crate) struct NativeTable {
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
     is_inline: bool,
+    #[cfg(feature = "std")]
     moves: bool,
 }
 
@@ -116,6 +118,7 @@ impl<Q: Queue> Of<Q> {
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         is_target: |queue, identity, priority| unsafe { queue.cast::<Q>().as_ref() }.is_target(identity, priority),
         is_inline: Q::INLINE,
+        #[cfg(feature = "std")]
         moves: Q::MOVES,
     };
 }

@@ -473,6 +473,40 @@ fn a_driver_may_be_polled_by_a_job_of_another() {
 }
 
 #[test]
+fn a_wait_blocks_every_driver_beneath_it() {
+    // The outer queue has another driver, which takes the job that the inner one's job waits for.
+    let (outer, mut outer_drivers) = HostedScheduler::new(2);
+    let leave = Arc::new(AtomicBool::new(false));
+    let spare = outer_drivers.pop().unwrap();
+    let mut here = ByHand::new(outer_drivers.pop().unwrap());
+    let (inner, inner_drivers) = HostedScheduler::new(1);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let notes = seen.clone();
+    queue(inner, move || {
+        let seven = sync_wait(starts_on(outer, just_from(|| 7))).unwrap();
+        notes.store(seven, SeqCst);
+    });
+    queue(outer, move || {
+        let mut driver = ByHand::new(inner_drivers.into_iter().next().unwrap());
+        assert!(driver.poll().is_pending());
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let driving = drive(spare, leave.clone());
+            eventually("the end of the wait", || seen.load(SeqCst) == 7);
+            leave.store(true, SeqCst);
+            driving.join().unwrap();
+        });
+        // Either thread may take the outer job. The other takes the one that it waits for.
+        eventually("the end of the wait", || {
+            assert!(here.poll().is_pending());
+            seen.load(SeqCst) == 7
+        });
+    });
+    assert_eq!(seen.load(SeqCst), 7);
+}
+
+#[test]
 fn a_panic_in_a_job_does_not_reach_the_host() {
     let (scheduler, mut drivers) = by_hand(1);
     let caught =

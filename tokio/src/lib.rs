@@ -86,3 +86,43 @@ pub use scheduler::TokioScheduler;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/io.md")]
 pub mod book {}
+
+/// Arguments that the attribute refuses.
+///
+/// ```compile_fail
+/// #[bowline_tokio::main(threads = 0)]
+/// async fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[bowline_tokio::main(flavor = "many")]
+/// async fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[bowline_tokio::main(flavor = "current_thread", threads = 2)]
+/// async fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[bowline_tokio::main(worker_threads = 2)]
+/// async fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[bowline_tokio::main]
+/// fn main() {}
+/// ```
+///
+/// A future that is not `Send` cannot move between the threads.
+///
+/// ```compile_fail
+/// #[bowline_tokio::main]
+/// async fn main() {
+///     let local = std::rc::Rc::new(());
+///     tokio::task::yield_now().await;
+///     drop(local);
+/// }
+/// ```
+#[cfg(all(doctest, feature = "macros"))]
+pub mod refused {}

@@ -1,7 +1,6 @@
 use core::cell::Cell;
 use core::fmt;
 use core::future::Future;
-use core::marker::PhantomData;
 use core::pin::Pin;
 use core::ptr;
 use core::task::{Context, Poll};
@@ -84,6 +83,7 @@ impl Future for HostedDriver {
             let running = Running {
                 scheduler: this.scheduler,
                 host: &raw const this.host,
+                outer: Cell::new(ptr::null()),
             };
             let _entered = running.enter();
             let mut jobs = 0;
@@ -136,14 +136,16 @@ pub(super) struct Running {
     scheduler: HostedScheduler,
     /// The field of the driver, which is borrowed for the poll.
     host: *const Option<Arc<dyn Host>>,
+    /// The poll of another driver beneath on this stack, or null. Set by `enter`.
+    outer: Cell<*const Running>,
 }
 
 impl Running {
     /// Makes this the innermost poll of the calling thread, until the result is dropped.
     fn enter(&self) -> Entered<'_> {
+        self.outer.set(RUNNING.with(|running| running.replace(self)));
         Entered {
-            outer: RUNNING.with(|running| running.replace(self)),
-            _running: PhantomData,
+            running: self,
             _loop: Innermost::become_none(),
         }
     }
@@ -177,8 +179,15 @@ impl Running {
             let replacement = HostedDriver::new(self.scheduler, slot, host.cloned());
             caught(|| host.map(|host| host.spawn(replacement)));
         }
+        // The drivers beneath are blocked, too.
+        // SAFETY: an outer poll is on the stack beneath this one.
+        let outer = unsafe { self.outer.get().as_ref() };
+        let mut wait = || match outer {
+            Some(outer) => outer.block(wait),
+            None => wait(),
+        };
         if let Some(host) = host {
-            caught(|| host.block(wait));
+            caught(|| host.block(&mut wait));
         }
         // Returns at once if the host has waited.
         wait();
@@ -193,14 +202,13 @@ fn caught<T>(function: impl FnOnce() -> T) -> Option<T> {
 
 /// Restores the previous innermost poll when it is dropped.
 struct Entered<'a> {
-    outer: *const Running,
-    _running: PhantomData<&'a Running>,
+    running: &'a Running,
     _loop: Innermost,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        RUNNING.with(|running| running.set(self.outer));
+        RUNNING.with(|running| running.set(self.running.outer.get()));
     }
 }
 
