@@ -8,7 +8,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bowline::prelude::*;
@@ -49,6 +49,58 @@ impl Handler {
 /// Returns a future that is never ready.
 fn forever() -> impl Future<Output = ()> + Send {
     std::future::pending()
+}
+
+/// A task waits for a future of another crate alone. A stop before its suspension, during it and after it drops the future.
+#[test]
+fn the_suspension_in_a_foreign_future_races_with_the_cancel() {
+    race(3, &["by the task", "by the stop"], |world, root, report| {
+        let value = world.census.value(7);
+        let inside = async move {
+            forever().await;
+            Ok(value)
+        };
+        begin_and_stop(&world, task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Stopped);
+        if report.here() { "by the task" } else { "by the stop" }
+    });
+}
+
+/// Another thread completes the future of another crate while the task is stopped: the task ends once, in one way.
+#[test]
+fn the_end_of_a_foreign_future_races_with_the_cancel() {
+    race(2, &["stopped", "value"], |world, root, report| {
+        let value = world.census.value(7);
+        let state = Arc::new(loom::sync::Mutex::new((false, None::<Waker>)));
+        let completed = state.clone();
+        let inside = async move {
+            poll_fn(move |cx| {
+                let mut state = state.lock().expect("no thread panicked");
+                state.1 = Some(cx.waker().clone());
+                if state.0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            Ok(value)
+        };
+        world.threads.spawn(move || {
+            let waker = {
+                let mut state = completed.lock().expect("no thread panicked");
+                state.0 = true;
+                state.1.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        begin_and_stop(&world, task(inside), root);
+        world.end();
+        match report.get() {
+            Ended::Value(7) => "value",
+            Ended::Stopped => "stopped",
+            other => panic!("{other:?}"),
+        }
+    });
 }
 
 /// Covers a cancellation before the handler is installed, while the operation runs, and after its end. The handler is called at
