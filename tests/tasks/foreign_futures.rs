@@ -442,6 +442,42 @@ fn values_of_bound_children_are_not_lost_in_another_executor() {
     });
 }
 
+/// What is dropped in a poll does not hide that the rest of the poll waits for a foreign future.
+#[test]
+fn a_future_that_lost_a_race_does_not_keep_the_task_waiting() {
+    /// Polls a future once, and drops it.
+    async fn lose<F: IntoFuture>(future: F) {
+        let mut future = Box::pin(future.into_future());
+        poll_fn(|cx| Poll::Ready(drop(future.as_mut().poll(cx)))).await;
+    }
+
+    async fn race_and_wait(which: usize, stop: impl FnMut()) {
+        match which {
+            0 => lose(task::sleep(HOUR)).await,
+            1 => lose(Task::new(pending::<()>())).await,
+            2 => lose(Task::new(async { task::sleep(HOUR).await })).await,
+            3 => lose(task::shield(pending::<()>())).await,
+            4 => lose(task::with_cancellation_handler(|| {}, pending::<()>())).await,
+            5 => lose(task::let_async(pending::<()>())).await,
+            6 => lose(ThreadPool::global().scheduler().schedule()).await,
+            7 => lose(task::with_timeout(HOUR, task::sleep(HOUR))).await,
+            8 => lose(task::group(async |group| group.spawn(pending::<()>()))).await,
+            _ => {}
+        }
+        stuck(stop).await;
+    }
+
+    everywhere(|place| {
+        for which in 0..10 {
+            let source = StopSource::new();
+            let work = Task::new(race_and_wait(which, stop_soon(&source)));
+            assert!(place.run(work.write_env(WithStopToken(source.token()))).is_stopped());
+            let limited = Task::new(task::with_timeout(SOON, race_and_wait(which, || {})));
+            assert_eq!(place.run(limited).unwrap(), Err(DeadlineExceeded));
+        }
+    });
+}
+
 #[test]
 fn results_of_a_group_in_a_cancelled_scope_are_delivered() {
     everywhere(|place| {

@@ -199,7 +199,9 @@ impl Header {
             if header_of(child).nested.get() == 0 {
                 // The child was never polled. Its owner frees it like one that was not started.
                 Header::unbegin(child);
-                return header_of(parent).add_pending(-1, 0);
+                header_of(parent).add_pending(-1, 0);
+                // No end of the child wakes the parent, whose poll may have noted that it waits for the child.
+                return Header::poll_again(parent).run();
             }
             // It was polled inside its parent: its next turn drops the future.
             Header::stop(child);

@@ -133,9 +133,15 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             // SAFETY: the future is not dropped yet, and structurally pinned.
             unsafe { Pin::new_unchecked(&mut *this.future) }.poll(cx)
         });
-        if let (ScopedPhase::Inside(inside), Ok(Poll::Pending)) = (&this.phase, &polled) {
-            Polling::with(|polling| _ = polling.map(|polling| inside.suspend(polling, waits_outside)));
-        }
+        Polling::with(|polling| {
+            let Some(polling) = polling else { return };
+            if let (ScopedPhase::Inside(inside), Ok(Poll::Pending)) = (&this.phase, &polled) {
+                inside.suspend(polling);
+            }
+            if waits_outside {
+                polling.waits();
+            }
+        });
         let stopped = match &this.phase {
             ScopedPhase::Inside(inside) if inside.scope().stopped.get() => Some(inside.has_stopped()),
             _ => None,
@@ -187,6 +193,14 @@ impl<F, C: Change> ScopedFuture<F, C> {
 
 impl<F, C: Change> Drop for ScopedFuture<F, C> {
     fn drop(&mut self) {
+        if let ScopedPhase::Inside(inside) = &self.phase
+            && C::HOLDS
+            && inside.is_here()
+        {
+            // The poll may have noted that it waits for this. The next poll finds out what else it waits for.
+            // SAFETY: this thread polls the frame, which is not done.
+            unsafe { Header::poll_again(inside.scope().frame) }.run();
+        }
         self.end();
     }
 }
@@ -246,7 +260,7 @@ impl<C: Change> ScopeUse<C> {
 
     /// Handles a pending future inside. Stops the scope, if it was asked to stop, and waits for futures of other crates alone:
     /// these do not hear a stop.
-    fn suspend(&self, polling: Polling<'_>, waits_outside: bool) {
+    fn suspend(&self, polling: Polling<'_>) {
         let scope = self.scope();
         // SAFETY: as for `scope`.
         let context = unsafe { &(*self.0.as_ptr()).context };
@@ -254,7 +268,7 @@ impl<C: Change> ScopeUse<C> {
         if !waits && context.token.stop_requested() && scope.waits_elsewhere() && !context.is_handled() {
             scope.stopped.set(true);
         }
-        if waits || waits_outside || C::HOLDS {
+        if waits || C::HOLDS {
             polling.waits();
         }
     }

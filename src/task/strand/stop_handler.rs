@@ -13,7 +13,7 @@ use crate::sync::atomic::{
 use crate::task::frame::{Block, BlockContent, Header, Polling};
 use crate::{Panic, Transfer};
 
-/// Returns whether the polled frame stops, although nothing that it awaits has stopped. Called after a poll in which no await of
+/// Stops the polled frame, although nothing that it awaits has stopped, and returns whether it did. Called after a poll in which no await of
 /// this crate was [found waiting](Polling::waits).
 ///
 /// A future of another crate does not know the stop token of the task. So a stop wakes the frame, and the frame drops its future
@@ -29,7 +29,12 @@ fn listens(polling: Polling<'_>) -> bool {
     if !token.stop_requested() && polling.begins_to_listen() {
         StopHandler::install(|| {}, polling, true);
     }
-    token.stop_requested() && !polling.context().is_handled() && !polling.is_held()
+    let stops = token.stop_requested() && !polling.context().is_handled() && !polling.is_held();
+    if stops {
+        // Destructors ask for it: what they block on is not part of the task.
+        polling.stop_here();
+    }
+    stops
 }
 
 /// A handler in the memory of its frame. `slot` is first, so both have the same address.
