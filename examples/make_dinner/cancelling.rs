@@ -79,10 +79,12 @@ pub(crate) async fn chop_what_can_be_chopped() -> Vec<Vegetable> {
 ///
 /// The recipe may see the cancellation and return its own error. Otherwise it is stopped at an `.await`.
 pub(crate) async fn make_dinner_in(time: Duration) -> Option<Meal> {
-    let dinner = task::with_timeout(time, async {
+    // A task of its own: the deadline is reported after the cooks have left.
+    let dinner = Task::try_new(async {
         assert!(task::deadline().is_some());
         grouped::make_dinner().await
     });
+    let dinner = task::with_timeout(time, dinner);
     match dinner.await {
         Ok(Ok(meal)) => Some(meal),
         Ok(Err(error)) => {
