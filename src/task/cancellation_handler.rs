@@ -7,8 +7,9 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll, ready};
 
-use super::frame::{self, ContextScope, Polling, Stops};
-use super::strand::{Change, Context, ScopedFuture, StopHandler};
+use super::frame::{self, Polling};
+use super::strand::StopHandler;
+use crate::sender::unwind::OnDrop;
 
 /// Runs a future, or awaits a sender, and calls `handler` if the task is cancelled before the operation has ended.
 ///
@@ -74,7 +75,7 @@ where
     F: IntoFuture,
 {
     WithCancellationHandler {
-        operation: ScopedFuture::new(operation.into_future()),
+        operation: operation.into_future(),
         output: None,
         handler: CancellationHandler::Given(handler),
         _pinned: PhantomPinned,
@@ -84,23 +85,11 @@ where
 /// The future of [`with_cancellation_handler`].
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WithCancellationHandler<H: FnOnce() + Send + 'static, F: Future> {
-    operation: ScopedFuture<F, Handled>,
+    operation: F,
     /// The operation's output, while the handler runs on another thread.
     output: Option<F::Output>,
     handler: CancellationHandler<H>,
     _pinned: PhantomPinned,
-}
-
-/// The change of a handler: it answers the stop for what does not listen inside.
-struct Handled;
-
-impl Change for Handled {
-    const HOLDS: bool = true;
-
-    unsafe fn begin(_: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
-        // SAFETY: `begin` is called with a scope that is alive.
-        unsafe { scope.as_ref() }.stops.set(Stops::Handled(context.token));
-    }
 }
 
 enum CancellationHandler<H: FnOnce() + Send + 'static> {
@@ -146,6 +135,20 @@ impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
     }
 }
 
+/// Polls an operation. Its futures of other crates are not dropped because of a stop, which the handler answers.
+fn handled<T>(poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+    Polling::with(|polling| {
+        let Some(polling) = polling else { return poll() };
+        let outside = polling.set_handled(true);
+        let _restore = OnDrop(|| _ = polling.set_handled(outside));
+        let polled = poll();
+        if polled.is_pending() {
+            polling.waits();
+        }
+        polled
+    })
+}
+
 impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler<H, F> {
     type Output = F::Output;
 
@@ -168,10 +171,7 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
         let output = match this.output.take() {
             Some(output) => output,
             // SAFETY: `operation` is structurally pinned.
-            None => match ready!(unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx, || Handled)) {
-                Some(output) => output,
-                None => return Poll::Pending,
-            },
+            None => ready!(handled(|| unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx))),
         };
         // A handler that runs on another thread must not outlive this future: the output waits for its return.
         if this.poll_removed(cx).is_pending() {
@@ -191,6 +191,8 @@ impl<H: FnOnce() + Send + 'static, F: Future> Drop for WithCancellationHandler<H
                 StopHandler::remove(installed);
                 StopHandler::release(installed);
             }
+            // The poll may have noted that it waits for this. The next poll finds out what else it waits for.
+            Polling::with(|polling| _ = polling.map(Polling::poll_again));
         }
     }
 }

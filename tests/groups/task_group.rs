@@ -976,7 +976,8 @@ fn the_first_panic_comes_out() {
         let group = Task::new(task::group(async move |group| {
             let (tell, told) = oneshot::channel::<()>();
             group.spawn(async move {
-                told.await.expect("it is told");
+                // The panic of the other child cancels this one.
+                task::shield(told).await.expect("it is told");
                 quiet_panic()
             });
             group.spawn(async move { std::panic::resume_unwind(Box::new("the first")) });

@@ -40,6 +40,9 @@ impl Header {
     ) -> Polled {
         let this = polling.frame();
         let (header, inner) = (header_of(this), header_of(child));
+        if header.flags.has(Flag::Handled) {
+            inner.flags.set(Flag::Handled, true);
+        }
         let nested = header.nested.get() + 1;
         let poll = current::poll();
         // A child with its own context may have another home, so it is not polled here.

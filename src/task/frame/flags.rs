@@ -22,6 +22,9 @@ pub(super) enum Flag {
     Waits = 32,
     /// A stop of the task wakes the frame, because it has waited for futures of other crates alone.
     Listens = 64,
+    /// The polled code is inside of a cancellation handler's operation, with no scope between: see
+    /// [`Polling::set_handled`](super::Polling::set_handled). A frame that is awaited there has it from its begin.
+    Handled = 128,
 }
 
 impl Flags {

@@ -154,10 +154,35 @@ impl<'p> Polling<'p> {
         self.header().flags.set(Flag::Waits, true);
     }
 
+    /// Polls the frame once more after this poll, because something that it has noted to wait for is gone.
+    pub(in crate::task) fn poll_again(self) {
+        // SAFETY: a frame that is polled is not done.
+        unsafe { Header::poll_again(self.frame) }.run();
+    }
+
     /// Clears the note of [`waits`](Polling::waits), and returns whether there was one.
     #[inline]
     pub(in crate::task) fn take_waits(self) -> bool {
         self.header().flags.replace(Flag::Waits, false)
+    }
+
+    /// Says whether a handler answers the stop of the context for the futures of other crates that are polled next. Returns the
+    /// answer before.
+    #[inline]
+    pub(in crate::task) fn set_handled(self, handled: bool) -> bool {
+        self.header().flags.replace(Flag::Handled, handled)
+    }
+
+    /// Returns whether a handler answers for the code that is polled: see [`set_handled`](Polling::set_handled).
+    #[inline]
+    pub(in crate::task) fn is_handled(self) -> bool {
+        self.header().flags.has(Flag::Handled)
+    }
+
+    /// Returns whether a stop of the task wakes the frame.
+    #[inline]
+    pub(in crate::task) fn listens(self) -> bool {
+        self.header().flags.has(Flag::Listens)
     }
 
     /// Returns whether this is the first call for the frame.

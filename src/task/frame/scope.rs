@@ -65,8 +65,6 @@ pub(in crate::task) enum Stops {
     Same,
     /// The scope has a source of its own, to which the stop of this token is passed on.
     PassedOn(ErasedStopToken),
-    /// The inside sees the same token, whose stop a handler answers: it does not drop futures of other crates inside.
-    Handled(ErasedStopToken),
     /// It does not.
     Never,
 }
@@ -91,6 +89,8 @@ pub(in crate::task) struct ContextScope {
     pub(in crate::task) stopped: Cell<bool>,
     /// Written before the scope has other users.
     pub(in crate::task) stops: Cell<Stops>,
+    /// The token whose stop a handler around the scope answers, if any. Written before the scope has other users.
+    pub(in crate::task) handled: Cell<Option<ErasedStopToken>>,
     /// Destroys the contents of the block, and frees it. Returns the scope around this one, which the caller leaves.
     /// Returns `None` if there is none, or if something in flight does all of this later.
     end: unsafe fn(NonNull<ContextScope>) -> Option<NonNull<ContextScope>>,
@@ -114,6 +114,7 @@ impl ContextScope {
             outer,
             stopped: Cell::new(false),
             stops: Cell::new(Stops::Same),
+            handled: Cell::new(None),
             end,
         }
     }

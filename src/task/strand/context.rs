@@ -9,7 +9,7 @@ use super::{Binding, Unit};
 use crate::Env;
 use crate::Transfer;
 use crate::sender::env::{Beneath, Look};
-use crate::stop::{ErasedStopToken, StopToken};
+use crate::stop::ErasedStopToken;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement, Polling, Stops};
 
 /// The state that a task inherits from its receiver, or from the task that spawned it.
@@ -118,34 +118,24 @@ impl Context {
 
     /// Returns the outermost token whose stop reaches this context: that of the task, unless a shield is in between.
     pub(in crate::task) fn reaching_token(&self) -> ErasedStopToken {
-        let mut token = self.token;
-        for stops in self.scopes() {
-            match stops {
-                Stops::Same | Stops::Handled(_) => {}
+        let (mut token, mut at) = (self.token, self.scope);
+        while let Some(scope) = at {
+            // SAFETY: the scope is valid as long as the context, and is a user of the scope around it.
+            let scope = unsafe { scope.as_ref() };
+            match scope.stops.get() {
+                Stops::Same => {}
                 Stops::PassedOn(outside) => token = outside,
                 Stops::Never => break,
             }
+            at = scope.outer;
         }
         token
     }
 
-    /// Returns whether a handler answers a stop that was requested. The stop of a deadline inside of the handler's scope is not
-    /// answered.
-    pub(in crate::task) fn is_handled(&self) -> bool {
-        self.scopes()
-            .take_while(|stops| !matches!(stops, Stops::Never))
-            .any(|stops| matches!(stops, Stops::Handled(token) if token.stop_requested()))
-    }
-
-    /// Iterates over the scopes around this context, the innermost first.
-    fn scopes(&self) -> impl Iterator<Item = Stops> {
-        let mut at = self.scope;
-        core::iter::from_fn(move || {
-            // SAFETY: the scope is valid as long as the context, and is a user of the scope around it.
-            let scope = unsafe { at?.as_ref() };
-            at = scope.outer;
-            Some(scope.stops.get())
-        })
+    /// Returns the token whose stop a handler around the innermost scope answers, if any.
+    pub(in crate::task) fn handled(&self) -> Option<ErasedStopToken> {
+        // SAFETY: the scope is valid as long as the context.
+        self.scope.and_then(|scope| unsafe { scope.as_ref() }.handled.get())
     }
 }
 

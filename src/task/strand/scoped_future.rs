@@ -126,8 +126,12 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
                 "a future that was polled in a task was sent to another: await it in the task where it began",
             ),
         }
-        // The notes of awaits inside this scope decide about the scope; then they count for the future around it as well.
-        let waits_outside = Polling::with(|polling| polling.is_some_and(Polling::take_waits));
+        // The notes of awaits inside this scope decide about the scope; then they count for the future around it as well. A handler
+        // around the scope is known to the scope.
+        let (waits_outside, handled) = Polling::with(|polling| match polling {
+            Some(polling) => (polling.take_waits(), polling.set_handled(false)),
+            None => (false, false),
+        });
         let polled = Panic::catch(|| {
             let _restore = this.phase.enter();
             // SAFETY: the future is not dropped yet, and structurally pinned.
@@ -138,6 +142,7 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             if let (ScopedPhase::Inside(inside), Ok(Poll::Pending)) = (&this.phase, &polled) {
                 inside.suspend(polling);
             }
+            polling.set_handled(handled);
             if waits_outside {
                 polling.waits();
             }
@@ -193,13 +198,9 @@ impl<F, C: Change> ScopedFuture<F, C> {
 
 impl<F, C: Change> Drop for ScopedFuture<F, C> {
     fn drop(&mut self) {
-        if let ScopedPhase::Inside(inside) = &self.phase
-            && C::HOLDS
-            && inside.is_here()
-        {
+        if C::HOLDS && !self.is_over() {
             // The poll may have noted that it waits for this. The next poll finds out what else it waits for.
-            // SAFETY: this thread polls the frame, which is not done.
-            unsafe { Header::poll_again(inside.scope().frame) }.run();
+            Polling::with(|polling| _ = polling.map(Polling::poll_again));
         }
         self.end();
     }
@@ -241,6 +242,11 @@ impl<C: Change> ScopeUse<C> {
         polling.hold();
         // SAFETY: the block is alive until the last user has left, and not shared yet.
         unsafe {
+            let handled = match polling.is_handled() {
+                true => Some(context.token),
+                false => polling.context().handled(),
+            };
+            block.as_ref().scope.handled.set(handled);
             block.as_ref().scope.enter_outer();
             C::begin(ScopeBlock::change(block), block.cast(), &mut context);
             (*block.as_ptr()).context = context;
@@ -265,7 +271,8 @@ impl<C: Change> ScopeUse<C> {
         // SAFETY: as for `scope`.
         let context = unsafe { &(*self.0.as_ptr()).context };
         let waits = polling.take_waits();
-        if !waits && context.token.stop_requested() && scope.waits_elsewhere() && !context.is_handled() {
+        let is_handled = || context.handled().is_some_and(|token| token.stop_requested());
+        if !waits && context.token.stop_requested() && scope.waits_elsewhere() && !is_handled() {
             scope.stopped.set(true);
         }
         if waits || C::HOLDS {

@@ -20,7 +20,13 @@ use crate::{Panic, Transfer};
 /// when that waits for such futures alone. The first call lets the stop wake the frame.
 #[inline]
 pub(in crate::task) fn stops_here(polling: Polling<'_>) -> bool {
-    polling.context().token.stop_possible() && listens(polling)
+    let token = &polling.context().token;
+    let may_stop = if polling.listens() {
+        token.stop_requested()
+    } else {
+        token.stop_possible()
+    };
+    may_stop && listens(polling)
 }
 
 #[inline(never)]
@@ -29,12 +35,17 @@ fn listens(polling: Polling<'_>) -> bool {
     if !token.stop_requested() && polling.begins_to_listen() {
         StopHandler::install(|| {}, polling, true);
     }
-    let stops = token.stop_requested() && !polling.context().is_handled() && !polling.is_held();
+    let stops = token.stop_requested() && !is_handled(polling) && !polling.is_held();
     if stops {
         // Destructors ask for it: what they block on is not part of the task.
         polling.stop_here();
     }
     stops
+}
+
+/// Returns whether a handler answers the stop of the polled frame: one around the await of the frame, or around a scope of it.
+fn is_handled(polling: Polling<'_>) -> bool {
+    polling.is_handled() || polling.context().handled().is_some_and(|token| token.stop_requested())
 }
 
 /// A handler in the memory of its frame. `slot` is first, so both have the same address.
@@ -185,6 +196,11 @@ unsafe impl<H: FnOnce() + Send + 'static> BlockContent for StopHandler<H> {
         // SAFETY: the caller's promise.
         let this = unsafe { this.as_ref() };
         this.gone.load(Acquire) && this.done.load(Acquire)
+    }
+
+    unsafe fn holds(this: NonNull<Self>) -> bool {
+        // SAFETY: the caller's promise.
+        !unsafe { this.as_ref() }.gone.load(Acquire)
     }
 }
 
