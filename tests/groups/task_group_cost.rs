@@ -48,7 +48,7 @@ fn a_group_is_one_allocation_and_each_child_at_most_one() {
             task::group(async move |group| {
                 for number in 0..children {
                     group.spawn(async move {
-                        hops(1).await;
+                        wakes_itself(1).await;
                         number
                     });
                 }
@@ -60,7 +60,9 @@ fn a_group_is_one_allocation_and_each_child_at_most_one() {
             })
             .await;
         });
-        assert!(count <= 1 + MEMORY + children, "{count} for {children} children");
+        // A child that waits for a foreign future has a block, from the slabs, by which a stop wakes it.
+        let each = if cfg!(sanitized = "address") { 2 } else { 1 };
+        assert!(count <= 1 + MEMORY + each * children, "{count} for {children} children");
     }
 }
 
@@ -88,7 +90,7 @@ fn waiting_allocates_nothing() {
         task::group(async |group| {
             let (tell, told) = oneshot::channel::<()>();
             group.spawn(async { told.await.expect("it is told") });
-            hops(2).await;
+            wakes_itself(2).await;
             group.set_limit(1);
             let mut before = 0;
             for round in 0..100 {
@@ -105,8 +107,9 @@ fn waiting_allocates_nothing() {
         })
         .await;
     });
-    // The group, the child, the channel, and the memory of the task, which grows with the first round.
-    assert!(count <= 3 + 2 * MEMORY, "{count}");
+    // The group, the child, the channel, the memory of the child, and that of the task, which grows with the first round.
+    let blocks = if cfg!(sanitized = "address") { 4 } else { 2 };
+    assert!(count <= 3 + blocks * MEMORY, "{count}");
 }
 
 /// Polls a future once, without a box, and returns whether it was pending.

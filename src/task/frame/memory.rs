@@ -29,6 +29,8 @@ use crate::sync::atomic::{
 
 /// How many blocks are looked at when the next one cannot be taken. Two, so that blocks that have ended do not pile up.
 const LOOKED_AT: usize = 2;
+/// How many times in a row a block is not needed before it is deallocated. A loop whose rounds have several awaits keeps its blocks.
+const SPARED: u8 = 16;
 
 /// A content with its head.
 #[repr(C)]
@@ -49,8 +51,8 @@ pub(super) struct BlockHead {
     /// Whether the content was destroyed. The thread that ends the block stores `true` with release. That pairs with the
     /// acquire load of the owner, which clears it to use the block again.
     has_ended: AtomicBool,
-    /// Whether the block had ended when the one before it was taken. If so twice in a row, the frame needs fewer blocks.
-    is_spare: Cell<bool>,
+    /// How many times in a row the block had ended when the one before it was taken. From [`SPARED`] on the frame needs fewer.
+    spared: Cell<u8>,
     /// Claimed by the party that ends the block, and then by the owner.
     content: Owned,
 }
@@ -212,8 +214,11 @@ impl Header {
                 let first = head_of(last).next.get();
                 let second = head_of(head_of(first).next.get());
                 let are_both_free = head_of(first).has_ended() && second.has_ended();
-                if are_both_free && !ptr::eq(head_of(first), second) && second.is_spare.replace(true) {
-                    Header::remove_after(this, first);
+                if are_both_free && !ptr::eq(head_of(first), second) {
+                    second.spared.set(second.spared.get() + 1);
+                    if second.spared.get() == SPARED {
+                        Header::remove_after(this, first);
+                    }
                 }
             }
             let taken = header.take_block(T::VTABLE);
@@ -232,7 +237,7 @@ impl Header {
         }
         head.content.claim();
         head.vtable.set(vtable);
-        head.is_spare.set(false);
+        head.spared.set(0);
         // Published by whatever makes the content known to another thread.
         head.has_ended.store(false, Relaxed);
         Some(block)
@@ -269,7 +274,7 @@ impl Header {
                 vtable: Cell::new(vtable),
                 made_for: vtable,
                 has_ended: AtomicBool::new(false),
-                is_spare: Cell::new(false),
+                spared: Cell::new(0),
                 content: Owned::new(),
             });
             Some(block)
