@@ -198,8 +198,12 @@ impl Crew {
                 allocations.so_far() - before
             })
         };
-        assert_eq!(sync_wait(task()).unwrap(), 0, "{what}, on a loop");
-        assert_eq!(sync_wait(starts_on(scheduler, task())).unwrap(), 0, "{what}, on a pool");
+        // A block that is too small for the next content is allocated anew: from the slabs, which a sanitizer switches off.
+        let most = if cfg!(sanitized = "address") { 100 } else { 0 };
+        let on_loop = sync_wait(task()).unwrap();
+        assert!(on_loop <= most, "{what}, on a loop: {on_loop}");
+        let on_pool = sync_wait(starts_on(scheduler, task())).unwrap();
+        assert!(on_pool <= most, "{what}, on a pool: {on_pool}");
     }
 }
 

@@ -449,7 +449,9 @@ fn a_shield_takes_no_memory_but_that_of_its_task() {
     let count = run_loop
         .run_until(work.write_env(WithStopToken(source.token())))
         .unwrap();
-    assert_eq!(count, 0);
+    // Without slabs, blocks that do not fit are allocated anew.
+    let most = if cfg!(sanitized = "address") { 2 } else { 0 };
+    assert!(count <= most, "{count}");
 }
 
 #[test]
