@@ -15,19 +15,24 @@ impl Seated<'_> {
     /// Queues an entry of the default level in the slot.
     ///
     /// A previous entry of the slot moves to the ring, where it is worth waking another worker. For the slot alone,
-    /// others are woken exponentially less often while the worker keeps emptying it itself.
+    /// others are woken exponentially less often while the worker keeps emptying it itself. For a task that waited for
+    /// its children they are not woken at all if a sleeper watches: the worker runs it after the children, of which it
+    /// has just ended one.
     #[inline]
     pub(super) fn push(self, entry: OwnedEntry) {
         if entry.get().is_child() {
             return self.push_child(entry);
         }
         entry.get().set_place(EntryPlace::Slot(self.seat.index));
-        let displaced = self.seat.slot.swap(entry.into_queued().into_raw(), SeqCst);
+        let item = entry.into_queued();
+        let is_parent = item.is_parent();
+        let displaced = self.seat.slot.swap(item.into_raw(), SeqCst);
         match Item::from_raw(displaced) {
             Some(item) => self.push_displaced(item),
             None => {
                 let run = self.worker.turns.from_slot.get();
-                if run == 0 || run.is_power_of_two() || !self.shared().idle.0.is_watched() {
+                let is_due = !is_parent && (run == 0 || run.is_power_of_two());
+                if is_due || !self.shared().idle.0.is_watched() {
                     self.wake_another();
                 }
             }
