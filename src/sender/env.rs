@@ -69,6 +69,8 @@ pub trait Env: Clone + Send + Sync {
 pub struct EnvDoor<'a> {
     /// The start of the search for a user's value, if the search can be made in steps.
     beneath: Option<Beneath<'a>>,
+    /// Whether that start is valid until the environment's receiver completes, and not only while this is borrowed.
+    beneath_stays: bool,
     /// The task that awaits the operation of this environment.
     awaiting: Option<Awaiting>,
     /// The home of the task whose scheduler is this environment's: a `Home`.
@@ -96,6 +98,7 @@ impl<'a> EnvDoor<'a> {
     pub(crate) fn closed() -> Self {
         EnvDoor {
             beneath: None,
+            beneath_stays: false,
             awaiting: None,
             home: None,
         }
@@ -106,8 +109,22 @@ impl<'a> EnvDoor<'a> {
     pub(crate) fn new(beneath: Beneath<'a>) -> Self {
         EnvDoor {
             beneath: Some(beneath),
+            beneath_stays: false,
             awaiting: None,
             home: None,
+        }
+    }
+
+    /// Makes a door where the search for a value continues at `beneath`, which stays.
+    ///
+    /// # Safety
+    ///
+    /// `beneath` is valid until the environment's receiver completes.
+    #[inline]
+    pub(crate) unsafe fn outside(beneath: Beneath<'a>) -> Self {
+        EnvDoor {
+            beneath_stays: true,
+            ..EnvDoor::new(beneath)
         }
     }
 
@@ -145,6 +162,18 @@ impl<'a> EnvDoor<'a> {
     #[inline]
     pub(crate) unsafe fn awaiting(&self) -> Option<Awaiting> {
         self.awaiting
+    }
+
+    /// Returns where the search for a value continues, if that is known until the environment's receiver completes.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`awaiting`](EnvDoor::awaiting).
+    #[inline]
+    pub(crate) unsafe fn beneath(&self) -> Option<Beneath<'static>> {
+        let beneath = self.beneath.as_ref().filter(|_| self.beneath_stays)?;
+        // SAFETY: the contract of `outside`, and that of this function.
+        Some(unsafe { beneath.extend() })
     }
 
     /// Returns the home of the task whose scheduler is this environment's, as the address of a `Home`.
@@ -188,10 +217,20 @@ impl Beneath<'_> {
         }
     }
 
+    #[inline]
+    pub(crate) fn place(&self) -> NonNull<()> {
+        self.place
+    }
+
+    #[inline]
+    pub(crate) fn look(&self) -> Look {
+        self.look
+    }
+
     /// # Safety
     ///
     /// The result is not used once the place is invalid.
-    unsafe fn extend(self) -> Beneath<'static> {
+    unsafe fn extend(&self) -> Beneath<'static> {
         Beneath {
             place: self.place,
             look: self.look,
@@ -442,6 +481,7 @@ impl<P: Patch, E: Env> Env for Patched<P, E> {
         EnvDoor {
             // SAFETY: the environment is borrowed for as long as the door.
             beneath: Some(unsafe { Beneath::new(NonNull::from(self).cast(), Self::look) }),
+            beneath_stays: false,
             awaiting: door.awaiting,
             home: if P::CHANGES_SCHEDULER { None } else { door.home },
         }

@@ -20,6 +20,9 @@ pub(crate) struct Port<T, E> {
     complete: Complete<T, E>,
     /// Asks the environment outside for a value of the user's own.
     look: Look,
+    /// The place for `look`, or `None` for this port. A port in a port asks the one outside of it at once, so the search
+    /// does not take longer with each box.
+    place: Option<NonNull<()>>,
     token: ErasedStopToken,
     /// The task outside that awaits this operation. Used only until the port has completed.
     awaiting: Option<Awaiting>,
@@ -83,7 +86,7 @@ impl<T: Send, E: Send> Env for PortEnv<T, E> {
     fn door(&self) -> EnvDoor<'_> {
         // SAFETY: the child has not completed, so the port is alive. The task that awaits the outside waits for the
         // inside.
-        unsafe { EnvDoor::new(self.beneath()).awaited_by(self.port.as_ref().awaiting) }
+        unsafe { EnvDoor::outside(self.beneath()).awaited_by(self.port.as_ref().awaiting) }
     }
 }
 
@@ -91,7 +94,10 @@ impl<T, E> PortEnv<T, E> {
     #[inline]
     fn beneath(&self) -> Beneath<'_> {
         // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
-        unsafe { Beneath::new(self.port.cast(), self.port.as_ref().look) }
+        unsafe {
+            let port = self.port.as_ref();
+            Beneath::new(port.place.unwrap_or(self.port.cast()), port.look)
+        }
     }
 }
 
@@ -110,14 +116,16 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
     pub(crate) fn new(receiver: R, complete: Complete<T, E>) -> Self {
         let env = receiver.env();
         let token = env.stop_token();
+        // SAFETY: the inside uses both only until it completes, before the receiver completes.
+        let (beneath, awaiting) = unsafe { (env.door().beneath(), env.door().awaiting()) };
         Outside {
             port: Port {
                 complete,
-                look: Self::look,
+                look: beneath.as_ref().map_or(Self::look, Beneath::look),
+                place: beneath.as_ref().map(Beneath::place),
                 // SAFETY: the port is used as long as this, and so the token, is alive.
                 token: unsafe { ErasedStopToken::new(&token) },
-                // SAFETY: the inside uses it only until it completes, before the receiver completes.
-                awaiting: unsafe { env.door().awaiting() },
+                awaiting,
             },
             _token: token,
             env,
