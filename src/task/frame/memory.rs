@@ -6,7 +6,7 @@
 //! Each block is one allocation of the frame's allocator. The blocks of a frame form a ring. A block that has ended stays
 //! there, and the next content that fits takes it over. So awaits that suspend in a loop allocate once. Every allocation
 //! looks at a few blocks only, and the place where it looks moves round the ring. So the cost of a block does not grow with
-//! their number, and at most about twice as many are kept as are in use.
+//! their number, and only a few times as many are kept as are in use.
 //!
 //! # Who may access what
 //!
@@ -27,8 +27,10 @@ use crate::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// How many blocks are looked at when the next one cannot be taken. Two, so that blocks that have ended do not pile up.
-const LOOKED_AT: usize = 2;
+/// How many blocks are looked at when the next one cannot be taken. More of them keep the ring shorter. At least two, so
+/// that a block that is too small is passed over for one behind it: a loop whose awaits have several sizes, nested in any
+/// order, soon has all the blocks that it needs.
+const LOOKED_AT: usize = 4;
 /// How many times in a row a block is not needed before it is deallocated. A loop whose rounds have several awaits keeps its blocks.
 const SPARED: u8 = 16;
 
@@ -254,7 +256,7 @@ impl Header {
         // SAFETY: the caller owns the memory. Destructors and the allocator are user code, which may change the ring: it is
         // read again after each of them.
         unsafe {
-            for _ in 0..LOOKED_AT {
+            for look in 1..=LOOKED_AT {
                 let Some(last) = NonNull::new(header.blocks.get()) else {
                     break;
                 };
@@ -264,7 +266,12 @@ impl Header {
                 } else if let Some(block) = header.take_block(vtable) {
                     return Some(block);
                 } else if let Some(last) = NonNull::new(header.blocks.get()) {
-                    Header::remove_after(this, last);
+                    // Too small, unless a destructor took it. The new block replaces the last one of these.
+                    if look == LOOKED_AT {
+                        Header::remove_after(this, last);
+                    } else {
+                        header.blocks.set(head_of(last).next.get().as_ptr());
+                    }
                 }
             }
             let block = Header::allocate(this, vtable.layout)?.cast::<BlockHead>();
