@@ -66,6 +66,7 @@ pub mod tasks {}
 #[doc = "[`task::let_async`]: crate::task::let_async"]
 #[doc = "[`task::detach`]: crate::task::detach"]
 #[doc = "[`task::dump`]: crate::task::dump"]
+#[doc = "[`TaskTree`]: crate::task::TaskTree"]
 #[doc = "[`TaskGroup`]: crate::task::TaskGroup"]
 #[doc = "[`SpawnOptions`]: crate::task::SpawnOptions"]
 #[doc = "[`Handle`]: crate::task::Handle"]

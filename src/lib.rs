@@ -25,6 +25,8 @@ extern crate alloc;
 pub mod adaptors;
 #[cfg(doc)]
 pub mod book;
+#[cfg(feature = "inspect")]
+mod coarse_clock;
 pub mod consumers;
 pub mod factories;
 mod memory;

@@ -66,6 +66,9 @@ pub struct Registry {
     state: AtomicUsize,
     /// The listeners, newest first. Protected by the lock bit.
     list: UnsafeCell<List<StopEntry>>,
+    /// When the stop was requested, by the coarse clock. Stored with relaxed ordering, before the callbacks are called.
+    #[cfg(feature = "inspect")]
+    stopped_at: crate::sync::atomic::AtomicU64,
 }
 
 /// Proof that this thread holds the lock. Contains the word that `unlock` stores.
@@ -108,6 +111,8 @@ impl Registry {
             Registry {
                 state: AtomicUsize::new(0),
                 list: UnsafeCell::new(List::new()),
+                #[cfg(feature = "inspect")]
+                stopped_at: crate::sync::atomic::AtomicU64::new(0),
             }
         }
     }
@@ -122,6 +127,12 @@ impl Registry {
     pub(crate) fn why(&self) -> Option<Why> {
         let state = self.state.load(Acquire);
         (state & STOPPED != 0).then_some(Why((state >> WHY) as u16))
+    }
+
+    /// Returns when the stop was requested, if that is known.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn stopped_at(&self) -> Option<std::time::Instant> {
+        crate::coarse_clock::instant(self.stopped_at.load(Relaxed))
     }
 
     /// Takes the lock, unless `state & unless` is not zero. Sets the bits of `also` in the same step. The result is for
@@ -207,6 +218,8 @@ impl Registry {
     /// Calls every callback. The caller has set the flag and holds the lock.
     #[inline(never)]
     fn fire_all(&self, locked: Locked) -> Transfer {
+        #[cfg(feature = "inspect")]
+        self.stopped_at.store(crate::coarse_clock::now(), Relaxed);
         // If a callback unwound, the others would never be called, and their operations would never complete.
         let guard = AbortOnUnwind::new();
         let mut locked = Some(locked);

@@ -286,6 +286,12 @@ impl ErasedStopToken {
         private::Raw::registry(self).and_then(Registry::why)
     }
 
+    /// Returns when the stop was requested, if that is known.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn stopped_at(&self) -> Option<std::time::Instant> {
+        private::Raw::registry(self).and_then(Registry::stopped_at)
+    }
+
     /// Returns whether both tokens have the same source, or none.
     #[cfg(feature = "std")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {

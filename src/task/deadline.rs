@@ -94,6 +94,7 @@ pub fn time_left() -> Option<Duration> {
 /// # Allocation
 ///
 /// None in a task, whose frame holds the timer; one elsewhere. The future may borrow, and need not be `Send`.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn with_deadline<F: IntoFuture>(deadline: Instant, operation: F) -> WithDeadline<F::IntoFuture> {
     WithDeadline::new(When::At(deadline), operation.into_future())
 }
@@ -119,6 +120,7 @@ pub fn with_deadline<F: IntoFuture>(deadline: Instant, operation: F) -> WithDead
 /// });
 /// assert_eq!(sync_wait(work).unwrap(), Ok(()));
 /// ```
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn with_timeout<F: IntoFuture>(duration: Duration, operation: F) -> WithDeadline<F::IntoFuture> {
     WithDeadline::new(When::After(duration), operation.into_future())
 }
@@ -164,6 +166,7 @@ impl When {
 }
 
 impl<F: Future> WithDeadline<F> {
+    #[cfg_attr(feature = "inspect", track_caller)]
     fn new(when: When, future: F) -> Self {
         WithDeadline {
             inside: ScopedFuture::new(future),

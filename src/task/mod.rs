@@ -64,6 +64,9 @@ mod scope;
 mod shield;
 mod task_local;
 mod tree;
+mod tree_format;
+#[cfg(feature = "inspect")]
+mod watchdog;
 
 pub use awaiting::{ScheduleFuture, SenderFuture, TaskEnv, TaskToken, ValueFuture};
 pub use block_on::block_on;
@@ -87,7 +90,11 @@ pub use let_async::{AsyncLet, let_async};
 pub use shield::{Shield, shield};
 pub use strand::{TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};
-pub use tree::{TaskNode, TaskState, TaskTree, dump};
+#[cfg(feature = "inspect")]
+pub use tree::dump_all;
+pub use tree::{TaskActivity, TaskNode, TaskState, TaskTree, TaskWait, dump};
+#[cfg(feature = "inspect")]
+pub use watchdog::{Watchdog, watch};
 
 pub use crate::Priority;
 pub use crate::factories::continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};

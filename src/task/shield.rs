@@ -51,6 +51,7 @@ use crate::stop::ErasedStopToken;
 /// or a `select!` that took another branch, ends it.
 ///
 /// The future may borrow, and need not be `Send`. The context of the scope is in the memory of the frame.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn shield<F: IntoFuture>(operation: F) -> Shield<F::IntoFuture> {
     Shield {
         inside: ScopedFuture::new(operation.into_future()),

@@ -137,6 +137,7 @@ impl<T: Send + Sync + 'static> TaskLocal<T> {
     ///
     /// The future's panic unwinds. A panic of the value's destructor is discarded, since the destructor may run in another
     /// task.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn scope<F: IntoFuture>(&'static self, value: T, future: F) -> TaskLocalFuture<F::IntoFuture> {
         TaskLocalFuture {
             inside: ScopedFuture::new(future.into_future()),

@@ -347,7 +347,7 @@ fn a_deep_tree_is_shown_in_a_small_stack_and_within_bounds() {
             }
             let tree = root.tree();
             assert_eq!(tree.iter().count(), 1000);
-            assert_eq!(tree.root().task(), &root);
+            assert_eq!(tree.root().unwrap().task(), &root);
             assert_eq!(
                 tree.iter().last().map(|last| (last.depth(), last.others())),
                 Some((999, 1))
@@ -396,9 +396,9 @@ fn a_dump_shows_which_children_have_not_ended() {
             let (one, two) = (arrives.recv().expect("it runs"), arrives.recv().expect("it runs"));
             let parent = one.parent().expect("a parent");
             let tree = parent.tree();
-            let shown: HashSet<_> = tree.root().children().map(|child| child.id()).collect();
+            let shown: HashSet<_> = tree.root().unwrap().children().map(|child| child.id()).collect();
             assert_eq!(shown, HashSet::from([one.id(), two.id()]));
-            assert_eq!(tree.root().state(), TaskState::Running);
+            assert_eq!(tree.root().unwrap().state(), TaskState::Running);
             assert_eq!(tree.iter().map(|node| node.depth()).collect::<Vec<_>>(), [0, 1, 1]);
             let text = tree.to_string();
             assert_eq!(text.lines().count(), 3, "{text}");
@@ -411,8 +411,8 @@ fn a_dump_shows_which_children_have_not_ended() {
             go[1].store(true, SeqCst);
             waits.join().expect("it does not panic");
             let tree = parent.tree();
-            assert_eq!(tree.root().state(), TaskState::Finished);
-            assert_eq!(tree.root().children().count(), 0);
+            assert_eq!(tree.root().unwrap().state(), TaskState::Finished);
+            assert_eq!(tree.root().unwrap().children().count(), 0);
             assert!(format!("{tree:?}").contains("Finished"));
         });
     }
@@ -425,8 +425,8 @@ fn a_dump_shows_what_was_cancelled_and_does_not_end() {
     let task = Task::new(async move {
         requests.request_stop();
         let tree = task::dump().expect("a task");
-        assert_eq!(tree.root().task(), &me());
-        tree.root().state()
+        assert_eq!(tree.root().unwrap().task(), &me());
+        tree.root().unwrap().state()
     });
     let seen = sync_wait(task.write_env(WithStopToken(source.token()))).unwrap();
     assert_eq!(seen, TaskState::Cancelled);
@@ -442,7 +442,7 @@ fn asking_races_with_the_end() {
             for task in receive {
                 // Both queries are answered, in any state.
                 assert_eq!(task.priority(), Priority::Utility);
-                assert!(task.tree().root().children().count() <= 1);
+                assert!(task.tree().root().unwrap().children().count() <= 1);
                 finished += usize::from(task.is_finished());
                 drop(task);
             }
@@ -592,7 +592,7 @@ fn a_handle_knows_its_task_after_the_end_too() {
     assert!(first.is_finished());
     assert_eq!(first, unasked.task());
     assert_ne!(first, asked.task());
-    assert_eq!(first.tree().root().state(), TaskState::Finished);
+    assert_eq!(first.tree().root().unwrap().state(), TaskState::Finished);
     drop((asked, unasked));
     assert_eq!((first.priority(), first.is_cancelled()), (Priority::Default, false));
 }
@@ -682,11 +682,12 @@ fn a_dump_names_the_child_that_a_group_waits_for_and_counts_the_others() {
             let tree = parent.tree();
             let shown: Vec<_> = tree
                 .root()
+                .unwrap()
                 .children()
                 .map(|child| (child.name(), child.state()))
                 .collect();
             assert_eq!(shown, [(Some("never ends"), TaskState::Running)]);
-            assert_eq!(tree.root().others(), 4);
+            assert_eq!(tree.root().unwrap().others(), 4);
             let text = tree.to_string();
             assert!(text.contains("\"never ends\": running, priority Default\n"), "{text}");
             assert!(text.contains("\n  4 more tasks\n"), "{text}");

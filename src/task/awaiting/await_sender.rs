@@ -9,7 +9,7 @@ use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::{AwaitBlock, Foreign, foreign, run_inline};
-use crate::task::frame::Polling;
+use crate::task::frame::{Polling, Site};
 use crate::{Completion, Sender};
 
 /// An awaited sender, created by `.await` or by [`IntoFuture::into_future`]. The first poll starts the sender.
@@ -76,10 +76,17 @@ unsafe impl<S: Send, A> Send for SenderFuture<S, A> {}
 
 impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
     /// Awaits a sender.
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub fn new(sender: S) -> Self {
+        SenderFuture::at(Site::here(), sender)
+    }
+
+    /// Awaits a sender at a place in the program.
+    #[inline]
+    pub(in crate::task) fn at(site: Site, sender: S) -> Self {
         SenderFuture {
-            awaiting: AwaitedSender(ManuallyDrop::new(AwaitStage::Sender(sender))),
+            awaiting: AwaitedSender(ManuallyDrop::new(AwaitStage::Sender(sender)), site),
             _sender: PhantomData,
         }
     }
@@ -124,6 +131,7 @@ pub struct ValueFuture<S, A = AwaitedSender<S>>(SenderFuture<S, A>);
 
 impl<S: Sender<Value: Send, Error = Infallible>> ValueFuture<S> {
     /// Awaits a sender that cannot fail.
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub fn new(sender: S) -> Self {
         ValueFuture(SenderFuture::new(sender))
@@ -147,7 +155,7 @@ crate::opaque!([S, A] ValueFuture<S, A>);
 /// The contents of a [`SenderFuture`].
 ///
 /// Dropped by hand, so that the compiler sees that the stage `Over` needs no drop.
-pub struct AwaitedSender<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<AwaitStage<S>>);
+pub struct AwaitedSender<S: Sender<Value: Send, Error: Send>>(ManuallyDrop<AwaitStage<S>>, Site);
 
 enum AwaitStage<S: Sender<Value: Send, Error: Send>> {
     Sender(S),
@@ -174,7 +182,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 sent_elsewhere();
             }
         }
-        polling.waits();
+        polling.waits_for::<S>(self.1);
         Poll::Pending
     }
 
@@ -254,7 +262,7 @@ where
                 unsafe { ptr::write(&raw mut *this.0, AwaitStage::Started(block)) };
                 // SAFETY: the future owns the block.
                 if !unsafe { block.as_ref() }.shared.core.is_done() {
-                    polling.waits();
+                    polling.waits_for::<S>(this.1);
                     return Poll::Pending;
                 }
                 this.check(block, polling)

@@ -55,6 +55,7 @@ macro_rules! awaitable {
             type Output = ::core::result::Result<<Self as $crate::Sender>::Value, <Self as $crate::Sender>::Error>;
             type IntoFuture = $crate::task::SenderFuture<Self>;
 
+            #[track_caller]
             #[inline]
             fn into_future(self) -> Self::IntoFuture {
                 $crate::task::SenderFuture::new(self)
@@ -69,6 +70,7 @@ macro_rules! awaitable {
             type Output = <Self as $crate::Sender>::Value;
             type IntoFuture = $crate::task::ValueFuture<Self>;
 
+            #[track_caller]
             #[inline]
             fn into_future(self) -> Self::IntoFuture {
                 $crate::task::ValueFuture::new(self)

@@ -99,6 +99,7 @@ impl<C: TaskContext> TaskBuilder<C> {
     ///
     /// The allocation failed. The future was dropped.
     #[inline]
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn build<T, F>(self, future: F) -> Result<Task<T, Infallible, C>, OutOfMemoryError>
     where
         T: Send + 'static,
@@ -113,6 +114,7 @@ impl<C: TaskContext> TaskBuilder<C> {
     ///
     /// The allocation failed. The future was dropped.
     #[inline]
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn try_build<T, E, F>(self, future: F) -> Result<Task<T, E, C>, OutOfMemoryError>
     where
         T: Send + 'static,

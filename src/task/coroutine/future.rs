@@ -9,7 +9,7 @@ use core::task::{Context as Cx, Poll};
 use super::Task;
 use crate::Completion;
 use crate::task::awaiting::{Foreign, conclude, foreign};
-use crate::task::frame::{Header, Polled, Polling};
+use crate::task::frame::{Header, Polled, Polling, Site};
 
 /// An awaited task, created by `.await` or by [`IntoFuture::into_future`].
 ///
@@ -28,6 +28,7 @@ use crate::task::frame::{Header, Polled, Polling};
 #[must_use = "futures do nothing until they are awaited"]
 pub struct TaskFuture<T, E> {
     stage: ManuallyDrop<TaskStage<T, E>>,
+    site: Site,
 }
 
 enum TaskStage<T, E> {
@@ -51,10 +52,12 @@ impl<T, E> Drop for TaskFuture<T, E> {
 }
 
 impl<T, E> TaskFuture<T, E> {
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub(super) fn new(task: Task<T, E>) -> Self {
         TaskFuture {
             stage: ManuallyDrop::new(TaskStage::Unstarted(task)),
+            site: Site::here(),
         }
     }
 
@@ -92,6 +95,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 *self.stage = TaskStage::Started(Task::of_frame(frame));
                 if polled == Polled::Pending {
                     polling.waits();
+                    polling.activity().awaits_around(self.site);
                     return Poll::Pending;
                 }
                 frame
@@ -115,6 +119,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
             polling.waits();
+            polling.activity().awaits_around(self.site);
             return Poll::Pending;
         }
         // The frame is freed with the result.

@@ -69,6 +69,7 @@ pub struct LocalTask<T, E = Infallible> {
 
 impl<T: 'static> LocalTask<T> {
     /// Creates a task from a future, whose output is the task's value.
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub fn new<F>(future: F) -> Self
     where
@@ -80,6 +81,7 @@ impl<T: 'static> LocalTask<T> {
 
 impl<T: 'static, E: 'static> LocalTask<T, E> {
     /// Creates a task from a future that returns a `Result`.
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub fn try_new<F>(future: F) -> Self
     where
@@ -94,6 +96,7 @@ impl<T: 'static, E: 'static> LocalTask<T, E> {
     /// # Safety
     ///
     /// Borrows of the future outlive the task's completion, or the drop of a task that is never started.
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub(in crate::task) unsafe fn of_borrowing<F: Future<Output = Result<T, E>>>(future: F) -> Self {
         LocalTask {
@@ -166,6 +169,7 @@ impl<T: 'static, E: 'static> IntoFuture for LocalTask<T, E> {
     type Output = Result<T, E>;
     type IntoFuture = LocalTaskFuture<T, E>;
 
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     fn into_future(self) -> LocalTaskFuture<T, E> {
         LocalTaskFuture {

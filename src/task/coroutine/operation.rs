@@ -172,13 +172,16 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         let outer = context.around.map(|around| unsafe { Header::unit(around.frame) });
         let context = NonNull::from(this.context.write(context));
         let parent = outer.map_or(ptr::null(), |unit| unit.as_ptr().cast_const());
-        let unit = NonNull::from(this.unit.write(Unit::new(parent)));
+        // SAFETY: the operation owns the frame, which was not started.
+        let made_at = unsafe { Header::made_at(frame) };
+        let unit = NonNull::from(this.unit.write(Unit::new(parent, made_at)));
         // SAFETY: the unit is new and not shared. The context is valid until the task is done.
         unsafe {
             unit.as_ref().set_context(context);
             if let Some(outer) = outer {
                 unit.as_ref().follow(outer);
             }
+            unit.as_ref().begin_inspection();
         }
         if let Some(local) = &this.local {
             // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.

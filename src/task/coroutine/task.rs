@@ -14,7 +14,7 @@ use super::{
 };
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::demand::demand;
-use crate::task::frame::Header;
+use crate::task::frame::{Header, Site};
 use crate::{Completes, Receiver, Scheduler, Sender};
 
 /// A coroutine: an `async` block that is a sender.
@@ -206,9 +206,13 @@ impl<T: Send + 'static, E: Send + 'static> Task<T, E> {
 }
 
 impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub(super) fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError> {
-        Frame::<P, T, E, Cx, ()>::make(future, allocator, ()).map(Task::of_frame)
+        let frame = Frame::<P, T, E, Cx, ()>::make(future, allocator, ())?;
+        // SAFETY: the frame is new.
+        unsafe { Header::set_made_at(frame, Site::here()) };
+        Ok(Task::of_frame(frame))
     }
 }
 
@@ -271,6 +275,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> IntoFuture for Task<
     type Output = Result<T, E>;
     type IntoFuture = TaskFuture<T, E>;
 
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     fn into_future(self) -> TaskFuture<T, E> {
         // The frame knows the type of its context. The future need not.

@@ -19,6 +19,8 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: the caller polls the frame. A frame to enqueue is still busy and in no queue, so its context is valid.
     unsafe {
         header.sweep_some();
+        // Before another thread can poll the frame.
+        Header::tracker(frame).as_ref().activity.suspends();
         let pending = header.pending.take();
         if header.flags.has(Flag::Requeued) {
             // The frame runs again in its next turn. It stays busy, which saves a write of the state word.
@@ -103,6 +105,7 @@ unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
             Header::stop_awaited(frame, resumed);
         }
         if header.state.has_awaits(header.pending.get()) {
+            Header::tracker(frame).as_ref().activity.ends();
             return false;
         }
         // No await is left, so every block is the frame's to destroy. That happens before the frame is done.

@@ -40,6 +40,7 @@
 //! - A frame is not done while an await is counted. So an operation in flight may point at the frame, its memory and its context.
 //! - The polling thread applies its own changes of the counts when it ends the poll. So they are exact between two polls.
 
+mod activity;
 mod aside;
 mod awaited;
 mod child;
@@ -63,6 +64,9 @@ mod waker;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
+pub(super) use self::activity::{Activity, Site};
+#[cfg(feature = "inspect")]
+pub(super) use self::activity::{ActivityKind, ActivityLook};
 pub(super) use self::child::Polled;
 use self::flags::Flags;
 pub(super) use self::home::Home;
@@ -118,10 +122,12 @@ pub(crate) struct Header {
     next_sibling: Cell<*mut Header>,
     /// The block before the one that is looked at next, or null: see [`memory`].
     blocks: Cell<*mut BlockHead>,
+    /// Where the task was made.
+    made_at: Cell<Site>,
 }
 
-/// The header is two cache lines. Atomics of a model are larger.
-const _: () = assert!(size_of::<Header>() <= 16 * size_of::<usize>() || cfg!(loom));
+/// The header is two cache lines. Atomics of a model are larger, and with inspection there is one more word.
+const _: () = assert!(size_of::<Header>() <= 16 * size_of::<usize>() || cfg!(any(loom, feature = "inspect")));
 
 impl Header {
     #[inline(always)]
@@ -147,6 +153,7 @@ impl Header {
             awaited: Cell::new(ptr::null_mut()),
             next_sibling: Cell::new(ptr::null_mut()),
             blocks: Cell::new(ptr::null_mut()),
+            made_at: Cell::new(Site::default()),
         }
     }
 
@@ -188,6 +195,28 @@ impl Header {
     pub(super) unsafe fn tracker(this: NonNull<Header>) -> NonNull<Tracker> {
         // SAFETY: the frame is not done, so it is alive; `begin_in` set a tracker.
         unsafe { NonNull::new_unchecked(this.as_ref().tracker.get().cast_mut()) }
+    }
+
+    /// Returns where the task was made.
+    ///
+    /// # Safety
+    ///
+    /// The frame is alive, and the caller has exclusive access to it.
+    #[inline]
+    pub(super) unsafe fn made_at(this: NonNull<Header>) -> Site {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.made_at.get()
+    }
+
+    /// Sets where the task was made.
+    ///
+    /// # Safety
+    ///
+    /// As for [`made_at`](Header::made_at).
+    #[inline]
+    pub(super) unsafe fn set_made_at(this: NonNull<Header>, site: Site) {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.made_at.set(site);
     }
 
     /// Returns the link for a list of queued frames. It is null while the frame is not in that list.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use core::task::Context as Cx;
 
 use super::flags::Flag;
-use super::{BlockContent, Header, Placement, frame_of};
+use super::{Activity, BlockContent, Header, Placement, Site, frame_of};
 use crate::Transfer;
 use crate::memory::OutOfMemoryError;
 use crate::sender::current;
@@ -152,6 +152,20 @@ impl<'p> Polling<'p> {
     #[inline]
     pub(in crate::task) fn waits(self) {
         self.header().flags.set(Flag::Waits, true);
+    }
+
+    /// Does what [`waits`](Polling::waits) does, and notes where the `T` is awaited.
+    #[inline]
+    pub(in crate::task) fn waits_for<T: ?Sized>(self, site: Site) {
+        self.waits();
+        self.activity().awaits::<T>(site);
+    }
+
+    /// Returns what the strand does.
+    #[inline]
+    pub(in crate::task) fn activity(self) -> &'p Activity {
+        // SAFETY: a frame that is polled is not done, and its strand ends after it.
+        unsafe { &Header::tracker(self.frame).as_ref().activity }
     }
 
     /// Polls the frame once more after this poll, because something that it has noted to wait for is gone.

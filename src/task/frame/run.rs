@@ -37,6 +37,8 @@ impl Header {
             return unsafe { resume_slowly(frame) };
         }
         header.nested.set(0);
+        // SAFETY: a busy frame is not done.
+        unsafe { Header::tracker(frame).as_ref() }.activity.runs();
         let poll = Poll::new(frame.as_ptr().cast(), publish);
         // SAFETY: this thread owns the busy frame. The vtable's `poll` does not unwind.
         let done = poll.enter_first(|| unsafe { (header.vtable.poll)(frame) });
@@ -140,6 +142,8 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             (None, true) => false,
             (None, false) => {
                 header.nested.set(0);
+                // SAFETY: a busy frame is not done.
+                unsafe { Header::tracker(frame).as_ref() }.activity.runs();
                 poll.set_frame(frame.as_ptr().cast());
                 if !resumed.is_none() {
                     // A poll that blocks publishes the jobs kept here.

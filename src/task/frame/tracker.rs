@@ -6,8 +6,8 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::Header;
 use super::moved::MovedWakers;
+use super::{Activity, Header, Site};
 use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::sync::{SpinGuard, SpinLock};
 use crate::{Priority, Transfer};
@@ -36,6 +36,8 @@ pub(in crate::task) struct Tracker {
     /// One more than the level that the strand was raised to, or zero. Stored with relaxed ordering under the lock, and
     /// also loaded without it. A thread whose load misses a raise has linked itself before, so the raising thread finds it.
     raised: AtomicU8,
+    /// What the strand does.
+    pub(in crate::task) activity: Activity,
     /// Protects the list of queued frames, and the wakers of awaits that [moved](super::moved).
     lock: SpinLock<MovedWakers>,
 }
@@ -60,12 +62,13 @@ pub(in crate::task) fn by_number(number: u8) -> Priority {
 
 impl Tracker {
     #[inline]
-    pub(in crate::task) fn new() -> Self {
+    pub(in crate::task) fn new(begun_at: Site) -> Self {
         Tracker {
             target: Cell::new(ptr::null()),
             queued: Cell::new(ptr::null_mut()),
             many: Cell::new(0),
             raised: AtomicU8::new(0),
+            activity: Activity::new(begun_at),
             lock: SpinLock::new(None),
         }
     }

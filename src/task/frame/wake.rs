@@ -55,6 +55,7 @@ impl Header {
         // SAFETY: a busy frame has a valid context. The caller owns the frame, whose first field is the entry.
         unsafe {
             let Placement { home, priority, .. } = *placement.as_ptr();
+            Header::tracker(this).as_ref().activity.is_queued();
             Tracker::queue(this, priority);
             home.enqueue(this.cast::<Entry>())
         }

@@ -51,6 +51,8 @@ pub(super) use self::locals::Locals;
 pub(super) use self::raising::{BATCH, Batch, Link, Raising, ToRaise, current_level};
 pub(super) use self::scoped_future::{Change, ScopedFuture};
 pub(super) use self::stop_handler::{StopHandler, stops_here};
+#[cfg(feature = "inspect")]
+pub(super) use self::task_ref::Roots;
 pub(super) use self::task_ref::Snapshot;
 use self::task_ref::{Facts, Record};
 pub use self::task_ref::{TaskId, TaskRef};

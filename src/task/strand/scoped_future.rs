@@ -14,13 +14,14 @@ use core::task::{Context as Cx, Poll};
 use super::Context;
 use crate::sender::unwind::OnDrop;
 use crate::stop::StopToken;
-use crate::task::frame::{Block, BlockContent, ContextScope, Header, Polling, Stopping};
+use crate::task::frame::{Block, BlockContent, ContextScope, Header, Polling, Site, Stopping};
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
 pub(in crate::task) struct ScopedFuture<F, C: Change> {
     phase: ScopedPhase<C>,
     future: ManuallyDrop<F>,
+    site: Site,
     _pinned: PhantomPinned,
 }
 
@@ -93,10 +94,12 @@ struct ScopeBlock<C> {
 unsafe impl<F: Send, C: Change> Send for ScopedFuture<F, C> {}
 
 impl<F: Future, C: Change> ScopedFuture<F, C> {
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub(in crate::task) fn new(future: F) -> Self {
         ScopedFuture {
             phase: ScopedPhase::Unpolled,
             future: ManuallyDrop::new(future),
+            site: Site::here(),
             _pinned: PhantomPinned,
         }
     }
@@ -141,6 +144,7 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             let Some(polling) = polling else { return };
             if let (ScopedPhase::Inside(inside), Ok(Poll::Pending)) = (&this.phase, &polled) {
                 inside.suspend(polling);
+                polling.activity().awaits_around(this.site);
             }
             polling.set_handled(handled);
             if waits_outside {

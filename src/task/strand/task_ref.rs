@@ -11,7 +11,11 @@ use super::{Context, Unit};
 use crate::Priority;
 use crate::memory::{Links, List, links};
 use crate::stop::{Reason, Why};
+#[cfg(feature = "inspect")]
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Arc, Mutex, lock, unique};
+#[cfg(feature = "inspect")]
+use crate::task::frame::ActivityLook;
 
 /// A reference to a task, for queries from any thread, even after the task has ended.
 ///
@@ -153,6 +157,10 @@ pub(in crate::task) struct Facts {
     pub(in crate::task) priority: Priority,
     pub(in crate::task) why: Option<Why>,
     pub(in crate::task) deadline: Option<Instant>,
+    /// The priority without raises.
+    pub(in crate::task) base: Priority,
+    /// When the stop was requested, if that is known.
+    pub(in crate::task) stopped_at: Option<Instant>,
 }
 
 impl Facts {
@@ -162,6 +170,11 @@ impl Facts {
             priority: raised.map_or(given, |raised| raised.max(given)),
             why: context.token.why(),
             deadline: context.deadline,
+            base: given,
+            #[cfg(feature = "inspect")]
+            stopped_at: context.token.stopped_at(),
+            #[cfg(not(feature = "inspect"))]
+            stopped_at: None,
         }
     }
 }
@@ -178,8 +191,11 @@ pub(in crate::task) struct Record {
     /// Held for a few instructions, and never while user code runs. The strand's end takes it, so a strand found under the lock
     /// is alive.
     state: Mutex<RecordState>,
-    /// The links to the other children of the parent. Protected by the parent's lock.
+    /// The links to the other children of the parent, or to the other roots. Protected by the parent's lock, or by that of the roots.
     siblings: Links<Record>,
+    /// Whether the record is among the [roots](Roots). Accessed by the party that links the record, and then by the end.
+    #[cfg(feature = "inspect")]
+    is_root: crate::sync::atomic::AtomicBool,
 }
 
 struct RecordState {
@@ -218,6 +234,10 @@ pub(in crate::task) struct Snapshot {
     pub(in crate::task) is_live: bool,
     /// The number of running strands below, beside the listed ones.
     pub(in crate::task) others: usize,
+    /// How many of these were left out, because there was no room.
+    pub(in crate::task) left_out: usize,
+    #[cfg(feature = "inspect")]
+    pub(in crate::task) activity: Option<ActivityLook>,
 }
 
 impl Record {
@@ -246,6 +266,8 @@ impl Record {
                 spawned: 0,
             }),
             siblings: Links::new(),
+            #[cfg(feature = "inspect")]
+            is_root: crate::sync::atomic::AtomicBool::new(false),
         }
     }
 
@@ -255,7 +277,14 @@ impl Record {
     ///
     /// The strand owns a reference to the record, and does not end before this returns. Called once.
     pub(super) unsafe fn link(&self) {
-        let Some(parent) = &self.parent else { return };
+        let Some(parent) = &self.parent else {
+            #[cfg(feature = "inspect")]
+            // SAFETY: the caller's promise. The record is alive until `end` removes it, and in no list.
+            unsafe {
+                Roots::add(self);
+            }
+            return;
+        };
         let mut state = lock(&parent.0.state);
         // SAFETY: the parent's lock is held. The record is alive until `end` removes it, and in no list.
         unsafe { state.children.push_front(NonNull::from(self)) };
@@ -275,7 +304,11 @@ impl Record {
             state.last = last;
             state.strand = None;
         }
-        let Some(parent) = &self.parent else { return };
+        let Some(parent) = &self.parent else {
+            #[cfg(feature = "inspect")]
+            Roots::remove(self);
+            return;
+        };
         let mut state = lock(&parent.0.state);
         // SAFETY: the parent's lock is held, and `link` has listed the record.
         unsafe { state.children.remove(NonNull::from(self)) };
@@ -301,6 +334,9 @@ impl Record {
                 facts: state.last,
                 is_live: false,
                 others: 0,
+                left_out: 0,
+                #[cfg(feature = "inspect")]
+                activity: None,
             };
         };
         let before = children.len();
@@ -320,6 +356,58 @@ impl Record {
             is_live: true,
             // A counted strand may be about to end, and so not be listed.
             others: running.saturating_sub(state.spawned) + (state.known - given),
+            left_out: state.known - given,
+            // SAFETY: as above.
+            #[cfg(feature = "inspect")]
+            activity: Some(unsafe { strand.as_ref() }.activity.look()),
         }
+    }
+}
+
+/// The records of the running strands without a parent, the newest first.
+#[cfg(feature = "inspect")]
+pub(in crate::task) struct Roots(List<Record>);
+
+// SAFETY: records may be used by any thread, and their links under the lock.
+#[cfg(feature = "inspect")]
+unsafe impl Send for Roots {}
+
+#[cfg(feature = "inspect")]
+static ROOTS: Mutex<Roots> = Mutex::new(Roots(List::new()));
+
+#[cfg(feature = "inspect")]
+impl Roots {
+    /// # Safety
+    ///
+    /// The record is in no list, and alive until it is [removed](Roots::remove).
+    unsafe fn add(record: &Record) {
+        let mut roots = lock(&ROOTS);
+        record.is_root.store(true, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { roots.0.push_front(NonNull::from(record)) };
+    }
+
+    /// Removes a record that may be among the roots.
+    fn remove(record: &Record) {
+        let mut roots = lock(&ROOTS);
+        if record.is_root.swap(false, Relaxed) {
+            // SAFETY: the record was added, and is removed once.
+            unsafe { roots.0.remove(NonNull::from(record)) };
+        }
+    }
+
+    /// Collects the roots, up to the capacity of `tasks`. Returns how many there are.
+    pub(in crate::task) fn look(tasks: &mut Vec<TaskRef>) -> usize {
+        let roots = lock(&ROOTS);
+        let room = tasks.capacity() - tasks.len();
+        // SAFETY: the strand of a listed record has not ended, and owns a reference to it.
+        tasks.extend(
+            roots
+                .0
+                .iter()
+                .take(room)
+                .map(|root| unsafe { TaskRef::of(root.as_ptr()) }),
+        );
+        roots.0.iter().count()
     }
 }

@@ -14,7 +14,7 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::task::frame::Tracker;
+use crate::task::frame::{Site, Tracker};
 
 /// The state that all frames of a strand share. It lives in the operation, or in the frame of a spawned child, until that is
 /// done.
@@ -59,9 +59,9 @@ impl Deref for Unit {
 impl Unit {
     /// Creates a strand that is connected or detached. It [gets its context](Unit::set_context) before it is started.
     #[inline]
-    pub(in crate::task) fn new(parent: *const Unit) -> Self {
+    pub(in crate::task) fn new(parent: *const Unit, begun_at: Site) -> Self {
         Unit {
-            tracker: Tracker::new(),
+            tracker: Tracker::new(begun_at),
             parent,
             context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
@@ -73,8 +73,8 @@ impl Unit {
 
     /// Creates a child that is [counted](Counted) with the parent.
     #[inline]
-    pub(in crate::task) fn spawned(parent: *const Unit) -> Self {
-        let mut unit = Unit::new(parent);
+    pub(in crate::task) fn spawned(parent: *const Unit, begun_at: Site) -> Self {
+        let mut unit = Unit::new(parent, begun_at);
         unit.spawned = true;
         unit
     }
@@ -111,6 +111,21 @@ impl Unit {
     pub(in crate::task) unsafe fn set_name(&self, name: Cow<'static, str>) {
         // SAFETY: the strand has not started, so it does not end before this returns.
         drop(unsafe { self.begin_record(Some(name)) });
+    }
+
+    /// Makes the strand known to those who look at all tasks.
+    ///
+    /// # Safety
+    ///
+    /// As for [`set_name`](Unit::set_name), but the strand may have a record.
+    #[inline(always)]
+    pub(in crate::task) unsafe fn begin_inspection(&self) {
+        #[cfg(feature = "inspect")]
+        {
+            crate::coarse_clock::start();
+            // SAFETY: the strand has not started, so it does not end before this returns.
+            drop(unsafe { self.task() });
+        }
     }
 
     /// Returns a reference to a task that may have ended, for its handle.

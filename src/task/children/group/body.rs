@@ -14,12 +14,13 @@ use super::state::GroupPhase;
 use crate::Panic;
 use crate::report::{Report, report};
 use crate::stop::Why;
-use crate::task::frame::{self, Polling};
+use crate::task::frame::{self, Activity, Polling, Site};
 
 /// An awaited group: the future of [`group`](super::group) and its variants.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct GroupFuture<B, F, T, O, K> {
     stage: GroupStage<B, F, O>,
+    site: Site,
     /// Invariant, like the group handle that the body gets.
     _child: PhantomData<fn(T) -> T>,
     _kind: PhantomData<fn() -> K>,
@@ -31,9 +32,11 @@ pub struct GroupFuture<B, F, T, O, K> {
 unsafe impl<B: Send, F: Send, T, O: Send, K> Send for GroupFuture<B, F, T, O, K> {}
 
 impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub(super) fn new(body: B) -> Self {
         GroupFuture {
             stage: GroupStage::Unpolled(body),
+            site: Site::here(),
             _child: PhantomData,
             _kind: PhantomData,
         }
@@ -49,6 +52,7 @@ where
     type Output = K::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<K::Output> {
+        let site = self.site;
         // SAFETY: the stage is structurally pinned.
         let stage = unsafe { self.map_unchecked_mut(|this| &mut this.stage) };
         let how = BodyPolicy {
@@ -56,8 +60,13 @@ where
             fails: K::fails,
             take_panic: TaskGroup::<T>::take_panicked,
         };
-        let (core, result) = ready!(stage.poll(cx, how, |body, core| body(TaskGroup::new(core))));
-        Poll::Ready(K::conclude(&TaskGroup::new(core), result))
+        match stage.poll(cx, how, |body, core| body(TaskGroup::new(core))) {
+            Poll::Ready((core, result)) => Poll::Ready(K::conclude(&TaskGroup::new(core), result)),
+            Poll::Pending => {
+                Activity::with(|activity| activity.awaits_around(site));
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -149,6 +158,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             // The last child wakes the frame itself, and any other waker through the group's list.
             let waker = Some(cx.waker()).filter(|waker| !self.core.is_frame(frame::frame_of(waker)));
             if !self.core.watch(waker, |lock| lock.phase == GroupPhase::Over) {
+                Activity::with(|activity| activity.awaits::<TaskGroup<()>>(Site::default()));
                 return Poll::Pending;
             }
         }

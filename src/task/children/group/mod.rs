@@ -72,6 +72,7 @@ pub use self::task_group::TaskGroup;
 /// # Allocation
 ///
 /// One for the group, and one for each child, until its result is taken.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn group<T, B, F>(body: B) -> GroupFuture<B, F, T, F::Output, Collecting>
 where
     T: Send + 'static,
@@ -116,6 +117,7 @@ where
 /// # Errors
 ///
 /// The body's error, or else the first error of a child that was not taken.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn try_group<T, E, R, B, F>(body: B) -> GroupFuture<B, F, Result<T, E>, Result<R, E>, Trying>
 where
     T: Send + 'static,
@@ -150,6 +152,7 @@ where
 /// ```
 ///
 /// [`next`](TaskGroup::next) has no result here, and waits until no child runs. Everything else is as for [`group`].
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn discarding_group<B, F>(body: B) -> GroupFuture<B, F, (), F::Output, Discarding>
 where
     B: FnOnce(TaskGroup<()>) -> F,
@@ -182,6 +185,7 @@ where
 /// }));
 /// assert_eq!(sync_wait(survivors).unwrap(), 3);
 /// ```
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn supervised_group<T, B, F>(body: B) -> GroupFuture<B, F, T, F::Output, Supervising>
 where
     T: Send + 'static,

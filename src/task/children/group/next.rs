@@ -16,19 +16,17 @@ use crate::memory::Cached;
 use crate::stop::StopToken;
 use crate::task::awaiting::SenderFuture;
 use crate::task::children::{InCache, TaskError};
-use crate::task::frame::{Polling, Stopping};
+use crate::task::frame::{Activity, Polling, Site, Stopping};
 
 /// A wait in a group, by a sender that is created lazily.
 #[derive(Default)]
-pub(super) struct Waiting(pub(super) Option<SenderFuture<GroupWait>>);
+pub(super) struct Waiting(pub(super) Option<SenderFuture<GroupWait>>, pub(super) Site);
 
 impl Waiting {
     fn poll(&mut self, core: &GroupRef, kind: WaitFor, cx: &mut Cx<'_>) -> Poll<Granted> {
         let wait = self.0.get_or_insert_with(|| {
-            SenderFuture::new(GroupWait {
-                core: core.clone(),
-                kind,
-            })
+            let core = core.clone();
+            SenderFuture::at(self.1, GroupWait { core, kind })
         });
         let Ok(granted) = ready!(Pin::new(wait).poll(cx));
         self.0 = None;
@@ -51,6 +49,7 @@ impl Waiting {
                 TryNext::Nothing => Given::Nothing,
                 TryNext::Wait => {
                     core.wanted_here();
+                    Activity::with(|activity| activity.awaits::<GroupWait>(self.1));
                     return Poll::Pending;
                 }
                 TryNext::Listen => ready!(self.poll(core, WaitFor::Next, cx)).take(),
@@ -86,10 +85,11 @@ pub struct Next<'g, T> {
 
 impl<'g, T> Next<'g, T> {
     /// Creates the future for a group whose children have the output `T`.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub(super) fn new(core: &'g GroupRef) -> Self {
         Next {
             core,
-            waiting: Waiting::default(),
+            waiting: Waiting(None, Site::here()),
             _value: PhantomData,
         }
     }

@@ -25,7 +25,7 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::task::awaiting::sent_elsewhere;
 use crate::task::children::ChildPlace;
 use crate::task::coroutine::{Frame, Plain, TaskContext};
-use crate::task::frame::{Header, Polling};
+use crate::task::frame::{Header, Polling, Site};
 use crate::task::strand::{Locals, TaskRef, Tether, Unit};
 use crate::{Completion, Priority, Transfer};
 
@@ -46,6 +46,7 @@ const POLICY: Policy = Policy {
 };
 
 /// Starts a single child: of the frame `polling`, which waits for it, or detached.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
@@ -58,8 +59,8 @@ where
 {
     // A detached child inherits nothing.
     let (unit, locals) = match polling {
-        Some(polling) => (Unit::spawned(polling.unit()), Locals::current()),
-        None => (Unit::new(ptr::null()), Locals::default()),
+        Some(polling) => (Unit::spawned(polling.unit(), Site::here()), Locals::current()),
+        None => (Unit::new(ptr::null(), Site::here()), Locals::default()),
     };
     let solo = Solo {
         member: Member::new(unit, NonNull::dangling(), place),

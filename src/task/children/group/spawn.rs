@@ -20,7 +20,7 @@ use crate::report::{Report, report};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::children::ChildPlace;
 use crate::task::coroutine::{Frame, Plain, TaskContext};
-use crate::task::frame::{FrameSuccessor, Header, Tracker};
+use crate::task::frame::{FrameSuccessor, Header, Site, Tracker};
 use crate::task::strand::{Context, Unit};
 
 /// The frame of a child.
@@ -28,6 +28,7 @@ type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
 impl GroupRef {
     /// Starts a child, or returns it if the group refuses it.
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub(super) fn spawn<T, F, Cx>(
         &self,
@@ -47,7 +48,7 @@ impl GroupRef {
         let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.unit), self.as_ptr(), place);
+        let member = Member::new(Unit::spawned(self.unit, Site::here()), self.as_ptr(), place);
         // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
@@ -189,6 +190,7 @@ impl GroupCore {
             if let Some(name) = member.as_mut().place.as_mut().and_then(|place| place.take_name()) {
                 unit.as_ref().set_name(name);
             }
+            unit.as_ref().begin_inspection();
             true
         }
     }

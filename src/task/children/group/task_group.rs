@@ -19,7 +19,7 @@ use crate::memory::Cached;
 use crate::stop::Reason;
 use crate::task::children::{InCache, SpawnOptions};
 use crate::task::coroutine::InAllocator;
-use crate::task::frame::Polling;
+use crate::task::frame::{Polling, Site};
 use crate::{Completion, Panic};
 
 /// A handle of a group of concurrent tasks, created by [`group`](super::group).
@@ -137,10 +137,11 @@ impl<T> TaskGroup<T> {
     }
 
     /// Waits until no child runs. Results can still be taken.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn wait_for_all(&self) -> WaitForAll {
         WaitForAll {
             core: self.core.clone(),
-            waiting: Waiting::default(),
+            waiting: Waiting(None, Site::here()),
         }
     }
 }
@@ -165,6 +166,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// # Errors
     ///
     /// The group is cancelled or has ended, or the allocation failed.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn try_spawn<F>(&self, child: F) -> Result<(), SpawnError<F::IntoFuture>>
     where
         F: IntoFuture<Output = T>,
@@ -208,6 +210,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// # Errors
     ///
     /// The group is cancelled or has ended, or the allocation failed.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn try_spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F) -> Result<(), SpawnError<F::IntoFuture>>
     where
         F: IntoFuture<Output = T>,
@@ -274,11 +277,13 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// # Panics
     ///
     /// With the panic of the child, if it has panicked.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn next(&self) -> Next<'_, T> {
         Next::new(&self.core)
     }
 
     /// Returns how the next child has ended: with a value, cancelled, or with a panic.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn next_ended(&self) -> NextEnded<'_, T> {
         NextEnded(self.next())
     }

@@ -1,0 +1,391 @@
+//! What `dump_all` and the watchdog tell about running tasks, with the feature `inspect`.
+#![cfg(feature = "inspect")]
+
+use std::future::{pending, poll_fn};
+use std::panic::Location;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bowline::prelude::*;
+use bowline::scheduler::ThreadPool;
+use bowline::task::{self, Priority, Reason, SpawnOptions, Task, TaskActivity, TaskNode, TaskState, TaskTree};
+
+/// The tests look at all tasks of the process, so they run one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The most that a test waits for something that happens soon.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Looks at all tasks until `found` accepts the tree.
+fn look_until(found: impl Fn(&TaskTree) -> bool) -> TaskTree {
+    let begun = Instant::now();
+    loop {
+        let tree = task::dump_all();
+        if found(&tree) {
+            return tree;
+        }
+        assert!(begun.elapsed() < SOON, "{tree}");
+        std::thread::yield_now();
+    }
+}
+
+fn named<'t>(tree: &'t TaskTree, name: &str) -> Option<TaskNode<'t>> {
+    tree.iter().find(|node| node.name() == Some(name))
+}
+
+/// Looks at all tasks until the one with this name waits.
+fn look_until_waiting(name: &str) -> TaskTree {
+    look_until(|tree| named(tree, name).is_some_and(|node| node.waits().is_some()))
+}
+
+fn line_of(node: &TaskNode<'_>) -> Option<u32> {
+    node.waits().and_then(|wait| wait.location()).map(Location::line)
+}
+
+#[test]
+fn a_shutdown_that_hangs_is_diagnosed_from_the_dump_alone() {
+    let _alone = alone();
+    let (release, released) = async_channel::bounded::<()>(1);
+    let pool = ThreadPool::new(2);
+    let line = Arc::new(Mutex::new(0));
+    let hung = line.clone();
+    let server = task::detach_with(
+        SpawnOptions::new().name("server").scheduler(pool.scheduler()),
+        task::group(async move |group: task::TaskGroup<()>| {
+            for number in 0..8 {
+                group.spawn_with(SpawnOptions::new().name(format!("connection {number}")), async {
+                    task::sleep(Duration::from_secs(3600)).await;
+                });
+            }
+            let unnamed = async move {
+                *hung.lock().unwrap() = line!() + 1;
+                task::shield(released.recv()).await.unwrap();
+            };
+            group.spawn(unnamed);
+            group.wait_for_all().await;
+        }),
+    );
+    look_until(|tree| tree.iter().filter(|node| node.waits().is_some()).count() == 10);
+    server.cancel_for(Reason::Custom("shutdown"));
+    // Only the child that hangs is left, with those that wait for it.
+    let tree = look_until(|tree| tree.len() == 2 && tree.iter().all(|node| node.waits().is_some()));
+    let child = tree.iter().last().unwrap();
+    assert_eq!(child.state(), TaskState::Cancelled);
+    assert_eq!(child.cancellation_reason(), Some(Reason::Custom("shutdown")));
+    assert_eq!(child.parent().and_then(|parent| parent.name()), Some("server"));
+    assert!(child.cancelled_at().is_some());
+    let wait = child.waits().unwrap();
+    assert_eq!(wait.what(), None, "a future of another crate");
+    assert_eq!(line_of(&child), Some(*line.lock().unwrap()), "{tree}");
+    let text = tree.to_string();
+    let told = format!("at {}:{}:", file!(), line.lock().unwrap());
+    assert!(text.contains(&told), "{text}");
+    assert!(text.contains("ago: shutdown"), "{text}");
+    release.try_send(()).unwrap();
+    _ = task::block_on(server);
+    look_until(TaskTree::is_empty);
+}
+
+#[test]
+fn the_place_and_the_type_of_an_await_are_known() {
+    let _alone = alone();
+    let (begun, begins) = channel();
+    let handle = task::detach_with(SpawnOptions::new().name("sleeper"), async move {
+        begun.send(line!() + 1).unwrap();
+        task::sleep(Duration::from_secs(3600)).await;
+    });
+    let spawned = line!() - 4;
+    let line = begins.recv().unwrap();
+    let tree = look_until_waiting("sleeper");
+    let node = named(&tree, "sleeper").unwrap();
+    assert_eq!(line_of(&node), Some(line));
+    assert!(node.waits().unwrap().what().unwrap().contains("Sleep"), "{tree}");
+    assert_eq!(node.activity(), Some(TaskActivity::Waiting));
+    assert_eq!(node.spawned_at().map(Location::line), Some(spawned));
+    assert_eq!(node.spawned_at().map(Location::file), Some(file!()));
+    handle.cancel();
+    assert!(task::block_on(handle).is_err());
+}
+
+#[test]
+fn each_kind_of_await_tells_its_line() {
+    let _alone = alone();
+    type Begin = Box<dyn FnOnce(std::sync::mpsc::Sender<u32>) -> task::Handle<()>>;
+    fn begin<F: Future<Output = ()> + Send + 'static>(
+        body: impl FnOnce(std::sync::mpsc::Sender<u32>) -> F + 'static,
+    ) -> Begin {
+        Box::new(|lines| task::detach_with(SpawnOptions::new().name("subject"), body(lines)))
+    }
+    let forever = || task::sleep(Duration::from_secs(3600));
+    let cases: Vec<(&str, Begin)> = vec![
+        (
+            "an awaited task",
+            begin(move |lines| async move {
+                lines.send(line!() + 2).unwrap();
+                let inner = async move {
+                    forever().await;
+                };
+                Task::new(inner).await.unwrap();
+            }),
+        ),
+        (
+            "the next child of a group",
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.next().await;
+                })
+                .await
+            }),
+        ),
+        (
+            "all children of a group",
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.wait_for_all().await;
+                })
+                .await
+            }),
+        ),
+        (
+            "a group whose body has ended",
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                task::group(async |group: task::TaskGroup<()>| group.spawn(pending())).await;
+            }),
+        ),
+        (
+            "a deadline around a future of another crate",
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                _ = task::with_timeout(Duration::from_secs(3600), pending::<()>()).await;
+            }),
+        ),
+        (
+            "a sender inside a deadline",
+            begin(move |lines| async move {
+                let inside = async move {
+                    lines.send(line!() + 1).unwrap();
+                    forever().await;
+                };
+                _ = task::with_timeout(Duration::from_secs(7200), inside).await;
+            }),
+        ),
+    ];
+    for (kind, begin) in cases {
+        let (send, lines) = channel();
+        let handle = begin(send);
+        let line = lines.recv().unwrap();
+        let tree = look_until_waiting("subject");
+        let node = named(&tree, "subject").unwrap();
+        assert_eq!(line_of(&node), Some(line), "{kind}:\n{tree}");
+        handle.cancel();
+        _ = task::block_on(handle);
+    }
+}
+
+#[test]
+fn running_and_queued_tasks_are_shown() {
+    let _alone = alone();
+    let pool = ThreadPool::new(1);
+    let (begun, begins) = channel();
+    let (end, ends) = channel::<()>();
+    let options = || SpawnOptions::new().scheduler(pool.scheduler());
+    let running = task::detach_with(options().name("running"), async move {
+        begun.send(()).unwrap();
+        ends.recv().unwrap();
+    });
+    begins.recv().unwrap();
+    let queued = task::detach_with(options().name("queued").priority(Priority::Utility), async {});
+    let tree = task::dump_all();
+    let activity = |name| named(&tree, name).and_then(|node| node.activity());
+    assert_eq!(activity("running"), Some(TaskActivity::Running));
+    assert_eq!(activity("queued"), Some(TaskActivity::Queued));
+    let node = named(&tree, "queued").unwrap();
+    assert_eq!(
+        (node.priority(), node.base_priority()),
+        (Priority::Utility, Priority::Utility)
+    );
+    queued.raise(Priority::UserInitiated);
+    let tree = task::dump_all();
+    let node = named(&tree, "queued").unwrap();
+    assert_eq!(
+        (node.priority(), node.base_priority()),
+        (Priority::UserInitiated, Priority::Utility)
+    );
+    assert!(tree.to_string().contains("base priority Utility"), "{tree}");
+    end.send(()).unwrap();
+    task::block_on(running).unwrap();
+    task::block_on(queued).unwrap();
+}
+
+#[test]
+fn all_children_are_listed_and_none_is_left() {
+    let _alone = alone();
+    const MANY: usize = 5_000;
+    let pool = ThreadPool::new(2);
+    let handle = task::detach_with(
+        SpawnOptions::new().name("many").scheduler(pool.scheduler()),
+        task::group(async |group: task::TaskGroup<()>| {
+            for _ in 0..MANY {
+                group.spawn(pending());
+            }
+            group.wait_for_all().await;
+        }),
+    );
+    let tree = look_until(|tree| tree.len() == MANY + 1);
+    let many = named(&tree, "many").unwrap();
+    assert_eq!((many.children().count(), many.others()), (MANY, 0));
+    assert_eq!(tree.roots().count(), 1);
+    assert_eq!(tree.root().map(|root| root.id()), Some(many.id()));
+    handle.cancel();
+    task::block_on(handle).unwrap();
+    look_until(TaskTree::is_empty);
+}
+
+#[test]
+fn connected_tasks_are_below_those_that_wait_for_them() {
+    let _alone = alone();
+    let made = line!() + 1;
+    let inner = Task::new(async { pending::<()>().await });
+    let handle = task::detach_with(SpawnOptions::new().name("outer"), async move {
+        _ = when_any((inner, never::<(), std::convert::Infallible>())).await;
+    });
+    let tree = look_until(|tree| tree.len() == 2 && tree.iter().all(|node| node.waits().is_some()));
+    let inner = named(&tree, "outer").unwrap().children().next().unwrap();
+    assert_eq!(inner.spawned_at().map(Location::line), Some(made));
+    handle.cancel();
+    assert!(task::block_on(handle).is_err());
+}
+
+#[test]
+fn json_has_every_task_and_escapes_names() {
+    let _alone = alone();
+    let name = "a \"name\"\\ with\n<tags> & more";
+    let handle = task::detach_with(SpawnOptions::new().name(name), pending::<()>());
+    let tree = look_until_waiting(name);
+    let json = tree.to_json();
+    assert!(json.starts_with("{\"tasks\":[{\"id\":"), "{json}");
+    assert!(
+        json.contains(r#""name":"a \"name\"\\ with\u000a<tags> & more""#),
+        "{json}"
+    );
+    assert!(json.contains(r#""activity":"waiting""#), "{json}");
+    assert!(json.contains(r#""awaited":null"#), "{json}");
+    let page = tree.to_html();
+    assert!(page.contains("&lt;tags&gt; &amp; more"), "{page}");
+    assert!(!page.contains("<tags>"), "{page}");
+    assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
+    handle.cancel();
+    assert!(task::block_on(handle).is_err());
+}
+
+#[test]
+fn the_watchdog_reports_a_wait_once_and_survives_a_panic() {
+    let _alone = alone();
+    let (send, reports) = channel();
+    let mut panics = true;
+    let watchdog = task::watch(Duration::from_millis(60), move |tasks| {
+        send.send(tasks.to_string()).unwrap();
+        if std::mem::take(&mut panics) {
+            panic!("a report that fails");
+        }
+    })
+    .unwrap();
+    let first = task::detach_with(SpawnOptions::new().name("first"), pending::<()>());
+    let report = reports.recv_timeout(SOON).unwrap();
+    assert!(
+        report.contains("\"first\"") && report.contains("waiting for 0."),
+        "{report}"
+    );
+    // A task that is resumed again and again waits at none of its awaits for long.
+    let busy = task::detach_with(SpawnOptions::new().name("busy"), async {
+        loop {
+            task::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let second = task::detach_with(SpawnOptions::new().name("second"), pending::<()>());
+    let report = reports.recv_timeout(SOON).unwrap();
+    assert!(report.contains("\"second\""), "{report}");
+    for handle in [first, second] {
+        handle.cancel();
+        assert!(task::block_on(handle).is_err());
+    }
+    drop(watchdog);
+    assert_eq!(
+        reports
+            .iter()
+            .filter(|report| report.contains("\"first\"") && !report.contains("\"second\""))
+            .count(),
+        0
+    );
+    busy.cancel();
+    drop(busy);
+}
+
+#[test]
+fn a_watchdog_may_be_dropped_by_its_own_report() {
+    let _alone = alone();
+    let slot: Arc<Mutex<Option<task::Watchdog>>> = Arc::default();
+    let (inside, (send, reports)) = (slot.clone(), channel());
+    let mut slot = slot.lock().unwrap();
+    *slot = Some(
+        task::watch(Duration::from_millis(20), move |_| {
+            drop(inside.lock().unwrap().take());
+            send.send(()).unwrap();
+        })
+        .unwrap(),
+    );
+    drop(slot);
+    let handle = task::detach(pending::<()>());
+    reports.recv_timeout(SOON).unwrap();
+    assert!(reports.recv_timeout(SOON).is_err(), "the watch has ended");
+    handle.cancel();
+    assert!(task::block_on(handle).is_err());
+}
+
+#[test]
+fn tasks_that_are_polled_while_others_look_are_not_disturbed() {
+    let _alone = alone();
+    let pool = ThreadPool::new(2);
+    let work = task::detach_with(
+        SpawnOptions::new().scheduler(pool.scheduler()),
+        task::group(async |group: task::TaskGroup<usize>| {
+            for number in 0..200 {
+                group.spawn(async move {
+                    for _ in 0..50 {
+                        task::yield_now().await;
+                        let mut again = true;
+                        poll_fn(|cx| match std::mem::take(&mut again) {
+                            true => {
+                                cx.waker().wake_by_ref();
+                                Poll::Pending
+                            }
+                            false => Poll::Ready(()),
+                        })
+                        .await;
+                    }
+                    number
+                });
+            }
+            let mut sum = 0;
+            while let Some(number) = group.next().await {
+                sum += number;
+            }
+            sum
+        }),
+    );
+    while !work.is_finished() {
+        let tree = task::dump_all();
+        assert!(tree.to_string().len() + tree.to_json().len() + tree.to_html().len() > 0);
+    }
+    assert_eq!(task::block_on(work).unwrap(), 199 * 200 / 2);
+}
