@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
-use bowline::task::{self, Priority, Reason, SpawnOptions, Task, TaskActivity, TaskNode, TaskState, TaskTree};
+use bowline::task::{
+    self, Instrument, Priority, Reason, SpawnOptions, Task, TaskActivity, TaskNode, TaskRef, TaskState, TaskTree,
+};
 
 /// The tests look at all tasks of the process, so they run one after the other.
 fn alone() -> MutexGuard<'static, ()> {
@@ -388,4 +390,123 @@ fn tasks_that_are_polled_while_others_look_are_not_disturbed() {
         assert!(tree.to_string().len() + tree.to_json().len() + tree.to_html().len() > 0);
     }
     assert_eq!(task::block_on(work).unwrap(), 199 * 200 / 2);
+}
+
+/// An event of a task with a name: the task's name, and what happened.
+type Event = (String, &'static str);
+
+/// Records the events of tasks that have a name, and panics at one of them.
+struct Recorder;
+
+static EVENTS: Mutex<Vec<Event>> = Mutex::new(Vec::new());
+
+impl Recorder {
+    fn set() {
+        // Another test may have set it.
+        _ = task::set_instrument(Recorder);
+        assert_eq!(task::set_instrument(Recorder), Err(task::SetInstrumentError));
+        EVENTS.lock().unwrap().clear();
+    }
+
+    fn note(task: &TaskRef, event: &'static str) {
+        if let Some(name) = task.name() {
+            EVENTS.lock().unwrap().push((name.to_owned(), event));
+            assert_ne!((name, event), ("panics", "polled"), "an instrument that fails");
+        }
+    }
+
+    /// Returns the events of a task, without the polls that follow each other.
+    fn events(name: &str) -> Vec<&'static str> {
+        let all = EVENTS.lock().unwrap();
+        all.iter()
+            .filter(|event| event.0 == name)
+            .map(|event| event.1)
+            .collect()
+    }
+}
+
+impl Instrument for Recorder {
+    fn spawned(&self, task: &TaskRef) {
+        Recorder::note(task, "spawned");
+        // Not observed, and harmless.
+        drop(task::detach_with(SpawnOptions::new().name("inside"), async {}));
+    }
+
+    fn resumed(&self, task: &TaskRef) {
+        Recorder::note(task, "resumed");
+    }
+
+    fn polled(&self, task: &TaskRef) {
+        Recorder::note(task, "polled");
+    }
+
+    fn suspended(&self, task: &TaskRef) {
+        Recorder::note(task, "suspended");
+    }
+
+    fn cancelled(&self, task: &TaskRef, reason: Reason) {
+        assert_eq!(task.cancellation_reason(), Some(reason));
+        Recorder::note(task, "cancelled");
+    }
+
+    fn ended(&self, task: &TaskRef) {
+        assert!(task.is_finished());
+        Recorder::note(task, "ended");
+    }
+}
+
+#[test]
+fn an_instrument_sees_the_life_of_a_task_in_order() {
+    let _alone = alone();
+    Recorder::set();
+    let pool = ThreadPool::new(1);
+    let options = |name: &'static str| SpawnOptions::new().name(name).scheduler(pool.scheduler());
+    let scheduler = pool.scheduler();
+    let plain = task::detach_with(options("plain"), async move { scheduler.schedule().await });
+    task::block_on(plain).unwrap();
+    let expected = [
+        "spawned",
+        "resumed",
+        "polled",
+        "suspended",
+        "resumed",
+        "polled",
+        "suspended",
+        "ended",
+    ];
+    assert_eq!(Recorder::events("plain"), expected);
+
+    let cancelled = task::detach_with(options("cancelled"), pending::<()>());
+    look_until_waiting("cancelled");
+    cancelled.cancel();
+    assert!(task::block_on(cancelled).is_err());
+    let events = Recorder::events("cancelled");
+    assert_eq!(
+        events.iter().filter(|&&event| event == "cancelled").count(),
+        1,
+        "{events:?}"
+    );
+    assert_eq!(events.last(), Some(&"ended"));
+    let (begun, ended) = ("polled", "suspended");
+    let count = |which| events.iter().filter(|&&event| event == which).count();
+    assert_eq!(count(begun), count(ended), "{events:?}");
+}
+
+#[test]
+fn the_panic_of_an_instrument_disturbs_no_task() {
+    let _alone = alone();
+    Recorder::set();
+    let handle = task::detach_with(SpawnOptions::new().name("panics"), async { 42 });
+    assert_eq!(task::block_on(handle).unwrap(), 42);
+    EVENTS.clear_poison();
+    assert_eq!(Recorder::events("panics").last(), Some(&"ended"));
+}
+
+#[test]
+fn events_of_tasks_that_an_instrument_starts_are_not_observed_while_it_does() {
+    let _alone = alone();
+    Recorder::set();
+    task::block_on(task::detach_with(SpawnOptions::new().name("plain"), async {})).unwrap();
+    assert!(!Recorder::events("inside").contains(&"spawned"));
+    look_until(TaskTree::is_empty);
 }

@@ -88,6 +88,8 @@ pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
 pub use shield::{Shield, shield};
+#[cfg(feature = "inspect")]
+pub use strand::{Instrument, SetInstrumentError, set_instrument};
 pub use strand::{TaskId, TaskRef};
 pub use task_local::{TaskLocal, TaskLocalFuture};
 #[cfg(feature = "inspect")]

@@ -47,6 +47,8 @@ mod child;
 mod finish;
 mod flags;
 mod home;
+#[cfg(feature = "inspect")]
+mod hooks;
 mod memory;
 mod moved;
 mod ownership;
@@ -70,6 +72,8 @@ pub(super) use self::activity::{ActivityKind, ActivityLook};
 pub(super) use self::child::Polled;
 use self::flags::Flags;
 pub(super) use self::home::Home;
+#[cfg(feature = "inspect")]
+pub(super) use self::hooks::PollHooks;
 use self::memory::BlockHead;
 pub(super) use self::memory::{Block, BlockContent};
 pub(super) use self::polling::{Polling, Turn};

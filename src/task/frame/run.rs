@@ -41,7 +41,7 @@ impl Header {
         unsafe { Header::tracker(frame).as_ref() }.activity.runs();
         let poll = Poll::new(frame.as_ptr().cast(), publish);
         // SAFETY: this thread owns the busy frame. The vtable's `poll` does not unwind.
-        let done = poll.enter_first(|| unsafe { (header.vtable.poll)(frame) });
+        let done = poll.enter_first(|| unsafe { poll_frame(frame) });
         if done || !header.child.get().is_null() {
             // SAFETY: the frame is still busy, and this thread has polled it.
             return unsafe { polled(frame, &poll, done) };
@@ -55,6 +55,27 @@ impl Header {
             return next;
         }
         resumed.and(next)
+    }
+}
+
+/// Polls a frame, between the hooks of an instrument if there is one.
+///
+/// # Safety
+///
+/// This thread owns the busy frame, and has entered its poll.
+#[inline(always)]
+unsafe fn poll_frame(frame: NonNull<Header>) -> bool {
+    // SAFETY: the caller's promise. The frame is busy until the caller ends the poll, so its strand does not end.
+    unsafe {
+        #[cfg(feature = "inspect")]
+        if let Some(hooks) = super::PollHooks::get() {
+            let tracker = Header::tracker(frame);
+            (hooks.polled)(tracker);
+            let done = (header_of(frame).vtable.poll)(frame);
+            (hooks.suspended)(tracker);
+            return done;
+        }
+        (header_of(frame).vtable.poll)(frame)
     }
 }
 
@@ -150,7 +171,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
                     poll.keep(core::mem::take(&mut resumed));
                 }
                 // SAFETY: this thread owns the busy frame. The vtable's `poll` does not unwind.
-                poll.enter(|| unsafe { (header.vtable.poll)(frame) })
+                poll.enter(|| unsafe { poll_frame(frame) })
             }
         };
         resumed.append(poll.take_later());

@@ -56,6 +56,10 @@ impl Header {
         unsafe {
             let Placement { home, priority, .. } = *placement.as_ptr();
             Header::tracker(this).as_ref().activity.is_queued();
+            #[cfg(feature = "inspect")]
+            if let Some(hooks) = super::PollHooks::get() {
+                (hooks.resumed)(Header::tracker(this));
+            }
             Tracker::queue(this, priority);
             home.enqueue(this.cast::<Entry>())
         }

@@ -37,6 +37,8 @@
 //! - No user code runs under the lock of a unit. A raise collects what it finds in a batch, and raises it after the unlock.
 
 mod context;
+#[cfg(feature = "inspect")]
+mod instrument;
 mod locals;
 mod raising;
 pub(super) mod scoped_future;
@@ -46,6 +48,8 @@ mod tether;
 mod unit;
 
 pub(super) use self::context::{Awaiter, Context};
+#[cfg(feature = "inspect")]
+pub use self::instrument::{Instrument, SetInstrumentError, set_instrument};
 use self::locals::Binding;
 pub(super) use self::locals::Locals;
 pub(super) use self::raising::{BATCH, Batch, Link, Raising, ToRaise, current_level};

@@ -93,6 +93,14 @@ impl TaskRef {
         !self.record().facts().1
     }
 
+    /// Returns where the task was spawned, or created. `None` if that is unknown, or without the feature `inspect`.
+    pub fn spawned_at(&self) -> Option<&'static core::panic::Location<'static>> {
+        #[cfg(feature = "inspect")]
+        return self.record().begun_at.location();
+        #[cfg(not(feature = "inspect"))]
+        None
+    }
+
     /// Returns the task that waits or waited for this one. Returns `None` for a detached task, and one begun outside of tasks.
     pub fn parent(&self) -> Option<TaskRef> {
         self.record().parent.clone()
@@ -196,6 +204,12 @@ pub(in crate::task) struct Record {
     /// Whether the record is among the [roots](Roots). Accessed by the party that links the record, and then by the end.
     #[cfg(feature = "inspect")]
     is_root: crate::sync::atomic::AtomicBool,
+    /// Whether the instrument knows that the task is cancelled.
+    #[cfg(feature = "inspect")]
+    told_cancelled: crate::sync::atomic::AtomicBool,
+    /// Where the task was spawned.
+    #[cfg(feature = "inspect")]
+    begun_at: crate::task::frame::Site,
 }
 
 struct RecordState {
@@ -268,7 +282,17 @@ impl Record {
             siblings: Links::new(),
             #[cfg(feature = "inspect")]
             is_root: crate::sync::atomic::AtomicBool::new(false),
+            #[cfg(feature = "inspect")]
+            told_cancelled: crate::sync::atomic::AtomicBool::new(false),
+            #[cfg(feature = "inspect")]
+            begun_at: strand.activity.look().begun_at,
         }
+    }
+
+    /// Returns `true` to the first caller, which tells the instrument that the task is cancelled.
+    #[cfg(feature = "inspect")]
+    pub(super) fn is_first_to_tell(&self) -> bool {
+        !self.told_cancelled.load(Relaxed) && !self.told_cancelled.swap(true, Relaxed)
     }
 
     /// Links the record with those of the parent.

@@ -124,7 +124,7 @@ impl Unit {
         {
             crate::coarse_clock::start();
             // SAFETY: the strand has not started, so it does not end before this returns.
-            drop(unsafe { self.task() });
+            super::instrument::spawned(&unsafe { self.task() });
         }
     }
 
@@ -246,6 +246,8 @@ impl Unit {
         unsafe {
             if let Some(record) = self.record.load(Acquire).as_ref() {
                 record.end(self.facts());
+                #[cfg(feature = "inspect")]
+                super::instrument::ended(|| TaskRef::of(record));
             }
         }
     }
@@ -259,7 +261,11 @@ impl Unit {
     pub(in crate::task) unsafe fn end_with_handle(&self) {
         if let Err(record) = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire) {
             // SAFETY: the caller's promise. The strand owns a reference to its record.
-            unsafe { (*record).end(self.facts()) };
+            unsafe {
+                (*record).end(self.facts());
+                #[cfg(feature = "inspect")]
+                super::instrument::ended(|| TaskRef::of(record));
+            }
         }
     }
 
