@@ -111,7 +111,7 @@ fn tasks_are_spans() {
     bowline_tracing::install().unwrap();
     assert!(bowline_tracing::install().is_err());
     let (unseen, unseen_ends) = async_channel();
-    let before = task::detach_with(SpawnOptions::new().name("before"), async move { unseen_ends.await });
+    let before = task::detach_with(SpawnOptions::new().name("before"), unseen_ends);
 
     let recorder = Recorder::default();
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(recorder.clone())).unwrap();
