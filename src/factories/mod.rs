@@ -13,6 +13,8 @@ mod read_env;
 #[cfg(feature = "std")]
 pub(crate) mod sleep;
 #[cfg(feature = "std")]
+pub(crate) mod spawn_blocking;
+#[cfg(feature = "std")]
 pub(crate) mod yield_now;
 
 #[cfg(feature = "alloc")]

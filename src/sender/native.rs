@@ -6,6 +6,7 @@
 //! Tasks, the erased scheduler and `yield_now` share its table of functions. A scheduler without one is used through
 //! its schedule sender.
 
+use core::any::Any;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -72,6 +73,12 @@ pub(crate) trait Queue: Sized {
         0
     }
 
+    /// Returns the handle, where a layer above looks for its type.
+    #[inline]
+    fn as_any(&self) -> Option<&(dyn Any + 'static)> {
+        None
+    }
+
     /// Returns the identity of the queue among those of one type.
     fn identity(&self) -> [usize; 2];
 
@@ -91,6 +98,7 @@ pub(crate) struct NativeTable {
     raise: unsafe fn(NonNull<()>, NonNull<Job>, Priority) -> Transfer,
     is_here: unsafe fn(NonNull<()>) -> bool,
     pool: unsafe fn(NonNull<()>) -> usize,
+    as_any: unsafe fn(NonNull<()>) -> Option<NonNull<dyn Any>>,
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
     is_inline: bool,
@@ -113,6 +121,8 @@ impl<Q: Queue> Of<Q> {
         is_here: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_here(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         pool: |queue| unsafe { queue.cast::<Q>().as_ref() }.pool(),
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
+        as_any: |queue| unsafe { queue.cast::<Q>().as_ref() }.as_any().map(NonNull::from),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         identity: |queue| unsafe { queue.cast::<Q>().as_ref() }.identity(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
@@ -167,6 +177,14 @@ impl<'a> Native<'a> {
     pub(crate) fn pool(&self) -> usize {
         // SAFETY: the handle is borrowed.
         unsafe { self.raw.pool() }
+    }
+
+    /// Returns the handle, if it is of this type.
+    #[cfg(feature = "std")]
+    pub(crate) fn downcast<Q: Any>(&self) -> Option<&'a Q> {
+        // SAFETY: the handle is borrowed for `'a`, and so is the result.
+        let handle = unsafe { (self.raw.table.as_any)(self.raw.queue)?.as_ref() };
+        handle.downcast_ref()
     }
 
     /// Returns the identity of the queue among schedulers of one type.

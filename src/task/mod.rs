@@ -6,6 +6,7 @@
 //!   function in it.
 //! - [`TaskContext`] configures tasks: allocator, scheduler, and additions to the environment. [`Task::builder`] takes one.
 //! - [`yield_now`] lets other work run; [`sleep`] and [`sleep_until`] wait for a time, [`continuation()`] for a callback.
+//! - [`spawn_blocking`] runs a closure that blocks on a thread beside the workers.
 //! - [`set_report_hook`] receives panics and errors that no caller can observe.
 //! - [`SenderFuture`] is the future behind `.await`, for coroutine types of your own.
 //! - [`current`] returns the current task and [`dump`] the tree of tasks that it waits for; [`task_local!`](crate::task_local)
@@ -101,6 +102,7 @@ pub use watchdog::{Watchdog, watch};
 pub use crate::Priority;
 pub use crate::factories::continuation::{Continuation, ContinuationOperation, ContinuationSender, continuation};
 pub use crate::factories::sleep::{Sleep, sleep, sleep_until};
+pub use crate::factories::spawn_blocking::{SpawnBlocking, SpawnBlockingOperation, spawn_blocking};
 pub use crate::factories::yield_now::{YieldNow, YieldOperation, YieldReceiver, yield_now};
 pub use crate::report::{Report, reset_report_hook, set_report_hook};
 pub use crate::scheduler::thread_pool::{Scope, scope};

@@ -33,6 +33,7 @@ mod scope;
 mod shared;
 mod slab;
 mod spare;
+mod spawn_blocking;
 mod stop;
 mod support;
 mod task;

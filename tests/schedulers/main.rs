@@ -9,6 +9,7 @@ mod infallible_schedulers;
 mod inline_scheduler;
 mod join;
 mod run_loop;
+mod spawn_blocking;
 mod task_scheduler;
 mod thread_pool;
 mod thread_pool_build;

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::mem;
+use core::time::Duration;
 use std::boxed::Box;
 use std::format;
 use std::io;
@@ -9,6 +10,7 @@ use std::vec::Vec;
 
 use super::affinity;
 use super::barrier;
+use super::blocking::{self, BlockingConfig};
 use super::idle::MAX_WORKERS;
 use super::pool::ThreadPool;
 use super::shared::{self, PoolShared};
@@ -39,6 +41,8 @@ pub struct ThreadPoolBuilder {
     hooks: ThreadHooks,
     pin_to_cores: bool,
     spare_threads: usize,
+    blocking_threads: usize,
+    blocking_keep_alive: Duration,
     membarrier: bool,
 }
 
@@ -89,6 +93,8 @@ impl ThreadPoolBuilder {
             },
             pin_to_cores: false,
             spare_threads: spare::MOST,
+            blocking_threads: blocking::MOST,
+            blocking_keep_alive: blocking::KEEP_ALIVE,
             membarrier: true,
         }
     }
@@ -188,6 +194,38 @@ impl ThreadPoolBuilder {
         self
     }
 
+    /// Sets the largest number of threads that run the closures of [`spawn_blocking`](crate::task::spawn_blocking) at once.
+    /// Further closures wait, in order. The default is 512. Zero counts as one.
+    ///
+    /// These threads are started one by one, on demand, and reused. A thread ends when it has had no closure for the time of
+    /// [`blocking_keep_alive`](ThreadPoolBuilder::blocking_keep_alive), or with the pool. They are no workers, and no
+    /// [spare](ThreadPoolBuilder::spare_threads) threads either: a closure never takes the place of a job.
+    ///
+    /// A thread has the name of the first worker, followed by its own number: `bowline-0-blocking-0`. The functions of
+    /// [`on_start`](ThreadPoolBuilder::on_start) and [`around`](ThreadPoolBuilder::around) are called as for a spare thread, with
+    /// indices beyond those of the spare threads.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::scheduler::ThreadPool;
+    ///
+    /// let pool = ThreadPool::builder().threads(1).blocking_threads(4).build()?;
+    /// let name = pool.scheduler().spawn_blocking(|_| std::thread::current().name().map(str::to_owned));
+    /// assert_eq!(sync_wait(name).unwrap().as_deref(), Some("bowline-0-blocking-0"));
+    /// # Ok::<(), bowline::scheduler::BuildError>(())
+    /// ```
+    pub fn blocking_threads(mut self, most: usize) -> Self {
+        self.blocking_threads = most;
+        self
+    }
+
+    /// Sets how long a thread of [`blocking_threads`](ThreadPoolBuilder::blocking_threads) waits for another closure before it
+    /// ends. The default is ten seconds. A duration beyond what the clock can represent keeps all threads until the pool ends.
+    pub fn blocking_keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.blocking_keep_alive = keep_alive;
+        self
+    }
+
     /// Sets whether the pool uses Linux's system call `membarrier`. The default is `true`.
     ///
     /// With it, a worker spawns and runs children of tasks without atomic read-modify-writes, as long as no other worker
@@ -262,6 +300,7 @@ impl ThreadPoolBuilder {
             stack_size: self.stack_size,
             hooks: self.hooks,
             most: self.spare_threads,
+            blocking: BlockingConfig::new(self.blocking_threads, self.blocking_keep_alive),
             handles: Mutex::new(Vec::new()),
         });
         // Only now the pool accepts work. The verdict tells the threads its generation.
@@ -399,6 +438,8 @@ impl fmt::Debug for ThreadPoolBuilder {
             .field("stack_size", &self.stack_size)
             .field("pin_to_cores", &self.pin_to_cores)
             .field("spare_threads", &self.spare_threads)
+            .field("blocking_threads", &self.blocking_threads)
+            .field("blocking_keep_alive", &self.blocking_keep_alive)
             .finish_non_exhaustive()
     }
 }

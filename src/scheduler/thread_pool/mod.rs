@@ -15,6 +15,7 @@
 //! | `worker.rs` | the thread of a worker: its seat, its main loop |
 //! | `push.rs`, `pick.rs`, `search.rs` | how a worker queues, picks and searches for jobs |
 //! | `block.rs`, `spare.rs` | a worker that blocks, and the spare thread that takes its seat |
+//! | `blocking.rs` | closures that block: their queue and their threads |
 //! | `entry.rs` | the items of the queues |
 //! | `ring.rs` | the work-stealing deque of a seat |
 //! | `child_queue.rs` | the children of tasks that were spawned on a seat |
@@ -27,6 +28,7 @@ mod affinity;
 mod barrier;
 mod biased;
 mod block;
+mod blocking;
 mod builder;
 mod child_queue;
 mod entry;
@@ -48,6 +50,7 @@ mod shared;
 mod spare;
 mod worker;
 
+pub(crate) use blocking::{BlockingEntry, BlockingPlace, Inserted, StopResult};
 pub use builder::{BuildError, ThreadPoolBuilder};
 pub(crate) use entry::{Entry, EntryKind};
 pub(super) use entry::{EntryPlace, OwnedEntry};

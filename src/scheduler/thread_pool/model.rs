@@ -291,6 +291,17 @@ impl PoolModel {
         }
     }
 
+    /// Counts a thread for blocking closures. The result runs closures until the pool ends.
+    pub fn blocking_thread(self) -> impl FnOnce() {
+        let number = self.shared.expect_blocking_thread();
+        move || self.shared.serve_blocking(self.generation, number)
+    }
+
+    /// Returns the number of threads for blocking closures that have not left.
+    pub fn blocking_threads(self) -> usize {
+        self.shared.blocking.threads()
+    }
+
     /// Returns the number of threads without a seat in the middle of a job.
     pub fn unseated(self) -> usize {
         self.shared.idle.0.unseated()
@@ -354,10 +365,7 @@ impl PoolModel {
 
     /// Ends the pool, as the last worker does.
     pub fn end(self) -> bool {
-        self.shared
-            .idle
-            .0
-            .end(&self.shared.seats, || self.shared.injector.close())
+        self.shared.end()
     }
 
     /// Returns whether the pool has ended.

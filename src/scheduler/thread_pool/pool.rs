@@ -3,6 +3,7 @@ use core::mem;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use super::blocking;
 #[cfg(not(loom))]
 use super::builder::BuildError;
 use super::builder::ThreadPoolBuilder;
@@ -61,7 +62,8 @@ use crate::{Scheduler, Sender, Transfer, sync_wait};
 /// `bulk` take its place, and share their work.
 ///
 /// A thread that blocks by other means, on a channel for instance, keeps its place. Other workers run the jobs that are
-/// queued there.
+/// queued there. Calls that block long belong in [`spawn_blocking`](crate::task::spawn_blocking), which has threads of its own
+/// in each pool.
 ///
 /// # Priorities
 ///
@@ -71,8 +73,8 @@ use crate::{Scheduler, Sender, Transfer, sync_wait};
 ///
 /// # The end
 ///
-/// Dropping the pool waits until all jobs that it has accepted, and all jobs that follow from them, have run. Then its
-/// threads end. If one of its own threads drops the pool, the drop returns at once, and the threads end on their own. A
+/// Dropping the pool waits until all jobs that it has accepted, and all jobs that follow from them, have run. That includes
+/// the closures of [`spawn_blocking`](crate::task::spawn_blocking), running or queued. Then its threads end. If one of its own threads drops the pool, the drop returns at once, and the threads end on their own. A
 /// worker of another pool blocks in the drop. Two jobs that each drop the pool of the other wait for ever. Work that
 /// arrives later, through a scheduler that was kept, runs on the [global](ThreadPool::global) pool.
 ///
@@ -138,6 +140,12 @@ impl ThreadPool {
     /// [`spare_threads`](ThreadPoolBuilder::spare_threads).
     pub fn spare_threads(&self) -> usize {
         self.shared.spares.started()
+    }
+
+    /// Returns the number of threads that run the closures of [`spawn_blocking`](crate::task::spawn_blocking), or wait for one:
+    /// see [`blocking_threads`](ThreadPoolBuilder::blocking_threads).
+    pub fn blocking_threads(&self) -> usize {
+        self.shared.blocking.threads()
     }
 
     /// Returns the index of the calling thread in this pool, or `None` if it is not one of its threads.
@@ -241,6 +249,11 @@ mod global {
         }
     }
 
+    /// Returns the global pool, for blocking closures without a pool of their own. `None` if the system refuses its threads.
+    pub(in super::super) fn blocking_fallback() -> Option<PoolScheduler> {
+        try_global().ok().map(ThreadPool::scheduler)
+    }
+
     /// Returns the pool to which entries were forwarded, if there is one.
     pub(in super::super) fn forwarded_to() -> Option<PoolScheduler> {
         GLOBAL.get().map(ThreadPool::scheduler)
@@ -249,7 +262,7 @@ mod global {
 #[cfg(not(loom))]
 pub(in crate::scheduler) use global::forward;
 #[cfg(not(loom))]
-pub(super) use global::forwarded_to;
+pub(super) use global::{blocking_fallback, forwarded_to};
 
 /// Returns the entry's job to run here: a model has no global pool.
 #[cfg(loom)]
@@ -262,11 +275,18 @@ pub(super) fn forwarded_to() -> Option<PoolScheduler> {
     None
 }
 
+#[cfg(loom)]
+pub(super) fn blocking_fallback() -> Option<PoolScheduler> {
+    None
+}
+
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         let (shared, generation) = (self.shared, self.generation);
         crate::sender::current::publish();
         match Worker::current() {
+            // A blocking closure cannot wait for its own end either.
+            _ if blocking::is_here(shared, generation) => return shared.idle.0.close(&shared.seats),
             // A thread cannot wait for its own end. The threads end on their own.
             Some(worker) if worker.works_for(shared, generation) => return shared.idle.0.close(&shared.seats),
             // The remaining jobs may need the other pool, so this worker's seat there is passed on meanwhile.
@@ -284,6 +304,7 @@ impl Drop for ThreadPool {
             for thread in spares {
                 let _ = thread.join();
             }
+            self.start.blocking.join();
         });
     }
 }
@@ -294,6 +315,8 @@ impl fmt::Debug for ThreadPool {
             .field("threads", &self.threads())
             .field("spare_threads", &self.spare_threads())
             .field("most_spare_threads", &self.start.most)
+            .field("blocking_threads", &self.blocking_threads())
+            .field("most_blocking_threads", &self.start.blocking.most)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! The scheduler of a pool, its sender and its operation.
 
+use core::any::Any;
 use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomPinned;
@@ -176,6 +177,10 @@ impl Queue for PoolScheduler {
             Ok(()) => Transfer::none(),
             Err(entry) => forward(entry),
         }
+    }
+
+    fn as_any(&self) -> Option<&(dyn Any + 'static)> {
+        Some(self)
     }
 
     fn pool(&self) -> usize {

@@ -193,9 +193,7 @@ impl Seated<'_> {
         let rest = idle.lie_down(seat, searched);
         let _napping = nap.map(|_| idle.nap());
         // From here on a thread that adds a job may wake this one. Jobs that were added before must be seen now.
-        if shared.has_work_at_rest(nap.is_none())
-            || rest == SleepKind::Last && !idle.end(&shared.seats, || shared.injector.close())
-        {
+        if shared.has_work_at_rest(nap.is_none()) || rest == SleepKind::Last && !shared.end() {
             return idle.get_up(seat, record);
         }
         loop {

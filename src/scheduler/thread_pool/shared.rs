@@ -1,15 +1,17 @@
 //! The memory of a pool, which its workers and its handles share.
 //!
-//! [`PoolShared`] has the seats, the injector and the idle state. It is never freed. When all threads have left, it is
+//! [`PoolShared`] has the seats, the injector, the blocking closures and the idle state. It is never freed. When all threads have left, it is
 //! kept for a later pool of the same size, as a new *generation*. So a handle is a plain pointer with a generation
 //! number. It is free to copy, and a push never accesses freed memory. The injector refuses pushes of older
 //! generations, under its lock.
 
+use core::mem;
 use core::ptr::NonNull;
 use std::boxed::Box;
 use std::sync::Arc;
 
 use super::barrier;
+use super::blocking::Blocking;
 use super::entry::{Entry, EntryPlace, Item, OwnedEntry};
 use super::idle::Idle;
 use super::injector::{Injector, Levels};
@@ -17,6 +19,7 @@ use super::ring::Line;
 use super::seat::Seat;
 use super::spare::{SpareConfig, Spares};
 use super::worker::{Seated, Worker};
+use crate::Panic;
 use crate::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -29,11 +32,12 @@ pub(super) struct PoolShared {
     pub(super) injector: Injector,
     pub(super) idle: Line<Idle>,
     pub(super) spares: Spares,
+    pub(super) blocking: Blocking,
     /// Whether pushes of children use the light barrier, and a worker that goes to rest the heavy one: see
     /// `barrier.rs`. Written before a generation begins, relaxed; the injector's lock publishes it.
     light: AtomicBool,
-    /// The number of threads that have not left, workers and spare ones. Incremented, relaxed, by a thread of the pool
-    /// before it starts a spare thread. Decremented with acquire and release by a thread that leaves, so the last one
+    /// The number of threads that have not left: workers, spare ones, and those of blocking closures. Incremented, relaxed,
+    /// by a thread that starts another one, while the pool cannot end. Decremented with acquire and release by a thread that leaves, so the last one
     /// sees all others' work before it retires the memory.
     present: AtomicUsize,
     /// The last generation that all threads have left. Written with release by the last thread, before it retires the
@@ -51,6 +55,7 @@ impl PoolShared {
             injector: Injector::new(),
             idle: Line(Idle::new(workers)),
             spares: Spares::new(),
+            blocking: Blocking::new(),
             light: AtomicBool::new(false),
             present: AtomicUsize::new(0),
             ended: AtomicU32::new(0),
@@ -68,10 +73,12 @@ impl PoolShared {
             seat.children.open(light);
         }
         self.light.store(light, Relaxed);
-        self.spares.open(start);
+        self.spares.open(start.clone());
         self.present.store(self.seats.len(), SeqCst);
         *lock(&self.awaited_by) = None;
-        self.injector.open()
+        let generation = self.injector.open();
+        self.blocking.open(generation, start);
+        generation
     }
 
     /// Queues an entry: on the seat of the calling thread, if it is a worker of this pool, or in the injector. Returns
@@ -194,7 +201,7 @@ impl PoolShared {
         self.seats.iter().any(Seat::keeps_items)
     }
 
-    /// Counts a thread that is about to be started, until it [leaves](PoolShared::leave). The caller is counted itself.
+    /// Counts a thread that is about to be started, until it [leaves](PoolShared::leave). The pool cannot end meanwhile.
     pub(super) fn arrive(&self) {
         self.present.fetch_add(1, Relaxed);
     }
@@ -210,6 +217,18 @@ impl PoolShared {
             }
         }
         last
+    }
+
+    /// Ends the pool, if no thread has a job and none is queued. Returns whether it has ended. Its caller is a worker that has
+    /// not left, so the memory is still of this generation.
+    pub(super) fn end(&self) -> bool {
+        let ended = self.idle.0.end(&self.seats, || self.injector.close());
+        if ended {
+            let config = self.blocking.close();
+            // Contains user code, whose destructor may panic.
+            mem::forget(Panic::catch(|| drop(config)));
+        }
+        ended
     }
 
     /// Closes the pool and waits for its end, on a worker of another pool.

@@ -11,6 +11,7 @@ use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use super::blocking::BlockingConfig;
 use super::builder::ThreadHooks;
 use super::seat::ThreadRecord;
 use super::shared::{self, PoolShared};
@@ -21,7 +22,7 @@ use crate::sync::{Mutex, lock, thread};
 /// The default of the largest number of spare threads.
 pub(super) const MOST: usize = 512;
 
-/// The configuration of a pool's spare threads, and their join handles.
+/// The configuration of the threads of a pool that are started on demand, and their join handles.
 pub(super) struct SpareConfig {
     /// The names of the workers, by seat. A spare thread's name extends the one of the seat that it was started for.
     pub(super) names: Vec<String>,
@@ -29,6 +30,8 @@ pub(super) struct SpareConfig {
     pub(super) hooks: ThreadHooks,
     /// The largest number of spare threads.
     pub(super) most: usize,
+    /// The threads of blocking closures, which share the names, the stack size and the hooks.
+    pub(super) blocking: BlockingConfig,
     /// The started threads. The drop of the pool, which owns a reference to this, joins them.
     pub(super) handles: Mutex<Vec<thread::JoinHandle<()>>>,
 }
@@ -142,11 +145,15 @@ fn work(
     index: usize,
     hooks: &ThreadHooks,
 ) {
-    let run = || {
+    run_inside(hooks, index, || {
         shared.idle.0.arrive();
         Worker::spare(shared, generation, record, index).run();
         shared::part(shared, generation);
-    };
+    });
+}
+
+/// Runs a thread that others count on inside the user's functions, whatever those do.
+pub(super) fn run_inside(hooks: &ThreadHooks, index: usize, run: impl Fn()) {
     let (ran, wrapped) = hooks.wrap(index, || {
         // The panic hook has reported a panic of `on_start`. The thread works nevertheless.
         discard(hooks.start(index));
@@ -154,7 +161,6 @@ fn work(
     });
     discard(wrapped);
     if !ran {
-        // The caller counts on this thread.
         discard(hooks.start(index));
         run();
     }

@@ -82,6 +82,7 @@ macro_rules! awaitable {
 use crate::adaptors::*;
 use crate::factories::continuation::ContinuationSender;
 use crate::factories::sleep::Sleep;
+use crate::factories::spawn_blocking::SpawnBlocking;
 use crate::factories::yield_now::YieldNow;
 use crate::factories::*;
 use crate::scheduler::*;
@@ -148,5 +149,6 @@ awaitable!(
     [S, A] OrElseSchedule<S, A>,
     [] YieldNow,
     [] Sleep,
+    [F] SpawnBlocking<F>,
     [K: Kind] Join<K>,
 );

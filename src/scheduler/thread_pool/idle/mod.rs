@@ -123,6 +123,7 @@ impl Idle {
                 spares: Vec::with_capacity(workers),
                 unseated: 0,
                 starting: 0,
+                blocking: false,
             }),
             watcher: AtomicUsize::new(0),
             napping: AtomicUsize::new(0),
@@ -146,6 +147,7 @@ impl Idle {
         sleepers.spares.clear();
         sleepers.unseated = 0;
         sleepers.starting = 0;
+        sleepers.blocking = false;
         self.state.store(0, SeqCst);
         self.watcher.store(0, SeqCst);
         self.over.store(false, SeqCst);
@@ -310,6 +312,29 @@ impl Idle {
             let mut sleepers = lock(&self.sleepers);
             sleepers.closing = true;
             if sleepers.is_quiet() {
+                self.rouse_one(&mut sleepers, seats)
+            } else {
+                None
+            }
+        };
+        if let Some(thread) = woken {
+            thread.unpark();
+        }
+    }
+
+    /// Keeps the pool open until [`Idle::blocking_is_over`]. Returns `false` if the pool has ended.
+    pub(super) fn blocking_begins(&self) -> bool {
+        let mut sleepers = lock(&self.sleepers);
+        sleepers.blocking = !self.is_over();
+        sleepers.blocking
+    }
+
+    /// Ends the last blocking closure. If the pool is closed and all workers are at rest already, one is woken to end it.
+    pub(super) fn blocking_is_over(&self, seats: &[Seat]) {
+        let woken = {
+            let mut sleepers = lock(&self.sleepers);
+            sleepers.blocking = false;
+            if sleepers.closing && sleepers.is_quiet() {
                 self.rouse_one(&mut sleepers, seats)
             } else {
                 None

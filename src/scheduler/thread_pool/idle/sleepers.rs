@@ -24,12 +24,15 @@ pub(super) struct Sleepers {
     pub(super) unseated: usize,
     /// The number of spare threads that are being started.
     pub(super) starting: usize,
+    /// Whether a blocking closure is pending: see `blocking.rs`.
+    pub(super) blocking: bool,
 }
 
 impl Sleepers {
-    /// Returns whether no thread runs a job: all seats are asleep, and all other threads are spare ones.
+    /// Returns whether no thread runs a job: all seats are asleep, all other threads are spare ones, and no blocking closure
+    /// is pending.
     pub(super) fn is_quiet(&self) -> bool {
-        self.at_rest == self.occupants.len() && self.unseated == 0
+        self.at_rest == self.occupants.len() && self.unseated == 0 && !self.blocking
     }
 
     /// Takes a seat off the list. Returns whether it was on it.
