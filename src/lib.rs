@@ -68,12 +68,30 @@ pub use adaptors::{when_all_iter, when_any_iter};
 /// }
 /// ```
 ///
+/// Children of the function, and other work on the global pool, have one thread for each processor. An option sets another
+/// number:
+///
+/// ```standalone_crate
+/// use bowline::scheduler::ThreadPool;
+///
+/// #[bowline::main(threads = 3)]
+/// async fn main() {
+///     assert_eq!(ThreadPool::global().threads(), 3);
+/// }
+/// ```
+///
 /// The function takes no parameters and is not generic; it may have any name.
+///
+/// # Panics
+///
+/// Like [`task::block_on`]. With `threads`, if the system refuses the threads, or if there is a global pool already with another
+/// number of threads.
 #[cfg(feature = "macros")]
 pub use bowline_macros::main;
 /// Runs an `async fn` test as a [local task](task::LocalTask) on a run loop of the test's thread, by [`task::block_on`].
 ///
-/// Otherwise it is a `#[test]`: `#[should_panic]`, `#[ignore]` and a returned `Result` work.
+/// Otherwise it is a `#[test]`: `#[should_panic]`, `#[ignore]` and a returned `Result` work. It takes no options, since the tests
+/// of a program share the global pool.
 ///
 /// ```
 /// use bowline::prelude::*;

@@ -130,9 +130,9 @@ impl Function {
         }
     }
 
-    /// Returns a plain function that contains this one and passes its future to the function at the path `runner`. Called only
-    /// after [`check`](Function::check) succeeded.
-    pub(crate) fn wrapped(self, attribute: &str, runner: &str) -> TokenStream {
+    /// Returns a plain function that contains this one and passes its future to the function at the path `runner`, after
+    /// `arguments`. Called only after [`check`](Function::check) succeeded.
+    pub(crate) fn wrapped(self, attribute: &str, runner: &str, arguments: &str) -> TokenStream {
         let (Some(keyword), Some(name), Some(parameters), Some(body)) =
             (self.keyword, self.name, self.parameters, self.body)
         else {
@@ -148,7 +148,8 @@ impl Function {
         inside.extend(signature.clone());
         inside.extend([TokenTree::from(body)]);
         let nothing = Group::new(Delimiter::Parenthesis, TokenStream::new());
-        let call = [TokenTree::from(name), nothing.into()].into_iter().collect();
+        let mut call = text(arguments);
+        call.extend([TokenTree::from(name), nothing.into()]);
         inside.extend(text(runner));
         inside.extend([TokenTree::from(Group::new(Delimiter::Parenthesis, call))]);
 

@@ -1,4 +1,4 @@
-//! The arguments of `#[bowline_tokio::main]`.
+//! The arguments of `#[bowline::main]` and `#[bowline_tokio::main]`.
 
 use std::iter::Peekable;
 
@@ -6,6 +6,38 @@ use proc_macro::token_stream::IntoIter;
 use proc_macro::{Span, TokenStream, TokenTree};
 
 use crate::function::Complaint;
+
+/// The options of a global pool: `threads = 4`.
+#[derive(Default)]
+pub(crate) struct PoolOptions {
+    threads: Option<usize>,
+}
+
+impl PoolOptions {
+    pub(crate) fn parse(arguments: TokenStream) -> Result<Self, Complaint> {
+        const USAGE: &str = "the only option is `threads = 4`";
+        let mut options = PoolOptions::default();
+        let mut tokens = arguments.into_iter().peekable();
+        while let Some(name) = tokens.next() {
+            if name.to_string() != "threads" {
+                return Err(Complaint::new(USAGE, name.span()));
+            }
+            let value = value(&mut tokens).ok_or(Complaint::new(USAGE, name.span()))?;
+            if options.threads.replace(number(&value)?).is_some() {
+                return Err(Complaint::new("the option `threads` is given twice", name.span()));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Returns the function that runs the future, up to its last argument, and the arguments before that.
+    pub(crate) fn runner(&self) -> (&'static str, String) {
+        match self.threads {
+            None => ("::bowline::task::block_on", String::new()),
+            Some(threads) => ("::bowline::task::block_on_with_threads", format!("{threads}usize,")),
+        }
+    }
+}
 
 /// The options of a runtime: `flavor = "current_thread"` and `threads = 4`.
 #[derive(Default)]
@@ -25,12 +57,7 @@ impl RuntimeOptions {
             match (name.to_string().as_str(), value.to_string().as_str()) {
                 ("flavor", "\"multi_thread\"") => options.current_thread = false,
                 ("flavor", "\"current_thread\"") => options.current_thread = true,
-                ("threads", number) => match number.parse() {
-                    Ok(0) | Err(_) => {
-                        return Err(Complaint::new("the number of threads is at least one", value.span()));
-                    }
-                    Ok(threads) => options.threads = Some(threads),
-                },
+                ("threads", _) => options.threads = Some(number(&value)?),
                 ("flavor", _) => return Err(Complaint::new(USAGE, value.span())),
                 _ => return Err(Complaint::new(USAGE, name.span())),
             }
@@ -53,6 +80,17 @@ impl RuntimeOptions {
             .threads
             .map_or_else(String::new, |threads| format!(".threads({threads}usize)"));
         format!("::bowline_tokio::Main::{flavor}{threads}.run")
+    }
+}
+
+/// Parses a number of threads.
+fn number(value: &TokenTree) -> Result<usize, Complaint> {
+    match value.to_string().parse() {
+        Ok(0) | Err(_) => Err(Complaint::new(
+            "the number of threads is a whole number, at least one",
+            value.span(),
+        )),
+        Ok(threads) => Ok(threads),
     }
 }
 

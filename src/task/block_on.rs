@@ -4,6 +4,8 @@ use core::convert::Infallible;
 use core::future::Future;
 
 use super::coroutine::LocalTask;
+#[cfg(not(loom))]
+use crate::scheduler::ThreadPool;
 use crate::{Outcome, sync_wait};
 
 /// Runs a future as a [`LocalTask`] on a run loop of its own, and blocks the thread until it has finished.
@@ -54,4 +56,24 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
              `sender.stopped_as_option().await` to go on after a stop"
         ),
     }
+}
+
+/// Runs a future like [`block_on`], with a global pool of so many threads. `#[bowline::main(threads = ..)]` calls it.
+///
+/// # Panics
+///
+/// Like [`block_on`]. If the number of threads is zero, or the system refuses them. If there is a global pool already, with
+/// another number of threads.
+#[cfg(not(loom))]
+#[doc(hidden)]
+#[track_caller]
+pub fn block_on_with_threads<F: Future>(threads: usize, future: F) -> F::Output {
+    if ThreadPool::new(threads).make_global().is_err() {
+        let present = ThreadPool::global().threads();
+        assert!(
+            present == threads,
+            "the global pool has {present} threads already, and cannot have {threads}: use it after `main` has begun"
+        );
+    }
+    block_on(future)
 }

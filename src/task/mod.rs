@@ -71,6 +71,9 @@ mod watchdog;
 
 pub use awaiting::{ScheduleFuture, SenderFuture, TaskEnv, TaskToken, ValueFuture};
 pub use block_on::block_on;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub use block_on::block_on_with_threads;
 pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
 pub use children::group::{

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::rc::Rc;
 use std::thread;
 
-use crate::common::panic_message;
+use crate::common::{panic_message, passes_in_own_process};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 use bowline::task::{self, Task};
@@ -158,4 +158,34 @@ fn block_on_may_nest_and_runs_on_a_worker_of_the_pool() {
         inner
     });
     assert_eq!(sum, 3);
+}
+
+#[bowline::main(threads = 3)]
+async fn three_threads() -> (usize, Option<bool>) {
+    let child = task::group(async |group| {
+        group.spawn(async { ThreadPool::global().worker_index().is_some() });
+        group.next().await
+    })
+    .await;
+    (ThreadPool::global().threads(), child)
+}
+
+#[bowline::main(threads = 5)]
+async fn five_threads() {}
+
+/// The global pool belongs to a process, so this test starts one of its own.
+#[test]
+fn main_sets_the_number_of_threads() {
+    const INSIDE: &str = "BOWLINE_MAIN_THREADS";
+    if std::env::var_os(INSIDE).is_none() {
+        return passes_in_own_process("main_sets_the_number_of_threads", &[(INSIDE, "1")]);
+    }
+    assert_eq!(three_threads(), (3, Some(true)));
+    // A second call finds the pool that it needs.
+    assert_eq!(three_threads(), (3, Some(true)));
+    let message = panic_message(five_threads);
+    assert!(
+        message.contains("has 3 threads already, and cannot have 5"),
+        "{message}"
+    );
 }

@@ -1,0 +1,4 @@
+#[bowline::test(threads = 2)]
+async fn test() {}
+
+fn main() {}
