@@ -54,6 +54,7 @@ pub mod schedulers {}
 #[doc = "[blocking]: schedulers#blocking"]
 #[doc = "[abort]: concepts#destructors-that-panic"]
 #[doc = "[handler]: structured_concurrency#cancellation-handlers"]
+#[doc = "[Blocking calls]: io#blocking-calls"]
 #[doc = ""]
 #[doc = include_str!("../docs/tasks.md")]
 pub mod tasks {}

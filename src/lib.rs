@@ -126,12 +126,15 @@ pub mod model {
     pub use crate::scheduler::thread_pool::model::*;
 }
 
-/// The names that most programs use: traits, factories, combinators, consumers, tasks, a pool and a stop source.
+/// The names that most programs use: traits, factories, combinators, consumers, tasks, groups, deadlines, a pool and a stop
+/// source.
 ///
 /// It is meant to be imported whole: `use bowline::prelude::*`.
 pub mod prelude {
     #[cfg(feature = "alloc")]
     pub use crate::adaptors::BoxedSender;
+    #[cfg(feature = "std")]
+    pub use crate::adaptors::RetryPolicy;
     #[cfg(feature = "std")]
     pub use crate::scheduler::ThreadPool;
     #[cfg(feature = "alloc")]
@@ -140,7 +143,10 @@ pub mod prelude {
     pub use crate::stop::StopSource;
     pub use crate::stop::StopToken;
     #[cfg(feature = "std")]
-    pub use crate::task::{self, Task};
+    pub use crate::task::{
+        self, DeadlineExceeded, SpawnOptions, Task, TaskGroup, group, spawn_blocking, try_group, with_deadline,
+        with_timeout,
+    };
     pub use crate::{
         Env, Get, Outcome, Priority, Receiver, Scheduler, Sender, StopRequested, With, WithScheduler, WithStopToken,
         just, just_error, just_from, just_stopped, never, read_env, starts_on, when_all, when_any,

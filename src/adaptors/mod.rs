@@ -33,6 +33,10 @@ mod race;
 mod repeat_n;
 mod repeat_until;
 mod retry;
+#[cfg(feature = "std")]
+mod retry_policy;
+#[cfg(feature = "std")]
+mod retry_with;
 mod rounds;
 mod same;
 mod sequence;
@@ -83,6 +87,10 @@ pub use on::On;
 pub use repeat_n::RepeatN;
 pub use repeat_until::RepeatUntil;
 pub use retry::{Retry, RetryIf};
+#[cfg(feature = "std")]
+pub use retry_policy::{Delays, RetryPolicy};
+#[cfg(feature = "std")]
+pub use retry_with::{RetryWith, RetryWithIf};
 pub use same::{ErrorIs, SameError, SameValue, ValueIs};
 pub use sequence::Sequence;
 #[cfg(feature = "alloc")]

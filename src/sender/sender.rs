@@ -15,7 +15,10 @@ use crate::adaptors::{
 use crate::adaptors::{BoxedSender, EnsureStarted, Split};
 use crate::stop::StopToken;
 #[cfg(feature = "std")]
-use crate::{adaptors::Timeout, scheduler::Timer};
+use crate::{
+    adaptors::{RetryPolicy, RetryWith, RetryWithIf, Timeout},
+    scheduler::Timer,
+};
 
 /// A description of work: the types of its result, and how to connect it to a receiver.
 ///
@@ -594,6 +597,67 @@ pub unsafe trait Sender: Sized {
         F: FnMut(&Self::Error) -> bool + Send,
     {
         RetryIf::new(self, predicate)
+    }
+
+    /// Runs the sender again after an error, with the delays and up to the attempts of a policy.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// let attempts = AtomicU32::new(0);
+    /// let connect = just_from(|| attempts.fetch_add(1, Ordering::Relaxed))
+    ///     .infallible_into()
+    ///     .try_then(|attempt| if attempt < 2 { Err("refused") } else { Ok("connected") });
+    /// let policy = RetryPolicy::new().attempts(4).initial_delay(Duration::from_millis(1));
+    /// assert_eq!(sync_wait(connect.retry_with(policy)).unwrap(), "connected");
+    /// assert_eq!(attempts.into_inner(), 3);
+    /// ```
+    ///
+    /// The delays are on the timer of the environment: a [`Timer`] that was added with [`with_env`](Sender::with_env), or the
+    /// [global](Timer::global) one. After a delay the next attempt begins on the scheduler of the environment. Where there is
+    /// none, it begins on the context of the timer.
+    ///
+    /// For an `async` function see [`task::retry_with`](crate::task::retry_with).
+    ///
+    /// # Completions
+    ///
+    /// The first value, stop or panic of an attempt, or the error of the last one. Every other error is dropped before its delay.
+    ///
+    /// # Panics
+    ///
+    /// A panic of the sender's `Clone` is the completion. So is one of [`Timer::global`], if the system refuses its thread.
+    ///
+    /// # Cancellation
+    ///
+    /// An attempt sees the receiver's stop token. A stop during a delay ends it at once, and is the completion.
+    #[cfg(feature = "std")]
+    fn retry_with(self, policy: RetryPolicy) -> RetryWith<Self>
+    where
+        Self: Clone + Send,
+    {
+        RetryWith::new(self, policy)
+    }
+
+    /// Runs the sender again after an error that satisfies a predicate, with the delays and up to the attempts of a policy.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    ///
+    /// let lookup = just_error::<(), _>("no such host").retry_with_if(RetryPolicy::new(), |error| *error == "busy");
+    /// assert_eq!(sync_wait(lookup).unwrap_err(), "no such host");
+    /// ```
+    ///
+    /// See [`retry_with`](Sender::retry_with). The first error for which the predicate is false is the completion. The predicate
+    /// is not asked after the last attempt. Its panic is the completion.
+    #[cfg(feature = "std")]
+    fn retry_with_if<F>(self, policy: RetryPolicy, predicate: F) -> RetryWithIf<Self, F>
+    where
+        Self: Clone + Send,
+        F: FnMut(&Self::Error) -> bool + Send,
+    {
+        RetryWithIf::new(self, policy, predicate)
     }
 
     /// Stops this sender when a trigger completes.

@@ -13,6 +13,7 @@
 //!   declares values that a task and everything inside it can read.
 //! - [`is_cancelled`], [`check_cancellation`] and [`with_cancellation_handler`] observe a cancellation; [`shield`] blocks it,
 //!   [`with_deadline`] and [`with_timeout`] cause it.
+//! - [`retry_with()`] tries a future again after an error, with growing delays.
 //! - [`scope`] runs closures and coroutines that borrow on the pool.
 //!
 //! ```
@@ -61,6 +62,7 @@ mod deadline_scope;
 mod escalation_handler;
 mod handle;
 mod let_async;
+mod retry_with;
 mod scope;
 mod shield;
 mod task_local;
@@ -91,6 +93,7 @@ pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_dea
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
+pub use retry_with::{retry_with, retry_with_if};
 pub use shield::{Shield, shield};
 #[cfg(feature = "inspect")]
 pub use strand::{Instrument, SetInstrumentError, set_instrument};

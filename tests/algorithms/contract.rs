@@ -684,6 +684,10 @@ adaptors! {
         Value 0, Value 0, Stopped 0, Panicked 0; allocates_nothing; OnStartScheduler Anywhere
     retry_if (calls borrows clones lazy): |input, f| input.retry_if(move |_| f.call(false));
         Value 0, Error 1, Stopped 0, Panicked 0; allocates_nothing; OnStartScheduler Anywhere
+    retry_with (borrows clones lazy): |input, _f| input.retry_with(RetryPolicy::new().attempts(1));
+        Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Anywhere Anywhere
+    retry_with_if (calls borrows clones lazy): |input, f| input.retry_with_if(RetryPolicy::new(), move |_| f.call(false));
+        Value 0, Error 1, Stopped 0, Panicked 0; allocates_nothing; Anywhere Anywhere
 
     when_all (borrows clones lazy): |input, f| when_all((input, just(f).infallible_into().then(|f| f.token())));
         Value 0, Error 0, Stopped 0, Panicked 0; allocates_nothing; Inline Anywhere

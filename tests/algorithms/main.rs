@@ -33,6 +33,7 @@ mod read_env;
 mod repeat_n;
 mod repeat_until;
 mod retry;
+mod retry_with;
 mod sequence;
 mod split;
 mod start_detached;

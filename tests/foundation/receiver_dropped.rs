@@ -112,6 +112,7 @@ fn what_runs_one_after_the_other_passes_the_stop_on() {
     stops!(|lost| lost.repeat_n(3));
     stops!(|lost| lost.repeat_until(|_| true));
     stops!(|lost| lost.retry());
+    stops!(|lost| lost.retry_with(RetryPolicy::new()));
     stops!(|lost| lost.bulk(3, |_, _| panic!("called")));
 }
 

@@ -100,6 +100,8 @@ awaitable!(
     [S, F, T, E] MapErr<S, F, T, E>,
     [S, F] RepeatUntil<S, F>,
     [S, F] RetryIf<S, F>,
+    [S] RetryWith<S>,
+    [S, F] RetryWithIf<S, F>,
     [S, F, T, E] Then<S, F, T, E>,
     [S, F, T, E] TryThen<S, F, T, E>,
     [S, F, T, E] UponError<S, F, T, E>,

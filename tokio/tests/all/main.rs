@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocking;
 #[cfg(feature = "cancellation-token")]
 mod cancellation;
 #[cfg(feature = "hyper")]

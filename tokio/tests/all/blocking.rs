@@ -1,0 +1,107 @@
+//! Calls that block, and crates that wait for the system, in tasks on tokio's threads and elsewhere.
+
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline_tokio::block_on;
+use tokio::runtime::Handle;
+
+use crate::common::*;
+
+#[test]
+fn a_task_on_tokios_threads_uses_the_global_pool() {
+    in_time(|| {
+        for runtime in [multi_thread(2), current_thread()] {
+            let (there, inside, back) = block_on(&runtime, async {
+                let (there, inside) = task::spawn_blocking(|_| (here(), Handle::try_current().is_ok())).await;
+                (there, inside, Handle::try_current().is_ok())
+            });
+            assert!(there.contains("-blocking-"), "{there}");
+            // The closure has no context of tokio's, and the task has it again.
+            assert_eq!((inside, back), (false, true));
+        }
+    });
+}
+
+#[test]
+fn a_closure_of_a_pool_inside_a_runtime_has_the_context() {
+    in_time(|| {
+        let runtime = multi_thread(1);
+        let pool = bowline_tokio::pool(runtime.handle(), 1).unwrap();
+        let slept = pool.scheduler().spawn_blocking(|_| {
+            Handle::current().block_on(async {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                here()
+            })
+        });
+        let there = sync_wait(slept).unwrap();
+        assert!(there.contains("-blocking-"), "{there}");
+    });
+}
+
+#[test]
+fn a_deadline_on_tokios_threads_stops_a_closure_that_looks_at_its_token() {
+    in_time(|| {
+        let runtime = multi_thread(1);
+        let ended = block_on(&runtime, async {
+            let closure = |token: bowline::stop::InplaceStopToken<'_>| {
+                while !token.stop_requested() {
+                    std::thread::yield_now();
+                }
+            };
+            with_timeout(Duration::from_millis(5), async move {
+                task::spawn_blocking(closure).await;
+            })
+            .await
+        });
+        // The closure has ended, or the deadline is reported: both come after the stop.
+        let _: Result<(), DeadlineExceeded> = ended;
+    });
+}
+
+#[cfg(unix)]
+mod signals {
+    use std::process::Command;
+
+    use async_signal::{Signal, Signals};
+    use futures_lite::StreamExt;
+    use tokio::signal::unix::{SignalKind, signal};
+
+    use super::*;
+
+    /// Sends this process a signal that is ignored by default.
+    async fn raise() {
+        let sent = task::spawn_blocking(|_| {
+            Command::new("kill")
+                .args(["-WINCH", &std::process::id().to_string()])
+                .status()
+        });
+        assert!(sent.await.expect("`kill` runs").success());
+    }
+
+    #[test]
+    fn a_signal_of_smols_arrives_on_a_pool() {
+        in_time(|| {
+            let pool = ThreadPool::new(1);
+            let work = Task::new(async {
+                let mut signals = Signals::new([Signal::Winch]).expect("the signal is registered");
+                raise().await;
+                signals.next().await.map(|signal| signal.expect("a signal"))
+            });
+            let signal = sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+            assert!(matches!(signal, Some(Signal::Winch)));
+        });
+    }
+
+    #[test]
+    fn a_signal_of_tokios_arrives_on_its_threads() {
+        in_time(|| {
+            let arrived = block_on(&multi_thread(1), async {
+                let mut signals = signal(SignalKind::window_change()).expect("the signal is registered");
+                raise().await;
+                signals.recv().await
+            });
+            assert_eq!(arrived, Some(()));
+        });
+    }
+}
