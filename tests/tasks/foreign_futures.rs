@@ -663,6 +663,61 @@ fn channels_of_smol_are_cancellation_points() {
 }
 
 #[test]
+fn timers_and_locks_of_smol_are_cancellation_points() {
+    let lock = Arc::new(async_lock::Mutex::new(0_u32));
+    let cancelled = cancel_at_each(|| {
+        let lock = lock.clone();
+        async move {
+            async_io::Timer::after(Duration::from_millis(1)).await;
+            for _ in 0..3 {
+                let held = lock.lock_arc_blocking();
+                let holder = thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(1));
+                    drop(held);
+                });
+                *lock.lock().await += 1;
+                holder.join().unwrap();
+            }
+            let mut ticks = async_io::Timer::interval(Duration::from_millis(1));
+            for _ in 0..2 {
+                futures_lite::StreamExt::next(&mut ticks).await;
+            }
+        }
+    });
+    assert!(cancelled >= 4, "{cancelled}");
+    // A thread of a cancelled task may still hold it.
+    drop(lock.lock_blocking());
+}
+
+#[test]
+fn sockets_of_smol_are_cancellation_points() {
+    use async_io::Async;
+    use futures_lite::{AsyncReadExt as _, AsyncWriteExt as _};
+    use std::net::{TcpListener, TcpStream};
+
+    let cancelled = cancel_at_each(|| async {
+        let listener = Async::<TcpListener>::bind(([127, 0, 0, 1], 0)).unwrap();
+        let address = listener.get_ref().local_addr().unwrap();
+        let client = thread::spawn(move || {
+            futures_lite::future::block_on(async {
+                let mut client = Async::<TcpStream>::connect(address).await?;
+                for byte in *b"abc" {
+                    async_io::Timer::after(Duration::from_millis(1)).await;
+                    client.write_all(&[byte]).await?;
+                }
+                std::io::Result::Ok(())
+            })
+        });
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut text = [0; 3];
+        server.read_exact(&mut text).await.unwrap();
+        assert_eq!(&text, b"abc");
+        client.join().unwrap().unwrap();
+    });
+    assert!(cancelled >= 3, "{cancelled}");
+}
+
+#[test]
 fn a_read_from_a_socket_that_stays_silent_ends_with_the_deadline() {
     let runtime = runtime();
     let silent = async {
