@@ -66,7 +66,8 @@ where
     F::IntoFuture: Send + 'static,
     A: Allocator + Clone + Send + Sync + 'static,
 {
-    let start = options.into_parts();
+    let (place, allocator, ()) = options.into_parts();
+    let start = (place, allocator);
     Handle::new(solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start))
 }
 

@@ -79,9 +79,10 @@ pub use block_on::block_on_with_threads;
 pub use cancellation::{Cancelled, cancellation_reason, check_cancellation, is_cancelled};
 pub use cancellation_handler::{WithCancellationHandler, with_cancellation_handler};
 pub use children::group::{
-    AllResults, ChildError, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next, NextEnded,
-    Quorum, QuorumError, SpawnError, SpawnErrorKind, SpawnWhenReady, Supervising, TaskGroup, TrySpawnWhenReady, Trying,
-    WaitForAll, discarding_group, gather, group, supervised_group, try_group,
+    AllResults, ChildError, ChildHandle, Collecting, Discarding, FirstSuccess, Gather, GroupFuture, JoinPolicy, Next,
+    NextEnded, Quorum, QuorumError, Ready, SpawnError, SpawnErrorKind, SpawnHandle, SpawnWhenReady, SpawnWhenReadyWith,
+    Supervising, TaskGroup, TryNext, TrySpawnWhenReady, TrySpawnWhenReadyWith, Trying, WaitForAll, discarding_group,
+    gather, group, supervised_group, try_group,
 };
 pub use children::{SpawnOptions, TaskError};
 pub use coroutine::{

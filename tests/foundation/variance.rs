@@ -12,15 +12,15 @@ use bowline::stop::{
     StopSource,
 };
 use bowline::task::{
-    AsyncLet, Continuation, Gather, GroupFuture, Handle, LocalTask, LocalTaskFuture, Next, NextEnded, Quorum, Scope,
-    SenderFuture, Shield, Sleep, SpawnError, SpawnWhenReady, Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture,
-    TaskRef, TaskToken, TaskTree, TrySpawnWhenReady, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline,
+    AsyncLet, ChildHandle, Continuation, Gather, GroupFuture, Handle, LocalTask, LocalTaskFuture, Next, NextEnded,
+    Quorum, Ready, Scope, SenderFuture, Shield, Sleep, SpawnError, SpawnOptions, SpawnWhenReady, SpawnWhenReadyWith,
+    Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture, TaskRef, TaskToken, TaskTree, TryNext,
+    TrySpawnWhenReady, TrySpawnWhenReadyWith, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline,
     WithEscalationHandler, YieldNow,
 };
 use bowline::{Completion, Job, Outcome, Panic, Prepared, Transfer, WaitSlot};
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::Ready;
 use std::rc::Rc;
 
 /// A subtype of [`Narrow`], without a lifetime that a bound could require to be `'static`.
@@ -46,8 +46,7 @@ covariant! {
     local_task: LocalTask<Wide> => LocalTask<Narrow>;
     next: Next<'static, Wide> => Next<'static, Narrow>;
     next_ended: NextEnded<'static, Wide> => NextEnded<'static, Narrow>;
-    spawn_when_ready: SpawnWhenReady<Wide> => SpawnWhenReady<Narrow>;
-    try_spawn_when_ready: TrySpawnWhenReady<Wide> => TrySpawnWhenReady<Narrow>;
+    try_next: TryNext<'static, Wide, Wide> => TryNext<'static, Narrow, Narrow>;
     spawn_error: SpawnError<Wide> => SpawnError<Narrow>;
     never: Never<Wide, Wide> => Never<Narrow, Narrow>;
     just: Just<Wide> => Just<Narrow>;
@@ -131,9 +130,15 @@ is! {
     TaskGroup<Movable>: Send Sync Unpin;
     Next<'static, Movable>: Send Unpin;
     NextEnded<'static, Movable>: Send Unpin;
+    TryNext<'static, Movable, Movable>: Send Unpin;
     WaitForAll: Send Unpin;
+    Ready: Send Unpin;
     SpawnWhenReady<Movable>: Send Unpin;
     TrySpawnWhenReady<Movable>: Send Unpin;
+    SpawnWhenReadyWith<Movable, u8, ChildHandle>: Send Unpin;
+    TrySpawnWhenReadyWith<Movable, u8, ChildHandle>: Send Unpin;
+    SpawnOptions<u8, ChildHandle>: Send Unpin;
+    ChildHandle: Send Sync Unpin;
     SpawnError<Movable>: Send Unpin;
     GroupFuture<Movable, Movable, Movable, Movable, ()>: Send;
     Gather<Quorum<u8, u8>, Vec<Movable>, Movable>: Send;
@@ -148,8 +153,8 @@ is! {
     SenderFuture<Sent>: Send Unpin;
     ValueFuture<Sent>: Send Unpin;
     Shield<Movable>: Send;
-    WithDeadline<Ready<Movable>>: Send;
-    WithCancellationHandler<fn(), Ready<Movable>>: Send;
+    WithDeadline<std::future::Ready<Movable>>: Send;
+    WithCancellationHandler<fn(), std::future::Ready<Movable>>: Send;
     WithEscalationHandler<fn(), Movable>: Send;
     TaskLocalFuture<Movable>: Send;
     Sleep: Send;
@@ -175,6 +180,9 @@ is_not! {
     Gather<Quorum<u8, u8>, Fixed, u8>: Send;
     SpawnWhenReady<Fixed>: Send;
     TrySpawnWhenReady<Fixed>: Send;
+    SpawnWhenReadyWith<Fixed, u8>: Send;
+    TrySpawnWhenReadyWith<Fixed, u8>: Send;
+    SpawnWhenReadyWith<u8, Fixed>: Send;
     SpawnError<Fixed>: Send;
     Continuation<Fixed>: Send Sync;
     Continuation<u8, Fixed>: Send;
@@ -183,8 +191,8 @@ is_not! {
     EnsureStarted<Fixed>: Send Sync;
     ValueFuture<Fixed, ()>: Send;
     Shield<Fixed>: Send;
-    WithDeadline<Ready<Fixed>>: Send;
-    WithCancellationHandler<fn(), Ready<Fixed>>: Send;
+    WithDeadline<std::future::Ready<Fixed>>: Send;
+    WithCancellationHandler<fn(), std::future::Ready<Fixed>>: Send;
     WithEscalationHandler<fn(), Fixed>: Send;
     TaskLocalFuture<Fixed>: Send;
     WaitSlot<Fixed, u8>: Send Sync;

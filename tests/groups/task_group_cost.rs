@@ -101,6 +101,7 @@ fn waiting_allocates_nothing() {
                 assert!(poll_here(group.next()).await);
                 assert!(poll_here(group.wait_for_all()).await);
                 assert!(poll_here(group.spawn_when_ready(async {})).await);
+                assert!(poll_here(group.ready()).await);
             }
             assert_eq!(allocations_so_far() - before, 0);
             tell.send(()).expect("it waits");
@@ -110,6 +111,29 @@ fn waiting_allocates_nothing() {
     // The group, the child, the channel, the memory of the child, and that of the task, which grows with the first round.
     let blocks = if cfg!(sanitized = "address") { 4 } else { 2 };
     assert!(count <= 3 + blocks * MEMORY, "{count}");
+}
+
+#[test]
+fn a_child_without_a_handle_pays_for_none() {
+    let spawned = |children: usize, spawn: fn(&TaskGroup<()>)| {
+        allocates(async move {
+            task::group(async move |group| {
+                for _ in 0..children {
+                    spawn(&group);
+                }
+                group.wait_for_all().await;
+            })
+            .await;
+        })
+    };
+    let children = 100;
+    let plain = spawned(children, |group| group.spawn_with(SpawnOptions::new(), async {}));
+    assert!(plain <= 1 + MEMORY + children, "{plain}");
+    // The frame, the place, and the part that the handle shares.
+    let with_handle = spawned(children, |group| {
+        group.spawn_with(SpawnOptions::new().cancellable(), async {}).cancel();
+    });
+    assert!(with_handle <= 1 + MEMORY + 3 * children, "{with_handle}");
 }
 
 /// Polls a future once, without a box, and returns whether it was pending.

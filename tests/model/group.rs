@@ -10,7 +10,7 @@ use bowline::Completion;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
-use bowline::task::{SenderFuture, TaskGroup, discarding_group, group, try_group};
+use bowline::task::{Reason, SenderFuture, SpawnOptions, TaskGroup, discarding_group, group, try_group};
 
 use crate::support::{Ended, Remote, Stoppable, Watched, World, explore, race};
 use crate::task::{Failure, Sendable, awaited, begin, task};
@@ -443,6 +443,146 @@ fn a_cancel_races_with_room_for_another() {
         world.end();
         assert_eq!(report.get(), Ended::Value(7));
         if spawned.load(SeqCst) { "spawned" } else { "refused" }
+    });
+}
+
+/// The child ends before the body asks for room, while it asks, and while it waits.
+#[test]
+fn the_end_of_a_child_races_with_ready() {
+    race(2, &["here", "there"], |world, root, report| {
+        let (remote, value) = (world.remote(6), world.census.value(7));
+        let body = group(async move |group: TaskGroup<()>| {
+            group.set_limit(1);
+            group.spawn(Sendable(async move { drop(child(remote).await) }));
+            assert!(group.ready().await);
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        if report.here() { "here" } else { "there" }
+    });
+}
+
+/// Of two that wait for room, the one that reserves it gets it. The other is told after that child has ended.
+#[test]
+fn the_end_of_a_child_races_with_two_that_wait_for_room() {
+    race(1, &["here", "there"], |world, root, report| {
+        let (remote, held, value) = (world.remote(6), world.census.value(5), world.census.value(7));
+        let body = group(async move |group: TaskGroup<()>| {
+            group.set_limit(1);
+            group.spawn(Sendable(async move { drop(child(remote).await) }));
+            let spawning = group.spawn_when_ready(Sendable(async move { held.touch() }));
+            let (mut spawning, mut ready) = (Some(Box::pin(spawning)), Some(Box::pin(group.ready())));
+            // Both wait at a time.
+            poll_fn(|context| {
+                if let Some(waits) = &mut spawning
+                    && waits.as_mut().poll(context).is_ready()
+                {
+                    spawning = None;
+                }
+                if let Some(waits) = &mut ready
+                    && let Poll::Ready(is_ready) = waits.as_mut().poll(context)
+                {
+                    assert!(is_ready);
+                    ready = None;
+                }
+                match (&spawning, &ready) {
+                    (None, None) => Poll::Ready(()),
+                    _ => Poll::Pending,
+                }
+            })
+            .await;
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        if report.here() { "here" } else { "there" }
+    });
+}
+
+/// A cancellation ends a wait for room that nothing reserves.
+#[test]
+fn a_cancel_races_with_ready() {
+    race(1, &["cancelled", "ready"], |world, root, report| {
+        let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
+        let was_ready = Arc::new(AtomicBool::new(false));
+        let noted = was_ready.clone();
+        let body = group(async move |group: TaskGroup<()>| {
+            group.set_limit(1);
+            group.spawn(Sendable(async move { drop(child(remote).await) }));
+            let cancelled = group.clone();
+            threads.spawn(move || cancelled.cancel_all());
+            noted.store(group.ready().await, SeqCst);
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        if was_ready.load(SeqCst) { "ready" } else { "cancelled" }
+    });
+}
+
+/// The child returns its value, or is cancelled alone. Its handle outlives it, and the group is not cancelled.
+#[test]
+fn the_end_of_a_child_races_with_a_cancel_of_it_alone() {
+    race(1, &["cancelled", "ended"], |world, root, report| {
+        let (sender, value, threads) = (world.stoppable(6), world.census.value(7), world.threads.clone());
+        let body = group(async move |group| {
+            let handle = group.spawn_with(SpawnOptions::new().cancellable(), stoppable(sender));
+            let cancelled = handle.clone();
+            threads.spawn(move || cancelled.cancel());
+            let value = group.next().await.unwrap_or(value);
+            assert!(handle.is_finished() && !group.is_cancelled());
+            value
+        });
+        begin(task(async move { Ok(body.await) }), root);
+        world.end();
+        match report.get() {
+            Ended::Value(6) => "ended",
+            Ended::Value(7) => "cancelled",
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// The stop of the group is passed on to a child that is cancelled alone. The child ends, and its memory is freed, meanwhile.
+#[test]
+fn a_cancel_of_a_child_races_with_that_of_its_group() {
+    race(1, &["alone", "with the group"], |world, root, report| {
+        let (value, threads) = (world.census.value(7), world.threads.clone());
+        let alone = Arc::new(AtomicBool::new(false));
+        let noted = alone.clone();
+        let body = group(async move |group: TaskGroup<()>| {
+            let waits = Sendable(async {
+                let Ok(()) = SenderFuture::new(never::<(), Infallible>()).await;
+            });
+            let handle = group.spawn_with(SpawnOptions::new().cancellable(), waits);
+            let cancelled = handle.clone();
+            threads.spawn(move || cancelled.cancel_for(Reason::Deadline));
+            let whole = group.clone();
+            threads.spawn(move || whole.cancel_all());
+            assert!(group.next().await.is_none());
+            noted.store(handle.cancellation_reason() == Some(Reason::Deadline), SeqCst);
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        if alone.load(SeqCst) { "alone" } else { "with the group" }
     });
 }
 

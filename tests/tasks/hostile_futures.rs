@@ -235,6 +235,21 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
             // The future owns its child until it spawns it, even when forgotten.
             of_a_group::<L, _>(world, |group| ignored(group.spawn_when_ready(hops(1))))
         }),
+        handle("SpawnWhenReadyWith", |world| {
+            let options = SpawnOptions::new().cancellable();
+            of_a_group::<L, _>(world, |group| ignored(group.spawn_when_ready_with(options, hops(1))))
+        }),
+        handle("Ready", |world| {
+            of_a_group::<L, _>(world, |group| ignored(group.ready()))
+        }),
+        plain("GroupFuture that waits for a child with a handle", |world| {
+            let child = L::future(&world);
+            made(task::group(async move |group| {
+                let options = SpawnOptions::new().cancellable();
+                let _handle = group.try_spawn_with(options, child).expect("it is open");
+                group.next().await;
+            }))
+        }),
         plain("Gather", |world| {
             let children = [L::future(&world), L::future(&world)];
             made(ignored(task::gather(AllResults::new(), children)))

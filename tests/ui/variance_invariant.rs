@@ -4,7 +4,8 @@ use bowline::adaptors::{BoxedSender, EnsureStarted, Split};
 use bowline::factories::Just;
 use bowline::stop::{InplaceStopToken, StopCallback, StopSlot};
 use bowline::task::{
-    AsyncLet, Continuation, Gather, GroupFuture, Handle, Scope, SenderFuture, Task, TaskBuilder, TaskGroup,
+    AsyncLet, Continuation, Gather, GroupFuture, Handle, Scope, SenderFuture, SpawnWhenReady, SpawnWhenReadyWith, Task,
+    TaskBuilder, TaskGroup, TrySpawnWhenReady, TrySpawnWhenReadyWith,
 };
 use bowline::{Prepared, WaitSlot};
 use std::convert::Infallible;
@@ -29,6 +30,10 @@ invariant! {
     group_down group_up: TaskGroup<Wide>, TaskGroup<Narrow>;
     group_future_down group_future_up: GroupFuture<(), (), Wide, (), ()>, GroupFuture<(), (), Narrow, (), ()>;
     gather_down gather_up: Gather<(), (), Wide>, Gather<(), (), Narrow>;
+    spawning_down spawning_up: SpawnWhenReady<Wide>, SpawnWhenReady<Narrow>;
+    try_spawning_down try_spawning_up: TrySpawnWhenReady<Wide>, TrySpawnWhenReady<Narrow>;
+    spawning_with_down spawning_with_up: SpawnWhenReadyWith<Wide, ()>, SpawnWhenReadyWith<Narrow, ()>;
+    try_spawning_with_down try_spawning_with_up: TrySpawnWhenReadyWith<Wide, ()>, TrySpawnWhenReadyWith<Narrow, ()>;
     handle_down handle_up: Handle<Wide>, Handle<Narrow>;
     async_let_down async_let_up: AsyncLet<Wide>, AsyncLet<Narrow>;
     continuation_down continuation_up: Continuation<Wide>, Continuation<Narrow>;

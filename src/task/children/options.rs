@@ -1,14 +1,17 @@
 //! The options that a child is started with, and the context that follows from them.
 
 use core::fmt;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::borrow::Cow;
 use std::boxed::Box;
 
 use allocator_api2::alloc::{Allocator, Global};
 
+use super::group::{ChildHandle, OwnStop, SpawnHandle};
 use crate::memory::{Cached, OutOfMemoryError};
 use crate::scheduler::TaskScheduler;
+use crate::stop::ErasedStopToken;
 use crate::task::coroutine::TaskContext;
 use crate::task::frame::{Header, Home};
 use crate::task::strand::{Context, Locals};
@@ -16,11 +19,24 @@ use crate::{Env, Panic, Priority, Scheduler};
 
 /// The options of a child that does not inherit everything: see [`TaskGroup::spawn_with`](crate::task::TaskGroup::spawn_with)
 /// and [`detach_with`](crate::task::detach_with).
-#[derive(Clone)]
+///
+/// `A` is the allocator of the child. `H` is what a spawn returns: nothing, or the [`ChildHandle`] of a
+/// [cancellable](SpawnOptions::cancellable) child.
 #[must_use = "options do nothing until something is spawned with them"]
-pub struct SpawnOptions<A = Global> {
+pub struct SpawnOptions<A = Global, H = ()> {
     requests: ChildRequests,
     allocator: A,
+    _handle: PhantomData<fn() -> H>,
+}
+
+impl<A: Clone, H> Clone for SpawnOptions<A, H> {
+    fn clone(&self) -> Self {
+        SpawnOptions {
+            requests: self.requests.clone(),
+            allocator: self.allocator.clone(),
+            _handle: PhantomData,
+        }
+    }
 }
 
 /// The requests that replace inherited parts.
@@ -43,6 +59,7 @@ impl SpawnOptions {
                 locals: None,
             },
             allocator: Global,
+            _handle: PhantomData,
         }
     }
 }
@@ -53,7 +70,7 @@ impl Default for SpawnOptions {
     }
 }
 
-impl<A> SpawnOptions<A> {
+impl<A, H> SpawnOptions<A, H> {
     /// Sets the priority.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.requests.priority = Some(priority);
@@ -101,22 +118,62 @@ impl<A> SpawnOptions<A> {
     }
 
     /// Sets the allocator. Awaited senders find it with [`CurrentAllocator`](crate::task::CurrentAllocator).
-    pub fn allocator<B>(self, allocator: B) -> SpawnOptions<B>
+    pub fn allocator<B>(self, allocator: B) -> SpawnOptions<B, H>
     where
         B: Allocator + Clone + Send + Sync + 'static,
     {
         SpawnOptions {
             requests: self.requests,
             allocator,
+            _handle: PhantomData,
         }
     }
 
-    pub(in crate::task) fn into_parts(self) -> (Option<Box<ChildPlace>>, A) {
-        (ChildPlace::new(self.requests), self.allocator)
+    /// Lets the child of a group be cancelled alone: the methods that spawn with these options return a [`ChildHandle`].
+    ///
+    /// For groups only. A detached task has a [`Handle`](crate::task::Handle), which cancels it.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, SpawnOptions, Task};
+    /// use std::convert::Infallible;
+    ///
+    /// let task = Task::new(task::group(async |group| {
+    ///     let connection = SpawnOptions::new().name("connection").cancellable();
+    ///     let idle = group.spawn_with(connection, async {
+    ///         let Ok(()) = never::<(), Infallible>().await;
+    ///         "the idle one"
+    ///     });
+    ///     group.spawn(async { "the busy one" });
+    ///     idle.cancel();
+    ///     assert_eq!(group.next().await, Some("the busy one"));
+    ///     assert_eq!(group.next().await, None);
+    /// }));
+    /// sync_wait(task).unwrap();
+    /// ```
+    ///
+    /// # Allocation
+    ///
+    /// Two for each child, beside that of the child. Children without a handle cost nothing more.
+    pub fn cancellable(self) -> SpawnOptions<A, ChildHandle> {
+        SpawnOptions {
+            requests: self.requests,
+            allocator: self.allocator,
+            _handle: PhantomData,
+        }
+    }
+
+    /// Returns the place, the allocator and the handle of one child.
+    pub(in crate::task) fn into_parts(self) -> (Option<Box<ChildPlace>>, A, H)
+    where
+        H: SpawnHandle,
+    {
+        let (stop, handle) = H::begin();
+        (ChildPlace::new(self.requests, stop), self.allocator, handle)
     }
 }
 
-impl<A> fmt::Debug for SpawnOptions<A> {
+impl<A, H> fmt::Debug for SpawnOptions<A, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpawnOptions")
             .field("priority", &self.requests.priority)
@@ -139,15 +196,17 @@ impl TaskContext for InCache {
     }
 }
 
-/// The context of a child that does not inherit all of its parent's, and its scheduler. Pinned once it is settled.
+/// The context of a child that does not inherit all of its parent's, its scheduler, and its stop source. Pinned once it is settled.
 pub(in crate::task) struct ChildPlace {
     requests: ChildRequests,
+    /// The stop source of a child that has a handle. The context has its token.
+    stop: Option<OwnStop>,
     context: Option<Context>,
 }
 
 impl ChildPlace {
     /// Creates a place, unless the child inherits everything.
-    fn new(requests: ChildRequests) -> Option<Box<Self>> {
+    fn new(requests: ChildRequests, stop: Option<OwnStop>) -> Option<Box<Self>> {
         let ChildRequests {
             scheduler: None,
             priority: None,
@@ -155,31 +214,38 @@ impl ChildPlace {
             locals: None,
         } = requests
         else {
-            return Some(Box::new(ChildPlace {
-                requests,
-                context: None,
-            }));
+            return Some(ChildPlace::boxed(requests, stop));
         };
-        None
+        stop.is_some().then(|| ChildPlace::boxed(requests, stop))
+    }
+
+    fn boxed(requests: ChildRequests, stop: Option<OwnStop>) -> Box<Self> {
+        Box::new(ChildPlace {
+            requests,
+            stop,
+            context: None,
+        })
     }
 
     pub(in crate::task) fn take_name(&mut self) -> Option<Cow<'static, str>> {
         self.requests.name.take()
     }
 
-    /// Creates the context from the outer one.
+    /// Creates the context from the outer one. `link` links the child's own stop source, if any, and returns its token.
     ///
     /// # Errors
     ///
-    /// The allocation of a hop failed.
+    /// The allocation of a hop failed. Then nothing was linked.
     ///
     /// # Safety
     ///
-    /// This is pinned until the child is done. `frame` is the child, which is about to be started.
+    /// This is pinned until the child is done. `frame` is the child, which is about to be started. Unless this fails,
+    /// [`take_back`](ChildPlace::take_back) is called once the child is done, or was not started.
     pub(in crate::task) unsafe fn settle(
         &mut self,
         outside: &Context,
         frame: NonNull<Header>,
+        link: impl FnOnce(&OwnStop) -> ErasedStopToken,
     ) -> Result<NonNull<Context>, OutOfMemoryError> {
         let mut context = *outside;
         if self.requests.priority.is_some() {
@@ -200,10 +266,14 @@ impl ChildPlace {
                 }
             };
         }
+        // The last step, since the steps before it can fail.
+        if let Some(stop) = &self.stop {
+            context.token = link(stop);
+        }
         Ok(NonNull::from(self.context.insert(context)))
     }
 
-    /// Frees the child's own hop, if any.
+    /// Frees the child's own hop, and ends its own stop source, if any.
     ///
     /// # Safety
     ///
@@ -212,6 +282,9 @@ impl ChildPlace {
         if let (Some(_), Some(context)) = (&self.requests.scheduler, &self.context) {
             // SAFETY: the child does not run, and only the child used the home.
             unsafe { context.placement.home.take_back(frame.cast(), frame) };
+        }
+        if let Some(stop) = &self.stop {
+            stop.end();
         }
     }
 }

@@ -1,30 +1,38 @@
 //! Groups: children that are always awaited.
 //!
 //! Handles, children and waiters point at a [`GroupCore`](self::core::GroupCore), whose lock protects the lists and counts in its
-//! [`GroupState`](self::state::GroupState). A child starts in `spawn`. It ends in `inbox` while only the frame waits, and otherwise in
-//! `results`. `wait` and `next` wait for a result, for room or for all children. `body` runs the body, and `end` what follows it.
+//! [`GroupState`](self::state::GroupState). A child starts in `spawn`, and `child_handle` cancels it alone. It ends in `inbox` while
+//! only the frame waits, and otherwise in `results`. `wait` is the operation of everything that waits: `next` for a result or for all
+//! children, `ready` and `spawn_when_ready` for room. `body` runs the body, and `end` what follows it.
 //!
 //! A group is `Open` while the body runs, `Closed` after it while children run, `Over` after the last child. A closed group still takes
 //! children, from children that run.
 
 mod body;
 mod child;
+mod child_handle;
 mod core;
 mod end;
 mod gather;
 mod inbox;
 mod next;
+mod ready;
 mod results;
 pub(in crate::task) mod solo;
 mod spawn;
+mod spawn_when_ready;
 mod state;
 mod task_group;
 mod wait;
 
 pub use self::body::{Collecting, Discarding, GroupFuture, Supervising, Trying};
+pub(super) use self::child_handle::OwnStop;
+pub use self::child_handle::{ChildHandle, SpawnHandle};
 pub use self::gather::{AllResults, ChildError, FirstSuccess, Gather, JoinPolicy, Quorum, QuorumError, gather};
-pub use self::next::{Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll};
+pub use self::next::{Next, NextEnded, TryNext, WaitForAll};
+pub use self::ready::Ready;
 pub use self::spawn::{SpawnError, SpawnErrorKind};
+pub use self::spawn_when_ready::{SpawnWhenReady, SpawnWhenReadyWith, TrySpawnWhenReady, TrySpawnWhenReadyWith};
 pub use self::task_group::TaskGroup;
 
 /// Runs `body` with a group into which it can spawn children. Returns the body's output after all children have ended.
@@ -96,7 +104,7 @@ where
 ///         }
 ///         let mut sum = 0;
 ///         // The first error ends the body: the others are cancelled, and awaited.
-///         while let Some(number) = group.next().await.transpose()? {
+///         while let Some(number) = group.try_next().await? {
 ///             sum += number;
 ///         }
 ///         Ok(sum)
@@ -110,7 +118,7 @@ where
 ///
 /// An error of the body cancels the children, and is returned after they have ended. After a value of the body, an error that
 /// was not taken cancels the other children, and is returned in the end. An error that was taken with
-/// [`next`](TaskGroup::next), and not returned, cancels nothing.
+/// [`next`](TaskGroup::next) or [`try_next`](TaskGroup::try_next), and not returned, cancels nothing.
 ///
 /// Everything else is as for [`group`].
 ///

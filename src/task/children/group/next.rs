@@ -3,19 +3,16 @@
 use core::convert::Infallible;
 use core::future::Future;
 use core::marker::PhantomData;
-use core::panic::Location;
 use core::pin::Pin;
 use core::task::{Context as Cx, Poll, Waker, ready};
 
 use super::core::GroupRef;
-use super::results::TryNext;
-use super::spawn::{SpawnError, SpawnErrorKind};
+use super::results::NextStep;
 use super::wait::{Given, Granted, GroupWait, WaitFor};
 use crate::Completion;
-use crate::memory::Cached;
 use crate::stop::StopToken;
 use crate::task::awaiting::SenderFuture;
-use crate::task::children::{InCache, TaskError};
+use crate::task::children::TaskError;
 use crate::task::frame::{Activity, Polling, Site, Stopping};
 
 /// A wait in a group, by a sender that is created lazily.
@@ -23,7 +20,7 @@ use crate::task::frame::{Activity, Polling, Site, Stopping};
 pub(super) struct Waiting(pub(super) Option<SenderFuture<GroupWait>>, pub(super) Site);
 
 impl Waiting {
-    fn poll(&mut self, core: &GroupRef, kind: WaitFor, cx: &mut Cx<'_>) -> Poll<Granted> {
+    pub(super) fn poll(&mut self, core: &GroupRef, kind: WaitFor, cx: &mut Cx<'_>) -> Poll<Granted> {
         let wait = self.0.get_or_insert_with(|| {
             let core = core.clone();
             SenderFuture::at(self.1, GroupWait { core, kind })
@@ -45,14 +42,14 @@ impl Waiting {
     ) -> Poll<Option<Completion<T, Infallible>>> {
         let child = match self.0 {
             None => match core.try_next(Polling::with_waker_of(cx)) {
-                TryNext::Ended(child) => Given::Child(child),
-                TryNext::Nothing => Given::Nothing,
-                TryNext::Wait => {
+                NextStep::Ended(child) => Given::Child(child),
+                NextStep::Nothing => Given::Nothing,
+                NextStep::Wait => {
                     core.wanted_here();
                     Activity::with(|activity| activity.awaits::<GroupWait>(self.1));
                     return Poll::Pending;
                 }
-                TryNext::Listen => ready!(self.poll(core, WaitFor::Next, cx)).take(),
+                NextStep::Listen => ready!(self.poll(core, WaitFor::Next, cx)).take(),
             },
             Some(_) => ready!(self.poll(core, WaitFor::Next, cx)).take(),
         };
@@ -129,6 +126,18 @@ impl<T> Future for NextEnded<'_, T> {
     }
 }
 
+/// A future of the next child's value or error, created by [`TaskGroup::try_next`](super::TaskGroup::try_next).
+#[must_use = "futures do nothing until they are awaited"]
+pub struct TryNext<'g, T, E>(pub(super) Next<'g, Result<T, E>>);
+
+impl<T, E> Future for TryNext<'_, T, E> {
+    type Output = Result<Option<T>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(Option::transpose)
+    }
+}
+
 /// A future that is ready when no child runs, created by [`TaskGroup::wait_for_all`](super::TaskGroup::wait_for_all).
 #[must_use = "futures do nothing until they are awaited"]
 pub struct WaitForAll {
@@ -148,80 +157,7 @@ impl Future for WaitForAll {
     }
 }
 
-/// A future that starts a child when there is room, created by
-/// [`TaskGroup::spawn_when_ready`](super::TaskGroup::spawn_when_ready).
-///
-/// Dropping it early drops the child.
-#[must_use = "futures do nothing until they are awaited"]
-pub struct SpawnWhenReady<F> {
-    pub(super) spawning: TrySpawnWhenReady<F>,
-    pub(super) location: &'static Location<'static>,
-}
-
-impl<F: Future<Output: Send + 'static> + Send + 'static> Future for SpawnWhenReady<F> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
-        if let Err(refused) = ready!(Pin::new(&mut self.spawning).poll(cx)) {
-            refused.report(self.location);
-        }
-        Poll::Ready(())
-    }
-}
-
-/// A future that starts a child when there is room, or returns the child, created by
-/// [`TaskGroup::try_spawn_when_ready`](super::TaskGroup::try_spawn_when_ready).
-///
-/// Dropping it early drops the child.
-#[must_use = "futures do nothing until they are awaited"]
-pub struct TrySpawnWhenReady<F> {
-    core: GroupRef,
-    waiting: Waiting,
-    child: Option<F>,
-}
-
-// The child is not pinned before it is started.
-impl<F> Unpin for TrySpawnWhenReady<F> {}
-
-impl<F> TrySpawnWhenReady<F> {
-    pub(super) fn new(core: GroupRef, child: F) -> Self {
-        TrySpawnWhenReady {
-            core,
-            waiting: Waiting::default(),
-            child: Some(child),
-        }
-    }
-}
-
-impl<F: Future<Output: Send + 'static> + Send + 'static> Future for TrySpawnWhenReady<F> {
-    type Output = Result<(), SpawnError<F>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let TrySpawnWhenReady { core, waiting, child } = self.get_mut();
-        let is_refused = waiting.0.is_none() && core.lock().limit == 0;
-        let granted = if is_refused {
-            None
-        } else {
-            Some(ready!(waiting.poll(core, WaitFor::Room, cx)))
-        };
-        let Some(child) = child.take() else {
-            return Poll::Pending;
-        };
-        if let Some(room) = granted.filter(Granted::is_room) {
-            return Poll::Ready(core.spawn::<F::Output, _, InCache>(child, Cached, None, Some(room)));
-        }
-        let limit = core.lock().limit;
-        let kind = match limit {
-            _ if core.is_cancelled() => SpawnErrorKind::Cancelled,
-            0 => SpawnErrorKind::NoRoom,
-            _ => SpawnErrorKind::Ended,
-        };
-        Poll::Ready(Err(SpawnError::new(kind, child)))
-    }
-}
-
 crate::opaque!(['g, T] Next<'g, T>);
 crate::opaque!(['g, T] NextEnded<'g, T>);
-crate::opaque!([F] SpawnWhenReady<F>);
-crate::opaque!([F] TrySpawnWhenReady<F>);
+crate::opaque!(['g, T, E] TryNext<'g, T, E>);
 crate::opaque!([] WaitForAll);

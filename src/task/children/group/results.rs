@@ -52,7 +52,7 @@ impl Policy {
 }
 
 /// The next step for a caller that wants an ended child.
-pub(super) enum TryNext {
+pub(super) enum NextStep {
     /// A child, owned by the caller.
     Ended(EndedChild),
     /// No child is left.
@@ -233,28 +233,28 @@ impl GroupCore {
     ///
     /// `polling` is the frame that this thread polls, if the waker is the frame's own. If it is the group's frame, and its stop
     /// reaches the children too, the frame is woken directly.
-    pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> TryNext {
+    pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> NextStep {
         // The children that were drained before come first, and there are many of them at a time.
         let first = self.state.lock().pop_finished();
         if let Some(child) = first {
-            return TryNext::Ended(child);
+            return NextStep::Ended(child);
         }
         let mut lock = self.lock();
         loop {
             if let Some(child) = lock.pop_finished() {
-                return TryNext::Ended(child);
+                return NextStep::Ended(child);
             }
             if lock.running == 0 {
-                return TryNext::Nothing;
+                return NextStep::Nothing;
             }
             let Some(polling) = polling.filter(|polling| self.is_frame(Some(polling.frame()))) else {
-                return TryNext::Listen;
+                return NextStep::Listen;
             };
             if !self.outer.is_same(&polling.context().token) {
-                return TryNext::Listen;
+                return NextStep::Listen;
             }
             if self.inbox.is_awaited() || lock.frame_waits && !lock.is_plain() {
-                return TryNext::Wait;
+                return NextStep::Wait;
             }
             // Counted first: the next child ends the await.
             if !lock.frame_waits {
@@ -262,11 +262,11 @@ impl GroupCore {
             }
             if self.policy.discards || !lock.is_plain() {
                 lock.frame_waits = true;
-                return TryNext::Wait;
+                return NextStep::Wait;
             }
             lock.frame_waits = false;
             if self.inbox.wait(&mut lock) {
-                return TryNext::Wait;
+                return NextStep::Wait;
             }
             // A child has ended meanwhile.
             // SAFETY: the await was counted, and the inbox does not know of it.

@@ -139,11 +139,13 @@ impl GroupCore {
         mut member: NonNull<Member>,
         frame: NonNull<Header>,
     ) -> Result<NonNull<Context>, OutOfMemoryError> {
-        // SAFETY: the caller's promise. A child that was not started is not shared.
+        // SAFETY: the caller's promise. A child that was not started is not shared. Its group, which is this one, has a reference, and
+        // ends the child's place.
         unsafe {
+            let group = NonNull::new_unchecked(member.as_ref().owner.get().cast::<GroupCore>());
             match &mut member.as_mut().place {
                 None => Ok(NonNull::from(&self.context)),
-                Some(place) => place.settle(&self.context, frame),
+                Some(place) => place.settle(&self.context, frame, |stop| stop.link(group)),
             }
         }
     }

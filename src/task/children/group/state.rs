@@ -39,7 +39,7 @@ pub(super) struct GroupState {
     /// Whether the frames of that child were raised, and some of its links were not.
     pub(super) links_left: bool,
     /// The waiters, one list for each [`WaitFor`], so that none is searched for.
-    pub(super) waiters: [List<GroupWaiter>; 3],
+    pub(super) waiters: [List<GroupWaiter>; WaitFor::COUNT],
     /// Whether the group's frame waits for the next ended child, while the inbox is closed. It has counted an await, which the thread
     /// that clears the flag ends.
     pub(super) frame_waits: bool,
@@ -122,7 +122,7 @@ impl GroupState {
             floor: None,
             to_raise: ptr::null_mut(),
             links_left: false,
-            waiters: [const { List::new() }; 3],
+            waiters: [const { List::new() }; WaitFor::COUNT],
             frame_waits: false,
             wakers: Vec::new(),
             panic: None,
@@ -269,7 +269,9 @@ impl GroupState {
         }
     }
 
-    /// Grants free places to waiters.
+    /// Grants free places to waiters that reserve one. If a place is left, tells all waiters that do not.
+    ///
+    /// A waiter that reserves nothing may not use the place. So telling one of them would lose the wake-up of the others.
     pub(super) fn grant_room(&mut self, settled: &mut Settled) {
         while self.running < self.limit
             && let Some(waiter) = self.waiters[WaitFor::Room as usize].pop_front()
@@ -277,12 +279,19 @@ impl GroupState {
             self.running += 1;
             settled.grant(waiter, Given::Room);
         }
+        while self.running < self.limit
+            && let Some(waiter) = self.waiters[WaitFor::Ready as usize].pop_front()
+        {
+            settled.grant(waiter, Given::Nothing);
+        }
     }
 
     /// Ends the waits for a place, since there will be none.
     pub(super) fn refuse_room(&mut self, settled: &mut Settled) {
-        while let Some(waiter) = self.waiters[WaitFor::Room as usize].pop_front() {
-            settled.grant(waiter, Given::Nothing);
+        for kind in [WaitFor::Room, WaitFor::Ready] {
+            while let Some(waiter) = self.waiters[kind as usize].pop_front() {
+                settled.grant(waiter, Given::Nothing);
+            }
         }
     }
 }

@@ -10,10 +10,13 @@ use core::task::{Context as Cx, Poll};
 use allocator_api2::alloc::Allocator;
 use futures_core::Stream;
 
+use super::child_handle::SpawnHandle;
 use super::core::GroupRef;
-use super::next::{self, Next, NextEnded, SpawnWhenReady, TrySpawnWhenReady, WaitForAll, Waiting};
-use super::results::TryNext;
+use super::next::{self, Next, NextEnded, TryNext, WaitForAll, Waiting};
+use super::ready::Ready;
+use super::results::NextStep;
 use super::spawn::SpawnError;
+use super::spawn_when_ready::{SpawnWhenReady, SpawnWhenReadyWith, Spawning, TrySpawnWhenReady, TrySpawnWhenReadyWith};
 use super::state::GroupState;
 use crate::memory::Cached;
 use crate::stop::Reason;
@@ -29,10 +32,10 @@ use crate::{Completion, Panic};
 ///
 /// # Refused children
 ///
-/// [`spawn`](TaskGroup::spawn), [`spawn_with`](TaskGroup::spawn_with) and [`spawn_when_ready`](TaskGroup::spawn_when_ready) drop a
-/// child that the group refuses. In a cancelled group that is the normal course, and silent. A child refused for another reason,
-/// such as a group that has ended, is [reported](crate::task::Report::ChildRefused). The methods that begin with `try_` return a
-/// refused child in a [`SpawnError`] instead.
+/// [`spawn`](TaskGroup::spawn), [`spawn_when_ready`](TaskGroup::spawn_when_ready) and their variants with options drop a child that
+/// the group refuses. In a cancelled group that is the normal course, and silent. A child refused for another reason, such as a
+/// group that has ended, is [reported](crate::task::Report::ChildRefused). The methods that begin with `try_` return a refused child
+/// in a [`SpawnError`] instead.
 ///
 /// As a [`Stream`] it yields the results of [`next`](TaskGroup::next).
 pub struct TaskGroup<T> {
@@ -130,10 +133,49 @@ impl<T> TaskGroup<T> {
         self.core.is_cancelled()
     }
 
-    /// Makes [`spawn_when_ready`](TaskGroup::spawn_when_ready) wait while this many children run. There is no limit by default.
-    /// With a limit of zero it refuses.
+    /// Makes [`spawn_when_ready`](TaskGroup::spawn_when_ready) and [`ready`](TaskGroup::ready) wait while this many children run.
+    /// There is no limit by default. With a limit of zero they refuse.
     pub fn set_limit(&self, limit: usize) {
         self.core.set_limit(limit);
+    }
+
+    /// Waits until fewer children than the [limit](TaskGroup::set_limit) run. A server calls it before it accepts work, so that work
+    /// which it cannot begin stays where it is.
+    ///
+    /// Returns `true` if there is room: at once in a group without a limit. Returns `false` if the group refuses children: it is
+    /// cancelled, has ended, or has a limit of zero. So a loop over this ends with the group:
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, Task};
+    ///
+    /// let (sender, requests) = async_channel::unbounded();
+    /// for number in 0..100 {
+    ///     sender.try_send(number).unwrap();
+    /// }
+    /// drop(sender);
+    /// let server = Task::new(task::discarding_group(async move |group| {
+    ///     group.set_limit(8);
+    ///     while group.ready().await {
+    ///         let Ok(request) = requests.recv().await else { break };
+    ///         group.spawn(async move { drop(request) });
+    ///     }
+    /// }));
+    /// sync_wait(server).unwrap();
+    /// ```
+    ///
+    /// **Nothing is reserved.** If the group's body alone spawns children, the room is there until it does, and the limit is never
+    /// exceeded. If other tasks spawn too, they may take the room first. Then start the child with
+    /// [`spawn_when_ready`](TaskGroup::spawn_when_ready), which waits again if necessary.
+    ///
+    /// Any number of these may wait. When there is room, children that wait in `spawn_when_ready` take it first. If some is left, all
+    /// of these waits end. Dropping one has no effect.
+    ///
+    /// # Cancellation
+    ///
+    /// A cancelled task stops here, as at every `.await` of a sender that stops.
+    pub fn ready(&self) -> Ready {
+        Ready::new(self.core.clone())
     }
 
     /// Waits until no child runs. Results can still be taken.
@@ -192,17 +234,24 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// assert_ne!(sync_wait(task).unwrap(), Some(std::thread::current().id()));
     /// ```
     ///
-    /// A child that is [refused](TaskGroup#refused-children) is dropped.
+    /// Returns nothing, or the [`ChildHandle`](super::ChildHandle) of a child with
+    /// [cancellable](crate::task::SpawnOptions::cancellable) options.
+    ///
+    /// A child that is [refused](TaskGroup#refused-children) is dropped. Its handle says that it has finished.
     #[track_caller]
-    pub fn spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F)
+    pub fn spawn_with<F, A, H>(&self, options: SpawnOptions<A, H>, child: F) -> H
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
         A: Allocator + Clone + Send + Sync + 'static,
+        H: SpawnHandle,
     {
-        if let Err(refused) = self.try_spawn_with(options, child) {
+        let (place, allocator, handle) = options.into_parts();
+        let child = child.into_future();
+        if let Err(refused) = self.core.spawn::<T, _, InAllocator<A>>(child, allocator, place, None) {
             refused.report(Location::caller());
         }
+        handle
     }
 
     /// Starts a child like [`spawn_with`](TaskGroup::spawn_with), or returns it as a future if the group refuses it.
@@ -211,15 +260,17 @@ impl<T: Send + 'static> TaskGroup<T> {
     ///
     /// The group is cancelled or has ended, or the allocation failed.
     #[cfg_attr(feature = "inspect", track_caller)]
-    pub fn try_spawn_with<F, A>(&self, options: SpawnOptions<A>, child: F) -> Result<(), SpawnError<F::IntoFuture>>
+    pub fn try_spawn_with<F, A, H>(&self, options: SpawnOptions<A, H>, child: F) -> Result<H, SpawnError<F::IntoFuture>>
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
         A: Allocator + Clone + Send + Sync + 'static,
+        H: SpawnHandle,
     {
-        let (place, allocator) = options.into_parts();
+        let (place, allocator, handle) = options.into_parts();
         self.core
             .spawn::<T, _, InAllocator<A>>(child.into_future(), allocator, place, None)
+            .map(|()| handle)
     }
 
     /// Waits until fewer children than the [limit](TaskGroup::set_limit) run, then starts a child.
@@ -263,7 +314,83 @@ impl<T: Send + 'static> TaskGroup<T> {
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        TrySpawnWhenReady::new(self.core.clone(), child.into_future())
+        TrySpawnWhenReady(Spawning::new(self.core.clone(), child.into_future(), None, Cached))
+    }
+
+    /// Waits like [`spawn_when_ready`](TaskGroup::spawn_when_ready), then starts a child with options like
+    /// [`spawn_with`](TaskGroup::spawn_with).
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, SpawnOptions, Task};
+    ///
+    /// let task = Task::new(task::group(async |group| {
+    ///     group.set_limit(2);
+    ///     for page in 0..10 {
+    ///         let options = SpawnOptions::new().name(format!("page {page}"));
+    ///         let child = async { task::current().and_then(|task| task.name().map(str::to_owned)) };
+    ///         group.spawn_when_ready_with(options, child).await;
+    ///     }
+    ///     let mut pages = Vec::new();
+    ///     while let Some(page) = group.next().await {
+    ///         pages.extend(page);
+    ///     }
+    ///     pages.sort();
+    ///     pages
+    /// }));
+    /// assert_eq!(sync_wait(task).unwrap()[3], "page 3");
+    /// ```
+    #[track_caller]
+    pub fn spawn_when_ready_with<F, A, H>(
+        &self,
+        options: SpawnOptions<A, H>,
+        child: F,
+    ) -> SpawnWhenReadyWith<F::IntoFuture, A, H>
+    where
+        F: IntoFuture<Output = T>,
+        F::IntoFuture: Send + 'static,
+        A: Allocator + Clone + Send + Sync + 'static,
+        H: SpawnHandle,
+    {
+        let (place, allocator, handle) = options.into_parts();
+        SpawnWhenReadyWith {
+            spawning: Spawning::new(self.core.clone(), child.into_future(), place, allocator),
+            handle: Some(handle),
+            location: Location::caller(),
+        }
+    }
+
+    /// Starts a child like [`spawn_when_ready_with`](TaskGroup::spawn_when_ready_with), or returns it in a [`SpawnError`] if the
+    /// group refuses it.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, SpawnErrorKind, SpawnOptions, Task};
+    ///
+    /// let task = Task::new(task::group(async |group| {
+    ///     group.cancel_all();
+    ///     let options = SpawnOptions::new().name("late");
+    ///     let refused = group.try_spawn_when_ready_with(options, async {}).await.unwrap_err();
+    ///     refused.kind()
+    /// }));
+    /// assert_eq!(sync_wait(task).unwrap(), SpawnErrorKind::Cancelled);
+    /// ```
+    pub fn try_spawn_when_ready_with<F, A, H>(
+        &self,
+        options: SpawnOptions<A, H>,
+        child: F,
+    ) -> TrySpawnWhenReadyWith<F::IntoFuture, A, H>
+    where
+        F: IntoFuture<Output = T>,
+        F::IntoFuture: Send + 'static,
+        A: Allocator + Clone + Send + Sync + 'static,
+        H: SpawnHandle,
+    {
+        let (place, allocator, handle) = options.into_parts();
+        TrySpawnWhenReadyWith {
+            spawning: Spawning::new(self.core.clone(), child.into_future(), place, allocator),
+            handle: Some(handle),
+        }
     }
 
     /// Returns the value of the next child, in the order in which they end; `None` if no child is left.
@@ -289,21 +416,58 @@ impl<T: Send + 'static> TaskGroup<T> {
     }
 }
 
+impl<T: Send + 'static, E: Send + 'static> TaskGroup<Result<T, E>> {
+    /// Returns the value of the next child, as [`next`](TaskGroup::next) does, or its error. So an error leaves the body with `?`.
+    ///
+    /// ```
+    /// use bowline::prelude::*;
+    /// use bowline::task::{self, Task};
+    /// use std::num::ParseIntError;
+    ///
+    /// let sum = Task::try_new(task::try_group(async |group| {
+    ///     for text in ["1", "2", "3"] {
+    ///         group.spawn(async move { text.parse::<u32>() });
+    ///     }
+    ///     let mut sum = 0;
+    ///     while let Some(number) = group.try_next().await? {
+    ///         sum += number;
+    ///     }
+    ///     Ok::<_, ParseIntError>(sum)
+    /// }));
+    /// assert_eq!(sync_wait(sum).unwrap(), 6);
+    /// ```
+    ///
+    /// In a [`try_group`](super::try_group), an error that leaves the body cancels the other children. The group awaits them, and
+    /// then returns the error. In the other groups the body's result is a value like any other: the children that are left continue,
+    /// and are awaited.
+    ///
+    /// # Errors
+    ///
+    /// The error of that child. The others are not affected, and their results can still be taken.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the child, if it has panicked.
+    pub fn try_next(&self) -> TryNext<'_, T, E> {
+        TryNext(self.next())
+    }
+}
+
 impl<T: Send + 'static> Stream for TaskGroup<T> {
     type Item = T;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
         loop {
             match self.core.try_next(Polling::with_waker_of(cx)) {
-                TryNext::Nothing => return Poll::Ready(None),
-                TryNext::Listen if self.core.watch(Some(cx.waker()), GroupState::has_next) => {}
-                TryNext::Wait | TryNext::Listen => {
+                NextStep::Nothing => return Poll::Ready(None),
+                NextStep::Listen if self.core.watch(Some(cx.waker()), GroupState::has_next) => {}
+                NextStep::Wait | NextStep::Listen => {
                     self.core.wanted_here();
                     self.core.stop_with_scope(cx.waker());
                     return Poll::Pending;
                 }
                 // SAFETY: `T` is the children's output.
-                TryNext::Ended(child) => match unsafe { child.take::<T>() } {
+                NextStep::Ended(child) => match unsafe { child.take::<T>() } {
                     Completion::Value(value) => return Poll::Ready(Some(value)),
                     Completion::Panicked(payload) => payload.resume(),
                     _ if next::stop_if_cancelled(cx.waker()) => return Poll::Pending,

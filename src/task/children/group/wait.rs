@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 
 use super::child::EndedChild;
 use super::core::{GroupCore, GroupRef};
+use super::ready::Room;
 use super::state::Settled;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
@@ -21,15 +22,27 @@ use crate::{Env, Operation, Receiver, Sender, Transfer};
 pub(super) enum WaitFor {
     /// The next child that ends.
     Next,
-    /// Room for another child.
+    /// Room for another child, which is reserved.
     Room,
+    /// Room for another child, which is not reserved.
+    Ready,
     /// The end of all running children.
     All,
 }
 
+impl WaitFor {
+    /// The number of kinds.
+    pub(super) const COUNT: usize = 4;
+
+    /// Returns whether a cancelled group ends the wait, since it will not have room again.
+    fn ends_with_group(self) -> bool {
+        matches!(self, WaitFor::Room | WaitFor::Ready)
+    }
+}
+
 /// The grant that a waiter received.
 pub(super) enum Given {
-    /// Nothing is left to wait for.
+    /// Nothing is left to wait for. A wait for [`WaitFor::Ready`] is over, and checks again.
     Nothing,
     Child(EndedChild),
     /// A place for a child, counted by `GroupState::running`.
@@ -196,7 +209,7 @@ impl<R: Receiver<Granted, Infallible>> GroupWaitOperation<R> {
 
     /// Returns whether the stop is ignored: it reaches the children too, so their ends are near.
     fn ignores_stop(&self) -> bool {
-        self.waiter.kind != WaitFor::Room && self.reached.is_some_and(|token| token.stop_requested())
+        !self.waiter.kind.ends_with_group() && self.reached.is_some_and(|token| token.stop_requested())
     }
 
     /// # Safety
@@ -261,7 +274,7 @@ impl<R: Receiver<Granted, Infallible>> Operation for GroupWaitOperation<R> {
             if !listening && !(*this).ignores_stop() {
                 return Self::finish(operation);
             }
-            if (*this).waiter.kind == WaitFor::Room {
+            if (*this).waiter.kind.ends_with_group() {
                 // If the group was cancelled before, `wait` below finds nothing to wait for.
                 let token = core.relay.token();
                 StopSlot::listen(NonNull::new_unchecked(&raw mut (*this).cancelled), token);
@@ -300,12 +313,14 @@ impl GroupRef {
                 None => (lock.running == 0).then_some(Given::Nothing),
             },
             WaitFor::All => (lock.running == 0).then_some(Given::Nothing),
-            WaitFor::Room if self.is_cancelled() || lock.is_over() || lock.limit == 0 => Some(Given::Nothing),
-            WaitFor::Room if lock.running < lock.limit => {
-                lock.running += 1;
-                Some(Given::Room)
-            }
-            WaitFor::Room => None,
+            WaitFor::Room | WaitFor::Ready => match self.room_in(&lock) {
+                Room::Full => None,
+                Room::Free if this.kind == WaitFor::Room => {
+                    lock.running += 1;
+                    Some(Given::Room)
+                }
+                Room::Free | Room::Never => Some(Given::Nothing),
+            },
         };
         let waits = given.is_none();
         this.phase.set(given.map_or(WaiterPhase::Waiting, WaiterPhase::Granted));
