@@ -63,6 +63,7 @@ mod escalation_handler;
 mod handle;
 mod let_async;
 mod retry_with;
+mod next_until;
 mod scope;
 mod shield;
 mod task_local;
@@ -95,6 +96,7 @@ pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
 pub use retry_with::{retry_with, retry_with_if};
+pub use next_until::NextUntil;
 pub use shield::{Shield, shield};
 #[cfg(feature = "inspect")]
 pub use strand::{Instrument, SetInstrumentError, set_instrument};

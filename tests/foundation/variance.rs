@@ -13,9 +13,9 @@ use bowline::stop::{
 };
 use bowline::task::{
     AsyncLet, ChildHandle, Continuation, Gather, GroupFuture, Handle, LocalTask, LocalTaskFuture, Next, NextEnded,
-    Quorum, Ready, Scope, SenderFuture, Shield, Sleep, SpawnError, SpawnOptions, SpawnWhenReady, SpawnWhenReadyWith,
-    Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture, TaskRef, TaskToken, TaskTree, TryNext,
-    TrySpawnWhenReady, TrySpawnWhenReadyWith, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline,
+    NextUntil, Quorum, Ready, Scope, SenderFuture, Shield, Sleep, SpawnError, SpawnOptions, SpawnWhenReady,
+    SpawnWhenReadyWith, Task, TaskBuilder, TaskFuture, TaskGroup, TaskLocalFuture, TaskRef, TaskToken, TaskTree,
+    TryNext, TrySpawnWhenReady, TrySpawnWhenReadyWith, ValueFuture, WaitForAll, WithCancellationHandler, WithDeadline,
     WithEscalationHandler, YieldNow,
 };
 use bowline::{Completion, Job, Outcome, Panic, Prepared, Transfer, WaitSlot};
@@ -131,6 +131,7 @@ is! {
     Next<'static, Movable>: Send Unpin;
     NextEnded<'static, Movable>: Send Unpin;
     TryNext<'static, Movable, Movable>: Send Unpin;
+    NextUntil<'static, Movable>: Send;
     WaitForAll: Send Unpin;
     Ready: Send Unpin;
     SpawnWhenReady<Movable>: Send Unpin;
@@ -183,6 +184,7 @@ is_not! {
     SpawnWhenReadyWith<Fixed, u8>: Send;
     TrySpawnWhenReadyWith<Fixed, u8>: Send;
     SpawnWhenReadyWith<u8, Fixed>: Send;
+    NextUntil<'static, u8>: Unpin;
     SpawnError<Fixed>: Send;
     Continuation<Fixed>: Send Sync;
     Continuation<u8, Fixed>: Send;

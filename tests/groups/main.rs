@@ -10,6 +10,7 @@ mod group_send;
 mod kept_memory;
 mod let_async;
 mod make_dinner;
+mod next_until;
 mod product;
 mod ready;
 mod task_group;

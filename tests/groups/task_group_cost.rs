@@ -136,6 +136,27 @@ fn a_child_without_a_handle_pays_for_none() {
     assert!(with_handle <= 1 + MEMORY + 3 * children, "{with_handle}");
 }
 
+#[test]
+fn results_that_are_there_need_no_timer() {
+    let count = allocates(async {
+        task::group(async |group| {
+            for number in 0..100 {
+                group.spawn(async move { number });
+            }
+            group.wait_for_all().await;
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(3600);
+            let before = allocations_so_far();
+            let mut sum = 0;
+            while let Some(number) = group.next_until(deadline).await {
+                sum += number;
+            }
+            assert_eq!((sum, allocations_so_far() - before), (4950, 0));
+        })
+        .await;
+    });
+    assert!(count <= 1 + MEMORY + 100, "{count}");
+}
+
 /// Polls a future once, without a box, and returns whether it was pending.
 async fn poll_here(future: impl Future) -> bool {
     let mut future = std::pin::pin!(future);

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, RunLoop, ThreadPool, Timer};
@@ -241,6 +241,10 @@ fn kinds<L: Leaf>() -> Vec<Kind> {
         }),
         handle("Ready", |world| {
             of_a_group::<L, _>(world, |group| ignored(group.ready()))
+        }),
+        handle("NextUntil", |world| {
+            let deadline = Instant::now() + Duration::from_secs(3600);
+            of_a_group::<L, _>(world, async move |group| ignored(group.next_until(deadline)).await)
         }),
         plain("GroupFuture that waits for a child with a handle", |world| {
             let child = L::future(&world);
