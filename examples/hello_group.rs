@@ -10,7 +10,7 @@ async fn main() -> Result<(), KitchenError> {
         kitchen.spawn(marinate_meat());
         let mut plate = Plate::new();
         // On the first error `?` returns it; the other children are cancelled and awaited.
-        while let Some(step) = kitchen.next().await.transpose()? {
+        while let Some(step) = kitchen.try_next().await? {
             plate.push(step);
         }
         Ok(plate)

@@ -29,9 +29,10 @@ impl Server {
         // slows their senders down.
         task::discarding_group(async move |group| {
             group.set_limit(64);
-            // Ends when the channel closes. To end with a cancellation as well, await the channel through `from_future`.
-            while let Ok(request) = requests.recv().await {
-                group.spawn_when_ready(self.clone().handle(request)).await;
+            // A request is received only when there is room for it. Ends when the channel closes, or with a cancellation.
+            while group.ready().await {
+                let Ok(request) = requests.recv().await else { break };
+                group.spawn(self.clone().handle(request));
             }
         })
         .await;

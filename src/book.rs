@@ -70,6 +70,7 @@ pub mod tasks {}
 #[doc = "[`TaskTree`]: crate::task::TaskTree"]
 #[doc = "[`TaskGroup`]: crate::task::TaskGroup"]
 #[doc = "[`SpawnOptions`]: crate::task::SpawnOptions"]
+#[doc = "[`ChildHandle`]: crate::task::ChildHandle"]
 #[doc = "[`Handle`]: crate::task::Handle"]
 #[doc = "[`TaskRef`]: crate::task::TaskRef"]
 #[doc = "[`JoinPolicy`]: crate::task::JoinPolicy"]

@@ -35,7 +35,7 @@ pub(crate) async fn chop_vegetables() -> Result<Vec<Vegetable>, KitchenError> {
         group.spawn(chop(Vegetable::Onion)); // (2)
 
         let mut veggies = Vec::new();
-        while let Some(veggie) = group.next().await.transpose()? {
+        while let Some(veggie) = group.try_next().await? {
             veggies.push(veggie); // (3)
         }
         Ok(veggies)

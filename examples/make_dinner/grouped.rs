@@ -20,7 +20,7 @@ pub(crate) async fn make_dinner() -> Result<Meal, KitchenError> {
         group.spawn(async { Ok(CookingStep::Meat(marinate_meat().await)) });
         group.spawn(async { Ok(CookingStep::Oven(preheat_oven(350).await?)) });
 
-        while let Some(finished_step) = group.next().await.transpose()? {
+        while let Some(finished_step) = group.try_next().await? {
             match finished_step {
                 CookingStep::Vegetables(chopped) => veggies = Some(chopped),
                 CookingStep::Meat(marinated) => meat = Some(marinated),

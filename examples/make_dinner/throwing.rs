@@ -13,7 +13,7 @@ pub(crate) async fn chop_vegetables() -> Result<Vec<Vegetable>, KitchenError> {
         }
         // Collect the results in order of completion.
         let mut chopped_veggies = Vec::new();
-        while let Some(chopped) = group.next().await.transpose()? {
+        while let Some(chopped) = group.try_next().await? {
             chopped_veggies.push(chopped);
         }
         Ok(chopped_veggies)
