@@ -128,12 +128,13 @@ fn a_child_without_a_handle_pays_for_none() {
     };
     let children = 100;
     let plain = spawned(children, |group| group.spawn_with(SpawnOptions::new(), async {}));
-    assert!(plain <= 1 + MEMORY + children, "{plain}");
+    // The task has a block for the group, and one for the wait.
+    assert!(plain <= 1 + 2 * MEMORY + children, "{plain}");
     // The frame, the place, and the part that the handle shares.
     let with_handle = spawned(children, |group| {
         group.spawn_with(SpawnOptions::new().cancellable(), async {}).cancel();
     });
-    assert!(with_handle <= 1 + MEMORY + 3 * children, "{with_handle}");
+    assert!(with_handle <= 1 + 2 * MEMORY + 3 * children, "{with_handle}");
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn results_that_are_there_need_no_timer() {
         })
         .await;
     });
-    assert!(count <= 1 + MEMORY + 100, "{count}");
+    assert!(count <= 1 + 2 * MEMORY + 100, "{count}");
 }
 
 /// Polls a future once, without a box, and returns whether it was pending.

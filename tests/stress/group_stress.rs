@@ -19,7 +19,7 @@ use crate::moved_futures;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, SpawnError, SpawnOptions, Task, TaskError, TaskGroup};
+use bowline::task::{self, ChildHandle, SpawnError, SpawnOptions, Task, TaskError, TaskGroup};
 
 /// The time without any progress that counts as a hang, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -362,15 +362,39 @@ fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer:
         } else if random.below(2) == 0 {
             group.set_limit(1 + random.below(3) as usize);
         }
+        let mut handles = Vec::new();
         for _ in 0..random.below(8) {
             let child = |random: &mut XorShift| grow(tree, &scope.node, random.next(), depth + 1, Some(scope.clone()));
-            match random.below(12) {
+            match random.below(16) {
                 0..=2 => scope.took(group.try_spawn(child(&mut random))),
                 3 if !doomed => scope.took(group.try_spawn_when_ready(child(&mut random)).await),
                 4 => {
                     let options = SpawnOptions::new().priority(Priority::Background);
                     scope.took(group.try_spawn_with(options, child(&mut random)));
                 }
+                11 => {
+                    // A child that is cancelled alone: by the body, by another task, later, or never.
+                    let options = SpawnOptions::new().cancellable();
+                    let spawned = group.try_spawn_with(options, child(&mut random));
+                    handles.extend(spawned.as_ref().ok().cloned());
+                    scope.took(spawned.map(drop));
+                    match random.below(4) {
+                        0 => handles.iter().for_each(ChildHandle::cancel),
+                        1 => {
+                            let handles = handles.clone();
+                            execute(tree.away, move || handles.iter().for_each(ChildHandle::cancel));
+                        }
+                        _ => {}
+                    }
+                }
+                12 if !doomed => _ = group.ready().await,
+                13 if !doomed => {
+                    let options = SpawnOptions::new().cancellable();
+                    let spawned = group.try_spawn_when_ready_with(options, child(&mut random)).await;
+                    handles.extend(spawned.as_ref().ok().cloned());
+                    scope.took(spawned.map(drop));
+                }
+                14 => _ = poll_once(group.ready()).await,
                 5 => {
                     let options = SpawnOptions::new().scheduler(tree.away);
                     scope.took(group.try_spawn_with(options, child(&mut random)));
@@ -388,6 +412,10 @@ fn body(tree: Tree, node: Arc<Node>, scope: Scope, seed: u64, depth: u64, outer:
             }
         }
         drop(cancels);
+        // The last one may have ended, or continues while the group ends.
+        if let Some(handle) = handles.pop() {
+            handle.cancel();
+        }
         if random.below(2) == 0 {
             while scope.ended(group.next_ended().await) {}
             if group.is_empty() {

@@ -38,8 +38,8 @@ pub(super) struct GroupState {
     pub(super) to_raise: *mut ChildFrame,
     /// Whether the frames of that child were raised, and some of its links were not.
     pub(super) links_left: bool,
-    /// The waiters, one list for each [`WaitFor`], so that none is searched for.
-    pub(super) waiters: [List<GroupWaiter>; WaitFor::COUNT],
+    /// The waiters, in the list of their [`WaitFor`], so that none is searched for.
+    pub(super) waiters: [List<GroupWaiter>; WaitFor::LISTS],
     /// Whether the group's frame waits for the next ended child, while the inbox is closed. It has counted an await, which the thread
     /// that clears the flag ends.
     pub(super) frame_waits: bool,
@@ -122,7 +122,7 @@ impl GroupState {
             floor: None,
             to_raise: ptr::null_mut(),
             links_left: false,
-            waiters: [const { List::new() }; WaitFor::COUNT],
+            waiters: [const { List::new() }; WaitFor::LISTS],
             frame_waits: false,
             wakers: Vec::new(),
             panic: None,
@@ -201,7 +201,7 @@ impl GroupState {
 
     /// Adds an ended child at the end, or at the front if it was taken before; or grants it to a waiter.
     pub(super) fn push_finished(&mut self, child: EndedChild, taken_out: bool, settled: &mut Settled) {
-        if let Some(waiter) = self.waiters[WaitFor::Next as usize].pop_front() {
+        if let Some(waiter) = self.waiters[WaitFor::Next.list()].pop_front() {
             return settled.grant(waiter, Given::Child(child));
         }
         self.finished += 1;
@@ -269,29 +269,25 @@ impl GroupState {
         }
     }
 
-    /// Grants free places to waiters that reserve one. If a place is left, tells all waiters that do not.
+    /// Grants free places to waiters.
     ///
-    /// A waiter that reserves nothing may not use the place. So telling one of them would lose the wake-up of the others.
+    /// A waiter that reserves nothing is told, and checks again. It may not use the place, so the waiters after it are not kept from it:
+    /// while there is a place, no waiter is left.
     pub(super) fn grant_room(&mut self, settled: &mut Settled) {
         while self.running < self.limit
-            && let Some(waiter) = self.waiters[WaitFor::Room as usize].pop_front()
+            && let Some(waiter) = self.waiters[WaitFor::Room.list()].pop_front()
         {
-            self.running += 1;
-            settled.grant(waiter, Given::Room);
-        }
-        while self.running < self.limit
-            && let Some(waiter) = self.waiters[WaitFor::Ready as usize].pop_front()
-        {
-            settled.grant(waiter, Given::Nothing);
+            // SAFETY: the waiter was listed, and so is alive until it is completed.
+            let reserves = unsafe { waiter.as_ref() }.kind == WaitFor::Room;
+            self.running += usize::from(reserves);
+            settled.grant(waiter, if reserves { Given::Room } else { Given::Nothing });
         }
     }
 
     /// Ends the waits for a place, since there will be none.
     pub(super) fn refuse_room(&mut self, settled: &mut Settled) {
-        for kind in [WaitFor::Room, WaitFor::Ready] {
-            while let Some(waiter) = self.waiters[kind as usize].pop_front() {
-                settled.grant(waiter, Given::Nothing);
-            }
+        while let Some(waiter) = self.waiters[WaitFor::Room.list()].pop_front() {
+            settled.grant(waiter, Given::Nothing);
         }
     }
 }

@@ -168,8 +168,8 @@ impl<T> TaskGroup<T> {
     /// exceeded. If other tasks spawn too, they may take the room first. Then start the child with
     /// [`spawn_when_ready`](TaskGroup::spawn_when_ready), which waits again if necessary.
     ///
-    /// Any number of these may wait. When there is room, children that wait in `spawn_when_ready` take it first. If some is left, all
-    /// of these waits end. Dropping one has no effect.
+    /// Any number of these may wait, and none waits while there is room. A child that waits in `spawn_when_ready` has precedence.
+    /// Dropping one of these waits has no effect.
     ///
     /// # Cancellation
     ///

@@ -31,8 +31,17 @@ pub(super) enum WaitFor {
 }
 
 impl WaitFor {
-    /// The number of kinds.
-    pub(super) const COUNT: usize = 4;
+    /// The number of lists.
+    pub(super) const LISTS: usize = 3;
+
+    /// Returns the list of the group in which it waits. All that wait for room are in one, in FIFO order.
+    pub(super) fn list(self) -> usize {
+        match self {
+            WaitFor::Next => 0,
+            WaitFor::Room | WaitFor::Ready => 1,
+            WaitFor::All => 2,
+        }
+    }
 
     /// Returns whether a cancelled group ends the wait, since it will not have room again.
     fn ends_with_group(self) -> bool {
@@ -326,7 +335,7 @@ impl GroupRef {
         this.phase.set(given.map_or(WaiterPhase::Waiting, WaiterPhase::Granted));
         if waits {
             // SAFETY: the caller's promise.
-            unsafe { lock.waiters[this.kind as usize].push_back(waiter) };
+            unsafe { lock.waiters[this.kind.list()].push_back(waiter) };
         }
         waits
     }
@@ -343,7 +352,7 @@ impl GroupRef {
             let this = waiter.as_ref();
             match this.phase.replace(WaiterPhase::Stopped) {
                 WaiterPhase::Waiting => {
-                    lock.waiters[this.kind as usize].remove(waiter);
+                    lock.waiters[this.kind.list()].remove(waiter);
                     if let Some(given) = given {
                         this.give(given);
                     }
