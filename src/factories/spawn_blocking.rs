@@ -23,7 +23,7 @@ use crate::{Completion, Env, Job, Operation, Panic, Receiver, Scheduler, Sender,
 ///     let manifest = task::spawn_blocking(|_| std::fs::read_to_string("Cargo.toml")).await?;
 ///     Ok::<_, std::io::Error>(manifest.contains("[package]"))
 /// });
-/// assert!(sync_wait(read).unwrap());
+/// assert!(sync_wait(read).unwrap().is_ok_and(|found| found));
 /// ```
 ///
 /// A closure may run until it is asked to stop. Its argument is a stop token. A closure that polls reads it, and one that

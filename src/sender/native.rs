@@ -6,6 +6,7 @@
 //! Tasks, the erased scheduler and `yield_now` share its table of functions. A scheduler without one is used through
 //! its schedule sender.
 
+#[cfg(feature = "std")]
 use core::any::Any;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -74,6 +75,7 @@ pub(crate) trait Queue: Sized {
     }
 
     /// Returns the handle, where a layer above looks for its type.
+    #[cfg(feature = "std")]
     #[inline]
     fn as_any(&self) -> Option<&(dyn Any + 'static)> {
         None
@@ -98,6 +100,7 @@ pub(crate) struct NativeTable {
     raise: unsafe fn(NonNull<()>, NonNull<Job>, Priority) -> Transfer,
     is_here: unsafe fn(NonNull<()>) -> bool,
     pool: unsafe fn(NonNull<()>) -> usize,
+    #[cfg(feature = "std")]
     as_any: unsafe fn(NonNull<()>) -> Option<NonNull<dyn Any>>,
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
@@ -122,6 +125,7 @@ impl<Q: Queue> Of<Q> {
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         pool: |queue| unsafe { queue.cast::<Q>().as_ref() }.pool(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
+        #[cfg(feature = "std")]
         as_any: |queue| unsafe { queue.cast::<Q>().as_ref() }.as_any().map(NonNull::from),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         identity: |queue| unsafe { queue.cast::<Q>().as_ref() }.identity(),
