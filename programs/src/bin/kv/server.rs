@@ -1,0 +1,130 @@
+//! The tasks of the server, from the first signal handler to the last connection.
+
+use std::io;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bowline::prelude::*;
+use bowline::task::{Reason, SpawnOptions};
+use bowline_programs::kv::{Options, Store};
+use bowline_programs::signals::{Request, Signals};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::connection;
+
+/// The state that all connections share.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) store: Arc<Store>,
+    connections: AtomicU64,
+}
+
+/// How the server has ended.
+pub(crate) struct End {
+    /// The name of the signal that has ended it.
+    pub(crate) signal: &'static str,
+    /// The number of connections that were accepted.
+    pub(crate) connections: u64,
+    /// The number of tasks that have not ended, which is zero.
+    pub(crate) tasks_left: usize,
+}
+
+/// Serves until a signal ends the server. Returns after the last connection has ended.
+pub(crate) async fn run(options: Options, store: Arc<Store>) -> Result<End, String> {
+    // Before anything else, so that no signal is lost from here on. A signal that came earlier has killed the process, as it does by
+    // default: nothing was promised to any client by then.
+    let mut signals = Signals::install().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let listener = TcpListener::bind(options.address).await;
+    let listener = listener.map_err(|error| format!("cannot listen at {}: {error}", options.address))?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    println!("listening on {address}");
+
+    let shared = Arc::new(Shared {
+        options,
+        store,
+        connections: AtomicU64::new(0),
+    });
+    let me = task::current();
+    let tree = || me.as_ref().map(|me| me.tree());
+    let state = shared.clone();
+    // A discarding group frees each child as soon as it has ended.
+    let signal = task::discarding_group(async |server| {
+        server.spawn_with(named("accept"), accept(listener, state.clone()));
+        server.spawn_with(named("expiry"), remove_expired(state.store.clone()));
+        let signal = loop {
+            match signals.next().await {
+                Request::Stop(signal) => break signal,
+                Request::Tree => eprint!("{}", tree().map_or_else(String::new, |tree| tree.to_string())),
+            }
+        };
+        // Each child stops at its `.await`. The group awaits them all, and with them the shielded writes of answers.
+        server.cancel_all_for(Reason::Custom(signal));
+        // Someone who presses Ctrl-C twice does not want to wait for slow peers.
+        tokio::select! {
+            () = server.wait_for_all() => {}
+            again = signals.stop() => {
+                eprintln!("kv: stopped at once by a second {again}");
+                process::exit(1);
+            }
+        }
+        signal
+    })
+    .await;
+    Ok(End {
+        signal,
+        connections: shared.connections.load(Relaxed),
+        tasks_left: tree().map_or(0, |tree| tree.iter().map(|task| 1 + task.others()).sum::<usize>() - 1),
+    })
+}
+
+fn named(name: impl Into<std::borrow::Cow<'static, str>>) -> SpawnOptions {
+    SpawnOptions::new().name(name)
+}
+
+/// Accepts connections until the server ends.
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let room = Arc::new(Semaphore::new(
+        shared.options.max_connections.min(Semaphore::MAX_PERMITS),
+    ));
+    task::discarding_group(async |connections| {
+        loop {
+            // Room first: a connection that cannot be served yet waits in the queue of the operating system, where another process
+            // could take it and where the client's own deadline for `connect` holds.
+            let permit = room.clone().acquire_owned().await;
+            let (socket, peer) = accept_one(&listener).await;
+            let number = shared.connections.fetch_add(1, Relaxed) + 1;
+            let shared = shared.clone();
+            connections.spawn_with(named(format!("connection {number} from {peer}")), async move {
+                // An error is one of the peer's. It has ended the connection, and concerns no other.
+                let _ = connection::serve(socket, &shared).await;
+                drop(permit);
+            });
+        }
+    })
+    .await
+}
+
+/// Accepts one connection. Errors are temporary: too many files are open, or the peer has left already.
+async fn accept_one(listener: &TcpListener) -> (TcpStream, std::net::SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                eprintln!("kv: cannot accept a connection: {error}");
+                task::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Frees the memory of expired keys, also while no command looks at them.
+async fn remove_expired(store: Arc<Store>) {
+    loop {
+        task::sleep(Duration::from_secs(1)).await;
+        store.remove_expired();
+    }
+}

@@ -1,0 +1,162 @@
+//! Signals: what ends, what is still answered, and what is printed.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::Directory;
+use crate::server::{Connection, Kind, Server};
+
+crate::for_each_server! {
+    signals_end_the_server,
+    a_signal_during_the_start,
+    executed_requests_are_answered,
+    a_second_signal_ends_the_server_at_once,
+    a_busy_connection_ends,
+}
+
+fn signals_end_the_server(kind: Kind) {
+    for signal in ["INT", "TERM"] {
+        let mut server = kind.start(&[]);
+        let mut idle: Vec<_> = (0..50).map(|_| server.connect()).collect();
+        let mut busy = server.connect();
+        busy.send(b"SET a 1\r\n*3\r\n$3\r\nSET\r\n");
+        busy.expect("+OK\r\n");
+        assert_eq!(server.end(signal), 1);
+        for connection in &mut idle {
+            // A connection that was not accepted yet is reset.
+            let _ = std::io::Read::read(&mut connection.0, &mut [0]).map(|read| assert_eq!(read, 0));
+        }
+        assert_eq!(busy.rest(), "");
+        assert!(TcpStream::connect(server.address).is_err(), "the port is free");
+    }
+}
+
+fn a_signal_during_the_start(kind: Kind) {
+    let directory = Directory::new();
+    let file = directory.join("keys");
+    let content: String = (0..2000)
+        .map(|number| format!("SET key:{number} {number}\r\n"))
+        .collect();
+    fs::write(&file, &content).unwrap();
+    let (mut killed, mut ended) = (0, 0);
+    for delay in 0..20 {
+        let mut server = kind.start_with(&["--addr", "127.0.0.1:0", "--save", &file]);
+        thread::sleep(Duration::from_micros(delay * 500));
+        server.signal("TERM");
+        let status = server.wait();
+        // Before the handlers are installed the signal kills the process, which has changed nothing. After that it ends as always.
+        if status.signal() == Some(15) {
+            assert!(
+                !server.stdout().contains("listening"),
+                "a server that listens ends with a summary"
+            );
+            killed += 1;
+        } else {
+            assert_eq!(status.code(), Some(0), "{}", server.stderr());
+            assert!(server.stdout().contains("2000 keys"), "{}", server.stdout());
+            ended += 1;
+        }
+        assert_eq!(directory.files(), ["keys"]);
+    }
+    assert_eq!(killed + ended, 20);
+    // Each key is still there, whoever has written the file last.
+    let mut server = kind.start(&["--save", &file]);
+    assert_eq!(server.end("TERM"), 2000);
+}
+
+/// Makes a peer for whose answers the socket has no room, since it does not read them. Returns the length of one.
+fn stall(server: &Server) -> (Connection, usize) {
+    let length = 100_000;
+    let mut peer = server.connect();
+    peer.send(format!(
+        "*3\r\n$3\r\nSET\r\n$1\r\na\r\n${length}\r\n{}\r\n",
+        "x".repeat(length)
+    ));
+    peer.expect("+OK\r\n");
+    // More than the sockets of both sides take.
+    peer.send(b"GET a\r\n".repeat(500));
+    // The answer to another connection shows that the server is not waiting for anything else.
+    let mut other = server.connect();
+    for _ in 0..100 {
+        other.send(b"PING\r\n");
+        other.expect("+PONG\r\n");
+    }
+    (peer, length + format!("${length}\r\n\r\n").len())
+}
+
+/// Waits until the server accepts no more connections: then it has seen the signal.
+fn wait_until_closed(server: &Server) {
+    while TcpStream::connect(server.address).is_ok() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn executed_requests_are_answered(kind: Kind) {
+    let mut server = kind.start(&["--write-timeout", "60"]);
+    let (mut peer, length) = stall(&server);
+    server.process.signal("INT");
+    wait_until_closed(&server);
+    // The answers that wait are written now, although the server is ending. None of them is cut short.
+    let answers = peer.rest();
+    assert!(
+        !answers.is_empty() && answers.len() % length == 0,
+        "{} bytes",
+        answers.len()
+    );
+    assert_eq!(server.ended("INT"), 1);
+}
+
+fn a_second_signal_ends_the_server_at_once(kind: Kind) {
+    let mut server = kind.start(&["--write-timeout", "600"]);
+    let _peer = stall(&server);
+    server.process.signal("INT");
+    wait_until_closed(&server);
+    server.process.signal("TERM");
+    server.process.wait_for_code(1);
+    server.process.expect_error("stopped at once by a second SIGTERM");
+}
+
+fn a_busy_connection_ends(kind: Kind) {
+    let mut server = kind.start(&[]);
+    let mut peer = server.connect();
+    peer.send(b"PING\r\n");
+    peer.expect("+PONG\r\n");
+    // Requests arrive without a pause, and the answers are read: the connection never waits for long.
+    let mut reader = peer.0.try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| while std::io::Write::write_all(&mut peer.0, &b"PING\r\n".repeat(1000)).is_ok() {});
+        scope.spawn(|| {
+            let mut answers = [0; 65536];
+            while std::io::Read::read(&mut reader, &mut answers).is_ok_and(|read| read > 0) {}
+        });
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(server.end("INT"), 0);
+    });
+}
+
+#[test]
+fn the_tree_of_tasks_is_printed() {
+    for kind in [Kind::Kv, Kind::KvOwnPool] {
+        let mut server = kind.start(&[]);
+        let mut peer = server.connect();
+        peer.send(b"PING\r\n");
+        peer.expect("+PONG\r\n");
+        server.process.signal("USR1");
+        let name = format!("\"connection 1 from {}\": running", peer.0.local_addr().unwrap());
+        let line = server.process.expect_error(&name);
+        assert!(
+            line.starts_with("    task "),
+            "it is below the task that accepts: {line:?}"
+        );
+        assert!(
+            server.process.stderr().contains("\n  task 2 \"accept\": running"),
+            "{}",
+            server.process.stderr()
+        );
+        server.process.expect_error("\"expiry\": running");
+        server.end("INT");
+    }
+}
