@@ -15,16 +15,30 @@ pub const BAD_COMMAND_LINE: u8 = 2;
 /// The exit code of the process, if the program is not to run: after `--help`, or for a command line that `read` refuses. The help or
 /// the error was printed.
 pub fn read<T>(help: &str, read: impl FnOnce(&mut Arguments) -> Result<T, ArgumentError>) -> Result<T, ExitCode> {
-    let mut arguments = Arguments::new(std::env::args().skip(1));
-    if arguments.flag("--help") {
-        print!("{help}");
-        return Err(ExitCode::SUCCESS);
+    let read_words = || {
+        let words = std::env::args_os().skip(1).map(std::ffi::OsString::into_string);
+        let words = words.collect::<Result<Vec<_>, _>>();
+        let words = words.map_err(|word| ArgumentError(format!("not valid UTF-8: {}", word.display())))?;
+        let mut arguments = Arguments::new(words);
+        if arguments.flag("--help") {
+            return Ok(None);
+        }
+        let options = read(&mut arguments)?;
+        arguments.finish()?;
+        Ok(Some(options))
+    };
+    match read_words() {
+        Ok(Some(options)) => Ok(options),
+        Ok(None) => {
+            print!("{help}");
+            Err(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            let ArgumentError(message) = error;
+            eprintln!("{message}\nTry --help.");
+            Err(ExitCode::from(BAD_COMMAND_LINE))
+        }
     }
-    let options = read(&mut arguments).and_then(|options| arguments.finish().map(|()| options));
-    options.map_err(|error| {
-        eprintln!("{error}\nTry --help.");
-        ExitCode::from(BAD_COMMAND_LINE)
-    })
 }
 
 /// The words of a command line that were not read yet.

@@ -9,7 +9,7 @@
 //! | [`download`] | the program `download` |
 
 pub mod arguments;
-//pub mod download;
+pub mod download;
 pub mod kv;
-//pub mod search;
+pub mod search;
 pub mod signals;
