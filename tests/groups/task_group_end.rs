@@ -17,7 +17,7 @@ use allocator_api2::alloc::{AllocError, Allocator};
 use bowline::prelude::*;
 use bowline::scheduler::{InlineSchedule, InlineScheduler, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{self, GroupFuture, Report, SpawnErrorKind, SpawnOptions, Task, TaskGroup};
+use bowline::task::{self, GroupFuture, Reason, Report, SpawnErrorKind, SpawnOptions, Task, TaskGroup};
 use futures_util::FutureExt;
 
 const CHILDREN: usize = 20;
@@ -594,4 +594,51 @@ fn the_future_of_a_group_can_be_named_and_shown() {
         format!("{future:?}")
     }
     assert!(shown(&task::group::<(), _, _>(async |_| ())).contains("GroupFuture"));
+}
+
+/// The stop of the task has not reached the group when the group is dropped because of it: a cancellation handler delays it.
+#[test]
+fn children_see_why_their_task_was_cancelled_when_it_drops_the_group() {
+    let pool = ThreadPool::new(2);
+    let (begun, began) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let (leave, leaving) = async_channel::unbounded();
+    let (left, is_left) = mpsc::channel::<()>();
+    let is_left = Arc::new(Mutex::new(is_left));
+    let handler = move || {
+        leave.try_send(()).unwrap();
+        // Until the group was dropped.
+        let _ = lock(&is_left).recv();
+    };
+    let task = async move {
+        let group = task::group(async move |group| {
+            group.spawn(async move {
+                begun.send(()).unwrap();
+                let Ok(None) = never::<(), Infallible>().stopped_as_option().await else {
+                    unreachable!("it never completes")
+                };
+                tell.send(task::cancellation_reason()).unwrap();
+            });
+            pending::<()>().await;
+        });
+        let mut work = Box::pin(async move {
+            futures_lite::future::or(group, async {
+                leaving.recv().await.unwrap();
+            })
+            .await;
+            drop(left);
+        });
+        // One handler registers before the group and one after it. So one of them is called before the stop reaches the group.
+        let second = handler.clone();
+        let work = async move {
+            assert!(futures_lite::future::poll_once(&mut work).await.is_none());
+            task::with_cancellation_handler(second, work).await;
+        };
+        task::with_cancellation_handler(handler, work).await;
+    };
+    let handle = task::detach_with(SpawnOptions::new().scheduler(pool.scheduler()), task);
+    began.recv().unwrap();
+    handle.cancel_for(Reason::Custom("the guests have left"));
+    assert_eq!(told.recv(), Ok(Some(Reason::Custom("the guests have left"))));
+    task::block_on(handle).unwrap();
 }

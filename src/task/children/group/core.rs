@@ -303,15 +303,15 @@ impl GroupRef {
             }
         });
     }
+}
 
+impl GroupCore {
     /// Returns whether this thread polls the group's frame.
     pub(super) fn is_here(&self) -> bool {
         // An ending frame unties its groups, so a later frame at its address is not mistaken for it.
         self.is_tied.load(Acquire) && self.frame == Header::current()
     }
-}
 
-impl GroupCore {
     /// Raises all children to at least `level`, later ones included.
     fn raise(&self, level: Priority, raising: &mut Raising) {
         let mut lock = self.state.lock();

@@ -61,9 +61,17 @@ impl GroupCore {
         false
     }
 
+    /// Returns the reason for which the group is abandoned or its child is dropped. In a task that was stopped it is that of the
+    /// stop, which may not have been passed on to the group yet.
+    pub(super) fn why_left(&self) -> Why {
+        // The outer source is valid if the group is tied to the frame that this thread polls: then the link is not over.
+        let stopped = if self.is_here() { self.outer.why() } else { None };
+        stopped.map_or(Why::SCOPE_LEFT, Why::passed)
+    }
+
     /// Stops the children, and discards their results from now on.
-    pub(super) fn abandon(&self) -> Transfer {
-        let resumed = self.cancel(Why::SCOPE_LEFT);
+    fn abandon(&self, why: Why) -> Transfer {
+        let resumed = self.cancel(why);
         let mut lock = self.lock_closed();
         // The result of a single child that has ended belongs to its claim.
         let finished = (self.single.is_none() || lock.running != 0).then(|| {
@@ -139,10 +147,11 @@ unsafe impl Tethered for GroupCore {
         // SAFETY: the tether holds a reference. The swap makes this the one party that unlinks the group.
         unsafe {
             let core = this.as_ref();
+            let why = core.why_left();
             if !core.is_tied.swap(false, AcqRel) {
                 return Transfer::none();
             }
-            let resumed = core.abandon();
+            let resumed = core.abandon(why);
             GroupCore::unlink(this, polling);
             resumed
         }
@@ -186,7 +195,7 @@ impl GroupRef {
 
     /// Abandons the group, because the future of its body is dropped early.
     pub(super) fn give_up(&self) {
-        let resumed = self.abandon();
+        let resumed = self.abandon(self.why_left());
         if self.frame.is_none() {
             self.close(None);
         }

@@ -203,7 +203,7 @@ impl<T: Send + 'static> Drop for ChildClaim<T> {
             drop(unsafe { core.discard::<T>(child.frame()) });
         }
         if is_child && runs {
-            resumed = core.cancel(Why::SCOPE_LEFT);
+            resumed = core.cancel(core.why_left());
         }
         if !is_child {
             core.close(None);
