@@ -91,8 +91,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     ));
     task::discarding_group(async |connections| {
         loop {
-            // Room first: a connection that cannot be served yet waits in the queue of the operating system, where another process
-            // could take it and where the client's own deadline for `connect` holds.
+            // Room first: a connection that cannot be served yet waits in the queue of the operating system, and costs nothing here.
             let permit = room.clone().acquire_owned().await;
             let (socket, peer) = accept_one(&listener).await;
             let number = shared.connections.fetch_add(1, Relaxed) + 1;
