@@ -129,7 +129,7 @@ async fn settle(job: &Job, result: Result<u64, Failure>) -> Result<u64, Failure>
     let partial = job.partial();
     match result {
         Ok(bytes) => match fs::rename(&partial, job.target()).await {
-            Ok(()) => return Ok(bytes),
+            Ok(()) => Ok(bytes),
             Err(error) => remove(partial, Failure::File(error)).await,
         },
         Err(failure) => remove(partial, failure).await,

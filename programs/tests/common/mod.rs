@@ -97,48 +97,60 @@ impl Drop for Process {
     }
 }
 
-/// The lines that a process has written so far, and whether there will be more.
+/// The lines that a process writes.
 #[derive(Clone)]
 struct Lines {
-    shared: Arc<(Mutex<(Vec<String>, bool)>, Condvar)>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The lines so far.
+    lines: Vec<String>,
+    /// Whether these are all.
+    is_complete: bool,
 }
 
 impl Lines {
     fn read(pipe: impl Read + Send + 'static) -> Self {
-        let shared = Arc::new((Mutex::new((Vec::new(), false)), Condvar::new()));
+        let shared = Arc::new(Shared::default());
         let lines = Lines { shared: shared.clone() };
         thread::spawn(move || {
-            let (state, changed) = &*shared;
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                state.lock().unwrap().0.push(line);
-                changed.notify_all();
+                shared.state.lock().unwrap().lines.push(line);
+                shared.changed.notify_all();
             }
-            state.lock().unwrap().1 = true;
-            changed.notify_all();
+            shared.state.lock().unwrap().is_complete = true;
+            shared.changed.notify_all();
         });
         lines
     }
 
     /// Waits for a line. Returns `None` if all were read, and it was not among them.
     fn wait(&self, is_it: impl Fn(&str) -> bool) -> Option<String> {
-        let (state, changed) = &*self.shared;
         let begin = Instant::now();
-        let mut state = state.lock().unwrap();
+        let mut state = self.shared.state.lock().unwrap();
         loop {
-            if let Some(line) = state.0.iter().find(|line| is_it(line)) {
+            if let Some(line) = state.lines.iter().find(|line| is_it(line)) {
                 return Some(line.clone());
             }
             let left = PATIENCE.saturating_sub(begin.elapsed());
-            if state.1 || left.is_zero() {
+            if state.is_complete || left.is_zero() {
                 return None;
             }
-            state = changed.wait_timeout(state, left).unwrap().0;
+            state = self.shared.changed.wait_timeout(state, left).unwrap().0;
         }
     }
 
     fn text(&self) -> String {
-        let lines = &self.shared.0.lock().unwrap().0;
-        lines.iter().map(|line| format!("{line}\n")).collect()
+        let state = self.shared.state.lock().unwrap();
+        state.lines.iter().map(|line| format!("{line}\n")).collect()
     }
 }
 
