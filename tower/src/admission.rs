@@ -35,9 +35,8 @@ impl State {
         has_room
     }
 
-    /// Returns the wakers of all services that wait, for a permit that will never come. Their tickets stay in the list, where a
-    /// ticket without a permit is.
-    fn hopeless(&self) -> Vec<Waker> {
+    /// Returns the wakers of all services that wait. The tickets stay in the list, since a ticket outside of it has a permit.
+    fn all_waiting(&self) -> Vec<Waker> {
         self.waiting.values().cloned().collect()
     }
 }
@@ -60,7 +59,7 @@ impl Admission {
         let mut state = lock(&self.state);
         state.limit = limit;
         let mut woken = match limit {
-            0 => state.hopeless(),
+            0 => state.all_waiting(),
             _ => Vec::new(),
         };
         while state.taken < state.limit
@@ -77,7 +76,7 @@ impl Admission {
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        let woken = state.hopeless();
+        let woken = state.all_waiting();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -154,13 +153,13 @@ impl Readiness {
     /// Waits for a permit. Ready without one if there will never be one: the scope is closed, or its limit is zero.
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.admission.state);
-        let is_hopeless = state.is_closed || state.limit == 0;
+        let is_refusing = state.is_closed || state.limit == 0;
         let mut replaced = None;
         let place = match self.place {
             Place::Permit => return Poll::Ready(()),
             Place::Ticket(number) => match state.waiting.get_mut(&number) {
                 None => Place::Permit,
-                Some(_) if is_hopeless => {
+                Some(_) if is_refusing => {
                     replaced = state.waiting.remove(&number);
                     Place::Outside
                 }
@@ -171,7 +170,7 @@ impl Readiness {
                     Place::Ticket(number)
                 }
             },
-            Place::Outside if is_hopeless => Place::Outside,
+            Place::Outside if is_refusing => Place::Outside,
             Place::Outside if state.try_take() => Place::Permit,
             Place::Outside => {
                 let number = state.next_ticket;

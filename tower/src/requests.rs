@@ -71,9 +71,9 @@ impl Requests {
     ///     let requests = Requests::new(&server).limit(1);
     ///     let mut first = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>("done") }));
     ///     let mut second = first.clone();
-    ///     let mut nobody = Context::from_waker(Waker::noop());
-    ///     assert!(first.poll_ready(&mut nobody).is_ready());
-    ///     assert!(second.poll_ready(&mut nobody).is_pending());
+    ///     let mut context = Context::from_waker(Waker::noop());
+    ///     assert!(first.poll_ready(&mut context).is_ready());
+    ///     assert!(second.poll_ready(&mut context).is_pending());
     ///     assert_eq!(first.call(()).await.unwrap(), "done");
     ///     // The permit is free when the request has ended.
     ///     std::future::poll_fn(|cx| second.poll_ready(cx)).await.unwrap();

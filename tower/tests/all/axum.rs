@@ -4,12 +4,14 @@
 //! pass, or shuts the server down while the handler waits at a chosen statement.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use axum::error_handling::HandleErrorLayer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -17,10 +19,11 @@ use axum::routing::get;
 use bowline::prelude::*;
 use bowline::task::{Reason, TaskGroup, TaskRef};
 use bowline_tokio::block_on;
-use bowline_tower::{CLIENT_LEFT, Failure, Requests, TaskLayer};
+use bowline_tower::{CLIENT_LEFT, Failure, RequestError, Requests, TaskLayer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tower::ServiceBuilder;
 
 use crate::common::*;
 
@@ -189,12 +192,7 @@ impl Server {
 
     /// Connects a client, and sends its request.
     async fn connect(&self) -> TcpStream {
-        let mut client = TcpStream::connect(self.address).await.unwrap();
-        client
-            .write_all(b"GET /transfer HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
-            .await
-            .unwrap();
-        client
+        request(self.address).await
     }
 
     /// Waits for the next statement.
@@ -225,6 +223,16 @@ impl Server {
         drop(self.stop);
         self.serving.await.unwrap().unwrap();
     }
+}
+
+/// Connects a client, and sends its request.
+async fn request(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client
+        .write_all(b"GET /transfer HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    client
 }
 
 /// Reads the whole response of a client.
@@ -269,7 +277,10 @@ fn a_request_is_served() {
             arrival.pass.send(()).unwrap();
         }
         let response = read(client).await;
-        assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("transferred"), "{response}");
+        assert!(
+            response.starts_with("HTTP/1.1 200") && response.ends_with("transferred"),
+            "{response}"
+        );
         assert!(server.drain().await.is_empty());
         server.stop().await;
     });
@@ -340,17 +351,21 @@ fn the_clean_up_itself_is_not_cut_short() {
 
 #[test]
 fn without_the_layer_the_connection_is_dirty() {
-    with_server(8, |_, router| router, async |mut server| {
-        let client = server.connect().await;
-        server.arrival().await.pass.send(()).unwrap();
-        let begin = server.arrival().await;
-        assert_eq!(begin.statement, "begin");
-        drop(client);
-        let pool = server.app.pool.clone();
-        eventually("the end of the handler", || pool.idle() == 1).await;
-        assert_eq!(pool.dirty.load(SeqCst), 1);
-        server.stop().await;
-    });
+    with_server(
+        8,
+        |_, router| router,
+        async |mut server| {
+            let client = server.connect().await;
+            server.arrival().await.pass.send(()).unwrap();
+            let begin = server.arrival().await;
+            assert_eq!(begin.statement, "begin");
+            drop(client);
+            let pool = server.app.pool.clone();
+            eventually("the end of the handler", || pool.idle() == 1).await;
+            assert_eq!(pool.dirty.load(SeqCst), 1);
+            server.stop().await;
+        },
+    );
 }
 
 #[test]
@@ -392,7 +407,10 @@ fn a_shutdown_in_the_midst_cancels_cleans_up_and_answers() {
         let rollback = server.arrival().await;
         assert_eq!(rollback.statement, "rollback");
         let late = read(server.connect().await).await;
-        assert!(late.starts_with("HTTP/1.1 503") && late.ends_with("takes no more requests"), "{late}");
+        assert!(
+            late.starts_with("HTTP/1.1 503") && late.ends_with("takes no more requests"),
+            "{late}"
+        );
         rollback.pass.send(()).unwrap();
         assert!(read(working).await.starts_with("HTTP/1.1 503"));
         server.drain().await;
@@ -422,13 +440,23 @@ fn the_deadline_answers_and_the_connection_comes_back_clean() {
         router.layer(layer.timeout(Duration::from_millis(20)).answer_failures(answer))
     };
     with_server(8, limited, async |mut server| {
-        let client = server.connect().await;
-        server.arrival().await.pass.send(()).unwrap();
-        // The gates stay closed until the client has its answer. On a slow machine the deadline passes before.
-        let response = read(client).await;
+        // The gates stay closed until the client has its answer.
+        let (mut arrivals, response) = (Vec::new(), read(server.connect().await));
+        let mut response = std::pin::pin!(response);
+        let response = loop {
+            tokio::select! {
+                response = &mut response => break response,
+                arrival = server.arrival() => match arrival.statement {
+                    "wait for the pool" => arrival.pass.send(()).unwrap_or_default(),
+                    _ => arrivals.push(arrival),
+                },
+            }
+        };
         assert!(response.starts_with("HTTP/1.1 504"), "{response}");
         assert!(response.ends_with("deadline exceeded"), "{response}");
+        drop(arrivals);
         server.drain().await;
+        // On a slow machine the deadline may pass before the transaction has begun.
         let reasons = server.app.reasons.lock().unwrap().clone();
         assert!(reasons.is_empty() || reasons == [Some(Reason::Deadline)], "{reasons:?}");
         server.stop().await;
@@ -457,6 +485,65 @@ fn a_request_waits_until_another_has_ended() {
         next.pass.send(()).unwrap();
         server.drain().await;
         assert!(read(second).await.starts_with("HTTP/1.1 200"));
+        server.stop().await;
+    });
+}
+
+#[test]
+fn errors_are_handled_by_a_layer_of_axums() {
+    let handled = |layer: TaskLayer, router: Router<App>| {
+        let handler = async |error: RequestError<Infallible>| (StatusCode::IM_A_TEAPOT, error.to_string());
+        router.layer(ServiceBuilder::new().layer(HandleErrorLayer::new(handler)).layer(layer))
+    };
+    with_server(8, handled, async |mut server| {
+        server.requests.close();
+        let response = read(server.connect().await).await;
+        assert!(response.starts_with("HTTP/1.1 418"), "{response}");
+        assert!(response.ends_with("server takes no more requests"), "{response}");
+        server.drain().await;
+        server.stop().await;
+    });
+}
+
+#[test]
+fn clients_come_and_go_and_the_server_ends_in_the_midst() {
+    const CLIENTS: u64 = 12;
+    with_server(3, plain, async |mut server| {
+        let address = server.address;
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                tokio::spawn(async move {
+                    // Some leave at once, some later, and some stay until they are answered.
+                    for round in 0..30 {
+                        let stream = request(address).await;
+                        match (client + round) % 4 {
+                            0 => read(stream).await.len(),
+                            stays => {
+                                tokio::time::sleep(Duration::from_micros(stays * 97 * (round % 5))).await;
+                                0
+                            }
+                        };
+                    }
+                })
+            })
+            .collect();
+        let mut served = 0;
+        while served < 400 {
+            let arrival = server.arrival().await;
+            served += 1;
+            // Every third statement takes a while.
+            if served % 3 == 0 {
+                tokio::time::sleep(Duration::from_micros(50)).await;
+            }
+            let _ = arrival.pass.send(());
+        }
+        server.group.cancel_all_for(Reason::Custom("shutdown"));
+        server.drain().await;
+        // The clients that stay are refused from now on.
+        for client in clients {
+            client.await.unwrap();
+        }
+        assert_eq!((server.app.pool.idle(), server.app.pool.dirty.load(SeqCst)), (1, 0));
         server.stop().await;
     });
 }

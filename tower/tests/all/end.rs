@@ -70,9 +70,9 @@ fn services_outlive_the_scope_and_refuse() {
             let late = async {
                 let mut service: TaskService<_> = left.await.unwrap();
                 eventually("the end of the body", || {
-                    let mut nobody = Context::from_waker(Waker::noop());
-                    assert!(service.poll_ready(&mut nobody).is_ready());
-                    match std::pin::pin!(service.call(())).poll(&mut nobody) {
+                    let mut context = Context::from_waker(Waker::noop());
+                    assert!(service.poll_ready(&mut context).is_ready());
+                    match std::pin::pin!(service.call(())).poll(&mut context) {
                         Poll::Ready(response) => is_closed(response),
                         Poll::Pending => false,
                     }
@@ -96,7 +96,9 @@ fn a_cancelled_group_refuses() {
         block_on(&multi_thread(2), async {
             task::discarding_group(async |server| {
                 let requests = Requests::new(&server);
-                let service = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
+                let service = requests
+                    .layer()
+                    .layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
                 server.cancel_all();
                 assert!(requests.is_closed());
                 assert!(is_closed(service.oneshot(()).await));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bowline::Panic;
 use bowline::prelude::*;
 use bowline_tokio::block_on;
 use bowline_tower::{Failure, RequestError, Requests};
@@ -61,7 +62,9 @@ fn a_permit_passes_to_the_oldest_service_that_still_waits() {
         block_on(&multi_thread(1), async {
             task::discarding_group(async |server| {
                 let requests = Requests::new(&server).limit(1);
-                let mut first = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
+                let mut first = requests
+                    .layer()
+                    .layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
                 let (mut second, mut third, mut fourth) = (first.clone(), first.clone(), first.clone());
                 let (seconds, thirds, fourths) = (Wakes::new(), Wakes::new(), Wakes::new());
                 assert!(is_ready(&mut first, Waker::noop()));
@@ -100,7 +103,9 @@ fn a_service_that_waits_wakes_its_last_waker() {
         block_on(&multi_thread(1), async {
             task::discarding_group(async |server| {
                 let requests = Requests::new(&server).limit(1);
-                let mut first = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
+                let mut first = requests
+                    .layer()
+                    .layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
                 let mut second = first.clone();
                 let (old, new) = (Wakes::new(), Wakes::new());
                 assert!(is_ready(&mut first, Waker::noop()));
@@ -124,7 +129,10 @@ fn a_call_without_readiness_takes_a_permit_or_is_refused() {
                 let waits = gate.clone();
                 let mut service = requests.layer().layer(service_fn(move |()| {
                     let waits = waits.clone();
-                    async move { Ok::<_, Infallible>(waits.acquire().await.unwrap().forget()) }
+                    async move {
+                        waits.acquire().await.unwrap().forget();
+                        Ok::<_, Infallible>(())
+                    }
                 }));
                 let admitted = service.call(());
                 let refused = service.call(()).await.unwrap_err();
@@ -149,7 +157,9 @@ fn a_call_after_a_permit_was_granted_uses_it() {
         block_on(&multi_thread(1), async {
             task::discarding_group(async |server| {
                 let requests = Requests::new(&server).limit(1);
-                let mut first = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
+                let mut first = requests
+                    .layer()
+                    .layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
                 let mut second = first.clone();
                 assert!(is_ready(&mut first, Waker::noop()));
                 assert!(!is_ready(&mut second, Waker::noop()));
@@ -169,7 +179,9 @@ fn the_end_of_the_scope_ends_the_waits() {
         block_on(&multi_thread(1), async {
             task::discarding_group(async |server| {
                 let requests = Requests::new(&server).limit(1);
-                let mut ready = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
+                let mut ready = requests
+                    .layer()
+                    .layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
                 let mut waiting = ready.clone();
                 let (wakes, waker) = Wakes::new();
                 assert!(is_ready(&mut ready, Waker::noop()));
@@ -193,7 +205,9 @@ fn a_limit_of_zero_refuses_and_a_larger_one_admits_those_that_wait() {
         block_on(&multi_thread(1), async {
             task::discarding_group(async |server| {
                 let requests = Requests::new(&server).limit(1);
-                let mut ready = requests.layer().layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
+                let mut ready = requests
+                    .layer()
+                    .layer(service_fn(|()| async move { Ok::<_, Infallible>(()) }));
                 let mut waiting = ready.clone();
                 let (wakes, waker) = Wakes::new();
                 assert!(is_ready(&mut ready, Waker::noop()));
@@ -264,9 +278,32 @@ fn the_readiness_of_the_service_inside_counts() {
                 // It has released its permit.
                 assert!(is_ready(&mut slow, Waker::noop()));
                 assert_eq!((slow.get_ref().polls, slow.get_mut().fails), (0, false));
-                drop(slow.into_inner());
+                let _: Inside = slow.into_inner();
                 let mut other = requests.layer().layer(Inside { polls: 0, fails: false });
                 assert!(is_ready(&mut other, Waker::noop()));
+            })
+            .await;
+        });
+    });
+}
+
+#[test]
+fn a_call_that_panics_releases_its_permit() {
+    in_time(|| {
+        block_on(&multi_thread(1), async {
+            task::discarding_group(async |server| {
+                let requests = Requests::new(&server).limit(1);
+                let mut service = requests.layer().layer(service_fn(|fails: bool| {
+                    if fails {
+                        std::panic::resume_unwind(Box::new("spilled"));
+                    }
+                    async move { Ok::<_, Infallible>(()) }
+                }));
+                service.ready().await.unwrap();
+                // The service is called where the client calls, so the panic is the client's.
+                assert!(Panic::catch(|| drop(service.call(true))).is_err());
+                assert!(server.is_empty());
+                service.ready().await.unwrap().call(false).await.unwrap();
             })
             .await;
         });
@@ -283,7 +320,10 @@ fn load_is_shed_by_towers_own_layer() {
                 let waits = gate.clone();
                 let service = requests.layer().layer(service_fn(move |()| {
                     let waits = waits.clone();
-                    async move { Ok::<_, Infallible>(waits.acquire().await.unwrap().forget()) }
+                    async move {
+                        waits.acquire().await.unwrap().forget();
+                        Ok::<_, Infallible>(())
+                    }
                 }));
                 let mut shedding = LoadShed::new(service);
                 shedding.ready().await.unwrap();
@@ -333,7 +373,7 @@ fn the_limit_holds_and_no_service_waits_for_ever() {
                         tokio::spawn(async move {
                             for round in 0..200 {
                                 service.ready().await.unwrap();
-                                let leaves = (round + client) % 3 == 0;
+                                let leaves = (round + client).is_multiple_of(3);
                                 let response = service.call(leaves);
                                 if leaves {
                                     tokio::task::yield_now().await;
