@@ -22,11 +22,20 @@ pub(crate) struct Port<T, E> {
     look: Look,
     /// The place for `look`, or `None` for this port. A port in a port asks the one outside of it at once, so the search
     /// does not take longer with each box.
-    place: Option<NonNull<()>>,
+    place: Option<PortPlace>,
     token: ErasedStopToken,
     /// The task outside that awaits this operation. Used only until the port has completed.
     awaiting: Option<Awaiting>,
 }
+
+/// The address of a port outside.
+#[derive(Clone, Copy)]
+struct PortPlace(NonNull<()>);
+
+// SAFETY: the port leads to the environment outside, which is `Sync`, and the inside uses it while that is valid.
+unsafe impl Send for PortPlace {}
+// SAFETY: see `Send`.
+unsafe impl Sync for PortPlace {}
 
 // SAFETY: value, error and receiver are `Send`. The operation is accessed by the completion alone.
 unsafe impl<T: Send, E: Send> Parent<0> for Port<T, E> {
@@ -96,7 +105,7 @@ impl<T, E> PortEnv<T, E> {
         // SAFETY: the child has not completed, so the port is alive, for as long as this environment may be used.
         unsafe {
             let port = self.port.as_ref();
-            Beneath::new(port.place.unwrap_or(self.port.cast()), port.look)
+            Beneath::new(port.place.map_or(self.port.cast(), |place| place.0), port.look)
         }
     }
 }
@@ -122,7 +131,7 @@ impl<T, E, R: Receiver<T, E>> Outside<T, E, R> {
             port: Port {
                 complete,
                 look: beneath.as_ref().map_or(Self::look, Beneath::look),
-                place: beneath.as_ref().map(Beneath::place),
+                place: beneath.as_ref().map(|beneath| PortPlace(beneath.place())),
                 // SAFETY: the port is used as long as this, and so the token, is alive.
                 token: unsafe { ErasedStopToken::new(&token) },
                 awaiting,

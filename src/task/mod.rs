@@ -62,8 +62,8 @@ mod deadline_scope;
 mod escalation_handler;
 mod handle;
 mod let_async;
-mod retry_with;
 mod next_until;
+mod retry_with;
 mod scope;
 mod shield;
 mod task_local;
@@ -95,8 +95,8 @@ pub use deadline::{DeadlineExceeded, WithDeadline, deadline, time_left, with_dea
 pub use escalation_handler::{WithEscalationHandler, with_escalation_handler};
 pub use handle::{Handle, detach, detach_with};
 pub use let_async::{AsyncLet, let_async};
-pub use retry_with::{retry_with, retry_with_if};
 pub use next_until::NextUntil;
+pub use retry_with::{retry_with, retry_with_if};
 pub use shield::{Shield, shield};
 #[cfg(feature = "inspect")]
 pub use strand::{Instrument, SetInstrumentError, set_instrument};
