@@ -4,6 +4,7 @@
 #![doc = "[Tasks]: tasks"]
 #![doc = "[Structured concurrency]: structured_concurrency"]
 #![doc = "[I/O]: io"]
+#![doc = "[Coming from tokio]: coming_from_tokio"]
 #![doc = "[Scopes]: scopes"]
 #![doc = "[Algorithms]: algorithms"]
 #![doc = "[Writing your own]: writing_your_own"]
@@ -92,6 +93,15 @@ pub mod structured_concurrency {}
 #[doc = ""]
 #[doc = include_str!("../docs/io.md")]
 pub mod io {}
+
+// As for the page before.
+#[cfg(not(doctest))]
+#[doc = "[hangs]: structured_concurrency#finding-what-hangs"]
+#[doc = "[scope]: schedulers"]
+#[doc = "[end]: io#the-end-of-a-runtime"]
+#[doc = ""]
+#[doc = include_str!("../docs/coming-from-tokio.md")]
+pub mod coming_from_tokio {}
 
 #[doc = "[`CountingScope`]: crate::scope::CountingScope"]
 #[doc = "[`SimpleCountingScope`]: crate::scope::SimpleCountingScope"]

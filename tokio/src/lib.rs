@@ -87,6 +87,11 @@ pub use scheduler::TokioScheduler;
 #[doc = include_str!("../../docs/io.md")]
 pub mod book {}
 
+/// Runs the code of the page for users of tokio.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-from-tokio.md")]
+pub mod coming_from_tokio {}
+
 /// Arguments that the attribute refuses.
 ///
 /// ```compile_fail
