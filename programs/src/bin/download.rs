@@ -12,7 +12,7 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::task::Reason;
 use bowline_programs::arguments::{self, ArgumentError, Arguments, Seconds};
-use bowline_programs::download::{BackOff, Job, Options, download};
+use bowline_programs::download::{Job, Options, download};
 use bowline_programs::signals::Signals;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 
@@ -52,11 +52,10 @@ fn read(arguments: &mut Arguments) -> Result<CommandLine, ArgumentError> {
     };
     let options = Options {
         width: arguments.count_or("--width", 4)?,
-        back_off: BackOff {
-            retries: arguments.value_or("--retries", 5)?,
-            first: seconds(arguments, "--pause", 0.2)?,
-            longest: LONGEST_PAUSE,
-        },
+        retry: RetryPolicy::new()
+            .attempts(arguments.value_or("--retries", 5_usize)?.saturating_add(1))
+            .initial_delay(seconds(arguments, "--pause", 0.2)?)
+            .max_delay(LONGEST_PAUSE),
         stall_timeout: seconds(arguments, "--stall-timeout", 10.0)?,
         item_timeout: seconds(arguments, "--item-timeout", 600.0)?,
         timeout: arguments

@@ -4,7 +4,6 @@
 //! of a download removes it: an error, a deadline, a cancellation.
 
 mod attempt;
-mod back_off;
 mod failure;
 mod job;
 
@@ -17,7 +16,6 @@ use bowline::task::DeadlineExceeded;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::fs;
 
-pub use back_off::BackOff;
 pub use failure::Failure;
 pub use job::Job;
 
@@ -27,7 +25,7 @@ pub struct Options {
     /// The maximum number of downloads at a time.
     pub width: usize,
     /// How often and how soon to try again.
-    pub back_off: BackOff,
+    pub retry: RetryPolicy,
     /// How long the server may send nothing.
     pub stall_timeout: Duration,
     /// How long one download may take, with all attempts.
@@ -144,20 +142,17 @@ async fn remove(partial: PathBuf, failure: Failure) -> Result<u64, Failure> {
 
 /// Tries until the file is whole, or it makes no sense to go on.
 async fn attempts(job: Arc<Job>, options: Options, bar: ProgressBar) -> Result<u64, Failure> {
-    let mut pauses = options.back_off.pauses();
-    loop {
-        let failure = match attempt::attempt(&job, options.stall_timeout, &bar).await {
-            Ok(bytes) => return Ok(bytes),
-            Err(failure) => failure,
-        };
-        let Some(pause) = pauses.next().filter(|_| failure.is_temporary()) else {
-            return Err(failure);
-        };
+    let (job, bar) = (&*job, &bar);
+    let may_retry = |failure: &Failure| {
         bar.set_message(format!("{}: {failure}", job.name()));
-        task::sleep(pause).await;
+        failure.is_temporary()
+    };
+    task::retry_with_if(options.retry, may_retry, || {
         bar.set_message(job.name().to_owned());
         bar.reset();
-    }
+        attempt::attempt(job, options.stall_timeout, bar)
+    })
+    .await
 }
 
 fn style(template: &str) -> ProgressStyle {

@@ -11,7 +11,6 @@ use bowline::task::{Reason, SpawnOptions};
 use bowline_programs::kv::{Options, Store};
 use bowline_programs::signals::{Request, Signals};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use crate::connection;
 
@@ -49,6 +48,8 @@ pub(crate) async fn run(options: Options, store: Arc<Store>) -> Result<End, Stri
     });
     let me = task::current();
     let tree = || me.as_ref().map(|me| me.tree());
+    // With the feature `inspect` also where each task waits, and since when.
+    let print_tree = || eprint!("{}", tree().map_or_else(String::new, |tree| tree.to_string()));
     let state = shared.clone();
     // A discarding group frees each child as soon as it has ended.
     let signal = task::discarding_group(async |server| {
@@ -57,7 +58,7 @@ pub(crate) async fn run(options: Options, store: Arc<Store>) -> Result<End, Stri
         let signal = loop {
             match signals.next().await {
                 Request::Stop(signal) => break signal,
-                Request::Tree => eprint!("{}", tree().map_or_else(String::new, |tree| tree.to_string())),
+                Request::Tree => print_tree(),
             }
         };
         // Each child stops at its `.await`. The group awaits them all, and with them the shielded writes of answers.
@@ -86,20 +87,16 @@ fn named(name: impl Into<std::borrow::Cow<'static, str>>) -> SpawnOptions {
 
 /// Accepts connections until the server ends.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let room = Arc::new(Semaphore::new(
-        shared.options.max_connections.min(Semaphore::MAX_PERMITS),
-    ));
     task::discarding_group(async |connections| {
-        loop {
-            // Room first: a connection that cannot be served yet waits in the queue of the operating system, and costs nothing here.
-            let permit = room.clone().acquire_owned().await;
+        connections.set_limit(shared.options.max_connections);
+        // Room first: a connection that cannot be served yet waits in the queue of the operating system, and costs nothing here.
+        while connections.ready().await {
             let (socket, peer) = accept_one(&listener).await;
             let number = shared.connections.fetch_add(1, Relaxed) + 1;
             let shared = shared.clone();
             connections.spawn_with(named(format!("connection {number} from {peer}")), async move {
                 // An error is one of the peer's. It has ended the connection, and concerns no other.
                 let _ = connection::serve(socket, &shared).await;
-                drop(permit);
             });
         }
     })
