@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::scheduler::ThreadPool;
+use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline_tokio::TokioScheduler;
 use tokio::runtime::Handle;
 
@@ -116,6 +116,35 @@ fn in_a_task_under_sync_wait() {
 fn in_a_task_on_a_pool() {
     let there = in_time(|| sync_wait(starts_on(own_pool().scheduler(), Task::new(children(true)))).unwrap());
     assert_eq!(there, found("own pool", true, false));
+}
+
+/// A scheduler of the user's, which uses the queue of a pool for something else than the pool's own tasks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mine(PoolScheduler);
+
+impl Scheduler for Mine {
+    type Schedule = <PoolScheduler as Scheduler>::Schedule;
+    const INFALLIBLE: bool = true;
+
+    fn schedule(&self) -> Self::Schedule {
+        self.0.schedule()
+    }
+}
+
+#[test]
+fn in_a_task_on_a_scheduler_of_the_users() {
+    let there = in_time(|| {
+        let pool = own_pool();
+        sync_wait(starts_on(Mine(pool.scheduler()), Task::new(children(true)))).unwrap()
+    });
+    assert_eq!(there, found("own pool", true, false));
+    let there = in_time(|| {
+        let runtime = multi_thread(1);
+        let names = ThreadPool::builder().threads(2).names(|n| format!("mine-{n}"));
+        let pool = bowline_tokio::inside(runtime.handle(), names).build().unwrap();
+        sync_wait(starts_on(Mine(pool.scheduler()), Task::new(children(true)))).unwrap()
+    });
+    assert_eq!(there, found("own pool", true, true));
 }
 
 #[test]
