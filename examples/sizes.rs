@@ -95,8 +95,8 @@ pub(crate) fn table() -> Vec<Row> {
         row(
             "TaskScheduler::new(run_loop).schedule()",
             TaskScheduler::new(scheduler).schedule(),
-            // The inner operation, the scheduler, and the receiver of the inner operation.
-            TaskScheduler::INLINE_OPERATION + size_of::<TaskScheduler<'_>>() + LINK + 2 * WORD,
+            // The inner operation, the scheduler, and the receiver of the inner operation with its way to the environment.
+            TaskScheduler::INLINE_OPERATION + size_of::<TaskScheduler<'_>>() + LINK + 3 * WORD,
         ),
         row("just(1u64).let_value(f)", just(1u64).let_value(just), 6 * WORD + LINK),
         row(
