@@ -233,17 +233,18 @@ impl BlockingConfig {
         }
     }
 
-    /// Joins the thread that has left by itself before, and leaves the handle of this one to the next.
-    fn leave(&self, number: usize) {
-        let before = {
-            let mut handles = lock(&self.handles);
-            let own = handles.present.iter().position(|(present, _)| *present == number);
-            match own.map(|at| handles.present.swap_remove(at)) {
-                Some((_, thread)) => handles.left.replace(thread),
-                // The pool is being dropped, and joins this thread.
-                None => None,
-            }
+    /// Joins the thread that has left by itself before, and leaves the handle of this one to the next. The threads of a pool
+    /// that is never dropped are not joined.
+    fn leave(&self, number: usize, is_dropped: bool) {
+        let mut handles = lock(&self.handles);
+        let own = handles.present.iter().position(|(present, _)| *present == number);
+        // There is none if the pool is being dropped, and joins this thread.
+        let own = own.map(|at| handles.present.swap_remove(at).1);
+        let before = match own {
+            Some(thread) if is_dropped => handles.left.replace(thread),
+            _ => None,
         };
+        drop(handles);
         if let Some(before) = before {
             let _ = before.join();
         }
@@ -461,7 +462,8 @@ fn serve(shared: &'static PoolShared, generation: u32, number: usize) {
     }
     HERE.with(|current| current.set(None));
     if let Some(config) = config {
-        config.blocking.leave(number);
+        let global = super::pool::forwarded_to().map(|pool| Here(ptr::from_ref(pool.shared), pool.generation));
+        config.blocking.leave(number, global != Some(here));
         // Contains user code, whose destructor may panic.
         mem::forget(Panic::catch(|| drop(config)));
     }
