@@ -601,6 +601,7 @@ fn the_future_of_a_group_can_be_named_and_shown() {
 fn children_see_why_their_task_was_cancelled_when_it_drops_the_group() {
     let pool = ThreadPool::new(2);
     let (begun, began) = mpsc::channel();
+    let installed = begun.clone();
     let (tell, told) = mpsc::channel();
     let (leave, leaving) = async_channel::unbounded();
     let (left, is_left) = mpsc::channel::<()>();
@@ -632,11 +633,17 @@ fn children_see_why_their_task_was_cancelled_when_it_drops_the_group() {
         let second = handler.clone();
         let work = async move {
             assert!(futures_lite::future::poll_once(&mut work).await.is_none());
+            let work = async move {
+                installed.send(()).unwrap();
+                work.await;
+            };
             task::with_cancellation_handler(second, work).await;
         };
         task::with_cancellation_handler(handler, work).await;
     };
     let handle = task::detach_with(SpawnOptions::new().scheduler(pool.scheduler()), task);
+    // The child runs, and both handlers are installed.
+    began.recv().unwrap();
     began.recv().unwrap();
     handle.cancel_for(Reason::Custom("the guests have left"));
     assert_eq!(told.recv(), Ok(Some(Reason::Custom("the guests have left"))));
