@@ -1,6 +1,6 @@
 //! The program `download` as a process, and a server that does not always do what it should.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test binary uses some of it")]
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -1,6 +1,6 @@
 //! The servers `kv` and `kv_tokio`, as processes. Everything is tested with each of them.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test binary uses some of it")]
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -1,6 +1,6 @@
 //! The search, as a function and as a process.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test binary uses some of it")]
 #[path = "../common/mod.rs"]
 mod common;
 
