@@ -31,7 +31,7 @@ use core::ptr::{self, NonNull};
 
 use super::biased::Biased;
 use super::entry::{Entry, EntryPlace, OwnedEntry};
-use super::search::NAPS;
+use super::theft::NAPS;
 use crate::memory::{Beside, Linked, List};
 use crate::sync::atomic::{
     AtomicUsize,

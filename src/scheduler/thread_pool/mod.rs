@@ -14,6 +14,7 @@
 //! | `seat.rs` | the states of seats and threads |
 //! | `worker.rs` | the thread of a worker: its seat, its main loop |
 //! | `push.rs`, `pick.rs`, `search.rs` | how a worker queues, picks and searches for jobs |
+//! | `theft.rs` | whether a worker goes on stealing children |
 //! | `block.rs`, `spare.rs` | a worker that blocks, and the spare thread that takes its seat |
 //! | `blocking.rs` | closures that block: their queue and their threads |
 //! | `entry.rs` | the items of the queues |
@@ -48,6 +49,7 @@ mod search;
 mod seat;
 mod shared;
 mod spare;
+mod theft;
 mod worker;
 
 pub(crate) use blocking::{BlockingEntry, BlockingPlace, Inserted, StopResult};

@@ -1,12 +1,11 @@
 //! The search of a worker without jobs, and its sleep.
 //!
 //! A searcher looks at all queues of the pool for [`ROUNDS`] rounds, and then sleeps until it is woken. The counts of
-//! searchers and sleepers, and why no job is missed, are in `idle/mod.rs`. Which worker a searcher steals from first is
-//! random, so that thieves spread.
+//! searchers and sleepers, and why no job is missed, are in `idle/mod.rs`. When a thief naps instead is in `theft.rs`.
+//! Which worker a searcher steals from first is random, so that thieves spread.
 
 use core::ptr;
 use core::time::Duration;
-use std::time::Instant;
 
 use super::barrier;
 use super::entry::Item;
@@ -22,15 +21,6 @@ const ROUNDS: u32 = if cfg!(loom) { 1 } else { 12 };
 const WATCH: Duration = Duration::from_millis(4);
 /// From this round on, a searcher also looks into the slots of others, and yields to other threads between two rounds.
 const YIELDING_ROUNDS: u32 = if cfg!(loom) { 1 } else { 8 };
-
-/// Whether thieves nap. A model has no time in which to do so.
-pub(super) const NAPS: bool = !cfg!(loom);
-/// Stolen children that keep the thief busy for less than this were not worth stealing.
-const TINY: Duration = Duration::from_micros(20);
-/// How long a thief naps after such children. Each time in a row it naps twice as long.
-const NAP: Duration = Duration::from_micros(50);
-/// The largest number of doublings.
-const DOUBLINGS: u32 = 5;
 
 /// The result of [`Seated::idle`].
 pub(super) enum Idled {
@@ -69,8 +59,8 @@ impl Seated<'_> {
             barrier::full();
             self.wake_another();
         }
-        if NAPS && first.is_some() {
-            self.worker.theft.set(Some(Theft::now(seat)));
+        if first.is_some() {
+            self.worker.thefts.note(seat);
         }
         first
     }
@@ -95,7 +85,11 @@ impl Seated<'_> {
     pub(super) fn idle(self, searching: bool) -> Idled {
         let idle = &self.shared().idle.0;
         let mut given = searching;
-        let mut nap = if searching { None } else { self.needs_nap() };
+        let mut nap = if searching {
+            None
+        } else {
+            self.worker.thefts.needs_nap()
+        };
         let mut searching = searching || nap.is_none() && idle.try_search(self.shared().seats.len());
         loop {
             if searching {
@@ -118,21 +112,6 @@ impl Seated<'_> {
                 return Idled::Over;
             }
         }
-    }
-
-    /// Returns how long the worker naps before it searches, if the children that it stole last were tiny.
-    ///
-    /// Taking a job over from another core costs more than running a tiny one. So the thief leaves such children to
-    /// their worker, and looks again after a while. If that worker makes no progress, there is no nap.
-    fn needs_nap(self) -> Option<Duration> {
-        let theft = self.worker.theft.take()?;
-        if theft.at.elapsed() >= TINY || theft.progress == Theft::progress(theft.from) {
-            self.worker.naps.set(0);
-            return None;
-        }
-        let naps = self.worker.naps.get();
-        self.worker.naps.set(DOUBLINGS.min(naps + 1));
-        Some(NAP * (1 << naps))
     }
 
     /// Makes the searcher a running worker. Wakes another searcher if there is more work.
@@ -216,29 +195,6 @@ impl Seated<'_> {
                 park(None);
             }
         }
-    }
-}
-
-/// A theft of children.
-#[derive(Clone, Copy)]
-pub(super) struct Theft {
-    at: Instant,
-    from: &'static Seat,
-    progress: (u32, usize),
-}
-
-impl Theft {
-    fn now(from: &'static Seat) -> Self {
-        Theft {
-            at: Instant::now(),
-            from,
-            progress: Theft::progress(from),
-        }
-    }
-
-    /// Returns numbers that change while the occupant of a seat picks jobs, or spawns children.
-    fn progress(seat: &Seat) -> (u32, usize) {
-        (seat.picks.load(Relaxed), seat.children.pushes())
     }
 }
 

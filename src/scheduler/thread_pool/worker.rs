@@ -24,9 +24,10 @@ use core::ptr;
 use super::entry::Item;
 use super::pick::Turns;
 use super::schedule::PoolScheduler;
-use super::search::{Idled, Theft};
+use super::search::Idled;
 use super::seat::{Seat, ThreadRecord};
 use super::shared::PoolShared;
+use super::theft::Thefts;
 use crate::sender::current;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{park, per_thread};
@@ -53,10 +54,8 @@ pub(crate) struct Worker {
     pub(super) turns: Turns,
     /// The state of the random numbers that choose the first victim of a search.
     pub(super) random: Cell<u32>,
-    /// The thread's last theft of children, until it searches again.
-    pub(super) theft: Cell<Option<Theft>>,
-    /// The number of thefts in a row that were not worth it: see `search.rs`.
-    pub(super) naps: Cell<u32>,
+    /// The thread's thefts of children.
+    pub(super) thefts: Thefts,
     /// Whether the thread drives a run loop. Work that completes now completes on that loop, not on the pool.
     away: Cell<bool>,
 }
@@ -95,8 +94,7 @@ impl Worker {
             turns: Turns::default(),
             // Any seed but 0 works. A different one for each worker spreads the thieves.
             random: Cell::new((number as u32).wrapping_mul(0x9E37_79B9) | 1),
-            theft: Cell::new(None),
-            naps: Cell::new(0),
+            thefts: Thefts::default(),
             away: Cell::new(false),
         }
     }
