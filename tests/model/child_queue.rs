@@ -106,6 +106,62 @@ fn more_children_than_the_array_has_room_for() {
     }
 }
 
+/// A thread pushes a task onto the queue of another, whose owner and a thief take tasks meanwhile. It never does so onto an
+/// empty queue: once the owner has found its queue empty, the queue stays empty.
+#[test]
+fn a_push_from_outside_meets_the_last_child() {
+    for thief in [true, false] {
+        explore_both_ways(2, &["queued", "refused"], move |seen, order| {
+            let scene = Scene::new(false, 2);
+            scene.children.push(&scene.tasks[0]);
+            let owner: Actor = Box::new({
+                let scene = scene.clone();
+                move || {
+                    while let Some(number) = scene.children.pop_newest() {
+                        scene.note("owner", [number]);
+                    }
+                    assert_eq!(scene.children.len(), 0);
+                }
+            });
+            let outside: Actor = Box::new({
+                let (scene, seen) = (scene.clone(), seen.clone());
+                move || {
+                    let refused = scene.children.push_from_outside(&scene.tasks[1]);
+                    seen.note(if refused.is_some() { "refused" } else { "queued" });
+                }
+            });
+            let other: Actor = if thief { scene.thief() } else { Box::new(|| ()) };
+            Threads::default().run(order, [owner, outside, other]);
+            assert_eq!(scene.children.len(), 0);
+            assert!(scene.tasks.iter().all(|task| task.runs() == 1));
+        });
+    }
+}
+
+/// A task is resumed by a stolen child, on a worker other than its own. It goes to the rest of its children, if there are any.
+#[test]
+fn a_parent_returns_to_the_seat_of_its_children() {
+    explore_both_ways(3, &["returned", "stayed"], |seen, order| {
+        let pool = PoolModel::with_membarrier(2, false);
+        let (child, parent) = (Task::new(1).child(), Task::new(2).parent_on(0));
+        let (home, away) = (pool.worker(0), pool.worker(1));
+        home.within(|| assert!(pool.push(&child)));
+        let runs: Actor = Box::new(move || home.within(|| while home.run_next(false) {}));
+        let resumes: Actor = Box::new({
+            let (seen, parent) = (seen.clone(), parent.clone());
+            move || {
+                away.within(|| {
+                    assert!(pool.push(&parent));
+                    seen.note(if away.run_next(false) { "stayed" } else { "returned" });
+                });
+            }
+        });
+        Threads::default().run(order, [runs, resumes]);
+        assert_eq!((child.runs(), parent.runs()), (1, 1));
+        pool.free();
+    });
+}
+
 /// Covers a child that is raised while the owner and a thief take children, from the array and from the list.
 #[test]
 fn a_child_is_raised_while_others_take() {

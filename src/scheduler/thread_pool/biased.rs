@@ -140,6 +140,11 @@ impl<T> Biased<T> {
         }
     }
 
+    /// Returns whether the lock is biased. Another thread may change that at any time.
+    pub(super) fn is_biased(&self) -> bool {
+        self.biased.load(Relaxed)
+    }
+
     fn lock(&self) {
         let mut rounds = 0;
         while (self.locked).compare_exchange(false, true, Acquire, Relaxed).is_err() {

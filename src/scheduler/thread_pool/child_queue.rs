@@ -22,6 +22,8 @@
 //! | the place of an entry in the queue | written with the lock held; read by threads that raise the entry |
 //! | `len` | written with the lock held; read by all threads |
 //!
+//! Only the occupant pushes onto an empty queue. So if it reads a length of 0, the queue is empty.
+//!
 //! # Places
 //!
 //! With the lock held, an entry is in the array exactly if the array has its pointer. It is in the list exactly if its
@@ -131,6 +133,21 @@ impl ChildQueue {
         children.count
     }
 
+    /// Pushes an entry as a thread that is not the occupant, if the queue has others. Returns the entry if it has none, or if
+    /// the lock is biased: no thread has stolen from here for a while, and a push would cost the occupant more than it gains.
+    pub(super) fn push_from_outside(&self, entry: OwnedEntry) -> Result<(), OwnedEntry> {
+        if self.len.load(Relaxed) == 0 || self.lock.is_biased() {
+            return Err(entry);
+        }
+        let mut children = self.lock.as_other();
+        if children.count == 0 {
+            return Err(entry);
+        }
+        children.push(entry);
+        self.len.store(children.count, Relaxed);
+        Ok(())
+    }
+
     /// Takes the newest entry.
     ///
     /// # Safety
@@ -138,7 +155,7 @@ impl ChildQueue {
     /// The caller is the occupant of the seat.
     #[inline]
     pub(super) unsafe fn pop_newest(&self) -> Option<OwnedEntry> {
-        // Exact for the occupant, if the queue is empty: no other thread pushes.
+        // Exact for the occupant, if the queue is empty: no other thread pushes onto an empty queue.
         if self.len.load(Relaxed) == 0 {
             return None;
         }

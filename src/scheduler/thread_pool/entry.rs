@@ -58,6 +58,9 @@ pub(crate) struct Entry {
     pub(super) stamp: AtomicU32,
     /// The [`EntryPlace`]. Written with exclusive access and release: before the entry is queued, and after it was
     /// taken out to run. Pairs with the acquire loads of threads that raise the entry.
+    ///
+    /// While the entry is in no queue, the bits above the place hold the index of the seat on which it ran last plus 1,
+    /// or 0. Only the thread with exclusive access reads these.
     place: AtomicUsize,
 }
 
@@ -120,6 +123,8 @@ pub(in crate::scheduler) enum EntryPlace {
     OlderChildren(usize),
 }
 
+/// The bits of a place that tell the queue.
+const PLACE_BITS: u32 = 3;
 /// The bits of a place for a position in a ring or an array.
 const POSITION_BITS: u32 = 10;
 
@@ -131,18 +136,18 @@ impl EntryPlace {
         match self {
             EntryPlace::Nowhere => 0,
             EntryPlace::Coming => 1,
-            EntryPlace::Injector(level) => (level as usize) << 3 | 2,
-            EntryPlace::Slot(seat) => seat << 3 | 3,
-            EntryPlace::Ring(seat, number) => Self::position(seat, number) << 3 | 4,
-            EntryPlace::Children(seat, at) => Self::position(seat, at) << 3 | 5,
-            EntryPlace::OlderChildren(seat) => seat << 3 | 6,
+            EntryPlace::Injector(level) => (level as usize) << PLACE_BITS | 2,
+            EntryPlace::Slot(seat) => seat << PLACE_BITS | 3,
+            EntryPlace::Ring(seat, number) => Self::position(seat, number) << PLACE_BITS | 4,
+            EntryPlace::Children(seat, at) => Self::position(seat, at) << PLACE_BITS | 5,
+            EntryPlace::OlderChildren(seat) => seat << PLACE_BITS | 6,
         }
     }
 
     fn decode(place: usize) -> EntryPlace {
-        let rest = place >> 3;
+        let rest = place >> PLACE_BITS;
         let (seat, number) = (rest >> POSITION_BITS, rest & ((1 << POSITION_BITS) - 1));
-        match place & 7 {
+        match place & ((1 << PLACE_BITS) - 1) {
             0 => EntryPlace::Nowhere,
             1 => EntryPlace::Coming,
             2 => EntryPlace::Injector(level(rest)),
@@ -229,10 +234,15 @@ impl Entry {
         self.update(|word| word / FLOOR * FLOOR + level as u8);
     }
 
-    /// Returns whether the entry is a child that has not run yet. The entry is in no queue.
+    /// Returns the kind. The entry is in no queue.
     #[inline]
-    pub(super) fn is_child(&self) -> bool {
-        self.kind.load(Relaxed) == EntryKind::Child as u8
+    pub(super) fn kind(&self) -> EntryKind {
+        match self.kind.load(Relaxed) {
+            kind if kind == EntryKind::Plain as u8 => EntryKind::Plain,
+            kind if kind == EntryKind::Child as u8 => EntryKind::Child,
+            kind if kind == EntryKind::Parent as u8 => EntryKind::Parent,
+            _ => EntryKind::Scoped,
+        }
     }
 
     /// Sets the kind. The entry is in no queue.
@@ -260,7 +270,25 @@ impl Entry {
     /// Marks the entry as about to be queued. Called before a thread that may raise it can reach it.
     #[inline]
     pub(crate) fn set_coming(&self) {
-        self.set_place(EntryPlace::Coming);
+        let seat = self.last_seat().map_or(0, |seat| seat + 1);
+        (self.place).store(EntryPlace::Coming.encode() | seat << PLACE_BITS, Release);
+    }
+
+    /// Marks the entry as running on a seat.
+    #[inline]
+    pub(super) fn set_running(&self, seat: usize) {
+        (self.place).store(EntryPlace::Nowhere.encode() | (seat + 1) << PLACE_BITS, Release);
+    }
+
+    /// Returns the index of the seat on which the entry ran last, if it is known. The seat may belong to another pool. The
+    /// caller has exclusive access, and the entry is in no queue.
+    #[inline]
+    pub(super) fn last_seat(&self) -> Option<usize> {
+        let place = self.place.load(Relaxed);
+        match EntryPlace::decode(place) {
+            EntryPlace::Nowhere | EntryPlace::Coming => (place >> PLACE_BITS).checked_sub(1),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -325,11 +353,17 @@ impl OwnedEntry {
         self.0
     }
 
-    /// Runs the entry's job, and the work that it resumes.
+    /// Runs the entry's job, and the work that it resumes, on a thread that is not a worker of the pool.
     #[inline]
     pub(in crate::scheduler) fn run(self) {
-        // SAFETY: an owned entry is in no queue, and this is the only run: `self` is consumed.
-        unsafe { self.into_item().run() };
+        let entry = self.into_raw();
+        // SAFETY: the entry is valid until it runs, by the contract of `new`. It is in no queue, and this is the only run:
+        // `self` was consumed.
+        unsafe {
+            entry.as_ref().set_place(EntryPlace::Nowhere);
+            entry.as_ref().set_kind(EntryKind::Plain);
+            Job::run(entry.cast()).run();
+        }
     }
 
     /// Returns the item of the entry, without its kind.
@@ -429,17 +463,17 @@ impl Item {
         NonNull::new(raw).map(Item)
     }
 
-    /// Runs the job, and the work that it resumes.
+    /// Runs the job, and the work that it resumes, on a worker with this seat.
     ///
     /// # Safety
     ///
     /// The caller took the item out of a queue, and runs it once.
     #[inline]
-    pub(super) unsafe fn run(self) {
+    pub(super) unsafe fn run(self, seat: usize) {
         if let Some(entry) = self.as_entry() {
             // SAFETY: an entry is valid until it runs, by the contract of every push.
             let entry = unsafe { entry.as_ref() };
-            entry.set_place(EntryPlace::Nowhere);
+            entry.set_running(seat);
             entry.set_kind(EntryKind::Plain);
         }
         // SAFETY: the contract of this function.

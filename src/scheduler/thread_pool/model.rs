@@ -63,6 +63,13 @@ impl ModelTask {
         self
     }
 
+    /// Makes the task one that waited for its children, after it ran on a seat.
+    pub fn parent_on(self: Arc<ModelTask>, seat: usize) -> Arc<ModelTask> {
+        self.entry.set_running(seat);
+        self.entry.set_kind(EntryKind::Parent);
+        self
+    }
+
     /// Returns how often the task has run, or was taken.
     pub fn runs(&self) -> usize {
         self.runs.load(SeqCst)
@@ -198,6 +205,15 @@ impl ChildrenModel {
         task.write();
         // SAFETY: the models push a task once and keep it until the end. The caller is the owner.
         unsafe { self.0.push(OwnedEntry::new(task.entry())) }
+    }
+
+    /// Pushes a task as a thread that is not the owner. Takes the task itself if it is refused, and returns its number.
+    pub fn push_from_outside(&self, task: &Arc<ModelTask>) -> Option<usize> {
+        task.write();
+        // SAFETY: the models push a task once and keep it until the end.
+        let entry = unsafe { OwnedEntry::new(task.entry()) };
+        let refused = self.0.push_from_outside(entry).err()?;
+        Some(ModelTask::of(refused.into_item()))
     }
 
     /// Takes the newest task, as the owner does.

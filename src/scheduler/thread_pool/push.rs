@@ -6,32 +6,36 @@
 use core::ptr::NonNull;
 
 use super::barrier;
-use super::entry::{EntryPlace, Item, OwnedEntry};
+use super::entry::{EntryKind, EntryPlace, Item, OwnedEntry};
 use super::worker::Seated;
 use crate::Job;
 use crate::sync::atomic::Ordering::SeqCst;
 
 impl Seated<'_> {
-    /// Queues an entry of the default level in the slot.
-    ///
-    /// A previous entry of the slot moves to the ring, where it is worth waking another worker. For the slot alone,
-    /// others are woken exponentially less often while the worker keeps emptying it itself. For a task that waited for
-    /// its children they are not woken at all if a sleeper watches: the worker runs it after the children, of which it
-    /// has just ended one.
+    /// Queues an entry of the default level.
     #[inline]
     pub(super) fn push(self, entry: OwnedEntry) {
-        if entry.get().is_child() {
-            return self.push_child(entry);
+        match entry.get().kind() {
+            EntryKind::Plain | EntryKind::Scoped => self.push_into_slot(entry, true),
+            EntryKind::Child => self.push_child(entry),
+            EntryKind::Parent => self.push_parent(entry),
         }
+    }
+
+    /// Queues an entry in the slot. `runs_next` says that the worker runs it before the children.
+    ///
+    /// A previous entry of the slot moves to the ring, where it is worth waking another worker. For the slot alone,
+    /// others are woken exponentially less often while the worker keeps emptying it itself. For an entry that does not run
+    /// next they are not woken at all if a sleeper watches.
+    #[inline(always)]
+    fn push_into_slot(self, entry: OwnedEntry, runs_next: bool) {
         entry.get().set_place(EntryPlace::Slot(self.seat.index));
-        let item = entry.into_queued();
-        let is_parent = item.is_parent();
-        let displaced = self.seat.slot.swap(item.into_raw(), SeqCst);
+        let displaced = self.seat.slot.swap(entry.into_queued().into_raw(), SeqCst);
         match Item::from_raw(displaced) {
             Some(item) => self.push_displaced(item),
             None => {
                 let run = self.worker.turns.from_slot.get();
-                let is_due = !is_parent && (run == 0 || run.is_power_of_two());
+                let is_due = runs_next && (run == 0 || run.is_power_of_two());
                 if is_due || !self.shared().idle.0.is_watched() {
                     self.wake_another();
                 }
@@ -63,6 +67,27 @@ impl Seated<'_> {
             }
         }
         // Pairs with the state changes of searchers, and with the end of a nap.
+        barrier::full();
+        if !self.shared().idle.0.has_nap() {
+            self.wake_another();
+        }
+    }
+
+    /// Queues a task that waited for its children, one of which has just ended here.
+    ///
+    /// It goes into the slot, from which it is taken after the children. If the child was stolen, and others are on the seat
+    /// where the task ran last, it goes there: it takes their results where they run, so that their frames stay in the
+    /// caches of one core.
+    #[inline(never)]
+    fn push_parent(self, parent: OwnedEntry) {
+        let last = parent.get().last_seat().filter(|&last| last != self.seat.index);
+        let Some(seat) = last.and_then(|last| self.shared().seats.get(last)) else {
+            return self.push_into_slot(parent, false);
+        };
+        if let Err(parent) = seat.children.push_from_outside(parent) {
+            return self.push_into_slot(parent, false);
+        }
+        // The occupant takes it next, unless its job takes long.
         barrier::full();
         if !self.shared().idle.0.has_nap() {
             self.wake_another();

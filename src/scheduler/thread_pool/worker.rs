@@ -176,7 +176,7 @@ impl Worker {
         self.enter(|| {
             while let Some(item) = self.next() {
                 // SAFETY: `next` took the item out of a queue, and it runs once.
-                unsafe { item.run() };
+                unsafe { item.run(self.index()) };
             }
         });
     }
@@ -198,7 +198,7 @@ impl Worker {
         let away = self.away.replace(false);
         let _hidden = current::Hidden::driver();
         // SAFETY: the contract of this function.
-        unsafe { item.run() };
+        unsafe { item.run(self.index()) };
         self.away.set(away);
     }
 
@@ -293,7 +293,7 @@ impl Worker {
             seated.pick()
         };
         // SAFETY: the item was taken out of a queue, and runs once.
-        item.map(|item| unsafe { item.run() }).is_some()
+        item.map(|item| unsafe { item.run(self.index()) }).is_some()
     }
 
     /// Runs the job that a searcher finds.
@@ -301,7 +301,7 @@ impl Worker {
         // SAFETY: the item was taken out of a queue, and runs once.
         self.seated()
             .and_then(Seated::search)
-            .map(|item| unsafe { item.run() })
+            .map(|item| unsafe { item.run(self.index()) })
             .is_some()
     }
 }
