@@ -35,8 +35,9 @@ const TURNS: [Turn; 6] = [
     Turn::Level(Priority::UserInitiated),
     Turn::Level(Priority::UserInteractive),
 ];
-/// How often in a row the slot precedes the ring and the children.
-const SLOT_RUNS: u32 = 16;
+/// How often in a row the slot precedes the ring, the children and the default level of the injector. A job that queues
+/// itself again leaves them one turn in so many. Two tasks that wake each other in turn are still run from the caches.
+const SLOT_RUNS: u32 = 4;
 /// How often in a row the newest child precedes the ring, and the task that waits for it.
 const CHILD_RUNS: u32 = 64;
 
