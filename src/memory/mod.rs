@@ -1,4 +1,5 @@
-//! Memory and its owners: type-erased values in words or in allocated memory, reference counts, and intrusive lists.
+//! Memory and its owners: type-erased values in words or in allocated memory, reference counts, intrusive lists, and
+//! prefetches.
 
 #[cfg(feature = "alloc")]
 mod allocator;
@@ -9,6 +10,8 @@ mod count;
 mod list;
 #[cfg(feature = "alloc")]
 mod owned;
+#[cfg(feature = "std")]
+mod prefetch;
 #[cfg(feature = "std")]
 mod shared;
 mod words;
@@ -28,6 +31,8 @@ pub(crate) use list::Beside;
 pub(crate) use list::{Linked, Links, List, links};
 #[cfg(feature = "alloc")]
 pub(crate) use owned::OwnedMemory;
+#[cfg(feature = "std")]
+pub(crate) use prefetch::prefetch;
 #[cfg(feature = "std")]
 pub(crate) use shared::{Counted, Shareable, Shared};
 pub(crate) use words::Words;

@@ -34,7 +34,7 @@ use core::ptr::{self, NonNull};
 use super::biased::Biased;
 use super::entry::{Entry, EntryPlace, OwnedEntry};
 use super::theft::NAPS;
-use crate::memory::{Beside, Linked, List};
+use crate::memory::{Beside, Linked, List, prefetch};
 use crate::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -357,17 +357,4 @@ impl Children {
     fn take(&mut self, number: usize) -> Option<NonNull<Entry>> {
         NonNull::new(core::mem::replace(&mut self.array[number & MASK], ptr::null_mut()))
     }
-}
-
-/// Starts to fetch this many cache lines from an entry on into the caches.
-#[inline]
-fn prefetch<const LINES: usize>(entry: *mut Entry) {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-    for line in 0..LINES {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch accesses no memory, at any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.cast::<i8>().wrapping_add(64 * line)) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
-    let _ = entry;
 }
