@@ -5,10 +5,12 @@
 //! | `timer.rs` | `Timer`, the handle that users have |
 //! | `schedule.rs` | its scheduler, sender and operation |
 //! | `pending.rs` | the timers of one run loop: the wheel, its lock and its clock |
+//! | `entry.rs` | the part of an operation that the timers link, and its states |
 //! | `wheel.rs` | the order of the timers |
 //!
 //! A run loop serves the timers: the user's, or the one of the timer's own thread.
 
+mod entry;
 mod pending;
 mod schedule;
 #[expect(clippy::module_inception, reason = "the file of `Timer`")]

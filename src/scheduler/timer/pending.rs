@@ -13,6 +13,12 @@
 //!
 //! The states of an entry are at [`TimerState`].
 //!
+//! # How long the lock is held
+//!
+//! For at most [`BATCH`] entries, whatever the deadlines are. A start and a stop handle one, and the driver takes out
+//! or moves that many. The wheel counts both as *effort*. Between two batches the driver releases the lock. It moves
+//! entries ahead of time when none are due, and sleeps when none are left to move.
+//!
 //! # Why it is sound
 //!
 //! Exactly one transition of each entry decides which thread completes it. All transitions happen under the lock, which
@@ -27,8 +33,10 @@ use core::time::Duration;
 use std::boxed::Box;
 use std::time::Instant;
 
-use super::wheel::{TimerEntry, TimerState, Wheel};
+use super::entry::{TimerEntry, TimerState};
+use super::wheel::Wheel;
 use crate::Job;
+use crate::memory::prefetch;
 #[cfg(loom)]
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 #[cfg(sanitized)]
@@ -41,8 +49,8 @@ pub(super) const NOW: u64 = 0;
 /// The deadline that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The largest number of timers that are taken out under one lock. A stop no longer finds an entry that was taken out,
-/// and other threads wait for the lock meanwhile.
+/// The largest number of timers that are taken out or moved in the wheel under one lock. A stop no longer finds an
+/// entry that was taken out, and other threads wait for the lock meanwhile.
 const BATCH: usize = 64;
 
 /// The shortest time between two wake-ups of the driver for its own deadlines, in nanoseconds. Dense timers share a
@@ -52,7 +60,8 @@ const PACE: u64 = 250_000;
 /// The timers of one run loop.
 pub(crate) struct PendingTimers {
     clock: Clock,
-    /// Held for the insertion or removal of one timer, or the removal of a batch. Never held while a timer completes.
+    /// Held for the insertion or removal of one timer, or for at most [`BATCH`] timers that are taken out or moved in
+    /// the wheel. Never held while a timer completes.
     inner: Mutex<TimerQueue>,
     /// Accessed by the thread that holds the lock. ThreadSanitizer does not see the waiting half of a `Mutex`, which is
     /// in the standard library.
@@ -132,13 +141,12 @@ impl PendingTimers {
                 return false;
             }
             let deadline = entry.as_ref().deadline();
-            inner.wheel.insert(entry);
+            let wanted = inner.wheel.insert(entry);
             entry.as_ref().set_state(TimerState::Linked);
             if deadline == NOW {
-                NOW
-            } else {
-                deadline.max(inner.paced)
+                inner.paced = NOW;
             }
+            wanted.max(inner.paced)
         };
         let woken = match &inner.sleeper {
             Some(sleeper) if wake_at < sleeper.until => inner.sleeper.take(),
@@ -176,21 +184,43 @@ impl PendingTimers {
         }
     }
 
-    /// Takes out the due timers, up to [`BATCH`], in order.
+    /// Takes out due timers, up to [`BATCH`], in order. Returns `None` only if none are due.
     pub(crate) fn take_due(&self) -> Option<Due> {
-        let now = self.clock.now();
-        self.take(&mut self.lock(), now)
+        loop {
+            let mut effort = BATCH;
+            let now = self.clock.now();
+            let mut inner = self.lock();
+            let due = inner.take(now, &mut effort);
+            if due.is_some() {
+                return due;
+            }
+            if effort > 0 {
+                inner.wheel.prepare(&mut effort);
+                return None;
+            }
+        }
     }
 
-    /// Takes out the due timers, like `take_due`. If there are none, parks until the next deadline or an unpark.
-    /// Inserting an earlier deadline unparks the thread.
+    /// Takes out due timers, like `take_due`. If there are none, sorts some of the later ones. If these are sorted,
+    /// parks until the next deadline or an unpark. Inserting an earlier deadline unparks the thread.
     pub(crate) fn take_due_or_park(&self) -> Option<Due> {
+        let mut effort = BATCH;
         let now = self.clock.now();
         let mut inner = self.lock();
-        let due = self.take(&mut inner, now);
+        let due = if now < inner.paced {
+            inner.sleeper = None;
+            None
+        } else {
+            inner.take(now, &mut effort)
+        };
+        inner.wheel.prepare(&mut effort);
         if due.is_some() {
             inner.paced = now.saturating_add(PACE);
             return due;
+        }
+        if effort == 0 {
+            // The caller looks again. Other threads get the lock meanwhile.
+            return None;
         }
         let until = inner.wheel.next().unwrap_or(NEVER).max(inner.paced);
         inner.sleeper = Some(Sleeper {
@@ -207,17 +237,21 @@ impl PendingTimers {
         }
         None
     }
+}
 
-    fn take(&self, inner: &mut TimerQueue, now: u64) -> Option<Due> {
+impl TimerQueue {
+    /// Takes out due timers, with an effort of one for each timer that is taken out or moved in the wheel.
+    fn take(&mut self, now: u64, effort: &mut usize) -> Option<Due> {
         // The calling driver is awake.
-        inner.sleeper = None;
+        self.sleeper = None;
         let mut due: Option<Due> = None;
-        for _ in 0..BATCH {
-            let Some(entry) = inner.wheel.pop(now) else { break };
+        while let Some(entry) = self.wheel.pop(now, effort) {
             // SAFETY: an entry in the wheel is valid, and the lock protects its cells.
             let this = unsafe { entry.as_ref() };
             this.set_state(TimerState::Due);
             this.job().set_next(ptr::null_mut());
+            // The rest of the operation, for the completion.
+            prefetch::<4>(entry.as_ptr());
             // The job is the first field of the entry.
             let job = entry.cast::<Job>();
             match &mut due {

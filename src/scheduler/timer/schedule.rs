@@ -6,9 +6,9 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::time::Instant;
 
+use super::entry::TimerEntry;
 use super::pending::NOW;
 use super::timer::Timer;
-use super::wheel::TimerEntry;
 use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
 use crate::{Completion, Env, Identity, Job, Operation, Receiver, Scheduler, Sender, Transfer};
