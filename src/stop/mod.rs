@@ -15,6 +15,8 @@
 //! through many nested operations uses constant stack.
 
 #[cfg(feature = "std")]
+mod branch;
+#[cfg(feature = "std")]
 mod callback;
 mod inplace;
 #[cfg(feature = "std")]
@@ -27,6 +29,8 @@ mod shared;
 mod slot;
 mod token;
 
+#[cfg(feature = "std")]
+pub(crate) use branch::Branch;
 #[cfg(feature = "std")]
 pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;

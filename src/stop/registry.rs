@@ -16,7 +16,7 @@
 //! | field | accessed by |
 //! |---|---|
 //! | [`Registry`]: the list, and the links of its entries | the thread that holds the `LOCKED` bit |
-//! | `StopEntry::registry` | the entry's owner, which writes it once in `enter` |
+//! | `StopEntry::source` | the entry's owner, which writes it once in `enter` |
 //! | the callback's operation | the callback while `FIRING`; the owner in every other state |
 //!
 //! # Why it is sound
@@ -34,11 +34,13 @@ use core::fmt;
 use core::marker::PhantomPinned;
 use core::ptr::{self, NonNull};
 
+#[cfg(feature = "std")]
+use super::Branch;
 use crate::Transfer;
 use crate::memory::{Links, List, links};
 use crate::sender::unwind::AbortOnUnwind;
 use crate::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicUsize,
+    AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use crate::sync::{const_unless_loom, spin};
@@ -176,7 +178,7 @@ impl Registry {
 
     /// Takes the lock, whether or not the stop was requested.
     #[inline]
-    fn relock(&self) -> Locked {
+    pub(super) fn relock(&self) -> Locked {
         loop {
             if let Some(locked) = self.lock(0, 0) {
                 return locked;
@@ -244,19 +246,26 @@ impl Registry {
         resumed
     }
 
-    /// Adds an entry, with a pointer to this registry or to a shortcut that has it.
+    /// Adds an entry to the list.
     ///
     /// # Safety
     ///
-    /// The caller holds the lock, and the contract of [`StopEntry::enter`] holds.
+    /// The caller holds the lock. The entry is in no list, and valid until it is removed.
     #[inline]
-    unsafe fn list(&self, entry: NonNull<StopEntry>, registry: *const ()) {
-        // SAFETY: the entry is valid and idle, and the lock is held, by the contract of this function.
-        unsafe {
-            entry.as_ref().registry.get().write(registry);
-            (*self.list.get()).push_front(entry);
-            entry.as_ref().state.store(LISTED, Relaxed);
-        }
+    pub(super) unsafe fn list(&self, entry: NonNull<StopEntry>) {
+        // SAFETY: the lock is held, and the entry is valid, by the contract of this function.
+        unsafe { (*self.list.get()).push_front(entry) };
+    }
+
+    /// Removes an entry from the list.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the entry is in the list.
+    #[inline]
+    pub(super) unsafe fn unlist(&self, entry: NonNull<StopEntry>) {
+        // SAFETY: the contract of this function.
+        unsafe { (*self.list.get()).remove(entry) };
     }
 
     /// Releases the lock, and calls the callback of an entry.
@@ -267,13 +276,7 @@ impl Registry {
     #[inline]
     unsafe fn fire(&self, entry: NonNull<StopEntry>, held: Locked) -> Transfer {
         // SAFETY: the entry was in the list. Its owner withdraws it under the lock before it is dropped, so it is valid.
-        let fire = unsafe {
-            entry.as_ref().state.store(FIRING, Relaxed);
-            if let Some(shortcut) = entry.as_ref().shortcut() {
-                shortcut.entry.store(Shortcut::FIRED, Relaxed);
-            }
-            entry.as_ref().fire
-        };
+        let fire = unsafe { entry.as_ref().begin_firing() };
         self.unlock(held);
         // SAFETY: the state is `FIRING`, so the owner waits for the callback's release. The entry is not accessed after
         // this call.
@@ -289,119 +292,19 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// The only listener of a relay, in the list of the outer registry itself.
-pub(super) struct Shortcut {
-    /// The outer registry, or null. Written under the relay's lock, before the first entry.
-    outer: Cell<*const Registry>,
-    /// The listener, null if there is none, or [`FIRED`](Shortcut::FIRED) once the stop has reached it. Written under the
-    /// outer registry's lock, relaxed; set only by a thread that holds the relay's lock too. Without a lock it is a hint,
-    /// and tells the completion of a stopped operation that it was stopped.
-    entry: AtomicPtr<StopEntry>,
-}
-
-impl Shortcut {
-    const FIRED: *mut StopEntry = ptr::without_provenance_mut(1);
-}
-
-#[cfg(feature = "std")]
-impl Shortcut {
-    pub(super) fn new() -> Self {
-        Shortcut {
-            outer: Cell::new(ptr::null()),
-            entry: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    /// Sets the outer registry. The caller holds the relay's lock, and there has been no listener.
-    pub(super) fn set_outer(&self, outer: NonNull<Registry>) {
-        self.outer.set(outer.as_ptr());
-    }
-
-    pub(super) fn outer(&self) -> *const Registry {
-        self.outer.get()
-    }
-
-    /// Returns whether there is no listener, and the stop has reached none.
-    #[inline]
-    pub(super) fn is_free(&self) -> bool {
-        self.entry.load(Relaxed).is_null()
-    }
-
-    #[inline]
-    pub(super) fn has_fired(&self) -> bool {
-        self.entry.load(Relaxed) == Shortcut::FIRED
-    }
-
-    /// Adds an entry to the list of the outer registry, and releases the relay's lock. Returns `false` if the outer stop
-    /// has been requested already.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`StopEntry::enter`], for the outer registry. The shortcut is a field of the relay, free, and valid
-    /// as long as the entry. `held` is the lock of `relay`.
-    #[inline]
-    pub(super) unsafe fn enter(
-        this: NonNull<Shortcut>,
-        entry: NonNull<StopEntry>,
-        relay: &Registry,
-        held: Locked,
-    ) -> bool {
-        // SAFETY: all are valid, by the contract of this function. None is accessed after the outer lock is released,
-        // because the callback may then complete the operation, and free the relay.
-        unsafe {
-            let outer = &*this.as_ref().outer.get();
-            let Some(locked) = outer.lock(STOPPED, 0) else {
-                relay.unlock(held);
-                return false;
-            };
-            this.as_ref().entry.store(entry.as_ptr(), Relaxed);
-            entry.as_ref().is_short.set(true);
-            outer.list(entry, this.as_ptr().cast());
-            relay.unlock(held);
-            outer.unlock(locked);
-        }
-        true
-    }
-
-    /// Removes the listener from the list of the outer registry and calls its callback, unless the outer stop has done so.
-    ///
-    /// # Safety
-    ///
-    /// There was a listener, and the outer registry is valid.
-    pub(super) unsafe fn fire(&self) -> Transfer {
-        // SAFETY: the contract of this function.
-        let outer = unsafe { &*self.outer.get() };
-        let held = outer.relock();
-        let listed = NonNull::new(self.entry.load(Relaxed)).filter(|entry| entry.as_ptr() != Shortcut::FIRED);
-        let Some(entry) = listed else {
-            outer.unlock(held);
-            return Transfer::none();
-        };
-        let _hidden = crate::sender::current::Hidden::from_poll();
-        let guard = AbortOnUnwind::new();
-        // SAFETY: this thread holds the lock. Under it the shortcut has an entry exactly if that is in the list.
-        let resumed = unsafe {
-            (*outer.list.get()).remove(entry);
-            outer.fire(entry, held)
-        };
-        guard.defuse();
-        resumed
-    }
-}
-
 /// A listener of a registry. Its states are in the documentation of this module.
 pub struct StopEntry {
-    /// The registry, or the [`Shortcut`] that has it. Null while the entry is idle. Written once, before the entry is
-    /// listed. Valid as long as the owner may call `withdraw`, by the contract of `enter`.
-    registry: UnsafeCell<*const ()>,
+    /// The registry, or the [`Branch`] whose listener this is. Null while the entry is idle. Written once, before the entry
+    /// is listed. Valid as long as the owner may call `withdraw`, by the contract of `enter`.
+    source: UnsafeCell<*const ()>,
     /// Protected by the registry's lock bit.
     links: Links<StopEntry>,
     /// `LISTED` and `FIRING` are stored, and `LISTED` is left, under the registry's lock. The callback stores
     /// `RELEASED`, with release, after its last access to the entry and its operation. That pairs with the acquire load
     /// in `is_released`: the owner may then be dropped, even while the callback is still returning.
     state: AtomicU8,
-    /// Whether `registry` is a shortcut. Written once, before the entry is listed.
-    is_short: Cell<bool>,
+    /// Whether `source` is a branch. Written once, before the entry is listed.
+    in_branch: Cell<bool>,
     /// Called once, outside the lock. The callback calls [`StopEntry::release`] once, and completes its operation only
     /// after that.
     fire: unsafe fn(NonNull<StopEntry>) -> Transfer,
@@ -418,10 +321,10 @@ const RELEASED: u8 = 3;
 impl StopEntry {
     pub(crate) fn new(fire: unsafe fn(NonNull<StopEntry>) -> Transfer) -> Self {
         StopEntry {
-            registry: UnsafeCell::new(ptr::null()),
+            source: UnsafeCell::new(ptr::null()),
             links: Links::new(),
             state: AtomicU8::new(IDLE),
-            is_short: Cell::new(false),
+            in_branch: Cell::new(false),
             fire,
             _pinned: PhantomPinned,
         }
@@ -440,7 +343,8 @@ impl StopEntry {
             let Some(locked) = registry.as_ref().lock(STOPPED, 0) else {
                 return false;
             };
-            registry.as_ref().list(this, registry.as_ptr().cast());
+            this.as_ref().set_listed(registry.as_ptr().cast(), false);
+            registry.as_ref().list(this);
             registry.as_ref().unlock(locked);
         }
         true
@@ -459,35 +363,86 @@ impl StopEntry {
     /// Removes the entry from the list without waiting. Returns `false` if its callback has run or is running.
     pub(crate) fn try_withdraw(&self) -> bool {
         // SAFETY: the cell is not written after the owner has called `enter`.
-        let registry = unsafe { *self.registry.get() };
-        if registry.is_null() {
+        let source = unsafe { *self.source.get() };
+        if source.is_null() {
             return true;
         }
         if self.is_released() {
             return false;
         }
-        let shortcut = self.shortcut();
-        // SAFETY: the registry is valid until the owner has withdrawn the entry, by the contract of `enter`.
-        let registry = unsafe { &*shortcut.map_or(registry.cast(), |shortcut| shortcut.outer.get()) };
+        #[cfg(feature = "std")]
+        if let Some(branch) = self.branch() {
+            // SAFETY: the owner withdraws the entry, which was added to that branch.
+            return unsafe { branch.withdraw(NonNull::from(self)) };
+        }
+        // SAFETY: the source is a registry, valid until the owner has withdrawn the entry, by the contract of `enter`.
+        let registry = unsafe { &*source.cast::<Registry>() };
         let locked = registry.relock();
-        let listed = self.state.load(Relaxed) == LISTED;
+        let listed = self.is_listed();
         if listed {
             // SAFETY: this thread holds the lock, and an entry in state `LISTED` is in the list.
-            unsafe { (*registry.list.get()).remove(NonNull::from(self)) };
-            self.state.store(RELEASED, Relaxed);
-            if let Some(shortcut) = shortcut {
-                shortcut.entry.store(ptr::null_mut(), Relaxed);
-            }
+            unsafe { registry.unlist(NonNull::from(self)) };
+            self.set_withdrawn();
         }
         registry.unlock(locked);
         listed
     }
 
-    /// Returns the shortcut that the entry was added by. The entry was not released.
+    /// Notes that the entry was added to a registry, or to a branch. Called under the lock.
+    ///
+    /// # Safety
+    ///
+    /// The entry is idle. The source is valid as long as the owner may withdraw the entry.
     #[inline]
-    fn shortcut(&self) -> Option<&Shortcut> {
-        // SAFETY: the flag says what the pointer is. The shortcut is valid as long as the entry may be withdrawn.
-        self.is_short.get().then(|| unsafe { &*(*self.registry.get()).cast() })
+    pub(super) unsafe fn set_listed(&self, source: *const (), in_branch: bool) {
+        // SAFETY: the entry is idle, so the caller has exclusive access to its cells.
+        unsafe { self.source.get().write(source) };
+        self.in_branch.set(in_branch);
+        self.state.store(LISTED, Relaxed);
+    }
+
+    /// Returns whether the stop has not reached the entry. Called under the lock, by the owner of an entry that was added.
+    pub(super) fn is_listed(&self) -> bool {
+        self.state.load(Relaxed) == LISTED
+    }
+
+    /// Notes that the owner has removed the entry. Called under the lock.
+    pub(super) fn set_withdrawn(&self) {
+        self.state.store(RELEASED, Relaxed);
+    }
+
+    /// Notes that a stop has reached the entry, and returns the callback, which the caller calls after the unlock.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and has removed the entry from its list.
+    #[inline]
+    pub(super) unsafe fn begin_firing(&self) -> unsafe fn(NonNull<StopEntry>) -> Transfer {
+        self.state.store(FIRING, Relaxed);
+        #[cfg(feature = "std")]
+        if let Some(branch) = self.branch() {
+            // SAFETY: the contract of this function.
+            unsafe { branch.set_fired() };
+        }
+        self.fire
+    }
+
+    /// Returns the branch that the entry was added to. The entry was not released.
+    #[cfg(feature = "std")]
+    #[inline]
+    fn branch(&self) -> Option<&Branch> {
+        // SAFETY: the flag says what the pointer is. The branch is valid as long as the entry may be withdrawn.
+        self.in_branch.get().then(|| unsafe { &*(*self.source.get()).cast() })
+    }
+
+    /// Returns the reason of the stop that the source of a listed entry has, if any.
+    #[cfg(feature = "std")]
+    pub(super) fn why(&self) -> Option<Why> {
+        if self.in_branch.get() {
+            return None;
+        }
+        // SAFETY: the source of a listed entry is valid, by the contract of `enter`.
+        unsafe { (*self.source.get()).cast::<Registry>().as_ref() }.and_then(Registry::why)
     }
 
     /// Returns whether only the owner's thread may still access the entry.

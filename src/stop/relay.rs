@@ -4,15 +4,11 @@
 //! [`Relay::link`] when the first callback registers, and calls [`Relay::end`] once. The relay then calls the owner's
 //! `over` function, which may free it.
 //!
-//! The first listener of an await is not in the list of the relay. It takes the [`Shortcut`]: it is in the list of the outer
-//! source, which calls it without the relay. A stop of the relay alone takes it out of that list, and calls it.
-//!
 //! # Who may access what
 //!
 //! | field | accessed by |
 //! |---|---|
 //! | `outside` | the linking thread, under the registry's lock; after `LINKED` every thread, read-only |
-//! | the listener of `shortcut` | the thread that holds the lock of the outer registry |
 //! | `why` | the thread that passes the stop on, while it has a hold |
 //! | `job` | the thread that passes the stop on, which has a hold, and the driver that runs the job |
 //!
@@ -21,18 +17,13 @@
 //! The owner and a stop that is being passed on each have a *hold*. The thread that releases the last hold leaves the
 //! outer source's list, which waits for a running callback, and then calls `over`. So the registry is valid until the
 //! stop was passed on, even if the owner ends during that. A callback that finds no hold left only releases its slot.
-//!
-//! A listener takes the shortcut under two locks, the relay's before the outer one. A stop of the relay alone sets the flag
-//! under the first, and then looks for the listener under the second. So it finds the listener, or the listener finds the flag.
-//! Its hold keeps the outer source valid meanwhile.
 
 use core::cell::{Cell, UnsafeCell};
-use core::mem::{self, MaybeUninit};
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use crate::sender::current;
 use crate::sender::stage::container_of;
-use crate::stop::registry::{Shortcut, StopEntry};
 use crate::stop::{ErasedStopToken, Raw, Registry, StopSlot, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32,
@@ -42,9 +33,6 @@ use crate::{Job, Transfer};
 
 /// A stop source that passes on the stop of an outer source. The link is made lazily, when the first callback
 /// registers.
-///
-/// The fields that a stop through the shortcut touches come last, next to those of the await that begins with the relay.
-#[repr(C)]
 pub(crate) struct Relay {
     /// The link. Initialized by the linking thread, before `LINKED`.
     outside: UnsafeCell<MaybeUninit<StopSlot<ErasedStopToken>>>,
@@ -52,10 +40,7 @@ pub(crate) struct Relay {
     job: Job,
     /// The state that callbacks listen to. It is stopped by the outer source's stop, or alone.
     registry: Registry,
-    /// The only listener, which the outer source calls by itself.
-    shortcut: Shortcut,
-    /// The number of holds of a relay that is not `UNLINKED`: one until the end, and one while a stop is passed on or
-    /// requested alone. The thread that releases the last hold leaves the slot and calls `over`.
+    /// The number of holds of a relay that is not `UNLINKED`: one until the end, and one while a stop is passed on. The thread that releases the last hold leaves the slot and calls `over`.
     ///
     /// - Decremented with acquire and release, so the last release sees what the others did.
     /// - Incremented by a stop, relaxed, unless it is zero. At zero the slot is being left, which waits for the slot's
@@ -68,7 +53,6 @@ pub(crate) struct Relay {
     /// | value | means |
     /// |---|---|
     /// | `UNLINKED` | no callback has registered, or the outer source cannot be stopped, or both sources are stopped |
-    /// | `SHORT` | the outer source's list has had the listener of the shortcut only; `holds` counts |
     /// | `LINKED` | the slot is, or was, in the outer source's list; `holds` counts |
     ///
     /// Only grows. Written under the registry's lock, with release. Pairs with the acquire load in `end_now`, which
@@ -88,8 +72,7 @@ unsafe impl Send for Relay {}
 unsafe impl Sync for Relay {}
 
 const UNLINKED: u8 = 0;
-const SHORT: u8 = 1;
-const LINKED: u8 = 2;
+const LINKED: u8 = 1;
 
 impl Relay {
     #[inline]
@@ -98,7 +81,6 @@ impl Relay {
             outside: UnsafeCell::new(MaybeUninit::uninit()),
             job: Job::new(Relay::pass_on),
             registry: Registry::new(),
-            shortcut: Shortcut::new(),
             holds: AtomicU32::new(1),
             why: Cell::new(Why::default()),
             link: AtomicU8::new(UNLINKED),
@@ -132,68 +114,10 @@ impl Relay {
         self.registry.request_stop_for(why)
     }
 
-    /// Requests the stop of this source alone, if it may have a listener in the outer source's list.
-    ///
-    /// # Safety
-    ///
-    /// The relay stays valid until this returns, whether or not it ends meanwhile.
-    pub(crate) unsafe fn request_stop_alone(this: NonNull<Relay>, why: Why) -> Transfer {
-        // SAFETY: the contract of this function.
-        let relay = unsafe { this.as_ref() };
-        let mut fires = false;
-        // The two stops are collected as one, so that a callback that blocks finds what the other has resumed.
-        Transfer::collect(|| {
-            if !mem::replace(&mut fires, true) {
-                return relay.request_stop(why);
-            }
-            // Listeners that come after the request above are refused, so this is the last one.
-            if relay.shortcut.is_free() || relay.shortcut.has_fired() || !relay.hold() {
-                return None;
-            }
-            // SAFETY: there was a listener. The hold keeps the outer source valid, and the last hold is followed by `over`.
-            unsafe { Some(relay.shortcut.fire().and(Relay::release_and_end(this))) }
-        })
-    }
-
     /// Returns whether an outer stop was passed on. Called by `over`.
     #[inline]
     pub(crate) fn has_passed(&self) -> bool {
-        self.passed.load(Relaxed) || self.shortcut.has_fired()
-    }
-
-    /// Adds a listener: to the outer source's list if the relay has no other one, and otherwise to its own. Returns `false`
-    /// if the stop has been requested already.
-    ///
-    /// # Safety
-    ///
-    /// The contracts of [`Relay::link`] and of [`StopEntry::enter`].
-    #[inline]
-    pub(crate) unsafe fn enter(this: NonNull<Relay>, entry: NonNull<StopEntry>, outer: ErasedStopToken) -> bool {
-        // SAFETY: the relay is valid: it has not ended, by the contract of this function.
-        let relay = unsafe { this.as_ref() };
-        let Some(outer_registry) = outer.registry() else {
-            // SAFETY: the contract of this function.
-            return unsafe { StopEntry::enter(entry, NonNull::from(&relay.registry)) };
-        };
-        let Some(held) = relay.registry.lock_unless_stopped() else {
-            return false;
-        };
-        // With the lock held, no other thread adds a listener or links the relay.
-        let link = relay.link.load(Relaxed);
-        if link != LINKED && relay.shortcut.is_free() {
-            if link == UNLINKED {
-                relay.shortcut.set_outer(NonNull::from(outer_registry));
-                relay.link.store(SHORT, Release);
-            }
-            // SAFETY: the outer source is valid until `over`, and the relay longer than the entry.
-            return unsafe { Shortcut::enter(NonNull::from(&relay.shortcut), entry, &relay.registry, held) };
-        }
-        relay.registry.unlock(held);
-        // SAFETY: the contract of this function.
-        unsafe {
-            Relay::link(this, outer);
-            StopEntry::enter(entry, NonNull::from(&relay.registry))
-        }
+        self.passed.load(Relaxed)
     }
 
     /// Links the relay to the outer source, unless it is linked already.
@@ -204,18 +128,15 @@ impl Relay {
     pub(crate) unsafe fn link(this: NonNull<Relay>, outer: ErasedStopToken) {
         // SAFETY: the relay is valid: it has not ended, by the contract of this function.
         let relay = unsafe { this.as_ref() };
-        let Some(outer_registry) = outer.registry() else { return };
-        if relay.link.load(Relaxed) == LINKED {
+        if outer.registry().is_none() || relay.link.load(Relaxed) == LINKED {
             return;
         }
         // A relay that is stopped needs no link.
         let Some(held) = relay.registry.lock_unless_stopped() else {
             return;
         };
-        match relay.link.load(Relaxed) {
-            LINKED => return relay.registry.unlock(held),
-            UNLINKED => relay.shortcut.set_outer(NonNull::from(outer_registry)),
-            _ => {}
+        if relay.link.load(Relaxed) == LINKED {
+            return relay.registry.unlock(held);
         }
         // SAFETY: the lock is held and the relay is not linked, so this thread has exclusive access to `outside`. The slot
         // is pinned with the relay, and left before `over` may free it.
@@ -232,7 +153,7 @@ impl Relay {
         }
         relay.registry.unlock(held);
         if !listening {
-            // No callback was registered before this link but that of the shortcut, so the stop resumes none.
+            // No callback was registered before this link, so the stop resumes none.
             drop(relay.request_stop(outer.why().unwrap_or_default().passed()));
         }
     }
@@ -324,9 +245,9 @@ impl Relay {
         };
         let held = relay.hold();
         if held {
-            // SAFETY: the registry was set before the slot was listed, and calls this. The reason is read now: the outer
-            // source may be dropped before the job runs.
-            let why = unsafe { &*relay.shortcut.outer() }.why();
+            // SAFETY: the slot is valid until its release. The reason is read now: the outer source may be dropped before the
+            // job runs.
+            let why = unsafe { slot.as_ref() }.why();
             relay.why.set(why.unwrap_or_default().passed());
         }
         // SAFETY: the slot is valid until its release.

@@ -105,6 +105,12 @@ impl<K: StopToken> StopSlot<K> {
         self.entry.get().is_some_and(StopEntry::has_fired)
     }
 
+    /// Returns the reason of the stop that has reached this slot. Only the callback calls this, before its release.
+    #[cfg(feature = "std")]
+    pub(super) fn why(&self) -> Option<super::Why> {
+        self.entry.get().and_then(StopEntry::why)
+    }
+
     /// Ends the callback's access to the operation. The callback calls this once.
     #[inline]
     pub fn release(&self) {

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::TaskEnv;
 use super::receiver::AwaitCore;
-use crate::stop::{ErasedStopToken, Raw, Registry, Relay, StopToken, Why};
+use crate::stop::{Branch, ErasedStopToken, Raw, Registry, StopToken};
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
@@ -24,11 +24,9 @@ use crate::{Transfer, stop};
 /// and done. After it has set `done`, the completion touches only the frame, which counts the await until then.
 #[repr(C)]
 pub(in crate::task) struct AwaitState {
-    /// First, so that both have the same address. Linked to the task's token when an operation listens.
-    relay: Relay,
+    /// The stop of this await: a branch of the source of its context. First, so that both have the same address.
+    branch: Branch,
     pub(in crate::task) frame: NonNull<Header>,
-    /// The context in which the await began. Valid until `done`.
-    pub(in crate::task) context: NonNull<Context>,
     /// Set when the sender has completed, the result is written, and no stop is being passed on. Stored with release by the
     /// last of the completion and a stop; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
@@ -47,14 +45,21 @@ impl AwaitState {
     #[inline]
     pub(in crate::task) fn new(polling: Polling<'_>, stays: bool) -> Self {
         AwaitState {
-            relay: Relay::new(AwaitState::deliver),
+            // SAFETY: the await is a user of the context until `done`, which keeps the token and its source valid.
+            branch: unsafe { Branch::new(Context::token_in(polling.context().into())) },
             frame: polling.frame(),
-            context: NonNull::from(polling.context()),
             done: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             starting: Cell::new(true),
             stays: AtomicBool::new(stays),
         }
+    }
+
+    /// Returns the context in which the await began, which is valid until `done`.
+    #[inline]
+    pub(in crate::task) fn context(&self) -> NonNull<Context> {
+        // SAFETY: `new` created the branch with the token of a context.
+        unsafe { Context::of_token(self.branch.outer()) }
     }
 
     /// Returns whether the result is written, and the operation may be destroyed.
@@ -84,29 +89,29 @@ impl AwaitState {
     ///
     /// The memory of the state stays until this returns, even if the sender completes meanwhile.
     pub(in crate::task) unsafe fn request_stop(this: NonNull<Self>) -> Transfer {
-        // SAFETY: the relay is the first field, and the contract is the same.
-        unsafe { Relay::request_stop_alone(this.cast(), Why::SCOPE_LEFT.here()) }
+        // SAFETY: the branch is the first field, and the contract is the same. The future and the frame call this once each.
+        unsafe { Branch::request_stop(this.cast(), AwaitState::deliver) }
     }
 
     /// # Safety
     ///
-    /// `relay` is the first field of a state whose sender has completed. Only the frame accesses it otherwise.
-    unsafe fn deliver(relay: NonNull<Relay>) -> Transfer {
+    /// `branch` is the first field of a state whose sender has completed. Only the frame accesses it otherwise.
+    unsafe fn deliver(branch: NonNull<Branch>, passed: bool) -> Transfer {
         // SAFETY: the caller's promise; the frame waits for this.
-        let state = unsafe { relay.cast::<AwaitState>().as_ref() };
+        let state = unsafe { branch.cast::<AwaitState>().as_ref() };
         let frame = state.frame;
         // SAFETY: the context is valid until `done`, and not used after this.
-        unsafe { state.context.as_ref() }.exit();
+        unsafe { state.context().as_ref() }.exit();
         if Header::is_beneath(frame) && state.starting.replace(false) {
             // `start` is below this call, and checks the result when it returns.
             state.done.store(true, Release);
             return Transfer::none();
         }
         // After a stop was passed on, the completion may come on the stopping thread.
-        let stays = state.stays.load(Relaxed) && !state.relay.has_passed();
+        let stays = state.stays.load(Relaxed) && !passed;
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
-        unsafe { Header::end_await(frame, relay.cast(), |context| stays || context.is_here()) }
+        unsafe { Header::end_await(frame, branch.cast(), |context| stays || context.is_here()) }
     }
 }
 
@@ -114,18 +119,18 @@ impl AwaitCore for AwaitState {
     #[inline]
     unsafe fn env(this: NonNull<Self>) -> TaskEnv {
         // SAFETY: state and context are valid until the completion, which the frame waits for.
-        unsafe { TaskEnv::new(this.as_ref().context, Some(this)) }
+        unsafe { TaskEnv::new(this.as_ref().context(), Some(this)) }
     }
 
     #[inline]
     unsafe fn completed(this: NonNull<Self>, promised: bool) -> Transfer {
-        // SAFETY: the frame waits for the completion, so the state is alive. The relay is ended once.
+        // SAFETY: the frame waits for the completion, so the state is alive. The branch is ended once.
         unsafe {
             if !promised {
                 // The receiver was dropped without a completion, on any thread.
                 this.as_ref().stays.store(false, Relaxed);
             }
-            Relay::end(this.cast())
+            Branch::end(this.cast(), AwaitState::deliver)
         }
     }
 }
@@ -170,9 +175,8 @@ unsafe impl Raw for TaskToken {
         match self.state {
             None => self.task.registry(),
             Some(state) => {
-                // SAFETY: the sender has not completed, and the task's source is alive until it has.
-                unsafe { Relay::link(state.cast(), self.task) };
-                self.state().map(|state| state.relay.registry())
+                // SAFETY: the sender has not completed, and the fork is valid until it has.
+                Some(unsafe { Branch::fork(state.cast(), AwaitState::deliver) })
             }
         }
     }
@@ -186,7 +190,7 @@ unsafe impl Raw for TaskToken {
         unsafe {
             match self.state {
                 None => self.task.listen(entry, kept),
-                Some(state) => Relay::enter(state.cast(), entry, self.task),
+                Some(state) => Branch::enter(state.cast(), entry, AwaitState::deliver),
             }
         }
     }
@@ -197,7 +201,7 @@ impl StopToken for TaskToken {
 
     #[inline]
     fn stop_requested(&self) -> bool {
-        self.task.stop_requested() || self.state().is_some_and(|state| state.relay.stop_requested())
+        self.task.stop_requested() || self.state().is_some_and(|state| state.branch.stop_requested())
     }
 
     #[inline]

@@ -107,7 +107,7 @@ impl Env for TaskEnv {
             let around = match self.state {
                 Some(state) => Some(Awaiter {
                     frame: state.as_ref().frame,
-                    context: state.as_ref().context,
+                    context: state.as_ref().context(),
                 }),
                 None if self.is_foreign => self.context().around,
                 None => None,

@@ -9,6 +9,7 @@ use super::{Binding, Unit};
 use crate::Env;
 use crate::Transfer;
 use crate::sender::env::{Beneath, Look};
+use crate::sender::stage::container_of;
 use crate::stop::ErasedStopToken;
 use crate::task::frame::{FrameSuccessor, Header, Home, Placement, Polling, Stops};
 
@@ -102,6 +103,28 @@ impl Context {
         }
 
         Context::new(home, ErasedStopToken::NEVER, (NonNull::dangling(), look))
+    }
+
+    /// Returns the token of a context.
+    ///
+    /// # Safety
+    ///
+    /// The context is alive.
+    #[inline]
+    pub(in crate::task) unsafe fn token_in(this: NonNull<Context>) -> NonNull<ErasedStopToken> {
+        // SAFETY: the caller's promise. The address of a field is not null.
+        unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).token) }
+    }
+
+    /// Returns the context of a token.
+    ///
+    /// # Safety
+    ///
+    /// The token is from [`token_in`](Context::token_in).
+    #[inline]
+    pub(in crate::task) unsafe fn of_token(token: NonNull<ErasedStopToken>) -> NonNull<Context> {
+        // SAFETY: the caller's promise.
+        unsafe { container_of!(token, Context, token) }
     }
 
     /// Creates the context of a child that is spawned here.
