@@ -2,7 +2,7 @@ use core::convert::Infallible;
 use core::time::Duration;
 use std::time::Instant;
 
-use crate::scheduler::{Timer, TimerSchedule};
+use crate::scheduler::{GlobalTimer, Timer, TimerOperation, When};
 use crate::{Receiver, Sender};
 
 /// Sleeps for a duration, from its start or first poll, by the [global timer](Timer::global).
@@ -26,7 +26,9 @@ use crate::{Receiver, Sender};
 ///
 /// See [`Sleep`] for the rest.
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep(Timer::global().schedule_after(duration))
+    // The thread of the timer starts here.
+    Timer::global();
+    Sleep(Timer::when_after(duration))
 }
 
 /// Sleeps until a moment, by the [global timer](Timer::global).
@@ -46,7 +48,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// See [`Sleep`] for the rest.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep(Timer::global().schedule_at(deadline))
+    Sleep(Timer::global().when_at(deadline))
 }
 
 /// Sender created by [`sleep`] and [`sleep_until`].
@@ -69,16 +71,16 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// None. An await outside of a task makes the one of [`SenderFuture`](crate::task::SenderFuture).
 #[derive(Clone, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
-pub struct Sleep(TimerSchedule);
+pub struct Sleep(When);
 
-// SAFETY: the operation is that of the timer, which keeps the promises of `Sender`.
+// SAFETY: the operation is that of `TimerSchedule`, which keeps the promises of `Sender`.
 unsafe impl Sender for Sleep {
     type Value = ();
     type Error = Infallible;
-    type Operation<R: Receiver<(), Infallible>> = <TimerSchedule as Sender>::Operation<R>;
+    type Operation<R: Receiver<(), Infallible>> = TimerOperation<R, GlobalTimer>;
 
     #[inline]
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> Self::Operation<R> {
-        self.0.connect(receiver)
+        TimerOperation::new(GlobalTimer, self.0, receiver)
     }
 }

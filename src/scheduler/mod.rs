@@ -52,4 +52,6 @@ pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]
 pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, ThreadPool, ThreadPoolBuilder};
 #[cfg(feature = "std")]
+pub(crate) use timer::{GlobalTimer, TimerOperation, When};
+#[cfg(feature = "std")]
 pub use timer::{Timer, TimerSchedule, TimerScheduler};

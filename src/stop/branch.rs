@@ -41,8 +41,9 @@ use crate::sync::spin;
 /// Called after the end, when no stop is being passed on. It may free the branch. The flag says whether a stop was passed on.
 type Over = unsafe fn(NonNull<Branch>, bool) -> Transfer;
 
-/// A stop source inside another one. It has room for one listener.
-pub(crate) struct Branch {
+/// A stop source inside another one. It has room for one listener, and for some bytes of its owner.
+#[repr(C)]
+pub(crate) struct Branch<B = ()> {
     /// The token of the outer source.
     outer: NonNull<ErasedStopToken>,
     /// Null, the only listener, [`FIRED`] once a stop has reached it, or the fork with the lowest bit set.
@@ -63,6 +64,8 @@ pub(crate) struct Branch {
     /// stop, relaxed, unless it is zero. Decremented with acquire and release. At most three: the future of an await and its
     /// frame request a stop once each.
     holds: AtomicU8,
+    /// What the owner has beside the stop. A branch with something beside is at the address of one without.
+    pub(crate) beside: B,
 }
 
 const STOPPED: u8 = 1;
@@ -108,19 +111,20 @@ impl Held<'_> {
     }
 }
 
-impl Branch {
+impl<B> Branch<B> {
     /// Creates a branch of the source of a token.
     ///
     /// # Safety
     ///
     /// The token and its source are valid until `over` is called.
     #[inline]
-    pub(crate) unsafe fn new(outer: NonNull<ErasedStopToken>) -> Self {
+    pub(crate) unsafe fn new(outer: NonNull<ErasedStopToken>, beside: B) -> Self {
         Branch {
             outer,
             listener: AtomicPtr::new(ptr::null_mut()),
             state: AtomicU8::new(0),
             holds: AtomicU8::new(1),
+            beside,
         }
     }
 
@@ -135,7 +139,9 @@ impl Branch {
     pub(crate) fn stop_requested(&self) -> bool {
         self.state.load(Acquire) & STOPPED != 0
     }
+}
 
+impl Branch {
     /// Adds a listener: to the outer source's list if it is the only one, and otherwise to the fork. Returns `false` if the stop
     /// has been requested already.
     ///

@@ -18,5 +18,6 @@ mod timer;
 mod wheel;
 
 pub(super) use pending::PendingTimers;
+pub(crate) use schedule::{GlobalTimer, TimerOperation, When};
 pub use schedule::{TimerSchedule, TimerScheduler};
 pub use timer::Timer;

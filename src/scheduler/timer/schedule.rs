@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::entry::TimerEntry;
-use super::pending::NOW;
+use super::pending::{Clock, NEVER, NOW};
 use super::timer::Timer;
 use crate::sender::stage::container_of;
 use crate::stop::StopSlot;
@@ -47,7 +47,7 @@ impl Scheduler for TimerScheduler {
     const INFALLIBLE: bool = true;
 
     fn schedule(&self) -> TimerSchedule {
-        TimerSchedule::at(self.timer.clone(), NOW)
+        TimerSchedule::new(self.timer.clone(), When::at(NOW))
     }
 
     fn identity(&self) -> Identity {
@@ -87,29 +87,69 @@ impl fmt::Debug for TimerScheduler {
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct TimerSchedule {
     timer: Timer,
-    /// A deadline, or a delay if `after` is set, in nanoseconds.
-    time: u64,
-    after: bool,
+    when: When,
 }
 
 impl TimerSchedule {
     #[inline]
-    pub(super) fn at(timer: Timer, deadline: u64) -> Self {
-        TimerSchedule {
-            timer,
-            time: deadline,
-            after: false,
+    pub(super) fn new(timer: Timer, when: When) -> Self {
+        TimerSchedule { timer, when }
+    }
+}
+
+/// The time of a timer in nanoseconds: a deadline, or a delay from the start on, with the highest bit set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct When(u64);
+
+const DELAY: u64 = 1 << 63;
+
+impl When {
+    /// Creates a deadline. In three centuries it is as good as none.
+    #[inline]
+    pub(super) fn at(deadline: u64) -> Self {
+        When(if deadline < DELAY { deadline } else { NEVER })
+    }
+
+    /// Creates a delay. Zero is the deadline `NOW`, at any time.
+    #[inline]
+    pub(super) fn after(delay: u64) -> Self {
+        match delay {
+            NOW => When(NOW),
+            1..DELAY => When(DELAY | delay),
+            _ => When(NEVER),
         }
     }
 
+    /// Returns the deadline of a timer that is started now.
     #[inline]
-    pub(super) fn after(timer: Timer, delay: u64) -> Self {
-        TimerSchedule {
-            timer,
-            time: delay,
-            // A delay of zero is the deadline `NOW`, at any time.
-            after: delay != NOW,
+    fn deadline(self, clock: &Clock) -> u64 {
+        match self.0 {
+            ..DELAY | NEVER => self.0,
+            delay => clock.now().saturating_add(delay - DELAY),
         }
+    }
+}
+
+/// A handle to a timer.
+pub trait TimerHandle: Clone + Send + Sync {
+    fn timer(&self) -> &Timer;
+}
+
+impl TimerHandle for Timer {
+    #[inline]
+    fn timer(&self) -> &Timer {
+        self
+    }
+}
+
+/// The handle to the [global timer](Timer::global), which never ends.
+#[derive(Clone, Copy, Debug)]
+pub struct GlobalTimer;
+
+impl TimerHandle for GlobalTimer {
+    #[inline]
+    fn timer(&self) -> &Timer {
+        Timer::global()
     }
 }
 
@@ -122,29 +162,32 @@ unsafe impl Sender for TimerSchedule {
 
     #[inline]
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> TimerOperation<R> {
-        TimerOperation {
-            entry: TimerEntry::new(self.time, TimerOperation::<R>::due),
-            after: self.after,
-            timer: self.timer,
-            slot: StopSlot::new(TimerOperation::<R>::stop_requested),
-            receiver: Some(receiver),
-            _pinned: PhantomPinned,
-        }
+        TimerOperation::new(self.timer, self.when, receiver)
     }
 }
 
 /// The operation of [`TimerSchedule`].
-pub struct TimerOperation<R: Receiver<(), Infallible>> {
-    /// Until the start its deadline is a delay, if `after` is set.
+pub struct TimerOperation<R: Receiver<(), Infallible>, H: TimerHandle = Timer> {
+    /// Until the start its deadline is a [`When`].
     entry: TimerEntry,
-    after: bool,
-    timer: Timer,
+    timer: H,
     slot: StopSlot<<R::Env as Env>::StopToken>,
     receiver: Option<R>,
     _pinned: PhantomPinned,
 }
 
-impl<R: Receiver<(), Infallible>> TimerOperation<R> {
+impl<R: Receiver<(), Infallible>, H: TimerHandle> TimerOperation<R, H> {
+    #[inline]
+    pub(crate) fn new(timer: H, when: When, receiver: R) -> Self {
+        TimerOperation {
+            entry: TimerEntry::new(when.0, Self::due),
+            timer,
+            slot: StopSlot::new(Self::stop_requested),
+            receiver: Some(receiver),
+            _pinned: PhantomPinned,
+        }
+    }
+
     /// # Safety
     ///
     /// `job` is the job of an operation that was taken out of the wheel as due.
@@ -172,7 +215,7 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
         let receiver = unsafe {
             let this = container_of!(slot, Self, slot);
             let entry = NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry);
-            let receiver = if (*this.as_ptr()).timer.pending().remove(entry) {
+            let receiver = if (*this.as_ptr()).timer.timer().pending().remove(entry) {
                 (*this.as_ptr()).receiver.take()
             } else {
                 None
@@ -184,18 +227,14 @@ impl<R: Receiver<(), Infallible>> TimerOperation<R> {
     }
 }
 
-impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
+impl<R: Receiver<(), Infallible>, H: TimerHandle> Operation for TimerOperation<R, H> {
     unsafe fn start(self: Pin<&mut Self>) -> Transfer {
         // SAFETY: only the receiver is moved, and it is not pinned.
         let operation = unsafe { self.get_unchecked_mut() };
         // A handle of its own: the operation and its handle may be freed while `insert` releases the lock.
         let timer = operation.timer.clone();
-        if operation.after {
-            let delay = operation.entry.deadline();
-            operation
-                .entry
-                .set_deadline(timer.pending().clock().now().saturating_add(delay));
-        }
+        let when = When(operation.entry.deadline());
+        operation.entry.set_deadline(when.deadline(timer.timer().pending().clock()));
         let token = match &operation.receiver {
             Some(receiver) => receiver.env().stop_token(),
             None => return Transfer::none(),
@@ -207,7 +246,7 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
         let entry = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).entry) };
         // SAFETY: the entry is pinned with the operation, which its job or the thread that removes it completes.
         // `timer` keeps the timers valid.
-        if listens && unsafe { timer.pending().insert(entry) } {
+        if listens && unsafe { timer.timer().pending().insert(entry) } {
             return Transfer::none();
         }
         // Dropped before the completion, because it may be the last handle.
@@ -222,10 +261,8 @@ impl<R: Receiver<(), Infallible>> Operation for TimerOperation<R> {
     }
 }
 
-impl<R: Receiver<(), Infallible>> fmt::Debug for TimerOperation<R> {
+impl<R: Receiver<(), Infallible>, H: TimerHandle> fmt::Debug for TimerOperation<R, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimerOperation")
-            .field("timer", &self.timer)
-            .finish_non_exhaustive()
+        f.debug_struct("TimerOperation").finish_non_exhaustive()
     }
 }

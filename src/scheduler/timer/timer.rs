@@ -5,7 +5,7 @@ use std::io;
 use std::time::Instant;
 
 use super::pending::{PendingTimers, nanoseconds};
-use super::schedule::{TimerSchedule, TimerScheduler};
+use super::schedule::{TimerSchedule, TimerScheduler, When};
 use crate::scheduler::RunLoop;
 use crate::sync::{Arc, OnceLock, thread};
 
@@ -135,14 +135,24 @@ impl Timer {
 
     /// Returns a sender that completes at `deadline`. See [`TimerSchedule`].
     pub fn schedule_at(&self, deadline: Instant) -> TimerSchedule {
-        TimerSchedule::at(self.clone(), self.pending().clock().at(deadline))
+        TimerSchedule::new(self.clone(), self.when_at(deadline))
     }
 
     /// Returns a sender that completes `delay` after its start. See [`TimerSchedule`].
     ///
     /// A delay beyond the range of the clock, such as [`Duration::MAX`], never ends.
     pub fn schedule_after(&self, delay: Duration) -> TimerSchedule {
-        TimerSchedule::after(self.clone(), nanoseconds(delay))
+        TimerSchedule::new(self.clone(), Timer::when_after(delay))
+    }
+
+    /// Converts a deadline to the clock of this timer.
+    pub(crate) fn when_at(&self, deadline: Instant) -> When {
+        When::at(self.pending().clock().at(deadline))
+    }
+
+    /// Converts a delay.
+    pub(crate) fn when_after(delay: Duration) -> When {
+        When::after(nanoseconds(delay))
     }
 
     /// Returns a scheduler for the context of this timer.

@@ -20,8 +20,7 @@ type AwaitOperation<S> =
 #[repr(C)]
 pub(super) struct AwaitBlock<S: Sender<Value: Send, Error: Send>> {
     pub(super) shared: Await<AwaitState, S::Value, S::Error>,
-    /// Whether an operation was connected and not destroyed yet.
-    is_connected: bool,
+    /// Initialized while [`is_connected`](super::await_state::Progress::is_connected) is set.
     operation: MaybeUninit<AwaitOperation<S>>,
 }
 
@@ -35,7 +34,6 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                     core: AwaitState::new(polling, S::COMPLETES.stays_on_scheduler()),
                     result: UnsafeCell::new(None),
                 },
-                is_connected: false,
                 operation: MaybeUninit::uninit(),
             });
             block.unwrap_or_else(Polling::out_of_memory)
@@ -51,7 +49,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
         // SAFETY: the block is pinned until it is destroyed, after the completion, and the operation is started once.
         unsafe {
             connect_in(&mut (*place).operation, sender, AwaitReceiver::new(block.cast()));
-            (*place).is_connected = true;
+            block.as_ref().shared.core.is_connected.set(true);
             mem::forget(unwinding);
             polling.resume_later(start(Pin::new_unchecked((*place).operation.assume_init_mut())));
             Self::started(block, polling);
@@ -66,11 +64,10 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
     /// The caller owns the operation.
     #[inline]
     unsafe fn destroy(this: NonNull<Self>) {
-        let place = this.as_ptr();
         // SAFETY: the caller's promise. The flag ensures that the operation is destroyed once, in place.
         unsafe {
-            if mem::replace(&mut (*place).is_connected, false) {
-                (*place).operation.assume_init_drop();
+            if this.as_ref().shared.core.is_connected.replace(false) {
+                (*this.as_ptr()).operation.assume_init_drop();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::fmt;
+use core::ops::Deref;
 use core::ptr::NonNull;
 
 use super::TaskEnv;
@@ -25,8 +26,12 @@ use crate::{Transfer, stop};
 #[repr(C)]
 pub(in crate::task) struct AwaitState {
     /// The stop of this await: a branch of the source of its context. First, so that both have the same address.
-    branch: Branch,
+    branch: Branch<Progress>,
     pub(in crate::task) frame: NonNull<Header>,
+}
+
+/// How far an await has come.
+pub(in crate::task) struct Progress {
     /// Set when the sender has completed, the result is written, and no stop is being passed on. Stored with release by the
     /// last of the completion and a stop; pairs with the acquire loads of the future and of the frame.
     done: AtomicBool,
@@ -35,23 +40,40 @@ pub(in crate::task) struct AwaitState {
     gone: AtomicBool,
     /// Whether `start` is running. Accessed only by the thread that runs it.
     pub(in crate::task) starting: Cell<bool>,
+    /// Whether an operation was connected and not destroyed yet. Accessed by the party that destroys it.
+    pub(in crate::task) is_connected: Cell<bool>,
     /// Whether the sender completes where it was started, as it declared, without another thread. Cleared by another party
     /// before that releases its hold.
     stays: AtomicBool,
+}
+
+/// Four words: a program may have millions of awaits. Atomics of a model are larger.
+const _: () = assert!(size_of::<AwaitState>() <= 4 * size_of::<u64>() || cfg!(loom));
+
+impl Deref for AwaitState {
+    type Target = Progress;
+
+    #[inline]
+    fn deref(&self) -> &Progress {
+        &self.branch.beside
+    }
 }
 
 impl AwaitState {
     /// Creates the state. It is a user of the current context, which the caller enters.
     #[inline]
     pub(in crate::task) fn new(polling: Polling<'_>, stays: bool) -> Self {
-        AwaitState {
-            // SAFETY: the await is a user of the context until `done`, which keeps the token and its source valid.
-            branch: unsafe { Branch::new(Context::token_in(polling.context().into())) },
-            frame: polling.frame(),
+        let progress = Progress {
             done: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             starting: Cell::new(true),
+            is_connected: Cell::new(false),
             stays: AtomicBool::new(stays),
+        };
+        AwaitState {
+            // SAFETY: the await is a user of the context until `done`, which keeps the token and its source valid.
+            branch: unsafe { Branch::new(Context::token_in(polling.context().into()), progress) },
+            frame: polling.frame(),
         }
     }
 

@@ -41,15 +41,16 @@ pub(in crate::task) struct Block<T> {
     content: T,
 }
 
-/// The head of a block, which precedes its content.
-#[repr(align(16))]
+/// The head of a block, which precedes its content: three words.
 pub(super) struct BlockHead {
     /// The next block of the ring.
     next: Cell<NonNull<BlockHead>>,
     /// The functions of the content.
     vtable: Cell<&'static BlockVtable>,
-    /// Those of the first content, whose layout the block was allocated with.
-    made_for: &'static BlockVtable,
+    /// The size that the block was allocated with.
+    size: u32,
+    /// The binary logarithm of the alignment that the block was allocated with.
+    align: u8,
     /// Whether the content was destroyed. The thread that ends the block stores `true` with release. That pairs with the
     /// acquire load of the owner, which clears it to use the block again.
     has_ended: AtomicBool,
@@ -67,7 +68,10 @@ pub(super) struct BlockHead {
 pub(in crate::task) unsafe trait BlockContent: Sized {
     #[doc(hidden)]
     const VTABLE: &'static BlockVtable = &BlockVtable {
-        layout: Layout::new::<Block<Self>>(),
+        layout: {
+            assert!(size_of::<Block<Self>>() as u64 <= u32::MAX as u64, "an operation of a task has up to 4 GiB");
+            Layout::new::<Block<Self>>()
+        },
         // SAFETY: `VTABLE` is used for blocks of this type only; the rest is what both functions ask for.
         abandon: |block, polling| unsafe { Self::abandon(Block::content(block), polling) },
         // SAFETY: as for `abandon`.
@@ -149,8 +153,15 @@ impl BlockHead {
     /// Returns whether the block was allocated with room for a content.
     #[inline]
     fn has_room(&self, content: &BlockVtable) -> bool {
-        let layout = self.made_for.layout;
+        let layout = self.layout();
         layout.size() >= content.layout.size() && layout.align() >= content.layout.align()
+    }
+
+    /// Returns the layout that the block was allocated with.
+    #[inline]
+    fn layout(&self) -> Layout {
+        // SAFETY: these are the parts of a valid layout.
+        unsafe { Layout::from_size_align_unchecked(self.size as usize, 1 << self.align) }
     }
 
     /// Destroys the content if that was left to the frame, and then ends the block. Returns whether it did.
@@ -279,7 +290,9 @@ impl Header {
             block.write(BlockHead {
                 next: Cell::new(last.map_or(block, |last| head_of(last).next.replace(block))),
                 vtable: Cell::new(vtable),
-                made_for: vtable,
+                // `VTABLE` checks that it fits.
+                size: vtable.layout.size() as u32,
+                align: vtable.layout.align().trailing_zeros() as u8,
                 has_ended: AtomicBool::new(false),
                 spared: Cell::new(0),
                 content: Owned::new(),
@@ -311,8 +324,8 @@ impl Header {
                 before.as_ptr()
             });
         }
-        // SAFETY: this is the layout that the block was allocated with.
-        unsafe { Header::deallocate(this, block.cast(), head.made_for.layout) };
+        // SAFETY: the block was allocated with this layout.
+        unsafe { Header::deallocate(this, block.cast(), head.layout()) };
     }
 
     /// Notes an orphan, which [`sweep_some`](Header::sweep_some) destroys after its completion.
