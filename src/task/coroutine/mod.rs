@@ -49,5 +49,5 @@ use self::operation::SchedulerIn;
 pub use self::operation::TaskOperation;
 use self::own_context::OwnContext;
 pub use self::task::Task;
-pub(super) use self::typed_frame::{Frame, Plain};
+pub(super) use self::typed_frame::{Frame, FrameTail, Plain};
 use self::typed_frame::{Produce, Try};

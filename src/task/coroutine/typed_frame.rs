@@ -15,7 +15,7 @@ use super::{ContextScheduler, OwnContext, TaskContext};
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::unwind::{AbortOnUnwind, OnDrop};
-use crate::task::frame::{self, FrameVtable, Header, Placement, Polled, Polling, Stopping};
+use crate::task::frame::{self, Complete, FrameVtable, Header, Placement, Polled, Polling, Stopping};
 use crate::task::strand;
 use crate::{Completion, Panic};
 
@@ -48,6 +48,14 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
     }
 }
 
+/// The tail of a frame, which belongs to its owner.
+pub(in crate::task) trait FrameTail<P, T, E, Cx: TaskContext>: Sized {
+    /// Handles the end of a spawned child. `None` if the frame is owned by an operation or a future.
+    const COMPLETE: Option<Complete> = None;
+}
+
+impl<P, T, E, Cx: TaskContext> FrameTail<P, T, E, Cx> for () {}
+
 /// A typed frame: a future, its result, a context, and a tail for the owner.
 #[repr(C)]
 pub(in crate::task) struct Frame<P, T, E, Cx: TaskContext, X> {
@@ -79,7 +87,7 @@ enum FrameStage<P, T, E> {
     Empty,
 }
 
-impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
+impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P, T, E, Cx, X> {
     /// Creates an unstarted frame, owned by the caller.
     #[inline]
     pub(in crate::task) fn make(
@@ -176,6 +184,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X> Frame<P, T, E, Cx, X> {
         poll_here: Self::poll_here,
         take: Self::take,
         free: Self::free,
+        complete: X::COMPLETE,
         discard: Self::discard,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
         leave: if Cx::INHERITS { None } else { Some(Self::leave) },

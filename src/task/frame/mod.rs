@@ -18,7 +18,7 @@
 //! | `state` | any thread that holds a reference or an await |
 //! | `stopped` | any thread that holds a reference or an await, before a wake |
 //! | `placement`, `tracker`, `whom`, `second` | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
-//! | `next_sibling`, and the link in `second` | the thread that polls the parent |
+//! | `next_sibling`, and the link in `second` | the thread that polls the parent; of a spawned child, its group under its lock |
 //! | everything else, with the future and the memory | the polling thread |
 //!
 //! The *polling thread* took a busy frame from a queue, or made it busy and runs it at once. It has exclusive access until
@@ -78,7 +78,7 @@ use self::memory::BlockHead;
 pub(super) use self::memory::{Block, BlockContent};
 pub(super) use self::polling::{Polling, Turn};
 pub(super) use self::scope::{ContextScope, Placement, Stops};
-pub(super) use self::start::FrameSuccessor;
+pub(super) use self::start::{Complete, FrameSuccessor};
 use self::start::SecondWord;
 use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
@@ -114,15 +114,15 @@ pub(crate) struct Header {
     placement: Cell<*const Placement>,
     /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
     tracker: Cell<*const Tracker>,
-    /// The operation or the parent that is told when the frame is done. Null before the start.
+    /// The operation or the parent that is told when the frame is done, or the group of a spawned child. Null before the start.
     whom: Cell<*mut ()>,
-    /// The completion of the operation, or a link in the list of the parent: see [`start`].
+    /// The completion of the operation, or a link in the list of the parent or the group: see [`start`].
     second: Cell<SecondWord>,
     /// The last of the children that were [set aside](aside), or null. Links frames that are queued, or wait to be freed.
     child: Cell<*mut Header>,
     /// The first of the pending children that are awaited, or null: see [`awaited`].
     awaited: Cell<*mut Header>,
-    /// The next child of the parent's list, or null. Accessed by the thread that polls the parent.
+    /// The next child of the parent's list or of the group's, or null.
     next_sibling: Cell<*mut Header>,
     /// The block before the one that is looked at next, or null: see [`memory`].
     blocks: Cell<*mut BlockHead>,

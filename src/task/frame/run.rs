@@ -87,7 +87,8 @@ unsafe fn poll_frame(frame: NonNull<Header>) -> bool {
 #[inline(never)]
 unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
     let header = header_of(frame);
-    let FrameSuccessor { whom, complete } = header.successor();
+    // SAFETY: the caller polls the frame.
+    let FrameSuccessor { whom, complete } = unsafe { Header::successor(frame) };
     if let Some(complete) = complete.filter(|_| header.child.get().is_null()) {
         let mut resumed = poll.take_later();
         // SAFETY: the caller polls the busy frame. An operation does nothing before it is completed.
@@ -176,7 +177,8 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
         };
         resumed.append(poll.take_later());
         // Read before `finish`, after which the frame may be freed.
-        let FrameSuccessor { whom, complete } = header.successor();
+        // SAFETY: this thread polls the frame.
+        let FrameSuccessor { whom, complete } = unsafe { Header::successor(frame) };
         // The first child runs here, in place of its parent; its siblings are returned as jobs.
         if let Some(child) = header.take_child() {
             while let Some(sibling) = header.take_child() {

@@ -1,21 +1,22 @@
 //! Starting a frame, and its successor: the operation or the parent frame that is told when the frame is done.
 
+use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::flags::Flag;
-use super::{Header, Placement, Tracker};
+use super::{Header, Placement, Tracker, header_of};
 use crate::{Job, Panic, Transfer};
 
 /// The party that is told when the task is done.
 #[derive(Clone, Copy)]
 pub(in crate::task) struct FrameSuccessor {
-    /// The parent frame, or the operation that the task was connected to.
+    /// The parent frame, the operation that the task was connected to, or the owner of a spawned child.
     pub(super) whom: *mut (),
-    /// Completes the operation. `None` if the successor is a frame.
+    /// Completes the operation. `None` if the successor is a frame. That of a spawned child is in the vtable of its frame.
     pub(super) complete: Option<Complete>,
 }
 
-type Complete = unsafe fn(NonNull<()>) -> Transfer;
+pub(in crate::task) type Complete = unsafe fn(NonNull<()>) -> Transfer;
 
 impl FrameSuccessor {
     /// Creates the successor of a connected task: `complete` is called with `operation` when the task is done.
@@ -23,6 +24,14 @@ impl FrameSuccessor {
         FrameSuccessor {
             whom: operation.as_ptr(),
             complete: Some(complete),
+        }
+    }
+
+    /// Creates the successor of a spawned child: the function in the vtable is called with its frame when it is done.
+    pub(in crate::task) fn owner(owner: NonNull<()>) -> Self {
+        FrameSuccessor {
+            whom: owner.as_ptr(),
+            complete: None,
         }
     }
 
@@ -34,15 +43,18 @@ impl FrameSuccessor {
     }
 }
 
-/// The second word of a successor in the header; [`Flag::Operation`] tells the two kinds apart. The first word, `whom`, is
-/// the operation or the parent.
+/// The second word of a successor in the header; [`Flag::Operation`] tells whether it is a completion. The first word, `whom`,
+/// is the operation, the parent, or the owner of a spawned child.
 ///
 /// `whom` and the completion are written before the frame is shared. Only the thread that polls the parent accesses the
 /// link. So the thread that polls the child reads the flag instead of the word.
+///
+/// A spawned child has its completion in its vtable. The two links, `previous` and [`next_sibling`](Header::next_sibling), are in
+/// the lists of its owner, whose lock protects them. From its end on `whom` belongs to the owner as well.
 #[derive(Clone, Copy)]
 pub(super) union SecondWord {
     complete: Complete,
-    /// The previous child in the [list](super::awaited) of the parent, or null.
+    /// The previous child in the [list](super::awaited) of the parent, or in that of the owner; or null.
     pub(super) previous: *mut Header,
 }
 
@@ -110,17 +122,59 @@ impl Header {
         }
     }
 
-    /// Returns the successor. The caller polls the frame.
+    /// Returns the operation and its completion, the parent alone, or the frame itself and the completion of a spawned child.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls the frame.
     #[inline]
-    pub(super) fn successor(&self) -> FrameSuccessor {
+    pub(super) unsafe fn successor(this: NonNull<Header>) -> FrameSuccessor {
+        let header = header_of(this);
+        if let Some(complete) = header.vtable.complete {
+            return FrameSuccessor {
+                whom: this.as_ptr().cast(),
+                complete: Some(complete),
+            };
+        }
         FrameSuccessor {
-            whom: self.whom.get(),
-            complete: self
+            whom: header.whom.get(),
+            complete: header
                 .flags
                 .has(Flag::Operation)
                 // SAFETY: `set_successor` sets the flag together with the completion.
-                .then(|| unsafe { self.second.get().complete }),
+                .then(|| unsafe { header.second.get().complete }),
         }
+    }
+
+    /// Returns the owner of a spawned child, or what the owner has replaced it with.
+    ///
+    /// # Safety
+    ///
+    /// The frame is that of a spawned child, alive, and has begun. After its end the caller is the owner.
+    #[inline]
+    pub(in crate::task) unsafe fn owner(&self) -> *mut () {
+        self.whom.get()
+    }
+
+    /// Replaces the owner of a spawned child that has ended.
+    ///
+    /// # Safety
+    ///
+    /// As for [`owner`](Header::owner); the caller is the owner.
+    #[inline]
+    pub(in crate::task) unsafe fn replace_owner(&self, owner: *mut ()) -> *mut () {
+        self.whom.replace(owner)
+    }
+
+    /// Returns the links of a spawned child in the lists of its owner: the next child, and the previous one.
+    ///
+    /// # Safety
+    ///
+    /// The frame is that of a spawned child, which has begun. The caller is the owner.
+    #[inline]
+    pub(in crate::task) unsafe fn siblings(&self) -> (&Cell<*mut Header>, *mut Header) {
+        // SAFETY: the second word of a spawned child is the link.
+        (&self.next_sibling, unsafe { self.second.get().previous })
     }
 
     /// Returns the previous child in the list of the parent.
@@ -138,9 +192,9 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// The frame is a child, and the caller polls its parent.
+    /// The frame is a child, and the caller polls its parent, or is the owner of a spawned child.
     #[inline]
-    pub(super) unsafe fn set_previous_sibling(&self, previous: *mut Header) {
+    pub(in crate::task) unsafe fn set_previous_sibling(&self, previous: *mut Header) {
         self.second.set(SecondWord { previous });
     }
 }

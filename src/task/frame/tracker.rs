@@ -1,9 +1,11 @@
 //! The queued frames of a strand that can be raised.
 //!
 //! A strand that was spawned, detached, or bound to a variable is *tracked*: its priority can be raised while it runs. Its
-//! tracker lists its queued frames, so that they move up in their queues. The target of other strands is null.
+//! tracker lists its queued frames, so that they move up in their queues. Any other strand is raised with the one it runs in, if that
+//! is tracked.
 
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
+use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
 use super::moved::MovedWakers;
@@ -14,7 +16,7 @@ use crate::{Priority, Transfer};
 
 /// The level that a strand was raised to, and its queued frames.
 ///
-/// The first field of a unit, so a pointer to a tracker is a pointer to its unit. `queued` and `many` are lock-protected.
+/// The first field of a unit, so a pointer to a tracker is a pointer to its unit. The list and `many` are lock-protected.
 /// So while a thread raises the listed frames, none of them is resumed or freed, nor its scheduler.
 ///
 /// ```text
@@ -26,24 +28,51 @@ use crate::{Priority, Transfer};
 /// A coming frame has a level already. A raising thread raises that level, and then waits for the push. If the push had
 /// read the level before, the frame is moved.
 pub(in crate::task) struct Tracker {
-    /// The tracker that is raised for this strand: its own, or that of the strand it runs in. Null if the strand cannot be
-    /// raised. Written before the first frame begins.
-    target: Cell<*const Tracker>,
-    /// The first of the queued frames, linked by [`Header::link`].
-    queued: Cell<*mut Header>,
+    /// The first of the queued frames, linked by [`Header::link`]. If the strand is not tracked, the tracker that is raised for
+    /// it: that of the strand it runs in, or null. The latter is written before the first frame begins.
+    word: Cell<*mut Header>,
+    /// The wakers of awaits that [moved](super::moved).
+    moved: UnsafeCell<MovedWakers>,
+    /// Protects the list of queued frames, and the wakers.
+    lock: SpinLock<()>,
+    /// Whether the strand is tracked. Written before the first frame begins.
+    is_tracked: Cell<bool>,
     /// The number of frames in the list.
     many: Cell<u8>,
     /// One more than the level that the strand was raised to, or zero. Stored with relaxed ordering under the lock, and
     /// also loaded without it. A thread whose load misses a raise has linked itself before, so the raising thread finds it.
     raised: AtomicU8,
+    /// Whether the strand is a child of a group or a single child, and counted with the parent. Written before it is shared.
+    pub(in crate::task) spawned: Cell<bool>,
+    /// A byte of the owner of the strand.
+    pub(in crate::task) beside: Cell<u8>,
     /// What the strand does.
     pub(in crate::task) activity: Activity,
-    /// Protects the list of queued frames, and the wakers of awaits that [moved](super::moved).
-    lock: SpinLock<MovedWakers>,
 }
 
-/// The lock of a strand, held.
-pub(in crate::task) type TrackerGuard<'a> = SpinGuard<'a, MovedWakers>;
+/// The lock of a strand, held. It gives access to the wakers.
+pub(in crate::task) struct TrackerGuard<'a> {
+    tracker: &'a Tracker,
+    _lock: SpinGuard<'a, ()>,
+}
+
+impl Deref for TrackerGuard<'_> {
+    type Target = MovedWakers;
+
+    #[inline]
+    fn deref(&self) -> &MovedWakers {
+        // SAFETY: the guard holds the lock, and the reference borrows the guard.
+        unsafe { &*self.tracker.moved.get() }
+    }
+}
+
+impl DerefMut for TrackerGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut MovedWakers {
+        // SAFETY: the guard holds the lock, so this thread has exclusive access.
+        unsafe { &mut *self.tracker.moved.get() }
+    }
+}
 
 /// The number of queued frames that a strand tracks, since a search of the list takes time. Frames beyond it keep the level
 /// that they were queued with.
@@ -64,36 +93,53 @@ impl Tracker {
     #[inline]
     pub(in crate::task) fn new(begun_at: Site) -> Self {
         Tracker {
-            target: Cell::new(ptr::null()),
-            queued: Cell::new(ptr::null_mut()),
+            word: Cell::new(ptr::null_mut()),
+            moved: UnsafeCell::new(None),
+            lock: SpinLock::new(()),
+            is_tracked: Cell::new(false),
             many: Cell::new(0),
             raised: AtomicU8::new(0),
+            spawned: Cell::new(false),
+            beside: Cell::new(0),
             activity: Activity::new(begun_at),
-            lock: SpinLock::new(None),
         }
     }
 
-    /// Sets the tracker that is raised for this strand, or null.
+    /// Makes the strand tracked. No frame of it has begun.
+    #[inline]
+    pub(in crate::task) fn track(&self) {
+        self.is_tracked.set(true);
+    }
+
+    /// Sets the tracker that is raised for a strand that is not tracked, or null.
     ///
     /// # Safety
     ///
-    /// No frame of the strand has begun. The target is the first field of a unit that is valid until the strand ends.
+    /// No frame of the strand has begun, and it is never tracked. The target is valid until the strand ends.
     #[inline]
     pub(in crate::task) unsafe fn set_target(&self, target: *const Tracker) {
-        self.target.set(target);
+        self.word.set(target.cast_mut().cast());
     }
 
-    /// Returns the tracker that is raised for this strand, or null.
     #[inline]
-    pub(in crate::task) fn target_ptr(&self) -> *const Tracker {
-        self.target.get()
+    pub(in crate::task) fn is_tracked(&self) -> bool {
+        self.is_tracked.get()
+    }
+
+    /// Returns what [`set_target`](Tracker::set_target) has set. The strand is not tracked.
+    #[inline]
+    pub(in crate::task) fn outer_target(&self) -> *const Tracker {
+        self.word.get().cast_const().cast()
     }
 
     /// Returns the tracker that is raised for this strand, if it can be raised.
     #[inline]
     pub(in crate::task) fn target(&self) -> Option<&Tracker> {
+        if self.is_tracked() {
+            return Some(self);
+        }
         // SAFETY: by the contract of `set_target` it is valid until the strand ends.
-        unsafe { self.target.get().as_ref() }
+        unsafe { self.outer_target().as_ref() }
     }
 
     /// Returns the level that the strand was raised to.
@@ -106,7 +152,10 @@ impl Tracker {
     }
 
     pub(in crate::task) fn lock(&self) -> TrackerGuard<'_> {
-        self.lock.lock()
+        TrackerGuard {
+            tracker: self,
+            _lock: self.lock.lock(),
+        }
     }
 
     /// Sets the level of a frame, and lists the frame if its strand is tracked.
@@ -164,7 +213,7 @@ impl Tracker {
             self.many.set(self.many.get() + 1);
             entry.set_coming();
             entry.set_tracked(true);
-            header.link().set(self.queued.replace(frame.as_ptr()));
+            header.link().set(self.word.replace(frame.as_ptr()));
         }
     }
 
@@ -193,7 +242,7 @@ impl Tracker {
         let Some(tracker) = own.target() else { return };
         let _lock = tracker.lock();
         tracker.many.set(tracker.many.get() - 1);
-        let mut link = &tracker.queued;
+        let mut link = &tracker.word;
         while let Some(other) = NonNull::new(link.get()) {
             if other == frame {
                 break;
@@ -214,7 +263,7 @@ impl Tracker {
             return None;
         }
         self.raised.store(level as u8 + 1, Relaxed);
-        let mut at = self.queued.get();
+        let mut at = self.word.get();
         while let Some(frame) = NonNull::new(at) {
             // SAFETY: a listed frame is not resumed before the lock is released. So it, its context and its home are alive.
             unsafe {

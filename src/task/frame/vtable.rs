@@ -3,6 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
+use super::start::Complete;
 use super::{Header, Placement, Polled};
 use crate::Panic;
 
@@ -19,6 +20,8 @@ pub(in crate::task) struct FrameVtable {
     pub(in crate::task) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
     /// Drops the future or the result, and frees the memory.
     pub(in crate::task) free: unsafe fn(NonNull<Header>),
+    /// Handles the end of a spawned child, whose frame it is called with.
+    pub(in crate::task) complete: Option<Complete>,
     /// Drops the result, and keeps the memory.
     pub(in crate::task) discard: unsafe fn(NonNull<Header>),
     /// Creates the frame's own context inside another one. `None` if the frame uses that other context.

@@ -52,7 +52,7 @@ pub(super) use self::context::{Awaiter, Context};
 pub use self::instrument::{Instrument, SetInstrumentError, set_instrument};
 use self::locals::Binding;
 pub(super) use self::locals::Locals;
-pub(super) use self::raising::{BATCH, Batch, Link, Raising, ToRaise, current_level};
+pub(super) use self::raising::{BATCH, Batch, Counted, Link, Raising, ToRaise, current_level};
 pub(super) use self::scoped_future::{Change, ScopedFuture};
 pub(super) use self::stop_handler::{StopHandler, stops_here};
 #[cfg(feature = "inspect")]
@@ -61,4 +61,4 @@ pub(super) use self::task_ref::Snapshot;
 use self::task_ref::{Facts, Record};
 pub use self::task_ref::{TaskId, TaskRef};
 pub(super) use self::tether::{Tether, Tethered};
-pub(super) use self::unit::{Counted, Unit};
+pub(super) use self::unit::Unit;

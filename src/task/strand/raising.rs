@@ -38,7 +38,7 @@ pub(in crate::task) fn current_level() -> Priority {
     Polling::with(|polling| polling.and_then(Polling::level).unwrap_or_default())
 }
 
-/// A link to something that a strand waits for, and that is raised with it. Listed until that has ended.
+/// A link to something that a strand waits for: raised with the strand, or counted with it. Listed until that has ended.
 pub(in crate::task) struct Link {
     /// All fields except `unit` are protected by `unit`'s lock.
     links: Links<Link>,
@@ -48,8 +48,16 @@ pub(in crate::task) struct Link {
     linked: Cell<bool>,
     /// The level that the link was told of.
     level: Cell<Option<Priority>>,
+    kind: LinkKind,
+}
+
+#[derive(Clone, Copy)]
+enum LinkKind {
     /// Adds a reference to what is to be raised, if anything. Called under the lock.
-    hold: Hold,
+    Raised(Hold),
+    /// Returns the number of running children. Called under the lock: a lock that it takes is never held while the unit's is
+    /// taken.
+    Counted(Running),
 }
 
 // SAFETY: all fields are protected by the strand's lock, or do not change once listed.
@@ -60,6 +68,7 @@ unsafe impl Sync for Link {}
 links!(Link, links);
 
 type Hold = unsafe fn(NonNull<Link>) -> Option<ToRaise>;
+type Running = unsafe fn(NonNull<Counted>) -> usize;
 
 /// A reference to something that is to be raised.
 pub(in crate::task) struct ToRaise {
@@ -70,12 +79,16 @@ pub(in crate::task) struct ToRaise {
 
 impl Link {
     pub(in crate::task) fn new(hold: Hold) -> Self {
+        Link::of_kind(LinkKind::Raised(hold))
+    }
+
+    fn of_kind(kind: LinkKind) -> Self {
         Link {
             links: Links::new(),
             unit: Cell::new(ptr::null()),
             linked: Cell::new(false),
             level: Cell::new(None),
-            hold,
+            kind,
         }
     }
 
@@ -88,12 +101,22 @@ impl Link {
         // SAFETY: the caller's promise.
         let (link, unit) = unsafe { (this.as_ref(), Header::unit(frame).as_ref()) };
         let Some(target) = unit.target() else { return };
-        link.unit.set(target);
         let _lock = target.lock();
         link.level.set(target.raised());
-        link.linked.set(true);
-        // SAFETY: the lock is held. The link is pinned and in no list, by the caller's promise.
-        unsafe { target.links().push_front(this) };
+        // SAFETY: the lock is held, and the rest is the caller's promise.
+        unsafe { Link::list(this, target) };
+    }
+
+    /// # Safety
+    ///
+    /// The unit is locked. The link is pinned, in no list, and was not listed before.
+    unsafe fn list(this: NonNull<Link>, unit: &Unit) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            this.as_ref().unit.set(unit);
+            this.as_ref().linked.set(true);
+            unit.links().push_front(this);
+        }
     }
 
     /// Removes the link. May be called again while the strand is alive.
@@ -118,12 +141,54 @@ impl Link {
     unsafe fn tell(this: NonNull<Link>, level: Priority) -> Option<ToRaise> {
         // SAFETY: the caller's promise.
         let link = unsafe { this.as_ref() };
+        let LinkKind::Raised(hold) = link.kind else { return None };
         if link.level.get() >= Some(level) {
             return None;
         }
         link.level.set(Some(level));
         // SAFETY: the link is listed and the lock held, as `hold` requires.
-        unsafe { (link.hold)(this) }
+        unsafe { hold(this) }
+    }
+
+    /// Returns the number of running children that the link counts.
+    ///
+    /// # Safety
+    ///
+    /// The link is in the list, and the lock is held.
+    pub(super) unsafe fn running(this: NonNull<Link>) -> usize {
+        // SAFETY: the caller's promise. A link of this kind is that of a `Counted`.
+        unsafe {
+            match this.as_ref().kind {
+                LinkKind::Raised(_) => 0,
+                LinkKind::Counted(running) => running(this.cast()),
+            }
+        }
+    }
+}
+
+/// A counter of running children in the list of a unit: that of a group. For [`dump`](crate::task::dump) only.
+#[repr(transparent)]
+pub(in crate::task) struct Counted(Link);
+
+impl Counted {
+    pub(in crate::task) fn new(running: Running) -> Self {
+        Counted(Link::of_kind(LinkKind::Counted(running)))
+    }
+
+    /// Links the counter to a unit.
+    ///
+    /// # Safety
+    ///
+    /// Called once. The counter is pinned, and [unlinked](Counted::unlink) before it or the unit is destroyed.
+    pub(in crate::task) unsafe fn link(this: NonNull<Counted>, unit: &Unit) {
+        let _lock = unit.lock();
+        // SAFETY: the lock is held, and the rest is the caller's promise. The link is the only field.
+        unsafe { Link::list(this.cast(), unit) };
+    }
+
+    /// Unlinks the counter, if it is linked. May be called again while the unit is alive.
+    pub(in crate::task) fn unlink(&self) {
+        self.0.leave();
     }
 }
 

@@ -271,7 +271,7 @@ impl Record {
             id: TaskId::unique(),
             name,
             parent,
-            spawned: strand.spawned,
+            spawned: strand.spawned.get(),
             state: Mutex::new(RecordState {
                 strand: is_live.then_some(NonNull::from(strand)),
                 last,

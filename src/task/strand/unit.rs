@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::vec::Vec;
 
 use super::{Context, Facts, Link, Record, TaskRef};
-use crate::memory::{Links, List, links};
+use crate::memory::List;
 use crate::sync::Arc;
 use crate::sync::atomic::{
     AtomicPtr,
@@ -34,11 +34,7 @@ pub(in crate::task) struct Unit {
     /// record later: its [end](Unit::end_with_handle) replaces null by `ENDED`, and the handle stores the record of an ended
     /// strand.
     record: AtomicPtr<Record>,
-    /// Whether the strand is a child of a group or a single child, and counted with the parent.
-    pub(super) spawned: bool,
-    /// The counters of children of this strand. Protected by the lock.
-    counted: UnsafeCell<List<Counted>>,
-    /// The links that are raised with the strand. Protected by the lock.
+    /// The links that are raised with the strand, and the counters of its children. Protected by the lock.
     links: UnsafeCell<List<Link>>,
 }
 
@@ -65,8 +61,6 @@ impl Unit {
             parent,
             context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
-            spawned: false,
-            counted: UnsafeCell::new(List::new()),
             links: UnsafeCell::new(List::new()),
         }
     }
@@ -74,8 +68,8 @@ impl Unit {
     /// Creates a child that is [counted](Counted) with the parent.
     #[inline]
     pub(in crate::task) fn spawned(parent: *const Unit, begun_at: Site) -> Self {
-        let mut unit = Unit::new(parent, begun_at);
-        unit.spawned = true;
+        let unit = Unit::new(parent, begun_at);
+        unit.spawned.set(true);
         unit
     }
 
@@ -225,10 +219,10 @@ impl Unit {
     pub(in crate::task) fn running(&self) -> usize {
         let _lock = self.lock();
         let mut running = 0;
-        // SAFETY: the lock is held, and a listed counter is alive.
+        // SAFETY: the lock is held, and a listed link is alive.
         unsafe {
-            for node in (*self.counted.get()).iter() {
-                running += (node.as_ref().running)(node);
+            for link in self.links().iter() {
+                running += Link::running(link);
             }
         }
         running
@@ -276,8 +270,7 @@ impl Unit {
     /// No frame of the strand has begun. The unit is pinned in the tail of the strand's first frame.
     #[inline]
     pub(in crate::task) unsafe fn track(&self) {
-        // SAFETY: the caller's promise. The pointer is derived from the whole unit.
-        unsafe { self.tracker.set_target(ptr::from_ref(self).cast()) };
+        self.tracker.track();
     }
 
     /// Raises the strand with the one that it runs in.
@@ -287,15 +280,24 @@ impl Unit {
     /// No frame of the strand has begun. The outer strand ends after this one.
     #[inline]
     pub(in crate::task) unsafe fn follow(&self, outer: NonNull<Unit>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.tracker.set_target(outer.as_ref().tracker.target_ptr()) };
+        // SAFETY: the caller's promise. The target of the outer strand ends after that.
+        unsafe {
+            let tracker = &outer.as_ref().tracker;
+            self.tracker.set_target(match tracker.is_tracked() {
+                true => outer.as_ptr().cast(),
+                false => tracker.outer_target(),
+            });
+        }
     }
 
     /// Returns the strand that is raised for this one, if any.
     #[inline]
     pub(in crate::task) fn target(&self) -> Option<&Unit> {
-        // SAFETY: a target is the first field of a unit, set by `track`, and ends after this strand.
-        unsafe { self.tracker.target_ptr().cast::<Unit>().as_ref() }
+        if self.tracker.is_tracked() {
+            return Some(self);
+        }
+        // SAFETY: a target is the first field of a unit, set by `follow`, and ends after this strand.
+        unsafe { self.tracker.outer_target().cast::<Unit>().as_ref() }
     }
 
     /// Returns the links that are raised with the strand.
@@ -321,54 +323,6 @@ impl Drop for Unit {
         if !record.is_null() && record != ENDED {
             // SAFETY: the strand owns a reference to the record.
             drop(unsafe { Arc::from_raw(record) });
-        }
-    }
-}
-
-/// A counter of running children in the list of a unit: that of a group. For [`dump`](crate::task::dump) only.
-pub(in crate::task) struct Counted {
-    /// Protected by the unit's lock.
-    links: Links<Counted>,
-    /// The unit in whose list the counter is, or null. Accessed by the parties that link and unlink it, one after the other.
-    unit: Cell<*const Unit>,
-    /// Returns the number of running children. Called under the unit's lock: a lock that it takes is never held while the
-    /// unit's is taken.
-    running: unsafe fn(NonNull<Counted>) -> usize,
-}
-
-links!(Counted, links);
-
-impl Counted {
-    pub(in crate::task) fn new(running: unsafe fn(NonNull<Counted>) -> usize) -> Self {
-        Counted {
-            links: Links::new(),
-            unit: Cell::new(ptr::null()),
-            running,
-        }
-    }
-
-    /// Links the counter to a unit.
-    ///
-    /// # Safety
-    ///
-    /// Called once. The counter is pinned, and [unlinked](Counted::unlink) before it or the unit is destroyed.
-    pub(in crate::task) unsafe fn link(this: NonNull<Counted>, unit: &Unit) {
-        let _lock = unit.lock();
-        // SAFETY: the lock is held. The node is in no list, and pinned until it is unlinked, by the caller's promise.
-        unsafe {
-            this.as_ref().unit.set(unit);
-            (*unit.counted.get()).push_front(this);
-        }
-    }
-
-    /// Unlinks the counter, if it is linked.
-    pub(in crate::task) fn unlink(&self) {
-        // SAFETY: the unit is alive until the counter is unlinked, by the contract of `link`. Its lock is held for the list.
-        unsafe {
-            if let Some(unit) = self.unit.replace(ptr::null()).as_ref() {
-                let _lock = unit.lock();
-                (*unit.counted.get()).remove(NonNull::from(self));
-            }
         }
     }
 }

@@ -3,15 +3,13 @@
 //! A child's frame belongs to its group from the spawn on. It is in one of two lists of the group, protected by the group's
 //! lock: running, or ended. In no list it is an [`EndedChild`], which owns it. A child in the inbox is still listed as running.
 
-use core::cell::Cell;
 use core::convert::Infallible;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::boxed::Box;
 
-use super::core::GroupCore;
 use super::results::Failure;
-use crate::memory::{Beside, Links, List, links};
+use crate::memory::{Beside, Linked, List};
 use crate::task::children::ChildPlace;
 use crate::task::frame::Header;
 use crate::task::strand::Unit;
@@ -21,24 +19,27 @@ use crate::{Completion, Panic};
 #[repr(C)]
 pub(super) struct Member {
     pub(super) unit: Unit,
-    /// The group. In the group's inbox, where the child no longer needs it, the child that ended before.
-    pub(super) owner: Cell<*mut ()>,
-    /// The links of one of the group's lists. Protected by its lock.
-    links: Links<ChildFrame>,
-    /// The failure of the child. Written before the child is listed as ended.
-    pub(super) failure: Cell<Failure>,
     /// The child's scheduler and context, if they differ from the group's.
     pub(super) place: Option<Box<ChildPlace>>,
 }
 
 impl Member {
-    pub(super) fn new(unit: Unit, core: NonNull<GroupCore>, place: Option<Box<ChildPlace>>) -> Self {
-        Member {
-            unit,
-            owner: Cell::new(core.as_ptr().cast()),
-            links: Links::new(),
-            failure: Cell::new(Failure::None),
-            place,
+    pub(super) fn new(unit: Unit, place: Option<Box<ChildPlace>>) -> Self {
+        Member { unit, place }
+    }
+
+    /// Sets the failure of the child, before the child is listed as ended.
+    pub(super) fn set_failure(&self, failure: Failure) {
+        self.unit.beside.set(failure as u8);
+    }
+
+    pub(super) fn failure(&self) -> Failure {
+        const ERROR: u8 = Failure::Error as u8;
+        const PANIC: u8 = Failure::Panic as u8;
+        match self.unit.beside.get() {
+            ERROR => Failure::Error,
+            PANIC => Failure::Panic,
+            _ => Failure::None,
         }
     }
 
@@ -65,9 +66,55 @@ impl ChildFrame {
         // SAFETY: the frame was started, so it has a unit, which is the first field of a member in the same allocation.
         unsafe { Header::unit(NonNull::from(&self.0)).cast::<Member>().as_ref() }
     }
+
+    /// Returns the child that ended before this one, in the inbox of the group.
+    ///
+    /// # Safety
+    ///
+    /// The child is done, and the caller owns it.
+    pub(super) unsafe fn before(&self) -> *mut ChildFrame {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.owner() }.cast()
+    }
+
+    /// Replaces the child that ended before this one. The first call replaces the group, which is not needed any longer.
+    ///
+    /// # Safety
+    ///
+    /// As for [`before`](ChildFrame::before).
+    pub(super) unsafe fn replace_before(&self, before: *mut ChildFrame) -> *mut ChildFrame {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.replace_owner(before.cast()) }.cast()
+    }
 }
 
-links!(ChildFrame, member().links);
+// SAFETY: each getter reads the value of its setter. The frame is that of a spawned child, and its group protects the links by its
+// lock, or owns the child.
+unsafe impl Linked for ChildFrame {
+    #[inline]
+    fn next(&self) -> *mut ChildFrame {
+        // SAFETY: as above.
+        unsafe { self.0.siblings() }.0.get().cast()
+    }
+
+    #[inline]
+    fn set_next(&self, next: *mut ChildFrame) {
+        // SAFETY: as above.
+        unsafe { self.0.siblings() }.0.set(next.cast());
+    }
+
+    #[inline]
+    fn previous(&self) -> *mut ChildFrame {
+        // SAFETY: as above.
+        unsafe { self.0.siblings() }.1.cast()
+    }
+
+    #[inline]
+    fn set_previous(&self, previous: *mut ChildFrame) {
+        // SAFETY: as above.
+        unsafe { self.0.set_previous_sibling(previous.cast()) };
+    }
+}
 
 /// An ended child in no list. Dropping it drops its result.
 pub(super) struct EndedChild(NonNull<ChildFrame>);
@@ -85,7 +132,7 @@ impl EndedChild {
 
     pub(super) fn failure(&self) -> Failure {
         // SAFETY: the child is owned, and so alive.
-        unsafe { self.0.as_ref() }.member().failure.get()
+        unsafe { self.0.as_ref() }.member().failure()
     }
 
     pub(super) fn frame(&self) -> NonNull<Header> {
@@ -140,7 +187,7 @@ impl EndedChildren {
     pub(super) fn pop_panicked(&mut self) -> Option<EndedChild> {
         // SAFETY: a listed child is alive, and removed from the list that it was found in.
         unsafe {
-            let panicked = |child: &NonNull<ChildFrame>| child.as_ref().member().failure.get() == Failure::Panic;
+            let panicked = |child: &NonNull<ChildFrame>| child.as_ref().member().failure() == Failure::Panic;
             let child = self.0.iter().find(panicked)?;
             self.0.remove(child);
             Some(EndedChild(child))

@@ -3,7 +3,7 @@
 //! | head | meaning |
 //! |---|---|
 //! | null | no child has ended |
-//! | a child | the one that ended last. `Member::owner` is the one before it |
+//! | a child | the one that ended last. Its owner is replaced by the one before it |
 //! | `AWAITED` | no child has ended, and the group's frame waits for one. It counts an await, which the next child ends |
 //! | `CLOSED` | children end under the lock: a waiter or a waker is to be told, the body has ended, or results are discarded |
 //!
@@ -54,7 +54,7 @@ impl Inbox {
         while seen != CLOSED {
             let before = if seen == AWAITED { ptr::null_mut() } else { seen };
             // SAFETY: the child is alive until the exchange below succeeds.
-            unsafe { child.as_ref() }.member().owner.set(before.cast());
+            unsafe { child.as_ref().replace_before(before) };
             match self.0.compare_exchange_weak(seen, child.as_ptr(), AcqRel, Relaxed) {
                 Ok(AWAITED) => return Pushed::Awaited,
                 Ok(_) => return Pushed::Kept,
@@ -102,12 +102,12 @@ impl Inbox {
         // SAFETY: the children were removed from the inbox, so this thread owns them. They are alive, done, and listed as running.
         unsafe {
             while let Some(child) = last.as_ref() {
-                let before = child.member().owner.replace(first.cast());
+                let before = child.replace_before(first);
                 first = last;
-                last = before.cast();
+                last = before;
             }
             while let Some(child) = NonNull::new(first) {
-                first = child.as_ref().member().owner.get().cast();
+                first = child.as_ref().before();
                 lock.keep(child);
             }
         }

@@ -28,9 +28,10 @@ pub struct Policy {
 
 /// The failure of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Failure {
     /// None that matters to the group.
-    None,
+    None = 0,
     /// An error, in a group whose children return `Result`.
     Error,
     /// A panic, in a group that is not supervised.

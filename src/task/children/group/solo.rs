@@ -24,8 +24,8 @@ use crate::stop::Why;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::task::awaiting::sent_elsewhere;
 use crate::task::children::ChildPlace;
-use crate::task::coroutine::{Frame, Plain, TaskContext};
-use crate::task::frame::{Header, Polling, Site};
+use crate::task::coroutine::{Frame, FrameTail, Plain, TaskContext};
+use crate::task::frame::{Complete, Header, Polling, Site};
 use crate::task::strand::{Locals, TaskRef, Tether, Unit};
 use crate::{Completion, Priority, Transfer};
 
@@ -38,6 +38,14 @@ struct Solo {
 
 /// The frame of a single child.
 type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
+
+impl<F, T, Cx> FrameTail<Plain<F>, T, Infallible, Cx> for Solo
+where
+    T: Send + 'static,
+    Cx: TaskContext,
+{
+    const COMPLETE: Option<Complete> = Some(complete::<T>);
+}
 
 /// The claim takes every completion, so none matters to the group.
 const POLICY: Policy = Policy {
@@ -63,7 +71,7 @@ where
         None => (Unit::new(ptr::null(), Site::here()), Locals::default()),
     };
     let solo = Solo {
-        member: Member::new(unit, NonNull::dangling(), place),
+        member: Member::new(unit, place),
         core: GroupCore::new(POLICY, polling, locals),
     };
     let frame = SoloFrame::<F, T, Cx>::make(Plain(future), allocator, solo)?;
@@ -71,7 +79,6 @@ where
     unsafe {
         let solo = SoloFrame::<F, T, Cx>::tail(frame).as_ptr();
         let core = NonNull::new_unchecked(&raw mut (*solo).core);
-        (*solo).member.owner.set(core.as_ptr().cast());
         (*solo).core.single = Some(frame);
         if let Some(polling) = polling {
             (*solo).core.reaching = polling.context().reaching_token();
@@ -79,7 +86,7 @@ where
         GroupCore::pin(core);
         // First the steps that can fail, while no other party knows the child.
         let member = NonNull::new_unchecked(&raw mut (*solo).member);
-        let settled = core.as_ref().settle_child(member, frame);
+        let settled = GroupCore::settle_child(core, member, frame);
         let context = match settled.and_then(|context| GroupCore::tie(core, polling).map(|()| context)) {
             Ok(context) => context,
             Err(error) => {
@@ -95,7 +102,7 @@ where
             is_taken: false,
             _value: PhantomData,
         };
-        core.as_ref().launch(frame, member, context, complete::<T>, false);
+        GroupCore::launch(core, frame, member, context, false);
         // The reference of the group. The child does not run before it is queued, so no reference was released.
         Header::count(frame);
         Header::enqueue(frame).run();

@@ -19,8 +19,8 @@ use crate::memory::OutOfMemoryError;
 use crate::report::{Report, report};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::children::ChildPlace;
-use crate::task::coroutine::{Frame, Plain, TaskContext};
-use crate::task::frame::{FrameSuccessor, Header, Site, Tracker};
+use crate::task::coroutine::{Frame, FrameTail, Plain, TaskContext};
+use crate::task::frame::{Complete, FrameSuccessor, Header, Site, Tracker};
 use crate::task::strand::{Context, Unit};
 
 /// The frame of a child.
@@ -48,16 +48,15 @@ impl GroupRef {
         let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.unit, Site::here()), self.as_ptr(), place);
+        let member = Member::new(Unit::spawned(self.unit, Site::here()), place);
         // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
             let member = MemberFrame::<F, T, Cx>::tail(frame);
-            let Ok(context) = self.settle_child(member, frame) else {
+            let Ok(context) = GroupCore::settle_child(self.as_ptr(), member, frame) else {
                 return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory));
             };
-            let complete = Self::complete::<T, F, Cx>;
-            if !self.launch(frame, member, context, complete, room.is_some()) {
+            if !GroupCore::launch(self.as_ptr(), frame, member, context, room.is_some()) {
                 Header::unbegin(frame);
                 // No frame used the hop, so it is idle.
                 member.as_ref().take_back(frame);
@@ -118,13 +117,22 @@ impl GroupRef {
             // The child's own home and record end first: the group may free the frame below.
             member.take_back(frame);
             member.unit.end();
-            let core = NonNull::new_unchecked(member.owner.get().cast::<GroupCore>());
+            let core = NonNull::new_unchecked(frame.as_ref().owner().cast::<GroupCore>());
             // Decided here, where `T` is known.
             let failure = core.as_ref().policy.failure(result);
-            member.failure.set(failure);
+            member.set_failure(failure);
             GroupCore::child_done::<T>(core, frame, failure)
         }
     }
+}
+
+impl<F, T, Cx> FrameTail<Plain<F>, T, Infallible, Cx> for Member
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+    Cx: TaskContext,
+{
+    const COMPLETE: Option<Complete> = Some(GroupRef::complete::<T, F, Cx>);
 }
 
 impl GroupCore {
@@ -135,17 +143,17 @@ impl GroupCore {
     /// The child is about to be started, and pinned until it is done. `member` is the tail of `frame`.
     #[inline(always)]
     pub(super) unsafe fn settle_child(
-        &self,
+        this: NonNull<GroupCore>,
         mut member: NonNull<Member>,
         frame: NonNull<Header>,
     ) -> Result<NonNull<Context>, OutOfMemoryError> {
         // SAFETY: the caller's promise. A child that was not started is not shared. Its group, which is this one, has a reference, and
         // ends the child's place.
         unsafe {
-            let group = NonNull::new_unchecked(member.as_ref().owner.get().cast::<GroupCore>());
+            let context = &this.as_ref().context;
             match &mut member.as_mut().place {
-                None => Ok(NonNull::from(&self.context)),
-                Some(place) => place.settle(&self.context, frame, |stop| stop.link(group)),
+                None => Ok(NonNull::from(context)),
+                Some(place) => place.settle(context, frame, |stop| stop.link(this)),
             }
         }
     }
@@ -158,11 +166,10 @@ impl GroupCore {
     /// `has_room` the group counts the child as running.
     #[inline(always)]
     pub(super) unsafe fn launch(
-        &self,
+        this: NonNull<GroupCore>,
         frame: NonNull<Header>,
         mut member: NonNull<Member>,
         context: NonNull<Context>,
-        complete: unsafe fn(NonNull<()>) -> Transfer,
         has_room: bool,
     ) -> bool {
         // SAFETY: the caller's promise. No other party knows the child before it is listed, and it does not run before it is queued.
@@ -170,12 +177,13 @@ impl GroupCore {
             let unit = NonNull::new_unchecked(&raw mut (*member.as_ptr()).unit);
             unit.as_ref().track();
             unit.as_ref().set_context(context);
-            let successor = FrameSuccessor::operation(frame.cast(), complete);
+            let successor = FrameSuccessor::owner(this.cast());
             mem::forget(Header::begin(frame, context, unit, successor));
             Tracker::queue_first(frame);
             let level = context.as_ref().priority.unwrap_or_default();
             // A closed group has a closed inbox, so the count of running children is exact. A reserved place is one of them.
-            let mut lock = self.state.lock();
+            let group = this.as_ref();
+            let mut lock = group.state.lock();
             if !has_room && lock.is_over() {
                 return false;
             }
@@ -184,7 +192,7 @@ impl GroupCore {
             // The child joins an earlier raise, or lowers the bound that lets a waiter skip the next one.
             match lock.floor {
                 Some(floor) => Tracker::begin_at(frame, floor),
-                None if self.lowest.load(Relaxed) > level as u8 => self.lowest.store(level as u8, Relaxed),
+                None if group.lowest.load(Relaxed) > level as u8 => group.lowest.store(level as u8, Relaxed),
                 None => {}
             }
             drop(lock);
