@@ -24,12 +24,9 @@
 
 use core::ptr::{self, NonNull};
 
-use allocator_api2::boxed::Box;
-
 use super::registry::{Locked, Registry, StopEntry, Why};
 use super::{ErasedStopToken, Raw, Relay};
 use crate::Transfer;
-use crate::memory::Cached;
 use crate::sender::current;
 use crate::sender::unwind::AbortOnUnwind;
 use crate::sync::atomic::{
@@ -38,7 +35,15 @@ use crate::sync::atomic::{
 };
 use crate::sync::spin;
 
-/// Called after the end, when no stop is being passed on. It may free the branch. The flag says whether a stop was passed on.
+/// The functions of the owner of a branch: always the same ones for one branch.
+pub(crate) struct BranchOwner {
+    /// Called after the end, when no stop is being passed on. It may free the branch. The flag says whether a stop was passed
+    /// on.
+    pub(crate) over: Over,
+    /// Creates a [new](Fork::new) fork in memory of its own. The branch has not ended.
+    pub(crate) fork: unsafe fn(NonNull<Branch>) -> NonNull<Fork>,
+}
+
 type Over = unsafe fn(NonNull<Branch>, bool) -> Transfer;
 
 /// A stop source inside another one. It has room for one listener, and for some bytes of its owner.
@@ -81,15 +86,17 @@ const FIRED: *mut StopEntry = ptr::without_provenance_mut(2);
 /// The reason of a stop of the branch alone.
 const WHY: Why = Why::SCOPE_LEFT.here();
 
-/// A branch with several listeners, or with a token without a type. Allocated by the first use of either.
+/// What a branch with several listeners has, or one with a token without a type. Made for the first use of either.
 #[repr(C)]
-struct Fork {
+pub(crate) struct Fork {
     /// The source of all listeners but the first. First, so that both have the same address.
     relay: Relay,
     /// The listener that the branch had before, as in [`Branch::listener`].
     first: AtomicPtr<StopEntry>,
     branch: NonNull<Branch>,
     over: Over,
+    /// Destroys the fork, and frees its memory.
+    free: unsafe fn(NonNull<Fork>),
 }
 
 /// Proof that this thread holds the lock of a branch.
@@ -147,9 +154,9 @@ impl Branch {
     ///
     /// # Safety
     ///
-    /// The contract of [`StopEntry::enter`]. The branch is pinned and has not ended. `over` is always the same.
+    /// The contract of [`StopEntry::enter`]. The branch is pinned and has not ended.
     #[inline]
-    pub(crate) unsafe fn enter(this: NonNull<Branch>, entry: NonNull<StopEntry>, over: Over) -> bool {
+    pub(crate) unsafe fn enter(this: NonNull<Branch>, entry: NonNull<StopEntry>, owner: &BranchOwner) -> bool {
         // SAFETY: the branch has not ended, so it is valid, and so is the outer source. Neither the branch nor the entry is
         // accessed after the unlock, because the callback may then complete the operation, and free the branch.
         unsafe {
@@ -167,7 +174,7 @@ impl Branch {
                 return true;
             }
             held.unlock();
-            StopEntry::enter(entry, NonNull::from(Branch::fork(this, over)))
+            StopEntry::enter(entry, NonNull::from(Branch::fork(this, owner)))
         }
     }
 
@@ -175,12 +182,12 @@ impl Branch {
     ///
     /// # Safety
     ///
-    /// The branch is pinned and has not ended. `over` is always the same. The result is valid until `over`.
-    pub(crate) unsafe fn fork<'a>(this: NonNull<Branch>, over: Over) -> &'a Registry {
+    /// The branch is pinned and has not ended. The result is valid until `over`.
+    pub(crate) unsafe fn fork<'a>(this: NonNull<Branch>, owner: &BranchOwner) -> &'a Registry {
         // SAFETY: the branch has not ended, so it is valid, and so are the outer source and the fork.
         unsafe {
             let branch = this.as_ref();
-            let fork = fork_of(branch.listener.load(Acquire)).unwrap_or_else(|| Branch::make_fork(this, over));
+            let fork = fork_of(branch.listener.load(Acquire)).unwrap_or_else(|| Branch::make_fork(this, owner));
             Relay::link(fork.cast(), *branch.outer.as_ref());
             let relay = &fork.as_ref().relay;
             if branch.stop_requested() {
@@ -194,17 +201,11 @@ impl Branch {
     /// # Safety
     ///
     /// The contract of [`Branch::fork`].
-    #[cold]
-    unsafe fn make_fork(this: NonNull<Branch>, over: Over) -> NonNull<Fork> {
-        let fork = Fork {
-            relay: Relay::new(Fork::over),
-            first: AtomicPtr::new(ptr::null_mut()),
-            branch: this,
-            over,
-        };
-        let (fork, _) = Box::into_non_null(Box::new_in(fork, Cached));
+    #[inline(never)]
+    unsafe fn make_fork(this: NonNull<Branch>, owner: &BranchOwner) -> NonNull<Fork> {
         // SAFETY: the branch has not ended. The new fork is known to no other thread until it is stored.
         unsafe {
+            let fork = (owner.fork)(this);
             let branch = this.as_ref();
             let held = branch.lock();
             branch.state.fetch_or(HELD, AcqRel);
@@ -217,11 +218,11 @@ impl Branch {
             }
             held.unlock();
             if let Some(other) = other {
-                drop(Box::from_raw_in(fork.as_ptr(), Cached));
+                (fork.as_ref().free)(fork);
                 return other;
             }
+            fork
         }
-        fork
     }
 
     /// Takes the lock.
@@ -323,7 +324,7 @@ impl Branch {
     /// # Safety
     ///
     /// The memory of the branch stays valid until this returns, whether or not the branch ends meanwhile. Called at most twice.
-    pub(crate) unsafe fn request_stop(this: NonNull<Branch>, over: Over) -> Transfer {
+    pub(crate) unsafe fn request_stop(this: NonNull<Branch>, owner: &BranchOwner) -> Transfer {
         // SAFETY: the contract of this function. The outer source and the fork are used with a hold only. A listener in its
         // place is valid under the lock, because its owner withdraws it before the end.
         unsafe {
@@ -366,7 +367,7 @@ impl Branch {
                 Some(resumed)
             });
             match holds {
-                true => resumed.and(Branch::release(this, over)),
+                true => resumed.and(Branch::release(this, owner)),
                 false => resumed,
             }
         }
@@ -385,7 +386,7 @@ impl Branch {
     ///
     /// The caller has a hold, which it does not use again. The holds count.
     #[inline]
-    unsafe fn release(this: NonNull<Branch>, over: Over) -> Transfer {
+    unsafe fn release(this: NonNull<Branch>, owner: &BranchOwner) -> Transfer {
         // SAFETY: the caller's hold keeps the branch valid, and after the last hold it stays valid until `over`. No listener is
         // left, so no other thread accesses the fork.
         unsafe {
@@ -395,7 +396,7 @@ impl Branch {
             let listener = this.as_ref().listener.load(Relaxed);
             match fork_of(listener) {
                 Some(fork) => Relay::end(fork.cast()),
-                None => over(this, listener == FIRED),
+                None => (owner.over)(this, listener == FIRED),
             }
         }
     }
@@ -406,19 +407,30 @@ impl Branch {
     ///
     /// Called once, after every listener was withdrawn or called. The branch may be freed when this returns.
     #[inline]
-    pub(crate) unsafe fn end(this: NonNull<Branch>, over: Over) -> Transfer {
+    pub(crate) unsafe fn end(this: NonNull<Branch>, owner: &BranchOwner) -> Transfer {
         // SAFETY: the branch has not ended before, so it is valid, and the end still has its hold.
         unsafe {
             if this.as_ref().state.load(Acquire) & HELD == 0 {
                 // Without a fork. A stop in progress touches nothing but the branch.
-                return over(this, this.as_ref().listener.load(Relaxed) == FIRED);
+                return (owner.over)(this, this.as_ref().listener.load(Relaxed) == FIRED);
             }
-            Branch::release(this, over)
+            Branch::release(this, owner)
         }
     }
 }
 
 impl Fork {
+    /// Creates a fork of a branch.
+    pub(crate) fn new(branch: NonNull<Branch>, owner: &BranchOwner, free: unsafe fn(NonNull<Fork>)) -> Self {
+        Fork {
+            relay: Relay::new(Fork::over),
+            first: AtomicPtr::new(ptr::null_mut()),
+            branch,
+            over: owner.over,
+            free,
+        }
+    }
+
     /// Frees the fork, and ends the branch.
     ///
     /// # Safety
@@ -428,9 +440,9 @@ impl Fork {
         let this = relay.cast::<Fork>();
         // SAFETY: the last hold of the branch was released, and the relay is over, so no other thread uses either.
         unsafe {
-            let Fork { branch, over, .. } = *this.as_ref();
+            let Fork { branch, over, free, .. } = *this.as_ref();
             let passed = relay.as_ref().has_passed() || this.as_ref().first.load(Relaxed) == FIRED;
-            drop(Box::from_raw_in(this.as_ptr(), Cached));
+            free(this);
             over(branch, passed)
         }
     }

@@ -30,7 +30,7 @@ mod slot;
 mod token;
 
 #[cfg(feature = "std")]
-pub(crate) use branch::Branch;
+pub(crate) use branch::{Branch, BranchOwner, Fork};
 #[cfg(feature = "std")]
 pub use callback::{StopCallback, with_callback};
 pub use inplace::InplaceStopSource;

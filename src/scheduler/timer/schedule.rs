@@ -234,7 +234,9 @@ impl<R: Receiver<(), Infallible>, H: TimerHandle> Operation for TimerOperation<R
         // A handle of its own: the operation and its handle may be freed while `insert` releases the lock.
         let timer = operation.timer.clone();
         let when = When(operation.entry.deadline());
-        operation.entry.set_deadline(when.deadline(timer.timer().pending().clock()));
+        operation
+            .entry
+            .set_deadline(when.deadline(timer.timer().pending().clock()));
         let token = match &operation.receiver {
             Some(receiver) => receiver.env().stop_token(),
             None => return Transfer::none(),

@@ -5,14 +5,17 @@ use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
+use allocator_api2::boxed::Box;
+
 use super::TaskEnv;
 use super::receiver::AwaitCore;
-use crate::stop::{Branch, ErasedStopToken, Raw, Registry, StopToken};
+use crate::memory::Cached;
+use crate::stop::{Branch, BranchOwner, ErasedStopToken, Fork, Raw, Registry, StopToken};
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::task::frame::{Header, Polling};
+use crate::task::frame::{Block, BlockContent, Header, Polling};
 use crate::task::strand::Context;
 use crate::{Transfer, stop};
 
@@ -112,7 +115,7 @@ impl AwaitState {
     /// The memory of the state stays until this returns, even if the sender completes meanwhile.
     pub(in crate::task) unsafe fn request_stop(this: NonNull<Self>) -> Transfer {
         // SAFETY: the branch is the first field, and the contract is the same. The future and the frame call this once each.
-        unsafe { Branch::request_stop(this.cast(), AwaitState::deliver) }
+        unsafe { Branch::request_stop(this.cast(), AwaitState::OWNER) }
     }
 
     /// # Safety
@@ -137,6 +140,41 @@ impl AwaitState {
     }
 }
 
+impl AwaitState {
+    const OWNER: &'static BranchOwner = &BranchOwner {
+        over: AwaitState::deliver,
+        fork: AwaitState::fork,
+    };
+
+    /// Creates the fork of an await: in a block if this thread polls the frame, so that the next await has the memory.
+    ///
+    /// # Safety
+    ///
+    /// `branch` is the first field of a state whose sender has not completed.
+    unsafe fn fork(branch: NonNull<Branch>) -> NonNull<Fork> {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { branch.cast::<AwaitState>().as_ref() }.frame;
+        // SAFETY: the fork is in a block, which it leaves before the await ends. So the frame is alive.
+        let in_block = || Fork::new(branch, AwaitState::OWNER, |fork| unsafe { Block::end(fork) });
+        // SAFETY: `in_block` only writes the fork.
+        let allocate = |polling: Option<Polling<'_>>| unsafe { polling?.try_allocate(in_block).ok() };
+        Polling::with_frame(frame, allocate).unwrap_or_else(|| {
+            // SAFETY: the fork is in a box.
+            let free = |fork: NonNull<Fork>| drop(unsafe { Box::from_raw_in(fork.as_ptr(), Cached) });
+            let fork = Fork::new(branch, AwaitState::OWNER, free);
+            Box::into_non_null(Box::new_in(fork, Cached)).0
+        })
+    }
+}
+
+// SAFETY: a fork is not left to the frame.
+unsafe impl BlockContent for Fork {
+    unsafe fn abandon(_: NonNull<Self>, _: Polling<'_>) -> Transfer {
+        // The await is asked to stop, and its fork with it.
+        Transfer::none()
+    }
+}
+
 impl AwaitCore for AwaitState {
     #[inline]
     unsafe fn env(this: NonNull<Self>) -> TaskEnv {
@@ -152,7 +190,7 @@ impl AwaitCore for AwaitState {
                 // The receiver was dropped without a completion, on any thread.
                 this.as_ref().stays.store(false, Relaxed);
             }
-            Branch::end(this.cast(), AwaitState::deliver)
+            Branch::end(this.cast(), AwaitState::OWNER)
         }
     }
 }
@@ -198,7 +236,7 @@ unsafe impl Raw for TaskToken {
             None => self.task.registry(),
             Some(state) => {
                 // SAFETY: the sender has not completed, and the fork is valid until it has.
-                Some(unsafe { Branch::fork(state.cast(), AwaitState::deliver) })
+                Some(unsafe { Branch::fork(state.cast(), AwaitState::OWNER) })
             }
         }
     }
@@ -212,7 +250,7 @@ unsafe impl Raw for TaskToken {
         unsafe {
             match self.state {
                 None => self.task.listen(entry, kept),
-                Some(state) => Branch::enter(state.cast(), entry, AwaitState::deliver),
+                Some(state) => Branch::enter(state.cast(), entry, AwaitState::OWNER),
             }
         }
     }

@@ -69,7 +69,10 @@ pub(in crate::task) unsafe trait BlockContent: Sized {
     #[doc(hidden)]
     const VTABLE: &'static BlockVtable = &BlockVtable {
         layout: {
-            assert!(size_of::<Block<Self>>() as u64 <= u32::MAX as u64, "an operation of a task has up to 4 GiB");
+            assert!(
+                size_of::<Block<Self>>() as u64 <= u32::MAX as u64,
+                "an operation of a task has up to 4 GiB"
+            );
             Layout::new::<Block<Self>>()
         },
         // SAFETY: `VTABLE` is used for blocks of this type only; the rest is what both functions ask for.
